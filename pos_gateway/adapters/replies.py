@@ -1,0 +1,90 @@
+"""Reading replies that may be anything: what every adapter does with status and body."""
+
+import email.utils
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.transport.exchange import Reply
+
+#: ``Retry-After`` is believed within these seconds; a year is a mistake, 0 a stampede.
+RETRY_AFTER = (1.0, 900.0)
+
+
+def json_object(reply: Reply) -> dict[str, Any] | None:
+    """The reply's body as a JSON object, or None when it is not one we would stake an order on.
+
+    Duplicate keys, NaN and infinities are refused: two readers would read them differently.
+    """
+    try:
+        value = json.loads(
+            reply.body.decode("utf-8", "strict"),
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_refuse,
+            parse_float=_finite,
+        )
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def retry_after(reply: Reply, now: datetime | None = None) -> float | None:
+    """Seconds the merchant asks us to stay away, clamped; None when it does not say."""
+    value = reply.headers.get("retry-after", "").strip()
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            moment = email.utils.parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - (now or datetime.now(UTC))).total_seconds()
+    if seconds != seconds:
+        return None
+    low, high = RETRY_AFTER
+    return min(max(seconds, low), high)
+
+
+def by_status(reply: Reply) -> Outcome:
+    """What a status means when the POS's own documentation says nothing else.
+
+    The rule: a reply that says the request was refused before it was processed is final or may
+    be retried; one that says something broke on the way (5xx) leaves the order in doubt.
+    """
+    status = reply.status
+    reason = Reason.of(f"http_{status}", f"the POS answered {status}")
+    if status == 429:
+        return Outcome(Kind.RETRY, reason, retry_after=retry_after(reply), overloaded=True)
+    if 300 <= status < 400:
+        where = reply.headers.get("location", "elsewhere")
+        return Outcome(Kind.FAILED, Reason.of("redirect", f"the POS redirects to {where}"))
+    if status in (400, 413, 415, 422, 431):
+        return Outcome(Kind.REJECTED, reason)
+    if 400 <= status < 500 and status not in (408, 409, 425):
+        return Outcome(Kind.FAILED, reason)
+    return Outcome(
+        Kind.IN_DOUBT, reason, retry_after=retry_after(reply), overloaded=status in (503, 504)
+    )
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        raise ValueError("a key stands twice")
+    return record
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is not a finite number")
+    return value

@@ -1,0 +1,1 @@
+"""Who may start now. Pure: knows no Celery, no HTTP, no clock of its own; time is handed in."""

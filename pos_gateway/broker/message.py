@@ -1,0 +1,54 @@
+"""A message to be published."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kombu.transport.native_delayed_delivery import (
+    MAX_LEVEL,
+    MAX_NUMBER_OF_BITS_TO_USE,
+    calculate_routing_key,
+    level_name,
+)
+
+#: Longest native delay in seconds: 28 queues, one for each power of two.
+MAX_DELAY = 2**MAX_NUMBER_OF_BITS_TO_USE - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is published where. ``message_id`` is what a receiver deduplicates by."""
+
+    exchange: str
+    routing_key: str
+    body: bytes
+    message_id: str
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    #: Whole seconds that the broker holds it back; 0 is not at all.
+    delay: int = 0
+
+    def delayed(self, seconds: float) -> "Message":
+        """The same message, to arrive after about so many seconds (at least one).
+
+        Every set bit of the delay costs a hop through another queue of the broker, so only the
+        two highest are kept: 31 s becomes 24 s and takes two hops instead of five.
+        """
+        whole = min(max(1, round(seconds)), MAX_DELAY)
+        return replace(self, delay=whole & ~0 << max(0, whole.bit_length() - 2))
+
+    def route(self) -> tuple[str, str]:
+        """Exchange and routing key on RabbitMQ, through native delayed delivery if delayed."""
+        if self.delay:
+            return level_name(MAX_LEVEL), calculate_routing_key(self.delay, self.routing_key)
+        return self.exchange, self.routing_key
+
+
+def undelayed(routing_key: str) -> str:
+    """The key under which a message was first published, whatever delays it went through.
+
+    A native delay is a prefix of 28 binary digits, each a word of its own.
+    """
+    words = routing_key.split(".")
+    if len(words) > MAX_NUMBER_OF_BITS_TO_USE and set(words[:MAX_NUMBER_OF_BITS_TO_USE]) <= {"0", "1"}:
+        return ".".join(words[MAX_NUMBER_OF_BITS_TO_USE:])
+    return routing_key

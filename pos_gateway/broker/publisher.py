@@ -1,0 +1,158 @@
+"""Publishing that is known to have worked: persistent, ``mandatory``, confirmed.
+
+One connection, used for publishing only (an alarm at the broker blocks publishing connections,
+and consuming must go on). Callers write under a lock and wait each for their own confirm, so
+many of them share a round trip. Safe from threads, from green threads, and after a fork.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from kombu import Connection
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT, AmqpLink, Confirm, Link, MemoryLink
+from pos_gateway.broker.message import Message
+from pos_gateway.errors import BrokerUnavailable, PublishError
+
+#: Seconds to wait for a TCP connection and the AMQP handshake.
+CONNECT_TIMEOUT = 5.0
+#: Seconds between attempts while the broker is away, doubling up to the second.
+RECONNECT_AFTER = (0.2, 5.0)
+
+
+class Publisher:
+    """Publishes messages on a connection of its own, made at the first message.
+
+    Args:
+        broker_url: where the broker is; several with ``;`` between them are tried in turn.
+        declare: declare the gateway's exchanges and queues on connecting. A user without the
+            right to configure says False and has an operator declare them.
+    """
+
+    def __init__(self, broker_url: str, *, declare: bool = True) -> None:
+        self._broker_url = broker_url
+        self._declare = declare
+        self._closed = threading.Event()
+        self._reset()
+
+    def publish(self, message: Message, *, timeout: float = 10.0) -> None:
+        """Return once the broker has stored the message in a queue.
+
+        A connection that turns out to be dead is replaced once, and the message sent again
+        (receivers deduplicate by ``message_id``).
+
+        Args:
+            message: what to publish.
+            timeout: seconds to wait for the confirm.
+
+        Raises:
+            BrokerUnavailable: not reachable, or no confirm in time; it may or may not be stored.
+            PublishRefused: the broker said no.
+            Unroutable: no queue takes it.
+        """
+        deadline = time.monotonic() + timeout
+        confirm, fresh = self._send(message)
+        try:
+            self._await(confirm, deadline)
+        except BrokerUnavailable:
+            if fresh or time.monotonic() >= deadline:
+                raise
+            confirm, _ = self._send(message)
+            self._await(confirm, deadline)
+
+    def publish_patiently(
+        self, message: Message, *, on_trouble: Callable[[PublishError], None]
+    ) -> None:
+        """Publish, whatever it takes; ``on_trouble`` hears of every try that failed.
+
+        For messages without which an order would be lost: while the broker is away, blocked by
+        an alarm or missing a queue (it is declared again), the caller waits.
+
+        Raises:
+            BrokerUnavailable: the publisher was closed meanwhile.
+        """
+        pause, longest = RECONNECT_AFTER
+        while True:
+            try:
+                self.publish(message, timeout=60)
+                return
+            except PublishError as error:
+                if self._closed.is_set():
+                    raise BrokerUnavailable("this publisher is closed") from error
+                on_trouble(error)
+                if not isinstance(error, BrokerUnavailable):
+                    self._drop_link()  # the next one declares the topology anew
+            self._closed.wait(pause)
+            pause = min(longest, pause * 2)
+
+    def connect(self) -> None:
+        """Connect and declare now rather than at the first message. Raises as ``publish``."""
+        with self._lock:
+            self._connected()
+
+    def close(self) -> None:
+        """Close the connection; whoever still waits gets BrokerUnavailable. Idempotent."""
+        self._closed.set()
+        self._drop_link()
+
+    def _drop_link(self) -> None:
+        with self._lock:
+            link, self._link = self._link, None
+            if link is not None:
+                link.close()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._link: Link | None = None
+
+    def _send(self, message: Message) -> tuple[Confirm, bool]:
+        """Write the message; also whether the connection was made for it."""
+        if self._pid != os.getpid():
+            self._reset()  # forked: the parent's socket is not ours to write to
+        confirm = Confirm(message)
+        with self._lock:
+            link, fresh = self._connected()
+            try:
+                link.send(confirm)
+            except CONNECTION_ERRORS as error:
+                link.fail(error)  # settles this confirm too
+            except BaseException as error:
+                # Half a frame may have left: nobody may write after it on this connection.
+                link.fail(error)
+                raise
+        return confirm, fresh
+
+    def _await(self, confirm: Confirm, deadline: float) -> None:
+        if not confirm.wait(deadline - time.monotonic()):
+            raise BrokerUnavailable(
+                "no confirm came in time; the message may or may not be stored"
+            )
+        if confirm.error is not None:
+            raise confirm.error
+
+    def _connected(self) -> tuple[Link, bool]:
+        if self._closed.is_set():
+            raise BrokerUnavailable("this publisher is closed")
+        if self._link is not None and self._link.alive:
+            return self._link, False
+        connection = Connection(
+            self._broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT
+        )
+        try:
+            connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
+            if self._declare:
+                topology.declare(connection)
+            if connection.transport.driver_type == "amqp":
+                self._link = AmqpLink(connection, self._lock)
+            else:
+                self._link = MemoryLink(connection)
+        except CONNECTION_ERRORS as error:
+            connection.collect(socket_timeout=1)
+            raise BrokerUnavailable(
+                f"cannot reach the broker at {connection.as_uri()}: {error}"
+            ) from error
+        return self._link, True

@@ -1,0 +1,72 @@
+"""Exchanges and queues of the gateway. Changing an argument of a queue needs a new queue.
+
+Every queue is a quorum queue, and what RabbitMQ decides by default is stated here:
+``x-delivery-limit`` is unlimited before 4.0 and 20 from then on, and past it a message is
+dropped unless a dead-letter exchange is declared; dead-lettering itself is at most once unless
+``at-least-once`` is asked for, which needs ``reject-publish``.
+"""
+
+from typing import Any
+
+from amqp.exceptions import AccessRefused, PreconditionFailed
+from kombu import Connection, Exchange, Queue
+
+from pos_gateway.errors import PublishRefused
+
+#: How often a message may come back (killed workers, lost connections) before it is set aside.
+#: Every message in a killed worker's window counts a return, so this is far above the number
+#: of restarts that a bad night brings.
+DELIVERY_LIMIT = 100
+
+DEAD_KEY = "orders.dead"
+CANARY_KEY = "orders.canary"
+ORDERS_KEY = "orders"
+
+orders_exchange = Exchange("orders", type="topic", durable=True)
+events_exchange = Exchange("order-events", type="topic", durable=True)
+
+
+def _orders_queue(name: str) -> Queue:
+    arguments: dict[str, Any] = {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": DELIVERY_LIMIT,
+        "x-dead-letter-exchange": orders_exchange.name,
+        "x-dead-letter-routing-key": DEAD_KEY,
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+    return Queue(name, orders_exchange, routing_key=name, queue_arguments=arguments)
+
+
+orders_queue = _orders_queue(ORDERS_KEY)
+canary_queue = _orders_queue(CANARY_KEY)
+dead_queue = Queue(
+    DEAD_KEY, orders_exchange, routing_key=DEAD_KEY, queue_arguments={"x-queue-type": "quorum"}
+)
+events_queue = Queue(
+    "order-events", events_exchange, routing_key="#", queue_arguments={"x-queue-type": "quorum"}
+)
+
+QUEUES = (orders_queue, canary_queue, dead_queue, events_queue)
+
+
+def declare(connection: Connection) -> None:
+    """Declare everything; harmless when it is there already.
+
+    Raises:
+        PublishRefused: a queue of that name exists with other arguments.
+    """
+    for queue in QUEUES:
+        channel = connection.channel()
+        try:
+            queue.bind(channel).declare()
+        except PreconditionFailed as error:
+            raise PublishRefused(
+                f"queue {queue.name!r} exists with other arguments than this version needs; "
+                f"drain and delete it, or use another vhost ({error.reply_text})"
+            ) from error
+        except AccessRefused as error:
+            raise PublishRefused(
+                f"this broker user may not declare {queue.name!r} ({error.reply_text})"
+            ) from error
+        channel.close()

@@ -1,0 +1,35 @@
+"""The order message as it stands on the wire: a Celery task message, protocol 2, JSON.
+
+``docs/wire-format.md`` is this file in prose. The worker relies on nothing that a backend in
+another language could not send: two headers and the body.
+"""
+
+from dataclasses import replace
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.message import Message
+
+SUBMIT_ORDER = "pos_gateway.submit_order"
+
+#: Celery's third element of the body: no callbacks, no chain. Bytes, since it never changes.
+_NO_EMBED = b'{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
+
+
+def submit_message(order_id: str, order_json: bytes, *, routing_key: str) -> Message:
+    """The message that asks for an order to be sent to its merchant."""
+    return Message(
+        exchange=topology.orders_exchange.name,
+        routing_key=routing_key,
+        body=b"[[" + order_json + b"],{}," + _NO_EMBED + b"]",
+        message_id=order_id,
+        headers={"task": SUBMIT_ORDER, "id": order_id, "lang": "py"},
+    )
+
+
+def dead_letter(message: Message, *, code: str, reason: str) -> Message:
+    """The same message for ``orders.dead``, with the reason in two headers."""
+    return replace(
+        message,
+        routing_key=topology.DEAD_KEY,
+        headers={**message.headers, "x-reason-code": code, "x-reason": reason},
+    )

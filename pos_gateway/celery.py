@@ -1,0 +1,94 @@
+"""The Celery app. ``celery -A pos_gateway worker -P prefork -c 4`` runs it synchronously.
+
+The green worker, the one to run, is ``pos_gateway.gcelery``.
+"""
+
+import sys
+from typing import Any
+
+from celery import Celery, signals
+
+from pos_gateway import gateway
+from pos_gateway.broker import topology
+from pos_gateway.errors import InvalidSettings, PendingMigration
+from pos_gateway.settings import Settings
+from pos_gateway.tasks import OrderTask
+from pos_gateway.telemetry import log
+
+#: What a process exits with when its configuration is at fault (sysexits.h).
+EX_CONFIG = 78
+
+
+def _configured() -> Celery:
+    settings = Settings.from_environment()
+    app = Celery("pos_gateway", broker=settings.broker_url, set_as_current=True)
+    app.conf.update(
+        # What is taken from the queue, and from which ones.
+        task_queues=(topology.orders_queue, topology.canary_queue),
+        task_default_queue=topology.orders_queue.name,
+        task_default_exchange=topology.orders_exchange.name,
+        task_default_exchange_type=topology.orders_exchange.type,
+        task_default_routing_key=topology.ORDERS_KEY,
+        task_create_missing_queues=False,
+        accept_content=["json"],
+        task_serializer="json",
+        # When it is acknowledged: after what came of it is stored; a failure of the task itself
+        # sends the message to orders.dead through the queue's dead-letter exchange.
+        task_acks_late=True,
+        task_acks_on_failure_or_timeout=False,
+        task_reject_on_worker_lost=True,
+        task_ignore_result=True,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        # The connection: a dead peer is noticed within half a minute, and waited for.
+        broker_heartbeat=15,
+        broker_heartbeat_checkrate=2,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={"confirm_publish": True},
+        worker_enable_remote_control=settings.remote_control,
+        worker_consumer="pos_gateway.worker.consumer:OrderConsumer",
+        # Orders need no workers' logs of their arguments: those are people's names and phones.
+        worker_hijack_root_logger=False,
+    )
+    app.register_task(OrderTask())
+    return app
+
+
+@signals.worker_init.connect  # type: ignore[untyped-decorator]
+def _before_start(sender: Any, **_: Any) -> None:
+    log.configure()
+    try:
+        gateway.current().check()
+    except PendingMigration as error:
+        raise SystemExit(_refusal(error)) from None
+
+
+@signals.worker_ready.connect  # type: ignore[untyped-decorator]
+def _ready(sender: Any, **_: Any) -> None:
+    green = sender.dispatcher is not None
+    gateway.current().start(background=green)
+    if green:
+        sender.dispatcher.start()
+
+
+@signals.worker_process_init.connect  # type: ignore[untyped-decorator]
+def _child_ready(**_: Any) -> None:
+    gateway.current().start(background=False)
+
+
+@signals.worker_process_shutdown.connect  # type: ignore[untyped-decorator]
+@signals.worker_shutdown.connect  # type: ignore[untyped-decorator]
+def _stopped(**_: Any) -> None:
+    gateway.current().stop()
+
+
+def _refusal(error: Exception) -> int:
+    """Say in plain words why this process does not start; its exit code."""
+    sys.stderr.write(f"pos-gateway does not start: {error}\n")
+    return EX_CONFIG
+
+
+try:
+    app = _configured()
+except InvalidSettings as error:
+    raise SystemExit(_refusal(error)) from None

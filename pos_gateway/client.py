@@ -1,0 +1,112 @@
+"""What the order backend imports. Needs neither gevent nor the worker.
+
+    from pos_gateway.client import OrderClient
+
+    client = OrderClient("amqp://...")
+    client.submit(order)        # a dict as in docs/order.schema.json, or an Order
+
+The message itself is described in ``docs/wire-format.md`` for backends in other languages.
+"""
+
+import hashlib
+import types
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pos_gateway.broker import topology, wire
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.errors import FieldError, InvalidOrder
+from pos_gateway.order import Order
+from pos_gateway.settings import setting
+
+__all__ = ["OrderClient", "in_canary"]
+
+
+class OrderClient:
+    """Puts orders on the broker. Safe from threads and green threads; reconnects by itself.
+
+    One client for a process is enough; it connects at the first order and after a fork anew.
+
+    Args:
+        broker_url: RabbitMQ's URL; several with ``;`` between them are tried in turn. Left out,
+            it is read from ``POS_GATEWAY_BROKER_URL``.
+        canary_percent: percent of merchants (not of orders) whose orders go to the canary
+            workers. The same merchants stay in it while it grows. Left out, it is read from
+            ``POS_GATEWAY_CANARY_PERCENT`` (0 if unset).
+        timeout: seconds to wait for the broker's confirm.
+        declare: declare exchanges and queues on connecting; False for a broker user that may not.
+
+    Raises:
+        InvalidSettings: a value given here or in the environment is not one.
+    """
+
+    def __init__(
+        self,
+        broker_url: str | None = None,
+        *,
+        canary_percent: float | None = None,
+        timeout: float = 10.0,
+        declare: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._canary_percent: float = setting("canary_percent", canary_percent)
+        self._timeout = timeout
+        self._clock = clock
+        self._publisher = Publisher(setting("broker_url", broker_url), declare=declare)
+
+    def submit(self, order: Order | Mapping[str, Any]) -> None:
+        """Return once the broker has stored the order in a queue.
+
+        Submitting an order again (after an error, say) is harmless: the POS gets it once.
+
+        Raises:
+            InvalidOrder: the order breaks the contract; ``.errors`` names the fields.
+            BrokerUnavailable: not reachable, or no confirm in time. Submit again.
+            PublishRefused: the broker said no.
+            Unroutable: no queue takes orders on this broker.
+        """
+        parsed = Order.parse(order)
+        now = self._clock.now()
+        if parsed.expired(now):
+            raise InvalidOrder(
+                [FieldError("deliver_by", "is in the past", parsed.deliver_by.isoformat())]
+            )
+        canary = in_canary(parsed.merchant_id, self._canary_percent)
+        message = wire.submit_message(
+            parsed.order_id,
+            parsed.to_json(),
+            routing_key=topology.CANARY_KEY if canary else topology.ORDERS_KEY,
+        )
+        self._publisher.publish(message, timeout=self._timeout)
+
+    def connect(self) -> None:
+        """Connect now rather than at the first order. Raises as ``submit``."""
+        self._publisher.connect()
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self._publisher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def in_canary(merchant_id: str, percent: float) -> bool:
+    """Whether this merchant's orders go to the canary: a stable hash, so nobody flips back.
+
+    A merchant that is in at 5 % is in at 10 % too. SHA-256 because every process and language
+    must agree (Python's ``hash`` differs from process to process).
+    """
+    if percent <= 0:
+        return False
+    digest = hashlib.sha256(merchant_id.encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64 * 100 < percent

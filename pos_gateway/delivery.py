@@ -1,0 +1,135 @@
+"""One order, from start to finish. Read this file first.
+
+An order arrives on the queue (``worker/``), admission lets it start (``admission/``), a green
+thread runs ``Delivery.attempt``, and ``tasks.py`` decides what follows from the Outcome: an
+event, another attempt later, or a dead letter.
+"""
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import structlog
+
+from pos_gateway.adapters.protocol import Adapter, Guarantee
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.errors import UnknownMerchant
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.directory import Directory
+from pos_gateway.order import Order
+from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.telemetry import metrics
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
+from pos_gateway.transport.exchange import Reply, Request, Send, Transport
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What earlier attempts left behind; it travels with the message."""
+
+    #: Attempts that were made before this one.
+    attempts: int = 0
+    #: An earlier attempt may have reached the POS without our knowing.
+    in_doubt: bool = False
+    #: The POS has the order and had not decided: it is asked, not sent the order again.
+    pending: bool = False
+
+
+class Delivery:
+    """Sends orders to their merchants. Safe from any number of green threads at once."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        adapters: dict[str, Adapter],
+        transport: Transport,
+        default_concurrency: int,
+        default_timeout: float,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._directory = directory
+        self._adapters = adapters
+        self._transport = transport
+        self._default_concurrency = default_concurrency
+        self._default_timeout = default_timeout
+        self._clock = clock
+
+    def attempt(self, order: Order, history: History) -> Outcome:
+        """Try once to get the order to its merchant's POS; every failure is an Outcome.
+
+        Raises:
+            SQLAlchemyError: the merchant cannot be looked up at present.
+        """
+        left = (order.deliver_by - self._clock.now()).total_seconds()
+        if left <= 0:
+            return _too_late(history)
+        try:
+            merchant = self._directory.get(order.merchant_id)
+        except UnknownMerchant as error:
+            return Outcome(Kind.FAILED, Reason.of("unknown_merchant", error))
+        if merchant.paused:
+            return Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused"))
+        adapter = self._adapters.get(merchant.adapter)
+        if adapter is None:
+            return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
+
+        started = perf_counter()
+        try:
+            outcome = self._exchange(adapter, order, merchant, history, self._send(merchant, left))
+        except Misconfigured as error:
+            outcome = Outcome(Kind.FAILED, Reason.of(error.code, error))
+        except NotSent as error:
+            outcome = Outcome(Kind.RETRY, Reason.of(error.code, error), overloaded=True)
+        except NoValidReply as error:
+            outcome = Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), overloaded=True)
+        seconds = perf_counter() - started
+        metrics.attempts.labels(outcome.kind, merchant.provider).observe(seconds)
+        say = log.debug if outcome.kind is Kind.ACCEPTED else log.info
+        say(
+            "delivery.attempted",
+            order_id=order.order_id,
+            merchant_id=order.merchant_id,
+            provider=merchant.provider,
+            attempt=history.attempts + 1,
+            outcome=outcome.kind,
+            reason=outcome.reason.code if outcome.reason else None,
+            seconds=round(seconds, 4),
+        )
+        return outcome
+
+    def _exchange(
+        self, adapter: Adapter, order: Order, merchant: Merchant, history: History, send: Send
+    ) -> Outcome:
+        """Against sending twice: after doubt a POS that knows no keys is asked, or left alone."""
+        if history.in_doubt and adapter.guarantee is Guarantee.BLIND:
+            return Outcome(Kind.IN_DOUBT, Reason.of("blind", "this POS cannot be asked"))
+        ask_first = history.in_doubt and adapter.guarantee is Guarantee.QUERYABLE
+        if history.pending or ask_first:
+            known = adapter.look_up(order, merchant, send)
+            if known is not None:
+                return known
+        return adapter.submit(order, merchant, send)
+
+    def _send(self, merchant: Merchant, left: float) -> Send:
+        seconds = min(merchant.request_timeout or self._default_timeout, left)
+
+        def send(request: Request) -> Reply:
+            return self._transport.send(
+                request,
+                key=merchant.id,
+                connections=merchant.max_concurrency or self._default_concurrency,
+                seconds=seconds,
+            )
+
+        return send
+
+
+def _too_late(history: History) -> Outcome:
+    if history.in_doubt or history.pending:
+        return Outcome(
+            Kind.IN_DOUBT,
+            Reason.of("expired_in_doubt", "deliver_by has passed; the POS may have the order"),
+        )
+    return Outcome(Kind.EXPIRED, Reason.of("expired", "deliver_by has passed"))

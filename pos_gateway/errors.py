@@ -1,0 +1,95 @@
+"""What can go wrong, as types. Data rides in attributes, the message is for a person.
+
+PosGatewayError
+├── InvalidOrder            the order breaks the contract; names the field
+├── InvalidMerchant         a merchant's record breaks the contract; names the field
+├── InvalidSettings         the environment breaks the contract; names the variable
+├── UnknownMerchant         no merchant has this id
+├── PendingMigration        the database's schema is not the one this version needs
+└── PublishError            the broker did not take a message
+    ├── BrokerUnavailable   not reachable, or no confirm came in time: it may or may not be stored
+    ├── PublishRefused      the broker said no (nack), or its topology contradicts ours
+    └── Unroutable          the broker took it, but no queue wanted it
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class PosGatewayError(Exception):
+    """Anything this package raises on purpose."""
+
+
+#: Stands for a value that was not there at all (``None`` may be one).
+ABSENT: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One field that is wrong: where, what is wrong, and what stood there."""
+
+    field: str
+    problem: str
+    value: Any = ABSENT
+
+    def __str__(self) -> str:
+        if self.value is ABSENT:
+            return f"{self.field}: {self.problem}"
+        shown = repr(self.value)
+        if len(shown) > 80:
+            shown = shown[:77] + "..."
+        return f"{self.field}: {self.problem} (got {shown})"
+
+
+class InvalidRecord(PosGatewayError):
+    """A record from outside breaks the contract. ``errors`` lists every field that does."""
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(str(error) for error in self.errors))
+
+    @property
+    def field(self) -> str:
+        """The first field that is wrong."""
+        return self.errors[0].field
+
+
+class InvalidOrder(InvalidRecord):
+    """Raised when an order breaks the contract."""
+
+
+class InvalidMerchant(InvalidRecord):
+    """Raised when a merchant's record breaks the contract."""
+
+
+class InvalidSettings(InvalidRecord):
+    """Raised when the environment breaks the contract."""
+
+
+class UnknownMerchant(PosGatewayError):
+    """Raised when no merchant has this id."""
+
+    def __init__(self, merchant_id: str) -> None:
+        self.merchant_id = merchant_id
+        super().__init__(f"merchant_id: no merchant has the id {merchant_id!r}")
+
+
+class PendingMigration(PosGatewayError):
+    """Raised when the database's schema is not the one this version needs."""
+
+
+class PublishError(PosGatewayError):
+    """Raised when the broker did not take a message."""
+
+
+class BrokerUnavailable(PublishError):
+    """Raised when the broker is not reachable, or no confirm came in time."""
+
+
+class PublishRefused(PublishError):
+    """Raised when the broker refuses a message, or its topology contradicts ours."""
+
+
+class Unroutable(PublishError):
+    """Raised when the broker took a message that no queue wanted."""

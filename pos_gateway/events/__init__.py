@@ -1,0 +1,1 @@
+"""Status events: what the order backend learns of its orders."""

@@ -1,0 +1,89 @@
+"""The composition root: Settings -> Gateway. What is started here is stopped here."""
+
+import threading
+
+import structlog
+from prometheus_client import start_http_server
+
+from pos_gateway.adapters.registry import ADAPTERS
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.delivery import Delivery
+from pos_gateway.ledger.database import open_database, require_current
+from pos_gateway.merchants.directory import Directory
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.settings import Settings
+from pos_gateway.transport.exchange import Transport
+
+log = structlog.get_logger(__name__)
+
+
+class Gateway:
+    """Everything an order needs on its way, put together. The constructor does no I/O."""
+
+    def __init__(self, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.database = open_database(settings.database_url)
+        self.directory = Directory(MerchantStore(self.database), clock=clock)
+        self.transport = Transport(
+            allow_private=settings.allow_private_addresses, ca_file=settings.ca_file
+        )
+        self.publisher = Publisher(settings.broker_url)
+        self.delivery = Delivery(
+            directory=self.directory,
+            adapters=ADAPTERS,
+            transport=self.transport,
+            default_concurrency=settings.merchant_concurrency,
+            default_timeout=settings.request_timeout,
+            clock=clock,
+        )
+        self._started = False
+
+    def check(self) -> None:
+        """Raises PendingMigration if the database is not this version's."""
+        require_current(self.database)
+
+    def start(self, *, background: bool) -> None:
+        """Begin the work that goes on beside the orders. Idempotent.
+
+        Args:
+            background: whether this process has threads to spare (green or native); a prefork
+                child has one, and looks merchants up as it needs them.
+        """
+        if self._started:
+            return
+        self._started = True
+        if background:
+            self.directory.start()
+            self._serve_metrics()
+
+    def stop(self) -> None:
+        """Stop, in the opposite order of the data's way. Idempotent."""
+        self.directory.stop()
+        self.publisher.close()
+        self.transport.close()
+        self.database.dispose()
+
+    def _serve_metrics(self) -> None:
+        port = self.settings.metrics_port
+        if not port:
+            return
+        try:
+            start_http_server(port)
+        except OSError as error:
+            # A second worker on one machine: orders matter more than its figures.
+            log.warning("metrics.port_taken", port=port, error=str(error))
+
+
+_lock = threading.Lock()
+_current: Gateway | None = None
+
+
+def current() -> Gateway:
+    """This process's gateway, made from the environment at the first call."""
+    global _current  # noqa: PLW0603  (Celery tasks are functions; they have nowhere else to look)
+    with _lock:
+        if _current is None:
+            _current = Gateway(Settings.from_environment())
+        return _current

@@ -1,0 +1,1 @@
+"""What is kept in the database: its schema, its migrations, and how to reach it."""

@@ -1,0 +1,80 @@
+"""The way to the database, and whether its schema is the one this version needs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event
+
+from pos_gateway.errors import InvalidSettings, PendingMigration
+from pos_gateway.errors import FieldError
+
+#: Seconds that SQLite waits for another process's write before it gives up.
+_SQLITE_BUSY = 5.0
+
+
+def open_database(url: str) -> Engine:
+    """An engine for the URL; connects when it is first used.
+
+    Raises:
+        InvalidSettings: PostgreSQL's driver is not installed.
+    """
+    scheme, separator, rest = url.partition("://")
+    if scheme in ("postgres", "postgresql"):
+        # Psycopg 3 waits on the socket in Python and so lets other green threads run.
+        url = f"postgresql+psycopg{separator}{rest}"
+    try:
+        engine = create_engine(url, pool_pre_ping=True)
+    except ModuleNotFoundError as error:
+        raise InvalidSettings(
+            [
+                FieldError(
+                    "POS_GATEWAY_DATABASE_URL",
+                    f"needs the package {error.name}; pip install 'pos-gateway[postgres]'",
+                    scheme,
+                )
+            ]
+        ) from error
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+    return engine
+
+
+def upgrade(engine: Engine) -> None:
+    """Bring the schema to this version. Harmless when it is there."""
+    with engine.begin() as connection:
+        command.upgrade(_alembic(connection), "head")
+
+
+def require_current(engine: Engine) -> None:
+    """Raises PendingMigration, naming the command, unless the schema is this version's."""
+    with engine.connect() as connection:
+        present = set(MigrationContext.configure(connection).get_current_heads())
+    needed = set(ScriptDirectory.from_config(_alembic()).get_heads())
+    if present != needed:
+        what = "has no tables yet" if not present else "needs a migration"
+        raise PendingMigration(f"the database {what}; run: pos-gateway db upgrade")
+
+
+@contextmanager
+def migration_connection(config: Config) -> Iterator[Connection]:
+    """The connection that ``upgrade`` handed to Alembic (for ``migrations/env.py``)."""
+    yield config.attributes["connection"]
+
+
+def _alembic(connection: Connection | None = None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", "pos_gateway:ledger/migrations")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode = WAL")  # readers do not wait for a writer
+    cursor.execute(f"PRAGMA busy_timeout = {_SQLITE_BUSY * 1000:.0f}")
+    cursor.close()

@@ -1,0 +1,66 @@
+"""A merchant: where its POS is, how it is spoken to, and how much it can take."""
+
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from pos_gateway.errors import InvalidMerchant
+from pos_gateway.record import Identifier, Record, field_errors
+
+
+def _base_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError as error:
+        raise ValueError(f"is not a URL: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
+        raise ValueError("must look like https://pos.example.com/api")
+    if parts.username or parts.password:
+        raise ValueError("must not carry a user or password; put them into auth")
+    if parts.query or parts.fragment:
+        raise ValueError("must not carry a query or fragment")
+    if any(ord(character) <= 0x20 or ord(character) == 0x7F for character in url):
+        raise ValueError("must not contain white space or control characters")
+    return url.rstrip("/")
+
+
+def _auth(auth: dict[str, Any]) -> dict[str, Any]:
+    if auth and auth != {"type": "none"}:
+        # Secrets are not stored before they can be stored encrypted.
+        raise ValueError('only {} or {"type": "none"} is supported by this version')
+    return auth
+
+
+class Merchant(Record):
+    """A merchant's record. Limits left out follow the gateway's settings.
+
+    Unlike in an order, a field that is not known is refused: it is a typing mistake.
+    """
+
+    model_config = {"extra": "forbid"}
+
+    id: Identifier
+    provider: Annotated[str, Field(min_length=1, max_length=128)] = Field(
+        default="independent",
+        description="The POS vendor or host that many merchants share.",
+    )
+    adapter: Annotated[str, Field(min_length=1, max_length=64)] = "rest"
+    base_url: Annotated[str, Field(max_length=2048), AfterValidator(_base_url)]
+    max_concurrency: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = Field(
+        default=None, description="How many of its orders may be under way at once."
+    )
+    request_timeout: Annotated[float, Field(gt=0, le=120, allow_inf_nan=False)] | None = Field(
+        default=None, description="Seconds for one whole exchange, connecting included."
+    )
+    auth: Annotated[dict[str, Any], AfterValidator(_auth)] = {}
+    paused: bool = Field(default=False, description="A paused merchant is sent nothing.")
+
+    @classmethod
+    def parse(cls, record: Any) -> Self:
+        """A merchant from decoded JSON. Raises InvalidMerchant naming every wrong field."""
+        try:
+            return cls.model_validate(record)
+        except ValidationError as error:
+            raise InvalidMerchant(field_errors(error)) from None

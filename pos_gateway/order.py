@@ -1,0 +1,101 @@
+"""An order, as the backend places it and as the merchant's POS gets it."""
+
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from pydantic import AwareDatetime, Field, StringConstraints, ValidationError, model_validator
+
+from pos_gateway.errors import FieldError, InvalidOrder
+from pos_gateway.record import Identifier, Money, Record, field_errors
+
+#: Quantities are whole; 10,000 of one item is a mistake, not an order.
+Quantity = Annotated[int, Field(strict=True, ge=1, le=10_000)]
+Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
+
+
+class Modifier(Record):
+    """A change to an item ("no onions", "extra cheese"); a discount has a negative price."""
+
+    name: str
+    sku: str | None = None
+    quantity: Quantity = 1
+    unit_price: Annotated[int, Field(strict=True)] = 0
+
+
+class Item(Record):
+    """One line of an order."""
+
+    sku: str
+    name: str
+    quantity: Quantity
+    unit_price: Money
+    modifiers: tuple[Modifier, ...] = ()
+    notes: str | None = None
+
+
+class Customer(Record):
+    """Who the order is for, as far as the merchant needs to know."""
+
+    name: str | None = None
+    phone: str | None = None
+
+
+class Order(Record):
+    """An order. Money is in integer minor units; times carry an offset (RFC 3339)."""
+
+    order_id: Identifier = Field(description="The backend's id; the idempotency key everywhere.")
+    merchant_id: Identifier
+    placed_at: AwareDatetime
+    deliver_by: AwareDatetime = Field(
+        description="After this moment the order is worthless and ends as order.expired."
+    )
+    currency: Currency = Field(description="ISO 4217, in capitals.")
+    items: Annotated[tuple[Item, ...], Field(min_length=1, max_length=1000)]
+    total: Money
+    tip: Money | None = None
+    fulfillment: str | dict[str, Any] | None = None
+    customer: Customer | None = None
+    notes: str | None = None
+
+    @model_validator(mode="after")
+    def _could_ever_be_delivered(self) -> Self:
+        if self.deliver_by <= self.placed_at:
+            # A ValueError here becomes a field error like every other one.
+            raise ValueError("deliver_by is not after placed_at")
+        return self
+
+    @classmethod
+    def parse(cls, record: Any) -> Self:
+        """An order from decoded JSON (or an order, which is returned as it is).
+
+        Raises:
+            InvalidOrder: names every field that is wrong.
+        """
+        if isinstance(record, cls):
+            return record
+        try:
+            return cls.model_validate(record)
+        except ValidationError as error:
+            raise InvalidOrder([_named(entry) for entry in field_errors(error)]) from None
+
+    @classmethod
+    def parse_json(cls, text: bytes | str) -> Self:
+        """An order from JSON text. Raises InvalidOrder."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise InvalidOrder([_named(entry) for entry in field_errors(error)]) from None
+
+    def expired(self, now: datetime) -> bool:
+        """Whether it is too late to deliver this order."""
+        return self.deliver_by <= now
+
+    def to_json(self) -> bytes:
+        """The order as JSON, fields that were not given left out."""
+        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+
+
+def _named(error: FieldError) -> FieldError:
+    if error.field == "(record)" and "deliver_by" in error.problem:
+        return FieldError("deliver_by", "is not after placed_at", error.value["deliver_by"])
+    return error

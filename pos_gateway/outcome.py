@@ -1,0 +1,47 @@
+"""What came of one attempt to deliver an order."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+#: The longest reason that is kept; a merchant's error page is not a reason.
+REASON_LIMIT = 500
+
+
+class Kind(StrEnum):
+    """How an attempt ended. The value is the event type's last word where there is one."""
+
+    ACCEPTED = "accepted"  # the POS has the order
+    REJECTED = "rejected"  # the POS has decided against it
+    CANCELLED = "cancelled"  # the POS has let go of it again
+    PENDING = "pending"  # the POS has it and has not decided
+    EXPIRED = "expired"  # too late to try (again)
+    FAILED = "failed"  # it can never succeed as things are configured
+    RETRY = "retry"  # provably not processed; may be tried again
+    IN_DOUBT = "in_doubt"  # bytes may have left and no complete valid reply came
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why, in a word for programs and a sentence for people."""
+
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, code: str, message: object) -> "Reason":
+        """A reason from text that may come from outside: one line, printable, bounded."""
+        text = "".join(c if c.isprintable() else " " for c in str(message))
+        return cls(code[:64], " ".join(text.split())[:REASON_LIMIT])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of an attempt; ``tasks.py`` alone decides what follows from it."""
+
+    kind: Kind
+    reason: Reason | None = None
+    external_id: str | None = None
+    #: Seconds the merchant asked us to stay away, already clamped.
+    retry_after: float | None = None
+    #: The merchant is overloaded or slow: admission should hear of it.
+    overloaded: bool = False

@@ -1,0 +1,52 @@
+"""What the records from outside (orders, merchants) have in common: how they say what is wrong."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
+
+from pos_gateway.errors import ABSENT, FieldError
+
+#: An identifier that is safe in an HTTP header and, quoted, in a URL: visible ASCII.
+Identifier = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")]
+#: Money in the currency's minor unit (cents), never a float: 12.50 is 1250.
+Money = Annotated[int, Field(strict=True, ge=0, le=2**53)]
+
+
+def field_errors(error: ValidationError) -> list[FieldError]:
+    """A pydantic error as one entry a field, ``items[0].quantity`` style."""
+    errors = [
+        FieldError(_path(entry["loc"]), _problem(entry), _shown(entry)) for entry in error.errors()
+    ]
+    # Of a field and its parent only the field is worth a person's time.
+    return [e for e in errors if not any(other.field.startswith(e.field + "[") for other in errors)]
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return path.lstrip(".") or "(record)"
+
+
+def _problem(entry: Any) -> str:
+    match entry["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return "is not a field of this record"
+        case "value_error":  # raised by a validator of ours, in words of ours
+            return str(entry["ctx"]["error"])
+        case _:
+            message = str(entry["msg"])
+            return message[0].lower() + message[1:]
+
+
+def _shown(entry: Any) -> Any:
+    # For a missing field pydantic shows the whole parent, which says nothing and may be personal.
+    return ABSENT if entry["type"] == "missing" else entry["input"]
+
+
+class Record(BaseModel):
+    """A frozen value; fields it does not know are kept and passed on, not lost."""
+
+    model_config = {"frozen": True, "extra": "allow", "str_max_length": 4096}

@@ -1,0 +1,207 @@
+"""``POS_GATEWAY_*`` environment variables -> Settings. The only reader of the environment.
+
+Every setting has its meaning and unit in its description; ``pos-gateway settings`` prints them.
+Durations are float seconds, shares are fractions of 1.
+"""
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError
+
+from pos_gateway.errors import FieldError, InvalidSettings
+from pos_gateway.record import field_errors
+
+PREFIX = "POS_GATEWAY_"
+
+Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+
+
+def _url(*schemes: str) -> AfterValidator:
+    def check(url: str) -> str:
+        if urlsplit(url.split(";")[0]).scheme.split("+")[0] not in schemes:
+            raise ValueError(f"must start with {' or '.join(f'{s}://' for s in schemes)}")
+        return url
+
+    return AfterValidator(check)
+
+
+class Settings(BaseModel):
+    """How this process is to behave. Immutable; made once, at start."""
+
+    model_config = {"frozen": True, "extra": "forbid"}
+
+    broker_url: Annotated[str, _url("amqp", "amqps", "memory")] = Field(
+        "amqp://guest:guest@localhost:5672//", description="Where RabbitMQ is."
+    )
+    database_url: Annotated[str, _url("sqlite", "postgresql", "postgres")] = Field(
+        "sqlite:///pos_gateway.db",
+        description="Where merchants are kept: SQLite, or PostgreSQL in production.",
+    )
+    redis_url: Annotated[str, _url("redis", "rediss", "unix")] | None = Field(
+        None, description="Where workers coordinate; unset: each process for itself."
+    )
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        9808, description="Port of the Prometheus metrics; 0 is off."
+    )
+    slots: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        200, description="Orders under way at once in this process (green threads)."
+    )
+    merchant_concurrency: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        10, description="Orders under way at once for a merchant that states no limit."
+    )
+    max_waiting: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        20, description="Orders of one merchant held waiting here; more are parked in the broker."
+    )
+    max_wait: Seconds = Field(
+        5.0, description="Seconds an order waits here at most before it is parked in the broker."
+    )
+    slow_share: Share = Field(
+        0.25, description="Share of the slots that all slow merchants together may hold."
+    )
+    slow_after: Seconds = Field(
+        3.0, description="Seconds after which a call under way makes its merchant slow."
+    )
+    provider_share: Share = Field(
+        0.5, description="Share of the slots that the merchants of one provider may hold."
+    )
+    request_timeout: Seconds = Field(
+        10.0, description="Seconds for one exchange with a POS, from connecting to the last byte."
+    )
+    canary_percent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = Field(
+        0.0, description="Percent of merchants whose orders go to orders.canary (OrderClient)."
+    )
+    allow_private_addresses: bool = Field(
+        False, description="Let merchants be on private addresses: for development and tests only."
+    )
+    ca_file: str | None = Field(
+        None, description="PEM file of certificate authorities to trust instead of the system's."
+    )
+    secret_key: SecretStr | None = Field(
+        None, description="Key that encrypts merchants' secrets at rest."
+    )
+    max_order_bytes: Annotated[int, Field(ge=1024, le=16 * 2**20)] = Field(
+        256 * 1024, description="Largest order message in bytes; larger ones go to orders.dead."
+    )
+    remote_control: bool = Field(
+        False, description="Let `celery inspect` and `celery control` reach this worker."
+    )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """Settings from the process's environment (or the mapping given).
+
+        Raises:
+            InvalidSettings: names every variable that is wrong or unknown, with what would do.
+        """
+        given = _given(os.environ if environment is None else environment)
+        errors = _unknown(given, cls)
+        try:
+            known = {name: value for name, value in given.items() if name in cls.model_fields}
+            settings = cls.model_validate(known)
+        except ValidationError as error:
+            errors += [
+                FieldError(PREFIX + e.field.upper(), e.problem, e.value)
+                for e in field_errors(error)
+            ]
+        if errors:
+            raise InvalidSettings(errors)
+        return settings
+
+
+def setting(name: str, given: Any = None) -> Any:
+    """One setting: the value given, else the environment's, else the default; checked.
+
+    For the order backend's client, which is not to trip over the worker's settings.
+    """
+    field = Settings.model_fields[name]
+    value = given if given is not None else _given(os.environ).get(name, field.default)
+    try:
+        return getattr(Settings.model_validate({name: value}), name)
+    except ValidationError as error:
+        problem = field_errors(error)[0].problem
+        raise InvalidSettings([FieldError(PREFIX + name.upper(), problem, value)]) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One line of ``pos-gateway settings``."""
+
+    variable: str
+    meaning: str
+    default: str
+    value: str
+    problem: str | None = None
+
+
+def explain(environment: Mapping[str, str] | None = None) -> list[Setting]:
+    """Every setting with its present value, secrets masked, also when some are invalid."""
+    given = _given(os.environ if environment is None else environment)
+    lines = []
+    for name, field in Settings.model_fields.items():
+        problem = None
+        value: Any = given.get(name, field.default)
+        try:
+            value = getattr(Settings.model_validate({name: value}), name)
+        except ValidationError as error:
+            problem = field_errors(error)[0].problem
+        lines.append(
+            Setting(
+                variable=PREFIX + name.upper(),
+                meaning=field.description or "",
+                default=_shown(name, field.default),
+                value=_shown(name, value),
+                problem=problem,
+            )
+        )
+    lines += [
+        Setting(error.field, "", "", str(error.value), error.problem)
+        for error in _unknown(given, Settings)
+    ]
+    return lines
+
+
+def _given(environment: Mapping[str, str]) -> dict[str, str]:
+    # An empty variable counts as unset: that is what an empty line in a ConfigMap means.
+    return {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(PREFIX) and value != ""
+    }
+
+
+def _unknown(given: Mapping[str, str], settings: type[Settings]) -> list[FieldError]:
+    errors = []
+    for name in sorted(given.keys() - settings.model_fields.keys()):
+        near = difflib.get_close_matches(name, settings.model_fields, n=1, cutoff=0.5)
+        advice = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
+        errors.append(FieldError(PREFIX + name.upper(), f"is not a setting{advice}", given[name]))
+    return errors
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "(unset)"
+    if isinstance(value, SecretStr) or name == "secret_key":
+        return "********"
+    if name.endswith("_url"):
+        return mask_url(str(value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def mask_url(urls: str) -> str:
+    """A URL (or several, ``;`` between them) with its passwords masked."""
+    masked = []
+    for url in urls.split(";"):
+        try:
+            password = urlsplit(url).password
+        except ValueError:
+            masked.append("(not a URL)")
+            continue
+        masked.append(url.replace(f":{password}@", ":********@", 1) if password else url)
+    return ";".join(masked)

@@ -1,0 +1,22 @@
+"""Prometheus metrics. Labels never carry an order id, nor a merchant's."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+#: From a fast reply on the same continent to the longest time limit that is allowed.
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
+
+attempts = Histogram(
+    "pos_gateway_attempt_seconds",
+    "Time of one attempt at a POS, from connecting to the last byte.",
+    ("outcome", "provider"),
+    buckets=_SECONDS,
+)
+orders = Counter("pos_gateway_orders_total", "Orders that came to an end.", ("outcome",))
+retries = Counter("pos_gateway_retries_total", "Orders put back to be tried again later.")
+dead_letters = Counter("pos_gateway_dead_letters_total", "Messages set aside.", ("reason",))
+parked = Counter("pos_gateway_parked_total", "Orders handed back to the broker to wait there.")
+in_flight = Gauge("pos_gateway_in_flight", "Orders under way: slots in use.")
+waiting = Gauge("pos_gateway_waiting", "Orders waiting in this worker.")
+publish_trouble = Counter(
+    "pos_gateway_publish_trouble_total", "Publishes that the broker did not take at once."
+)

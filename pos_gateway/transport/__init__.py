@@ -1,0 +1,1 @@
+"""One HTTP exchange under one deadline. Nothing above this floor knows requests or sockets."""

@@ -1,0 +1,128 @@
+"""Connections that know whether a byte of the request left, and only go where they may.
+
+The address that is checked is the address that is connected to: the name is resolved once.
+"""
+
+import socket
+import time
+from collections.abc import Iterable
+from contextvars import ContextVar
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+from pos_gateway.transport.errors import Misconfigured, NotSent
+
+#: Seconds for resolving and connecting, over all of a name's addresses, within the exchange's own.
+CONNECT_BUDGET = 5.0
+
+
+class Progress:
+    """How far the present exchange has come. One for each green thread, through a context variable."""
+
+    __slots__ = ("sent",)
+
+    def __init__(self) -> None:
+        #: Whether a byte of the request may have left this process.
+        self.sent = False
+
+
+progress: ContextVar[Progress] = ContextVar("progress")
+
+
+def may_connect(address: IPv4Address | IPv6Address) -> bool:
+    """Whether a merchant's POS may be at this address: a public one, not a way into our network."""
+    mapped = getattr(address, "ipv4_mapped", None)
+    if mapped is not None:
+        return may_connect(mapped)
+    return address.is_global and not address.is_multicast
+
+
+def connect(host: str, port: int, *, private: bool, timeout: float | None) -> socket.socket:
+    """A TCP connection to the first of the host's addresses that answers.
+
+    Raises:
+        NotSent: no address answers within the budget, or the name does not resolve.
+        Misconfigured: one of its addresses is not public and ``private`` is not allowed.
+    """
+    until = time.monotonic() + min(CONNECT_BUDGET, timeout or CONNECT_BUDGET)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise NotSent("dns", f"cannot resolve {host}: {error}") from error
+    if not private:
+        _refuse_private(host, (str(entry[4][0]) for entry in found))
+    problem: OSError | None = None
+    for position, (family, kind, protocol, _, address) in enumerate(found):
+        share = (until - time.monotonic()) / (len(found) - position)
+        if share <= 0:
+            break
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(share)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            problem = error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise NotSent("connect", f"cannot connect to {host}:{port}: {problem or 'time is up'}")
+
+
+def _refuse_private(host: str, addresses: Iterable[str]) -> None:
+    for address in addresses:
+        if not may_connect(ip_address(address.partition("%")[0])):
+            raise Misconfigured("security", f"{host} is at {address}, which is not a public address")
+
+
+class _Tracked:
+    """What both kinds of connection share."""
+
+    private = False
+
+    def _new_conn(self) -> socket.socket:
+        timeout = self.timeout if isinstance(self.timeout, int | float) else None  # type: ignore[attr-defined]
+        return connect(self._dns_host, self.port, private=self.private, timeout=timeout)  # type: ignore[attr-defined]
+
+    def send(self, data: object) -> None:
+        if self.sock is None:  # type: ignore[has-type]
+            self.connect()  # type: ignore[attr-defined]
+        progress.get().sent = True
+        super().send(data)  # type: ignore[misc]
+
+
+class TrackedHTTPConnection(_Tracked, HTTPConnection):
+    """Plain HTTP."""
+
+
+class TrackedHTTPSConnection(_Tracked, HTTPSConnection):
+    """HTTP over TLS."""
+
+
+class PrivateHTTPConnection(TrackedHTTPConnection):
+    """Plain HTTP that may go to private addresses."""
+
+    private = True
+
+
+class PrivateHTTPSConnection(TrackedHTTPSConnection):
+    """HTTP over TLS that may go to private addresses."""
+
+    private = True
+
+
+class HTTPPool(HTTPConnectionPool):
+    """A merchant's plain connections."""
+
+    ConnectionCls = TrackedHTTPConnection
+
+
+class HTTPSPool(HTTPSConnectionPool):
+    """A merchant's TLS connections."""
+
+    ConnectionCls = TrackedHTTPSConnection

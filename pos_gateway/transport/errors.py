@@ -1,0 +1,27 @@
+"""How an exchange can fail, sorted by the one question that matters: may it have been processed?
+
+TransportError
+├── NotSent         no byte of the request left: it may be tried again
+│   └── Misconfigured   and trying again is no use until somebody changes something
+└── NoValidReply    bytes may have left and no complete valid reply came: in doubt
+"""
+
+
+class TransportError(Exception):
+    """An exchange without a reply. ``code`` is for programs, the text for people."""
+
+    def __init__(self, code: str, message: object) -> None:
+        self.code = code
+        super().__init__(str(message))
+
+
+class NotSent(TransportError):
+    """Provably not processed: nothing of the request left this process."""
+
+
+class Misconfigured(NotSent):
+    """The peer cannot be spoken to as configured (certificate, address, URL)."""
+
+
+class NoValidReply(TransportError):
+    """In doubt: the request, or a part of it, may have been received."""

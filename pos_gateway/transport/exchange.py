@@ -1,0 +1,216 @@
+"""One request, one reply, one deadline over all of it: waiting, connecting, TLS, sending, reading.
+
+The only importer of requests. A prepared request goes straight to an HTTPAdapter: a Session
+would add proxies, ``.netrc`` and cookies from the environment, and half again the CPU.
+"""
+
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from requests import PreparedRequest
+from requests.adapters import HTTPAdapter
+from requests.structures import CaseInsensitiveDict
+from urllib3.connectionpool import HTTPConnectionPool
+from urllib3.exceptions import HTTPError
+from urllib3.response import BaseHTTPResponse
+
+from pos_gateway.transport import connect
+from pos_gateway.transport.deadline import DeadlineExceeded, deadline
+from pos_gateway.transport.errors import Misconfigured, NoValidReply, NotSent, TransportError
+
+#: Longest reply body in bytes that is read. An acknowledgement of an order is far shorter.
+BODY_LIMIT = 256 * 1024
+#: How many merchants' connection pools are kept; the one unused for longest goes first.
+POOLS = 2048
+
+_USER_AGENT = "pos-gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be sent. ``url`` is absolute."""
+
+    method: str
+    url: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete reply. Header names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+#: What an adapter is given to speak to its merchant's POS with. Raises TransportError.
+Send = Callable[[Request], Reply]
+
+
+class Transport:
+    """Keep-alive connections to many merchants, a pool for each. Safe from green threads.
+
+    Args:
+        allow_private: let merchants be on private addresses (development, tests).
+        ca_file: PEM file of certificate authorities to trust instead of the system's.
+    """
+
+    def __init__(self, *, allow_private: bool = False, ca_file: str | None = None) -> None:
+        self._allow_private = allow_private
+        self._tls = _tls_context(ca_file)
+        self._pools: OrderedDict[str, _Adapter] = OrderedDict()
+
+    def send(self, request: Request, *, key: str, connections: int, seconds: float) -> Reply:
+        """Exchange a request for a reply within so many seconds, all included.
+
+        Redirects are not followed, the environment's proxies are not used, cookies not kept.
+
+        Args:
+            request: what to send.
+            key: whose connections to use; never shared between two merchants.
+            connections: how many to keep open for it.
+            seconds: the deadline for everything.
+
+        Raises:
+            NotSent: provably not processed.
+            Misconfigured: provably not processed, and trying again is no use.
+            NoValidReply: bytes may have left and no complete valid reply came.
+        """
+        adapter = self._adapter(key, request.url, connections)
+        progress = connect.Progress()
+        token = connect.progress.set(progress)
+        try:
+            with deadline(seconds):
+                return _exchange(adapter, request, seconds)
+        except TransportError:
+            raise
+        except DeadlineExceeded:
+            raise _failure(progress, "timeout", f"no reply within {seconds:.3g} s") from None
+        except (HTTPError, OSError, ValueError) as error:
+            # ValueError: http.client's and urllib3's word for a reply they cannot parse.
+            cause = _root(error)
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                raise Misconfigured("certificate", cause) from error
+            raise _failure(progress, "exchange", cause) from error
+        finally:
+            connect.progress.reset(token)
+
+    def close(self) -> None:
+        """Close every idle connection. Idempotent."""
+        while self._pools:
+            self._pools.popitem()[1].close()
+
+    def _adapter(self, key: str, url: str, connections: int) -> "_Adapter":
+        origin = urlsplit(url)
+        adapter = self._pools.get(key)
+        if adapter is not None and adapter.serves(origin.scheme, origin.netloc, connections):
+            self._pools.move_to_end(key)
+            return adapter
+        if origin.scheme not in ("http", "https") or not origin.hostname:
+            raise Misconfigured("url", f"{url!r} is not an http(s) URL")
+        if adapter is not None:
+            adapter.close()
+        adapter = _Adapter(
+            origin.scheme, origin.netloc, connections, self._tls, private=self._allow_private
+        )
+        self._pools[key] = adapter
+        self._pools.move_to_end(key)
+        if len(self._pools) > POOLS:
+            self._pools.popitem(last=False)[1].close()
+        return adapter
+
+
+def _exchange(adapter: "_Adapter", request: Request, seconds: float) -> Reply:
+    prepared = PreparedRequest()
+    prepared.method = request.method
+    prepared.url = request.url
+    prepared.body = request.body
+    prepared.headers = CaseInsensitiveDict(
+        {
+            "User-Agent": _USER_AGENT,
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            **request.headers,
+        }
+    )
+    if request.body is not None:
+        prepared.headers["Content-Length"] = str(len(request.body))
+    # The timeout of each socket operation is a second net, where no deadline can be had.
+    raw: BaseHTTPResponse = adapter.send(prepared, stream=True, timeout=seconds)  # type: ignore[assignment]
+    complete = False
+    try:
+        body = raw.read(BODY_LIMIT + 1, decode_content=False)
+        if len(body) > BODY_LIMIT:
+            raise NoValidReply("reply_too_long", f"the reply is longer than {BODY_LIMIT} bytes")
+        if raw.headers.get("content-encoding", "identity").lower() != "identity":
+            raise NoValidReply("encoding", "the reply is encoded although identity was asked for")
+        headers = {name.lower(): value for name, value in raw.headers.items()}
+        complete = True
+        return Reply(raw.status, headers, body)
+    finally:
+        if complete:
+            raw.release_conn()
+        else:
+            raw.close()  # the connection with it: what is still to come on it is nobody's
+
+
+def _failure(progress: connect.Progress, code: str, problem: object) -> NotSent | NoValidReply:
+    return NoValidReply(code, problem) if progress.sent else NotSent(code, problem)
+
+
+def _root(error: BaseException) -> BaseException:
+    """The error inside the wrappings of requests and urllib3."""
+    inner = getattr(error, "reason", None) or (error.args[0] if error.args else None)
+    return _root(inner) if isinstance(inner, BaseException) else error
+
+
+def _tls_context(ca_file: str | None) -> ssl.SSLContext:
+    """One context for all: loading the authorities takes milliseconds and a megabyte."""
+    context = ssl.create_default_context(cafile=ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+class _Adapter(HTTPAdapter):
+    """An HTTPAdapter for one merchant: one pool, looked up never."""
+
+    def __init__(
+        self, scheme: str, netloc: str, connections: int, tls: ssl.SSLContext, *, private: bool
+    ) -> None:
+        self._origin = (scheme, netloc, connections)
+        origin = urlsplit(f"{scheme}://{netloc}")
+        kind = connect.HTTPSPool if scheme == "https" else connect.HTTPPool
+        extra: dict[str, Any] = {"ssl_context": tls} if scheme == "https" else {}
+        # Admission keeps a merchant's exchanges under its limit: none waits for a connection.
+        self._pool: HTTPConnectionPool = kind(
+            origin.hostname, origin.port, maxsize=connections, block=False, **extra
+        )
+        if private:
+            self._pool.ConnectionCls = (
+                connect.PrivateHTTPSConnection
+                if scheme == "https"
+                else connect.PrivateHTTPConnection
+            )
+        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
+
+    def serves(self, scheme: str, netloc: str, connections: int) -> bool:
+        return self._origin == (scheme, netloc, connections)
+
+    def get_connection_with_tls_context(self, *_: Any, **__: Any) -> HTTPConnectionPool:
+        return self._pool
+
+    def cert_verify(self, *_: Any, **__: Any) -> None:
+        """Nothing: the pool's TLS context verifies, always."""
+
+    def build_response(self, req: PreparedRequest, resp: Any) -> Any:
+        return resp  # as it is: a requests.Response would parse cookies and URLs
+
+    def close(self) -> None:
+        self._pool.close()
+        super().close()

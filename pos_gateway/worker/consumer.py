@@ -1,0 +1,148 @@
+"""Celery's consumer, with what an order needs: its own loop, admission, and a quarantine."""
+
+import threading
+from typing import Any
+
+import structlog
+from celery.worker.consumer import Consumer
+from kombu.common import ignore_errors
+
+from pos_gateway import gateway
+from pos_gateway.admission.admission import Limits
+from pos_gateway.broker import topology, wire
+from pos_gateway.broker.message import Message, undelayed
+from pos_gateway.errors import PublishError
+from pos_gateway.telemetry import metrics
+from pos_gateway.worker.dispatcher import Dispatcher
+from pos_gateway.worker.loop import green_loop
+from pos_gateway.worker.request import OrderRequest
+
+log = structlog.get_logger(__name__)
+
+#: Off unless asked for: each makes a queue and a connection of its own, and workers that
+#: listen to each other have nothing to say here.
+_QUIET = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
+
+
+class OrderConsumer(Consumer):
+    """Takes orders from the queue. Green: through admission; else as Celery does."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._gateway = gateway.current()
+        self._acknowledging = threading.RLock()
+        self.max_order_bytes = self._gateway.settings.max_order_bytes
+        self.dispatcher: Dispatcher | None = None
+        pool = options["pool"]
+        if getattr(pool, "is_green", False):
+            self.loop = green_loop
+            self.dispatcher = self._make_dispatcher(pool)
+        options["worker_options"] = {**(options.get("worker_options") or {}), **_QUIET}
+        super().__init__(*arguments, **options)
+
+    def call_soon_ack(self, promise: Any, *arguments: Any, **options: Any) -> Any:
+        # Many green threads acknowledge on one connection: one frame at a time, whole.
+        with self._acknowledging:
+            return super().call_soon_ack(promise, *arguments, **options)
+
+    def on_close(self) -> None:
+        if self.dispatcher is not None:
+            self.dispatcher.connection_lost()
+        super().on_close()
+
+    def stop(self) -> None:
+        """Stop consuming and hand back what waits, at once; what is under way may finish."""
+        if self.dispatcher is not None:
+            self.dispatcher.close()
+            if self.task_consumer is not None:
+                ignore_errors(self, self.task_consumer.cancel)
+            self.dispatcher.hand_back()
+        super().stop()
+
+    def quarantine(self, message: Any, code: str, reason: str) -> None:
+        """Set a message that is no order aside in ``orders.dead``, then acknowledge it."""
+        if self.dispatcher is None:
+            self._quarantine(message, code, reason)
+        else:
+            import gevent  # noqa: PLC0415  (a synchronous worker runs without it)
+
+            gevent.spawn(self._quarantine, message, code, reason)
+
+    def on_decode_error(self, message: Any, exc: BaseException) -> None:
+        self.quarantine(message, "undecodable", str(exc))
+
+    def on_unknown_message(self, body: Any, message: Any) -> None:
+        self.quarantine(message, "unknown_message", "the header task is missing")
+
+    def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
+        self.quarantine(message, "unknown_task", f"there is no task {exc}")
+
+    def on_invalid_task(self, body: Any, message: Any, exc: BaseException) -> None:
+        self.quarantine(message, "invalid_message", str(exc))
+
+    def _quarantine(self, message: Any, code: str, reason: str) -> None:
+        log.warning("message.quarantined", code=code, reason=reason)
+        original = Message(
+            exchange=topology.orders_exchange.name,
+            routing_key=topology.DEAD_KEY,
+            body=_bytes(message.body),
+            message_id=str(message.properties.get("message_id") or message.headers.get("id", "")),
+            headers={**_plain(message.headers), "x-content-type": str(message.content_type)},
+        )
+        try:
+            self._gateway.publisher.publish_patiently(
+                wire.dead_letter(original, code=code, reason=reason), on_trouble=_trouble
+            )
+        except PublishError:
+            return  # this process is going down; unacknowledged, the message comes back
+        metrics.dead_letters.labels(code).inc()
+        with self._acknowledging:
+            message.ack_log_error(log, self.connection_errors)
+
+    def _make_dispatcher(self, pool: Any) -> Dispatcher:
+        settings = self._gateway.settings
+        return Dispatcher(
+            pool=pool,
+            limits=Limits(
+                slots=pool.limit,
+                max_waiting=settings.max_waiting,
+                max_wait=settings.max_wait,
+                max_blocked=max(settings.max_waiting, pool.limit * WINDOW // 2),
+            ),
+            directory=self._gateway.directory,
+            default_limit=settings.merchant_concurrency,
+            park=self._park,
+        )
+
+    def _park(self, request: OrderRequest, delay: float) -> None:
+        message = request.message
+        key = undelayed(request.delivery_info["routing_key"] or "")
+        again = Message(
+            exchange=topology.orders_exchange.name,
+            routing_key=key if key == topology.CANARY_KEY else topology.ORDERS_KEY,
+            body=_bytes(message.body),
+            message_id=str(request.order_id or request.id),
+            headers=_plain(message.headers),
+        )
+        self._gateway.publisher.publish_patiently(again.delayed(delay), on_trouble=_trouble)
+
+
+#: Messages in the prefetch window for each slot.
+WINDOW = 10
+
+
+def _trouble(error: PublishError) -> None:
+    metrics.publish_trouble.inc()
+    log.warning("publish.delayed", error=str(error))
+
+
+def _bytes(body: Any) -> bytes:
+    return body.encode() if isinstance(body, str) else bytes(body)
+
+
+def _plain(headers: dict[str, Any]) -> dict[str, Any]:
+    """The headers that are ours or the publisher's; the broker's own (lists, tables) stay."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if isinstance(value, str | int | float | bool)
+    }

@@ -1,0 +1,71 @@
+"""The consumer's loop on green threads, in place of Celery's ``synloop``.
+
+``synloop`` looks at the monitoring connection for 0.1 s after every message, which caps a worker
+that sends events at ten orders a second. Here that connection has a green thread of its own.
+"""
+
+from typing import Any
+
+import gevent
+from celery.bootsteps import RUN
+from celery.worker import loops, state
+
+#: Seconds after which the loop looks whether it is to stop, when no message comes.
+IDLE = 1.0
+
+
+def green_loop(
+    consumer: Any,
+    connection: Any,
+    task_consumer: Any,
+    blueprint: Any,
+    hub: Any,
+    qos: Any,
+    heartbeat: Any,
+    clock: Any,
+    hbrate: float = 2.0,
+    **_: Any,
+) -> None:
+    """Read messages and hand each to its task's strategy, until the worker stops.
+
+    Raises whatever the connection raises: Celery then makes a new one and calls this again.
+    """
+    failures = [loops._enable_amqheartbeats(consumer.timer, connection, rate=hbrate)]
+    monitor = None
+    if consumer.event_dispatcher is not None:
+        monitoring = consumer.event_dispatcher.connection
+        failures.append(loops._enable_amqheartbeats(consumer.timer, monitoring, rate=hbrate))
+        monitor = gevent.spawn(_drain, monitoring)
+    task_consumer.on_message = consumer.create_task_handler()
+    task_consumer.consume()
+    consumer.on_ready()
+    try:
+        while blueprint.state == RUN and consumer.connection:
+            state.maybe_shutdown()
+            for failure in failures:
+                if failure[0] is not None:
+                    raise failure[0]
+            if qos.prev != qos.value:
+                qos.update()
+            consumer.perform_pending_operations()
+            try:
+                connection.drain_events(timeout=IDLE)
+            except TimeoutError:
+                pass  # no message; look whether to stop
+            except OSError:
+                if blueprint.state == RUN:
+                    raise
+    finally:
+        if monitor is not None:
+            monitor.kill()
+
+
+def _drain(connection: Any) -> None:
+    """Read what the broker sends on a connection that only publishes: its heartbeats."""
+    while True:
+        try:
+            connection.drain_events(timeout=IDLE)
+        except TimeoutError:
+            continue
+        except connection.connection_errors:
+            return  # the main loop hears of it through the heartbeat

@@ -1,0 +1,85 @@
+"""``Task.Strategy``: Celery hands every message for the task to what ``admitted`` returns.
+
+This is where admission sits, before a green thread is taken; Celery's own rate limits hold
+messages back at the same place.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from celery.worker import strategy
+from kombu.exceptions import ContentDisallowed, DecodeError
+
+from pos_gateway.worker.request import OrderRequest
+
+Handler = Callable[..., None]
+
+
+def admitted(task: Any, app: Any, consumer: Any) -> Handler:
+    """The message handler for the task on this consumer.
+
+    A green pool goes through admission. Other pools (the synchronous way, to move back to) take
+    orders as they come, as Celery does; what is not an order is quarantined by both.
+    """
+    green = consumer.dispatcher is not None
+    take = _offer(task, app, consumer) if green else strategy.default(task, app, consumer)
+    limit = consumer.max_order_bytes
+
+    def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
+        problem = malformed(message, limit)
+        if problem is not None:
+            consumer.quarantine(message, *problem)
+        else:
+            take(message, body, ack, reject, callbacks)
+
+    return handle
+
+
+def malformed(message: Any, limit: int) -> tuple[str, str] | None:
+    """What keeps the message from being an order's, as a code and a sentence; None: nothing.
+
+    Celery would stop the worker over a body that is not three things, and forget the others.
+    """
+    if len(message.body) > limit:
+        return "too_large", f"the message has {len(message.body)} bytes; {limit} are allowed"
+    if not isinstance(message.headers.get("id"), str):
+        return "invalid_message", "the header id is missing or not a string"
+    try:
+        payload = message.payload
+    except (DecodeError, ContentDisallowed, ValueError, LookupError, TypeError) as error:
+        return "undecodable", f"the body is not JSON: {error}"
+    match payload:
+        case [list(), dict(), dict()]:
+            return None
+    return "invalid_message", "the body is not [[order], {}, {}]"
+
+
+def _offer(task: Any, app: Any, consumer: Any) -> Handler:
+    hostname, errors, eventer = (
+        consumer.hostname,
+        consumer.connection_errors,
+        consumer.event_dispatcher,
+    )
+    offer = consumer.dispatcher.offer
+
+    def take(message: Any, _body: Any, ack: Any, reject: Any, _callbacks: Any) -> None:
+        request = OrderRequest(
+            message,
+            on_ack=ack,
+            on_reject=reject,
+            app=app,
+            hostname=hostname,
+            eventer=eventer,
+            task=task,
+            connection_errors=errors,
+            headers=message.headers,
+        )
+        arguments, named, _ = message.payload
+        record = arguments[0] if arguments else named.get("order")
+        if isinstance(record, dict):
+            merchant_id, order_id = record.get("merchant_id"), record.get("order_id")
+            request.merchant_id = merchant_id if isinstance(merchant_id, str) else ""
+            request.order_id = order_id if isinstance(order_id, str) else None
+        offer(request)
+
+    return take
