@@ -1,0 +1,1 @@
+"""Benchmarks and load tests, and the simulated world that they run against."""
