@@ -54,7 +54,7 @@ def _configured() -> Celery:
     return app
 
 
-@signals.worker_init.connect  # type: ignore[untyped-decorator]
+@signals.worker_init.connect
 def _before_start(sender: Any, **_: Any) -> None:
     log.configure()
     try:
@@ -63,7 +63,7 @@ def _before_start(sender: Any, **_: Any) -> None:
         raise SystemExit(_refusal(error)) from None
 
 
-@signals.worker_ready.connect  # type: ignore[untyped-decorator]
+@signals.worker_ready.connect
 def _ready(sender: Any, **_: Any) -> None:
     green = sender.dispatcher is not None
     gateway.current().start(background=green)
@@ -71,13 +71,13 @@ def _ready(sender: Any, **_: Any) -> None:
         sender.dispatcher.start()
 
 
-@signals.worker_process_init.connect  # type: ignore[untyped-decorator]
+@signals.worker_process_init.connect
 def _child_ready(**_: Any) -> None:
     gateway.current().start(background=False)
 
 
-@signals.worker_process_shutdown.connect  # type: ignore[untyped-decorator]
-@signals.worker_shutdown.connect  # type: ignore[untyped-decorator]
+@signals.worker_process_shutdown.connect
+@signals.worker_shutdown.connect
 def _stopped(**_: Any) -> None:
     gateway.current().stop()
 

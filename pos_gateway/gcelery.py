@@ -41,7 +41,9 @@ _named = _pool_flag(sys.argv)
 if not _patched and _is_worker_command(sys.argv) and _named is None:
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--pool=gevent"])
+    os.execv(  # noqa: S606  (the same command as before)
+        sys.executable, [sys.executable, *sys.orig_argv[1:], "--pool=gevent"]
+    )
 
 #: Somebody who names another pool gets it: this is then the synchronous worker.
 _green = _named in (None, "gevent")
@@ -49,9 +51,9 @@ _green = _named in (None, "gevent")
 if _green and not _patched:
     monkey.patch_all()
 
-from pos_gateway import gateway  # noqa: E402
-from pos_gateway.celery import app  # noqa: E402
-from pos_gateway.worker.consumer import WINDOW  # noqa: E402
+from pos_gateway import gateway
+from pos_gateway.celery import app
+from pos_gateway.worker.consumer import WINDOW
 
 if _green:
     app.conf.update(

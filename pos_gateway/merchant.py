@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from pos_gateway.errors import InvalidMerchant
 from pos_gateway.record import Identifier, Record, field_errors
@@ -39,7 +39,7 @@ class Merchant(Record):
     Unlike in an order, a field that is not known is refused: it is a typing mistake.
     """
 
-    model_config = {"extra": "forbid"}
+    model_config = ConfigDict(extra="forbid")
 
     id: Identifier
     provider: Annotated[str, Field(min_length=1, max_length=128)] = Field(
@@ -54,7 +54,7 @@ class Merchant(Record):
     request_timeout: Annotated[float, Field(gt=0, le=120, allow_inf_nan=False)] | None = Field(
         default=None, description="Seconds for one whole exchange, connecting included."
     )
-    auth: Annotated[dict[str, Any], AfterValidator(_auth)] = {}
+    auth: Annotated[dict[str, Any], AfterValidator(_auth)] = Field(default_factory=dict)
     paused: bool = Field(default=False, description="A paused merchant is sent nothing.")
 
     @classmethod

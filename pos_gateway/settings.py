@@ -24,7 +24,7 @@ Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
 def _url(*schemes: str) -> AfterValidator:
     def check(url: str) -> str:
-        if urlsplit(url.split(";")[0]).scheme.split("+")[0] not in schemes:
+        if urlsplit(url.split(";", maxsplit=1)[0]).scheme.split("+")[0] not in schemes:
             raise ValueError(f"must start with {' or '.join(f'{s}://' for s in schemes)}")
         return url
 

@@ -2,6 +2,7 @@
 
 import email.utils
 import json
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,7 +45,7 @@ def retry_after(reply: Reply, now: datetime | None = None) -> float | None:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         seconds = (moment - (now or datetime.now(UTC))).total_seconds()
-    if seconds != seconds:
+    if math.isnan(seconds):
         return None
     low, high = RETRY_AFTER
     return min(max(seconds, low), high)

@@ -50,7 +50,9 @@ class RestAdapter:
             return _decision(reply, order)
         return Outcome(
             Kind.IN_DOUBT,
-            Reason.of(f"http_{reply.status}", f"asked for the order, the POS answered {reply.status}"),
+            Reason.of(
+                f"http_{reply.status}", f"asked for the order, the POS answered {reply.status}"
+            ),
             retry_after=retry_after(reply),
         )
 

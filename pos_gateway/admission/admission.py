@@ -18,6 +18,11 @@ from typing import Generic
 from pos_gateway.admission.lane import Lane, Ticket, Waiting
 
 
+#: Merchants of whom something is remembered (their replies' durations) before the idle ones are
+#: forgotten: twice the ten thousand that a pod is expected to know.
+LANES = 20_000
+
+
 class Verdict(Enum):
     """What becomes of an order that is offered."""
 
@@ -85,7 +90,7 @@ class Admission(Generic[Ticket]):
         """
         lane = self._lanes.get(merchant_id)
         if lane is None:
-            lane = self._lanes[merchant_id] = Lane(self._limit_of(merchant_id))
+            lane = self._new_lane(merchant_id)
         if lane.has_room and not lane.waiting and not self._turns and self._slot_is_free:
             self._take_slot(lane)
             return Verdict.START
@@ -141,7 +146,7 @@ class Admission(Generic[Ticket]):
         where the bound cuts it off.
         """
         limits = self.limits
-        lane = self._lanes.get(merchant_id) or Lane[Ticket](self._limit_of(merchant_id))
+        lane = self._lanes.get(merchant_id) or self._new_lane(merchant_id)
         soonest = now + max(limits.shortest_park, len(lane.waiting) * lane.turn)
         turn = max(soonest, lane.parked_until + lane.turn)
         if turn - now > limits.longest_park:
@@ -166,16 +171,14 @@ class Admission(Generic[Ticket]):
             lane.waiting.popleft()
             self.waiting -= 1
             self.blocked -= 1
-            self._forget_if_idle(merchant_id, lane)
             yield merchant_id, waiting.ticket
         self._by_age.extendleft(reversed(again))
 
     def drop_waiting(self) -> list[Ticket]:
         """Let go of everything that waits (the connection it came by is gone). Those under way stay."""
         dropped = [waiting.ticket for lane in self._lanes.values() for waiting in lane.waiting]
-        for merchant_id, lane in list(self._lanes.items()):
+        for lane in self._lanes.values():
             lane.waiting.clear()
-            self._forget_if_idle(merchant_id, lane)
         self._turns.clear()
         self._in_turns.clear()
         self._by_age.clear()
@@ -218,13 +221,15 @@ class Admission(Generic[Ticket]):
         elif had_room and not lane.has_room:
             self.blocked += len(lane.waiting)
         self._queue_turn(merchant_id, lane)
-        self._forget_if_idle(merchant_id, lane)
 
     def _queue_turn(self, merchant_id: str, lane: Lane[Ticket]) -> None:
         if lane.waiting and lane.has_room and merchant_id not in self._in_turns:
             self._in_turns.add(merchant_id)
             self._turns.append(merchant_id)
 
-    def _forget_if_idle(self, merchant_id: str, lane: Lane[Ticket]) -> None:
-        if lane.is_idle:
-            del self._lanes[merchant_id]
+    def _new_lane(self, merchant_id: str) -> Lane[Ticket]:
+        if len(self._lanes) >= LANES:
+            # Once in so many newcomers, so that each of them pays a constant part of it.
+            self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.is_idle}
+        lane = self._lanes[merchant_id] = Lane(self._limit_of(merchant_id))
+        return lane

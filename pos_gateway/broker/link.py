@@ -128,10 +128,8 @@ class AmqpLink:
         ticked = time.monotonic()
         try:
             while self.alive:
-                try:
+                with contextlib.suppress(TimeoutError):  # nothing came: look after the heartbeat
                     connection.blocking_read(timeout=PATIENCE)
-                except TimeoutError:
-                    pass  # nothing to read; there is still the heartbeat to send
                 if time.monotonic() - ticked >= PATIENCE:
                     ticked = time.monotonic()
                     with self._write_lock:

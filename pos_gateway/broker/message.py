@@ -49,6 +49,9 @@ def undelayed(routing_key: str) -> str:
     A native delay is a prefix of 28 binary digits, each a word of its own.
     """
     words = routing_key.split(".")
-    if len(words) > MAX_NUMBER_OF_BITS_TO_USE and set(words[:MAX_NUMBER_OF_BITS_TO_USE]) <= {"0", "1"}:
+    if len(words) > MAX_NUMBER_OF_BITS_TO_USE and set(words[:MAX_NUMBER_OF_BITS_TO_USE]) <= {
+        "0",
+        "1",
+    }:
         return ".".join(words[MAX_NUMBER_OF_BITS_TO_USE:])
     return routing_key

@@ -13,7 +13,14 @@ from collections.abc import Callable
 from kombu import Connection
 
 from pos_gateway.broker import topology
-from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT, AmqpLink, Confirm, Link, MemoryLink
+from pos_gateway.broker.link import (
+    CONNECTION_ERRORS,
+    HEARTBEAT,
+    AmqpLink,
+    Confirm,
+    Link,
+    MemoryLink,
+)
 from pos_gateway.broker.message import Message
 from pos_gateway.errors import BrokerUnavailable, PublishError
 
@@ -36,7 +43,9 @@ class Publisher:
         self._broker_url = broker_url
         self._declare = declare
         self._closed = threading.Event()
-        self._reset()
+        self._link: Link | None = None
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
 
     def publish(self, message: Message, *, timeout: float = 10.0) -> None:
         """Return once the broker has stored the message in a queue.
@@ -104,15 +113,11 @@ class Publisher:
             if link is not None:
                 link.close()
 
-    def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
-        self._link: Link | None = None
-
     def _send(self, message: Message) -> tuple[Confirm, bool]:
         """Write the message; also whether the connection was made for it."""
         if self._pid != os.getpid():
-            self._reset()  # forked: the parent's socket is not ours to write to
+            # Forked: the parent's socket is not ours to write to, its lock not ours to wait for.
+            self._pid, self._lock, self._link = os.getpid(), threading.RLock(), None
         confirm = Confirm(message)
         with self._lock:
             link, fresh = self._connected()
@@ -128,9 +133,7 @@ class Publisher:
 
     def _await(self, confirm: Confirm, deadline: float) -> None:
         if not confirm.wait(deadline - time.monotonic()):
-            raise BrokerUnavailable(
-                "no confirm came in time; the message may or may not be stored"
-            )
+            raise BrokerUnavailable("no confirm came in time; the message may or may not be stored")
         if confirm.error is not None:
             raise confirm.error
 
@@ -142,17 +145,19 @@ class Publisher:
         connection = Connection(
             self._broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT
         )
+        link: Link
         try:
             connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
             if self._declare:
                 topology.declare(connection)
             if connection.transport.driver_type == "amqp":
-                self._link = AmqpLink(connection, self._lock)
+                link = AmqpLink(connection, self._lock)
             else:
-                self._link = MemoryLink(connection)
+                link = MemoryLink(connection)
         except CONNECTION_ERRORS as error:
             connection.collect(socket_timeout=1)
             raise BrokerUnavailable(
                 f"cannot reach the broker at {connection.as_uri()}: {error}"
             ) from error
-        return self._link, True
+        self._link = link
+        return link, True

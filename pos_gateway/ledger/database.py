@@ -10,8 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event
 
-from pos_gateway.errors import InvalidSettings, PendingMigration
-from pos_gateway.errors import FieldError
+from pos_gateway.errors import FieldError, InvalidSettings, PendingMigration
 
 #: Seconds that SQLite waits for another process's write before it gives up.
 _SQLITE_BUSY = 5.0

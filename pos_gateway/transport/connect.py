@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from contextvars import ContextVar
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
@@ -47,18 +48,15 @@ def connect(host: str, port: int, *, private: bool, timeout: float | None) -> so
         Misconfigured: one of its addresses is not public and ``private`` is not allowed.
     """
     until = time.monotonic() + min(CONNECT_BUDGET, timeout or CONNECT_BUDGET)
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise NotSent("dns", f"cannot resolve {host}: {error}") from error
+    found = _resolve(host, port)
     if not private:
-        _refuse_private(host, (str(entry[4][0]) for entry in found))
+        _refuse_private(host, (str(address[0]) for _, address in found))
     problem: OSError | None = None
-    for position, (family, kind, protocol, _, address) in enumerate(found):
+    for position, (family, address) in enumerate(found):
         share = (until - time.monotonic()) / (len(found) - position)
         if share <= 0:
             break
-        connection = socket.socket(family, kind, protocol)
+        connection = socket.socket(family, socket.SOCK_STREAM)
         try:
             connection.settimeout(share)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -74,26 +72,51 @@ def connect(host: str, port: int, *, private: bool, timeout: float | None) -> so
     raise NotSent("connect", f"cannot connect to {host}:{port}: {problem or 'time is up'}")
 
 
+def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
+    try:
+        literal = ip_address(host)
+    except ValueError:
+        pass
+    else:
+        # Under gevent a look-up goes through a handful of native threads; an address needs none.
+        family = socket.AF_INET if literal.version == 4 else socket.AF_INET6
+        return [(family, (host, port))]
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise NotSent("dns", f"cannot resolve {host}: {error}") from error
+    return [(family, address) for family, _, _, _, address in found]
+
+
 def _refuse_private(host: str, addresses: Iterable[str]) -> None:
     for address in addresses:
         if not may_connect(ip_address(address.partition("%")[0])):
-            raise Misconfigured("security", f"{host} is at {address}, which is not a public address")
+            raise Misconfigured(
+                "security", f"{host} is at {address}, which is not a public address"
+            )
 
 
 class _Tracked:
-    """What both kinds of connection share."""
+    """What both kinds of connection share, laid over urllib3's."""
 
     private = False
+    sock: socket.socket | None
+    timeout: Any
+    port: int
+    _dns_host: str
 
     def _new_conn(self) -> socket.socket:
-        timeout = self.timeout if isinstance(self.timeout, int | float) else None  # type: ignore[attr-defined]
-        return connect(self._dns_host, self.port, private=self.private, timeout=timeout)  # type: ignore[attr-defined]
+        timeout = self.timeout if isinstance(self.timeout, int | float) else None
+        return connect(self._dns_host, self.port, private=self.private, timeout=timeout)
 
-    def send(self, data: object) -> None:
-        if self.sock is None:  # type: ignore[has-type]
-            self.connect()  # type: ignore[attr-defined]
+    def send(self, data: Any) -> None:
+        if self.sock is None:
+            self.connect()
         progress.get().sent = True
         super().send(data)  # type: ignore[misc]
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc]
 
 
 class TrackedHTTPConnection(_Tracked, HTTPConnection):

@@ -20,7 +20,7 @@ from urllib3.response import BaseHTTPResponse
 
 from pos_gateway.transport import connect
 from pos_gateway.transport.deadline import DeadlineExceeded, deadline
-from pos_gateway.transport.errors import Misconfigured, NoValidReply, NotSent, TransportError
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
 
 #: Longest reply body in bytes that is read. An acknowledgement of an order is far shorter.
 BODY_LIMIT = 256 * 1024
@@ -143,11 +143,14 @@ def _exchange(adapter: "_Adapter", request: Request, seconds: float) -> Reply:
         prepared.headers["Content-Length"] = str(len(request.body))
     # The timeout of each socket operation is a second net, where no deadline can be had.
     raw: BaseHTTPResponse = adapter.send(prepared, stream=True, timeout=seconds)  # type: ignore[assignment]
+    connection = raw.connection  # let go of by the response itself with the body's last byte
     complete = False
     try:
         body = raw.read(BODY_LIMIT + 1, decode_content=False)
         if len(body) > BODY_LIMIT:
             raise NoValidReply("reply_too_long", f"the reply is longer than {BODY_LIMIT} bytes")
+        if raw.length_remaining:
+            raise NoValidReply("cut", f"the reply ends {raw.length_remaining} bytes too early")
         if raw.headers.get("content-encoding", "identity").lower() != "identity":
             raise NoValidReply("encoding", "the reply is encoded although identity was asked for")
         headers = {name.lower(): value for name, value in raw.headers.items()}
@@ -157,7 +160,9 @@ def _exchange(adapter: "_Adapter", request: Request, seconds: float) -> Reply:
         if complete:
             raw.release_conn()
         else:
-            raw.close()  # the connection with it: what is still to come on it is nobody's
+            raw.close()
+            if connection is not None:
+                connection.close()  # what is still to come on it is nobody's
 
 
 def _failure(progress: connect.Progress, code: str, problem: object) -> NotSent | NoValidReply:
@@ -185,11 +190,12 @@ class _Adapter(HTTPAdapter):
     ) -> None:
         self._origin = (scheme, netloc, connections)
         origin = urlsplit(f"{scheme}://{netloc}")
+        host = origin.hostname or ""
         kind = connect.HTTPSPool if scheme == "https" else connect.HTTPPool
         extra: dict[str, Any] = {"ssl_context": tls} if scheme == "https" else {}
         # Admission keeps a merchant's exchanges under its limit: none waits for a connection.
         self._pool: HTTPConnectionPool = kind(
-            origin.hostname, origin.port, maxsize=connections, block=False, **extra
+            host, origin.port, maxsize=connections, block=False, **extra
         )
         if private:
             self._pool.ConnectionCls = (

@@ -56,6 +56,7 @@ class OrderConsumer(Consumer):
             if self.task_consumer is not None:
                 ignore_errors(self, self.task_consumer.cancel)
             self.dispatcher.hand_back()
+            self._bound_the_drain()
         super().stop()
 
     def quarantine(self, message: Any, code: str, reason: str) -> None:
@@ -78,6 +79,16 @@ class OrderConsumer(Consumer):
 
     def on_invalid_task(self, body: Any, message: Any, exc: BaseException) -> None:
         self.quarantine(message, "invalid_message", str(exc))
+
+    def _bound_the_drain(self) -> None:
+        """Celery waits for what is under way without end; a broker that is away must not do so.
+
+        Whoever still waits for it then gives up, and the order comes again, unacknowledged.
+        """
+        bound = self._gateway.settings.request_timeout + DRAIN_MARGIN
+        timer = threading.Timer(bound, self._gateway.publisher.close)
+        timer.daemon = True
+        timer.start()
 
     def _quarantine(self, message: Any, code: str, reason: str) -> None:
         log.warning("message.quarantined", code=code, reason=reason)
@@ -128,6 +139,10 @@ class OrderConsumer(Consumer):
 
 #: Messages in the prefetch window for each slot.
 WINDOW = 10
+
+
+#: Seconds for storing what came of an order, after the longest exchange, when stopping.
+DRAIN_MARGIN = 5.0
 
 
 def _trouble(error: PublishError) -> None:

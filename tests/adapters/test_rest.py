@@ -1,0 +1,132 @@
+"""The reference POS API: each reply, and what is made of it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pos_gateway.adapters.rest import RestAdapter
+from pos_gateway.merchant import Merchant
+from pos_gateway.order import Order
+from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.transport.exchange import Reply, Request
+from tests.orders import an_order
+
+MERCHANT = Merchant.parse({"id": "fast-1", "base_url": "https://pos.example.com/api"})
+ORDER = Order.parse(an_order("order/1"))
+
+
+class Scripted:
+    """A ``send`` that answers from a list and keeps what it was asked."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = list(replies)
+        self.requests: list[Request] = []
+
+    def __call__(self, request: Request) -> Reply:
+        self.requests.append(request)
+        return self.replies.pop(0)
+
+
+def reply(status: int, body: Any = None, **headers: str) -> Reply:
+    text = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
+    return Reply(status, {name.replace("_", "-"): value for name, value in headers.items()}, text)
+
+
+def submitted(*replies: Reply) -> Outcome:
+    return RestAdapter().submit(ORDER, MERCHANT, Scripted(*replies))
+
+
+def test_an_order_is_posted_under_its_own_key() -> None:
+    send = Scripted(reply(201, {"id": "7", "status": "accepted"}))
+    outcome = RestAdapter().submit(ORDER, MERCHANT, send)
+    request = send.requests[0]
+    assert (request.method, request.url) == ("POST", "https://pos.example.com/api/orders")
+    assert request.headers["Idempotency-Key"] == "order/1"
+    assert json.loads(request.body or b"")["order_id"] == "order/1"
+    assert (outcome.kind, outcome.external_id) == (Kind.ACCEPTED, "7")
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (reply(200, {"id": "7", "status": "accepted"}), Kind.ACCEPTED),
+        (reply(200, {"id": "7", "status": "rejected"}), Kind.REJECTED),
+        (reply(202, {"status": "pending"}), Kind.PENDING),
+        (reply(200, {"id": "7"}), Kind.IN_DOUBT),
+        (reply(200, b"<html>sign in</html>"), Kind.IN_DOUBT),
+        (reply(200, b'{"status":"accepted","status":"rejected"}'), Kind.IN_DOUBT),
+        (reply(200, b'{"status":"accepted","n":NaN}'), Kind.IN_DOUBT),
+        (reply(200, b'{"status":"accepted","n":1e999}'), Kind.IN_DOUBT),
+        (reply(200, b'\xff{"status":"accepted"}'), Kind.IN_DOUBT),
+        (reply(200, b"[" * 100_000), Kind.IN_DOUBT),
+        (reply(200, {"status": "accepted", "order_id": "another"}), Kind.IN_DOUBT),
+        (reply(204), Kind.IN_DOUBT),
+        (reply(301, location="https://elsewhere"), Kind.FAILED),
+        (reply(400), Kind.REJECTED),
+        (reply(401), Kind.FAILED),
+        (reply(403), Kind.FAILED),
+        (reply(404), Kind.FAILED),
+        (reply(408), Kind.IN_DOUBT),
+        (reply(410), Kind.FAILED),
+        (reply(413), Kind.REJECTED),
+        (reply(429), Kind.RETRY),
+        (reply(500), Kind.IN_DOUBT),
+        (reply(502), Kind.IN_DOUBT),
+        (reply(503), Kind.IN_DOUBT),
+        (reply(504), Kind.IN_DOUBT),
+        (reply(418), Kind.FAILED),
+        (reply(600), Kind.IN_DOUBT),
+    ],
+)
+def test_each_reply_has_its_outcome(answer: Reply, kind: Kind) -> None:
+    assert submitted(answer).kind is kind
+
+
+def test_a_rejection_carries_the_merchants_reason_in_one_printable_line() -> None:
+    error = {"error": {"code": "item_unavailable", "message": "out of\r\nbuns\x00"}}
+    outcome = submitted(reply(422, error))
+    assert outcome.kind is Kind.REJECTED
+    assert outcome.reason is not None
+    assert (outcome.reason.code, outcome.reason.message) == ("item_unavailable", "out of buns")
+
+
+def test_a_conflict_is_asked_about_and_the_same_order_there_is_accepted() -> None:
+    send = Scripted(reply(409), reply(200, {"id": "7", "status": "accepted"}))
+    assert RestAdapter().submit(ORDER, MERCHANT, send).kind is Kind.ACCEPTED
+    assert send.requests[1].url == "https://pos.example.com/api/orders/order%2F1"
+    assert submitted(reply(409), reply(404)).kind is Kind.REJECTED
+    assert submitted(reply(409), reply(500)).kind is Kind.IN_DOUBT
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7", 7.0),
+        ("0", 1.0),
+        ("-5", 1.0),
+        ("2.5", 2.5),
+        ("99999999", 900.0),
+        ("nan", None),
+        ("Wed, 21 Oct 2099 07:28:00 GMT", 900.0),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_clamped_and_garbage_counts_as_absent(
+    value: str, seconds: float | None
+) -> None:
+    assert submitted(reply(429, retry_after=value)).retry_after == seconds
+
+
+def test_a_look_up_tells_known_from_unknown() -> None:
+    def known(*replies: Reply) -> Outcome | None:
+        return RestAdapter().look_up(ORDER, MERCHANT, Scripted(*replies))
+
+    assert known(reply(404)) is None
+    accepted = known(reply(200, {"id": "7", "status": "accepted"}))
+    assert accepted is not None
+    assert accepted.kind is Kind.ACCEPTED
+    doubtful = known(reply(401))
+    assert doubtful is not None
+    assert doubtful.kind is Kind.IN_DOUBT

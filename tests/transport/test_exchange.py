@@ -1,0 +1,225 @@
+"""One exchange: what comes back, and what is made of peers that do not play by the rules."""
+
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport
+from tests.transport.peer import Peer, a_reply, answers, hangs, peer, read_request
+
+
+def exchange(seen: Peer, transport: Transport | None = None, *, seconds: float = 5.0) -> Reply:
+    transport = transport or Transport(allow_private=True)
+    request = Request("POST", seen.url(), b'{"a":1}', {"Idempotency-Key": "k"})
+    return transport.send(request, key="merchant", connections=2, seconds=seconds)
+
+
+def test_a_reply_is_returned_with_status_headers_and_body() -> None:
+    with peer(answers(a_reply(b"{}", "201 Created", X_Id="7"))) as seen:
+        reply = exchange(seen)
+    assert (reply.status, reply.headers["x-id"], reply.body) == (201, "7", b"{}")
+
+
+def test_a_connection_is_used_again() -> None:
+    transport = Transport(allow_private=True)
+    with peer(answers(a_reply())) as seen:
+        for _ in range(5):
+            exchange(seen, transport)
+    assert seen.connections == 1
+
+
+def test_connections_are_never_shared_between_merchants() -> None:
+    transport = Transport(allow_private=True)
+    with peer(answers(a_reply())) as seen:
+        for key in ("first", "second"):
+            transport.send(Request("GET", seen.url()), key=key, connections=2, seconds=5)
+    assert seen.connections == 2
+
+
+def test_nothing_is_taken_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login stolen password stolen\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))
+    seen_request: list[bytes] = []
+
+    def script(connection: socket.socket) -> None:
+        seen_request.append(read_request(connection))
+        connection.sendall(a_reply())
+
+    with peer(script) as seen:
+        assert exchange(seen).status == 200
+    assert b"authorization" not in seen_request[0].lower()
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with peer(answers(a_reply(b"", "307 Temporary Redirect", Location="/elsewhere"))) as seen:
+        assert exchange(seen).status == 307
+    assert seen.connections == 1
+
+
+def test_a_cookie_is_not_kept() -> None:
+    requests: list[bytes] = []
+
+    def script(connection: socket.socket) -> None:
+        while request := read_request(connection):
+            requests.append(request)
+            connection.sendall(a_reply(Set_Cookie="session=1"))
+
+    transport = Transport(allow_private=True)
+    with peer(script) as seen:
+        exchange(seen, transport)
+        exchange(seen, transport)
+    assert b"cookie" not in requests[1].lower()
+
+
+def test_a_refused_connection_is_not_sent() -> None:
+    unused = socket.create_server(("127.0.0.1", 0))
+    port = unused.getsockname()[1]
+    unused.close()
+    with pytest.raises(NotSent) as caught:
+        exchange(Peer(port))
+    assert not isinstance(caught.value, Misconfigured)
+
+
+def test_a_name_that_does_not_resolve_is_not_sent() -> None:
+    with pytest.raises(NotSent, match="cannot resolve"):
+        Transport().send(
+            Request("GET", "http://no-such-host.invalid/"), key="m", connections=1, seconds=5
+        )
+
+
+def test_a_connect_that_is_never_answered_ends_at_the_deadline_and_is_not_sent() -> None:
+    # A listener whose queue is full drops every further handshake: a black hole on loopback.
+    hole = socket.socket()
+    hole.bind(("127.0.0.1", 0))
+    hole.listen(0)
+    fillers = [socket.socket() for _ in range(4)]
+    for filler in fillers:
+        filler.setblocking(False)
+        filler.connect_ex(hole.getsockname())
+    with pytest.raises(NotSent):
+        exchange(Peer(hole.getsockname()[1]), seconds=0.3)
+    for each in (hole, *fillers):
+        each.close()
+
+
+def test_silence_after_the_request_is_in_doubt() -> None:
+    with peer(hangs) as seen, pytest.raises(NoValidReply, match=r"within 0\.2 s"):
+        exchange(seen, seconds=0.2)
+
+
+@pytest.mark.parametrize(
+    "drip",
+    [b"HTTP/1.1 100 Continue\r\n\r\n", b"H", b"X-Header: 1\r\n"],
+    ids=["100 Continue", "status line", "headers"],
+)
+def test_a_peer_that_drips_ends_at_the_deadline(drip: bytes) -> None:
+    stop = socket.socketpair()
+
+    def script(connection: socket.socket) -> None:
+        read_request(connection)
+        if drip.startswith(b"X"):
+            connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        stop[0].settimeout(0.02)
+        for _ in range(500):
+            connection.sendall(drip)
+            try:
+                stop[0].recv(1)
+                return
+            except TimeoutError:
+                continue
+
+    with peer(script) as seen, pytest.raises(NoValidReply):
+        exchange(seen, seconds=0.3)
+    stop[1].send(b"x")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort",
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"".join(b"h%d: 1\r\n" % n for n in range(200)) + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+        a_reply(b"x" * 10, Content_Encoding="gzip"),
+        a_reply(b"x" * (BODY_LIMIT + 1)),
+    ],
+    ids=["closed", "cut", "nonsense", "chunks", "many headers", "long header", "encoded", "long"],
+)
+def test_anything_but_a_complete_valid_reply_is_in_doubt_and_costs_the_connection(
+    reply: bytes,
+) -> None:
+    def script(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(reply)
+        connection.shutdown(socket.SHUT_WR)
+
+    transport = Transport(allow_private=True)
+    with peer(script) as seen:
+        for _ in range(2):
+            with pytest.raises(NoValidReply):
+                exchange(seen, transport)
+    assert seen.connections == 2
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "10.0.0.1", "169.254.169.254",
+                                  "[::ffff:127.0.0.1]", "0.0.0.0", "100.64.0.1", "[fd00::1]"])
+def test_a_private_address_is_refused_before_anything_is_sent(host: str) -> None:
+    with peer(answers(a_reply())) as seen:
+        with pytest.raises(Misconfigured, match="not a public address"):
+            Transport().send(
+                Request("POST", seen.url(host=host), b"{}"), key="m", connections=1, seconds=2
+            )
+        assert seen.connections == 0
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> tuple[trustme.CA, str]:
+    """A certificate authority and the file that has it."""
+    ca = trustme.CA()
+    path = tmp_path / "ca.pem"
+    ca.cert_pem.write_to_path(str(path))
+    return ca, str(path)
+
+
+def server_context(ca: trustme.CA, name: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert(name).configure_cert(context)
+    return context
+
+
+def over_tls(seen: Peer, ca_file: str | None) -> Reply:
+    transport = Transport(allow_private=True, ca_file=ca_file)
+    request = Request("POST", seen.url(scheme="https"), b"{}")
+    return transport.send(request, key="m", connections=1, seconds=5)
+
+
+def test_a_certificate_that_is_trusted_is_accepted(authority: tuple[trustme.CA, str]) -> None:
+    ca, ca_file = authority
+    with peer(answers(a_reply()), tls=server_context(ca, "127.0.0.1")) as seen:
+        assert over_tls(seen, ca_file).status == 200
+
+
+def test_a_certificate_of_an_unknown_authority_or_another_host_is_a_misconfiguration(
+    authority: tuple[trustme.CA, str],
+) -> None:
+    ca, ca_file = authority
+    with (
+        peer(answers(a_reply()), tls=server_context(ca, "127.0.0.1")) as seen,
+        pytest.raises(Misconfigured, match="certificate"),
+    ):
+        over_tls(seen, None)
+    with (
+        peer(answers(a_reply()), tls=server_context(ca, "pos.example.com")) as seen,
+        pytest.raises(Misconfigured, match="certificate"),
+    ):
+        over_tls(seen, ca_file)

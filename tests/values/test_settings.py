@@ -1,0 +1,61 @@
+"""The environment: what is read, what is refused, what is shown."""
+
+import pytest
+
+from pos_gateway.errors import InvalidSettings
+from pos_gateway.settings import Settings, explain, mask_url, setting
+
+
+def test_the_defaults_are_those_of_the_contract() -> None:
+    settings = Settings.from_environment({})
+    assert settings.broker_url == "amqp://guest:guest@localhost:5672//"
+    assert settings.database_url == "sqlite:///pos_gateway.db"
+    assert settings.redis_url is None
+    assert (settings.metrics_port, settings.slots, settings.request_timeout) == (9808, 200, 10)
+    assert settings.allow_private_addresses is False
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_right_name() -> None:
+    with pytest.raises(InvalidSettings, match=r"POS_GATEWAY_SLOT: .*POS_GATEWAY_SLOTS"):
+        Settings.from_environment({"POS_GATEWAY_SLOT": "100"})
+
+
+def test_every_wrong_variable_is_named_at_once() -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        Settings.from_environment(
+            {"POS_GATEWAY_SLOTS": "0", "POS_GATEWAY_REQUEST_TIMEOUT": "nan", "POS_GATEWAY_X": "1"}
+        )
+    named = {error.field for error in caught.value.errors}
+    assert named == {"POS_GATEWAY_SLOTS", "POS_GATEWAY_REQUEST_TIMEOUT", "POS_GATEWAY_X"}
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    assert Settings.from_environment({"POS_GATEWAY_SLOTS": ""}).slots == 200
+
+
+def test_everything_is_explained_also_when_some_of_it_is_invalid() -> None:
+    lines = {line.variable: line for line in explain({"POS_GATEWAY_SLOTS": "many"})}
+    assert set(lines) == {f"POS_GATEWAY_{name.upper()}" for name in Settings.model_fields}
+    assert lines["POS_GATEWAY_SLOTS"].problem
+    assert lines["POS_GATEWAY_SLOTS"].value == "many"
+    assert all(line.meaning for line in lines.values())
+
+
+def test_secrets_are_never_shown() -> None:
+    environment = {
+        "POS_GATEWAY_SECRET_KEY": "s3cr3t",
+        "POS_GATEWAY_DATABASE_URL": "postgresql://user:s3cr3t@db/x",
+        "POS_GATEWAY_BROKER_URL": "amqp://u:s3cr3t@a//;amqp://u:s3cr3t@b//",
+    }
+    assert "s3cr3t" not in repr(explain(environment))
+    assert "s3cr3t" not in repr(Settings.from_environment({"POS_GATEWAY_SECRET_KEY": "s3cr3t"}))
+    assert mask_url("amqp://u@h//") == "amqp://u@h//"
+
+
+def test_one_setting_is_read_without_minding_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POS_GATEWAY_SLOTS", "nonsense")
+    monkeypatch.setenv("POS_GATEWAY_CANARY_PERCENT", "12.5")
+    assert setting("canary_percent") == 12.5
+    assert setting("canary_percent", 50) == 50
+    with pytest.raises(InvalidSettings, match="POS_GATEWAY_CANARY_PERCENT"):
+        setting("canary_percent", 101)
