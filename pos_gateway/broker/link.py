@@ -113,7 +113,9 @@ class AmqpLink:
         waiting, self._waiting = self._waiting, {}
         for confirm in waiting.values():
             confirm.settle(BrokerUnavailable(f"the connection to the broker was lost: {error}"))
-        self._connection.collect(socket_timeout=1)
+        with contextlib.suppress(AttributeError):
+            # The reader may be closing it at this moment (the broker's reply to our goodbye).
+            self._connection.collect(socket_timeout=1)
 
     def close(self) -> None:
         with contextlib.suppress(*CONNECTION_ERRORS):

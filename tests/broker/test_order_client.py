@@ -1,0 +1,107 @@
+"""What the order backend sees of the gateway."""
+
+import subprocess
+import sys
+
+import pytest
+from kombu import Connection
+
+from pos_gateway.client import OrderClient, in_canary
+from pos_gateway.errors import BrokerUnavailable, InvalidOrder, Unroutable
+from tests.orders import an_order
+
+
+def queued(broker_url: str, queue: str) -> list[str]:
+    """The ids of the messages in a queue, which is empty afterwards."""
+    with Connection(broker_url) as connection:
+        channel = connection.default_channel
+        ids = []
+        while (message := channel.basic_get(queue, no_ack=True)) is not None:
+            ids.append(message.properties["message_id"])
+        return ids
+
+
+def test_an_order_that_was_submitted_is_in_the_queue(broker_url: str) -> None:
+    with OrderClient(broker_url) as client:
+        client.submit(an_order("o1"))
+    assert queued(broker_url, "orders") == ["o1"]
+
+
+def test_an_invalid_order_names_its_field_and_is_not_sent(broker_url: str) -> None:
+    with OrderClient(broker_url) as client:
+        with pytest.raises(InvalidOrder) as caught:
+            client.submit(an_order(total="a lot"))
+        assert caught.value.field == "total"
+        with pytest.raises(InvalidOrder, match="deliver_by"):
+            client.submit(an_order(seconds=-0.5))
+        client.connect()
+    assert queued(broker_url, "orders") == []
+
+
+def test_a_broker_that_is_down_is_a_typed_error() -> None:
+    with pytest.raises(BrokerUnavailable):
+        OrderClient("amqp://guest:guest@127.0.0.1:1//").submit(an_order())
+
+
+def test_an_order_that_no_queue_takes_is_a_typed_error(broker_url: str) -> None:
+    with OrderClient(broker_url) as client:
+        client.connect()
+        with Connection(broker_url) as connection:
+            connection.default_channel.queue_delete("orders")
+        with pytest.raises(Unroutable):
+            client.submit(an_order())
+
+
+def test_orders_go_to_the_canary_merchant_by_merchant(broker_url: str) -> None:
+    merchants = [f"m{n}" for n in range(200)]
+    chosen = {merchant for merchant in merchants if in_canary(merchant, 25)}
+    assert 25 <= len(chosen) <= 75
+    with OrderClient(broker_url, canary_percent=25) as client:
+        for merchant in merchants:
+            client.submit(an_order(merchant, merchant))
+    assert set(queued(broker_url, "orders.canary")) == chosen
+    assert set(queued(broker_url, "orders")) == set(merchants) - chosen
+
+
+def test_merchants_stay_in_the_canary_while_it_grows() -> None:
+    merchants = [f"m{n}" for n in range(1000)]
+    previous: set[str] = set()
+    for percent in (0, 1, 10, 50, 100):
+        chosen = {merchant for merchant in merchants if in_canary(merchant, percent)}
+        assert chosen >= previous
+        previous = chosen
+    assert previous == set(merchants)
+
+
+def test_the_canary_percent_comes_from_the_environment(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POS_GATEWAY_CANARY_PERCENT", "100")
+    with OrderClient(broker_url) as client:
+        client.submit(an_order("o1"))
+    assert queued(broker_url, "orders.canary") == ["o1"]
+
+
+def test_the_client_brings_neither_gevent_nor_the_worker_with_it() -> None:
+    program = (
+        "import sys, pos_gateway.client; "
+        "print([m for m in ('gevent', 'celery', 'sqlalchemy', 'requests') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_client_works_in_a_process_that_gevent_has_patched(broker_url: str) -> None:
+    program = f"""
+from gevent import monkey; monkey.patch_all()
+import gevent
+from pos_gateway.client import OrderClient
+from tests.orders import an_order
+client = OrderClient({broker_url!r})
+jobs = [gevent.spawn(client.submit, an_order(f"o{{n}}")) for n in range(200)]
+gevent.joinall(jobs, raise_error=True)
+client.close()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(queued(broker_url, "orders")) == 200

@@ -1,0 +1,178 @@
+"""Publishing to a real RabbitMQ: what is confirmed is there, what is not raises."""
+
+import multiprocessing
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from kombu import Connection
+
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.broker import topology
+from pos_gateway.broker.message import MAX_DELAY, Message, undelayed
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
+
+
+def a_message(number: int = 0, *, routing_key: str = topology.ORDERS_KEY) -> Message:
+    return Message("orders", routing_key, b"{}", f"m{number}", {"id": f"m{number}"})
+
+
+def count(broker_url: str, queue: str = "orders") -> int:
+    """How many messages are ready in the queue."""
+    with Connection(broker_url) as connection:
+        declared = connection.default_channel.queue_declare(queue, passive=True)
+        return int(declared.message_count)
+
+
+@pytest.fixture
+def publisher(broker_url: str) -> Iterator[Publisher]:
+    publisher = Publisher(broker_url)
+    yield publisher
+    publisher.close()
+
+
+def test_what_is_published_is_in_the_queue(publisher: Publisher, broker_url: str) -> None:
+    publisher.publish(a_message())
+    assert count(broker_url) == 1
+
+
+def test_many_threads_share_one_connection(publisher: Publisher, broker_url: str) -> None:
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(lambda n: publisher.publish(a_message(n)), range(500)))
+    assert count(broker_url) == 500
+
+
+def test_what_no_queue_takes_is_unroutable(publisher: Publisher) -> None:
+    with pytest.raises(Unroutable, match="nowhere"):
+        publisher.publish(a_message(routing_key="nowhere"))
+    publisher.publish(a_message(1))  # and the connection is as good as before
+
+
+def test_only_the_unroutable_one_among_many_is_told_so(publisher: Publisher) -> None:
+    def attempt(number: int) -> bool:
+        key = "nowhere" if number % 10 == 0 else topology.ORDERS_KEY
+        try:
+            publisher.publish(a_message(number, routing_key=key))
+        except Unroutable:
+            return False
+        return True
+
+    with ThreadPoolExecutor(20) as threads:
+        results = list(threads.map(attempt, range(200)))
+    assert results == [number % 10 != 0 for number in range(200)]
+
+
+def test_a_broker_that_is_not_there_is_told_with_its_address_but_not_its_password() -> None:
+    publisher = Publisher("amqp://guest:s3cr3t@127.0.0.1:1//")
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1") as caught:
+        publisher.publish(a_message())
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_queue_with_other_arguments_is_refused_in_words(broker_url: str) -> None:
+    with Connection(broker_url) as connection:
+        connection.default_channel.queue_declare("orders", durable=True, auto_delete=False)
+    with pytest.raises(PublishRefused, match="'orders' exists with other arguments"):
+        Publisher(broker_url).publish(a_message())
+
+
+def test_a_lost_connection_is_replaced_by_itself(
+    publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    publisher.publish(a_message(1))
+    rabbitmq.drop_connections()
+    publisher.publish(a_message(2))
+    assert count(broker_url) == 2
+
+
+def test_publishing_goes_on_when_the_broker_is_back(
+    publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    publisher.publish(a_message(1))
+    rabbitmq.kill()
+    with pytest.raises(BrokerUnavailable):
+        publisher.publish(a_message(2))
+    rabbitmq.start()
+    publisher.publish(a_message(3))
+    assert count(broker_url) == 2
+
+
+def test_a_patient_publish_outlasts_the_broker(
+    publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    publisher.publish(a_message(1))
+    rabbitmq.kill()
+    trouble = threading.Event()
+
+    def publish() -> None:
+        publisher.publish_patiently(a_message(2), on_trouble=lambda _error: trouble.set())
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    assert trouble.wait(30)
+    rabbitmq.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert count(broker_url) == 2
+
+
+def test_closing_ends_a_patient_publish(broker_url: str) -> None:
+    publisher = Publisher("amqp://guest:guest@127.0.0.1:1//")
+    errors: list[PublishError] = []
+
+    def trouble(error: PublishError) -> None:
+        errors.append(error)
+        publisher.close()
+
+    with pytest.raises(BrokerUnavailable, match="closed"):
+        publisher.publish_patiently(a_message(), on_trouble=trouble)
+    assert errors
+
+
+def test_a_broker_under_a_memory_alarm_is_told_and_outlasted(
+    publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    publisher.publish(a_message(1))
+    with rabbitmq.memory_alarm():
+        with pytest.raises(BrokerUnavailable):
+            publisher.publish(a_message(2), timeout=0.5)
+        with pytest.raises(BrokerUnavailable, match="takes no messages"):
+            publisher.publish(a_message(3), timeout=0.5)
+    publisher.publish_patiently(a_message(4), on_trouble=lambda _error: None)
+    assert count(broker_url) in (2, 3)  # the second was not confirmed: there, or not
+
+
+def test_a_forked_child_makes_a_connection_of_its_own(
+    publisher: Publisher, broker_url: str
+) -> None:
+    publisher.publish(a_message(1))
+    child = multiprocessing.get_context("fork").Process(
+        target=publisher.publish, args=(a_message(2),)
+    )
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    publisher.publish(a_message(3))
+    assert count(broker_url) == 3
+
+
+@pytest.mark.parametrize(
+    ("wanted", "delay"),
+    [(0.1, 1), (1, 1), (2.4, 2), (7, 6), (31, 24), (32, 32), (33, 32), (60, 48), (1e12, None)],
+)
+def test_a_delay_is_whole_seconds_and_at_most_two_hops(wanted: float, delay: int | None) -> None:
+    delayed = a_message().delayed(wanted)
+    assert delayed.delay.bit_count() <= 2
+    assert 1 <= delayed.delay <= MAX_DELAY
+    if delay is not None:
+        assert delayed.delay == delay
+
+
+def test_the_first_routing_key_is_found_again_behind_a_delay() -> None:
+    for key in ("orders", "orders.canary"):
+        _, delayed_key = a_message(routing_key=key).delayed(5).route()
+        assert delayed_key != key
+        assert undelayed(delayed_key) == key
+        assert undelayed(key) == key
