@@ -1,0 +1,71 @@
+"""Servers and addresses for tests. A missing server fails the test that needs it; none is skipped."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loadtests.servers.postgresql import PostgreSQL
+from loadtests.servers.rabbitmq import RabbitMQ
+from loadtests.servers.redis import Redis
+
+# Whoever runs the tests may have a gateway, a Celery or a PostgreSQL configured: none of it may
+# reach a test. This happens at import, before any test module reads its settings.
+for _name in [name for name in os.environ if name.startswith(("POS_GATEWAY_", "CELERY_", "PG"))]:
+    del os.environ[_name]
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    """The RabbitMQ node that the tests share; `broker_url` has it running again after a kill."""
+    with RabbitMQ() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """The PostgreSQL cluster that the tests share; `postgres_url` has it running again."""
+    with PostgreSQL() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[Redis]:
+    """The Redis server that the tests share; `redis_url` has it running again."""
+    with Redis() as server:
+        yield server
+
+
+@pytest.fixture
+def broker_url(rabbitmq: RabbitMQ) -> Iterator[str]:
+    """An empty virtual host, this test's own."""
+    rabbitmq.start()
+    url = rabbitmq.add_vhost()
+    yield url
+    rabbitmq.start()
+    rabbitmq.delete_vhost(url)
+
+
+@pytest.fixture
+def redis_url(redis: Redis) -> str:
+    """An empty Redis."""
+    redis.start()
+    redis.flush()
+    return redis.url
+
+
+@pytest.fixture
+def database_url(tmp_path: Path) -> str:
+    """A fresh SQLite file, the database that a gateway has by default."""
+    return f"sqlite:///{tmp_path / 'pos_gateway.db'}"
+
+
+@pytest.fixture
+def postgres_url(postgresql: PostgreSQL) -> Iterator[str]:
+    """An empty PostgreSQL database, this test's own."""
+    postgresql.start()
+    url = postgresql.database()
+    yield url
+    postgresql.start()
+    postgresql.drop_database(url)
