@@ -1,0 +1,141 @@
+"""As much of a Dockerfile as this project writes, read and carried out without Docker."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction: its keyword in capitals, and the rest of its line."""
+
+    keyword: str
+    rest: str
+
+    @property
+    def words(self) -> list[str]:
+        return self.rest.split()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A FROM and what follows it."""
+
+    instructions: tuple[Instruction, ...]
+
+    def all(self, keyword: str) -> list[Instruction]:
+        return [each for each in self.instructions if each.keyword == keyword]
+
+    def the(self, keyword: str) -> str:
+        """The rest of the only such instruction."""
+        [only] = self.all(keyword)
+        return only.rest
+
+    @property
+    def environment(self) -> dict[str, str]:
+        pairs = [word.partition("=") for env in self.all("ENV") for word in env.words]
+        return {name: value for name, _, value in pairs}
+
+    @property
+    def command(self) -> list[str]:
+        """CMD's words. Raises ValueError if it is in shell form."""
+        return [str(word) for word in json.loads(self.the("CMD"))]
+
+
+@dataclass(frozen=True)
+class Dockerfile:
+    """The whole file: the ARGs before the first FROM, and the stages."""
+
+    arguments: dict[str, str]
+    stages: tuple[Stage, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        arguments: dict[str, str] = {}
+        stages: list[list[Instruction]] = []
+        for instruction in _instructions(path.read_text()):
+            if instruction.keyword == "FROM":
+                stages.append([])
+            if stages:
+                stages[-1].append(instruction)
+            else:
+                name, _, default = instruction.rest.partition("=")
+                arguments[name] = default
+        return cls(arguments, tuple(Stage(tuple(stage)) for stage in stages))
+
+    @property
+    def copied(self) -> list[str]:
+        """What is copied in from the repository."""
+        copies = [each for stage in self.stages for each in stage.all("COPY")]
+        return [
+            source
+            for copy in copies
+            if not copy.rest.startswith("--from=")
+            for source in copy.words[:-1]
+        ]
+
+
+def carry_out(stage: Stage, *, context: Path, root: Path, path: str) -> None:
+    """Do a stage's steps with `root` in place of `/`; its programs are found on `path`.
+
+    Raises:
+        AssertionError: a step failed; says which, and what it printed.
+        KeyError: there is an instruction here that this does not know.
+    """
+    folder = root
+    for instruction in stage.instructions:
+        match instruction.keyword:
+            case "FROM" | "ENV":
+                pass
+            case "WORKDIR":
+                folder = root / instruction.rest.lstrip("/")
+                folder.mkdir(parents=True)
+            case "COPY":
+                *sources, target = instruction.words
+                for source in sources:
+                    _copy(context / source, folder / target, into=target.endswith("/"))
+            case "RUN":
+                _run(instruction.rest.replace(" /", f" {root}/"), folder, stage, path)
+            case unknown:
+                raise KeyError(unknown)
+
+
+def _copy(source: Path, target: Path, *, into: bool) -> None:
+    # As Docker does: a folder's content goes to the target, a file into a target that ends in /.
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(source, target / source.name if into else target)
+
+
+def _run(command: str, folder: Path, stage: Stage, path: str) -> None:
+    given = {name: os.environ[name] for name in _OUTSIDE if name in os.environ}
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=folder,
+        env={**given, **stage.environment, "PATH": f"{path}:{os.defpath}", "HOME": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"RUN {command}\n{done.stdout}"
+
+
+#: How this machine reaches a package index: a docker build is given these as well.
+_OUTSIDE = (
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
+)
+
+
+def _instructions(text: str) -> Iterator[Instruction]:
+    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    for line in "\n".join(lines).replace("\\\n", " ").splitlines():
+        keyword, _, rest = line.strip().partition(" ")
+        yield Instruction(keyword.upper(), rest.strip())
