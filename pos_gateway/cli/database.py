@@ -1,0 +1,54 @@
+"""The database as commands use it: up to date, or a sentence that says what to do."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.cli.failure import Failure
+from pos_gateway.errors import PendingMigration
+from pos_gateway.ledger.database import open_database, require_current
+from pos_gateway.settings import Settings, mask_url
+
+
+@contextmanager
+def database(*, current: bool = True) -> Iterator[Engine]:
+    """The configured database while entered.
+
+    Args:
+        current: whether its schema must be this version's.
+
+    Raises:
+        PendingMigration: it is not; or there is no database yet.
+        Failure: it cannot be reached, or it failed meanwhile.
+    """
+    url = Settings.from_environment().database_url
+    try:
+        engine = open_database(url)
+    except (SQLAlchemyError, ValueError) as error:
+        raise Failure(f"POS_GATEWAY_DATABASE_URL: {mask_url(url)} is no URL: {error}") from error
+    try:
+        if current:
+            require_exists(engine)
+            require_current(engine)
+        yield engine
+    except SQLAlchemyError as error:
+        raise Failure(f"the database at {mask_url(url)} failed: {reason(error)}") from error
+    finally:
+        engine.dispose()
+
+
+def require_exists(engine: Engine) -> None:
+    """Raises PendingMigration if it is an SQLite file that is not there (asking would make it)."""
+    path = engine.url.database
+    embedded = engine.dialect.name == "sqlite" and path and path != ":memory:"
+    if embedded and not Path(str(path)).exists():
+        raise PendingMigration(f"there is no file {path} yet; run: pos-gateway db upgrade")
+
+
+def reason(error: Exception) -> str:
+    """The driver's own words in one line, without SQLAlchemy's about itself."""
+    cause = getattr(error, "orig", None) or error
+    return " ".join(str(cause).split()) or type(cause).__name__

@@ -1,0 +1,38 @@
+"""``pos-gateway db``: the database's schema."""
+
+import click
+
+from pos_gateway.cli.lazy import Lazy, LazyGroup
+
+COMMANDS = {
+    "upgrade": Lazy("pos_gateway.cli.db:upgrade", "Bring the schema to this version."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def db() -> None:
+    """Look after the database (POS_GATEWAY_DATABASE_URL)."""
+
+
+@click.command()
+def upgrade() -> None:
+    """Make the tables, or bring those that are there to this version. Harmless when they are.
+
+    \b
+    Example:
+      POS_GATEWAY_DATABASE_URL=postgresql://gateway@db/gateway pos-gateway db upgrade
+    """
+    from pos_gateway.cli.database import database
+    from pos_gateway.errors import PendingMigration
+    from pos_gateway.ledger.database import require_current
+    from pos_gateway.ledger.database import upgrade as upgrade_schema
+
+    with database(current=False) as engine:
+        shown = engine.url.render_as_string(hide_password=True)
+        try:
+            require_current(engine)
+        except PendingMigration:
+            upgrade_schema(engine)
+            click.echo(f"{shown} is now up to date")
+        else:
+            click.echo(f"{shown} is up to date already")

@@ -1,0 +1,1 @@
+"""``pos-gateway doctor``: each file checks one thing that the gateway needs."""

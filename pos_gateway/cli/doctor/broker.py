@@ -1,0 +1,88 @@
+"""RabbitMQ: reachable, new enough, and its queues as this version declares them."""
+
+from collections.abc import Iterator
+
+from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
+from kombu import Connection, Queue
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT
+from pos_gateway.broker.publisher import CONNECT_TIMEOUT
+from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
+from pos_gateway.settings import Settings
+
+#: Before it, quorum queues had no at-least-once dead-lettering.
+_OLDEST = (3, 10)
+
+
+def check_broker(settings: Settings) -> Iterator[Finding]:
+    """Connects as a worker does, and looks at each queue without taking anything from it."""
+    if settings.broker_url.startswith("memory:"):
+        yield warn("broker: in memory, of one process only", "set POS_GATEWAY_BROKER_URL")
+        return
+    connection = Connection(
+        settings.broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT
+    )
+    shown = connection.as_uri()
+    try:
+        connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
+        yield _version(connection, shown)
+        for queue in topology.QUEUES:
+            yield _queue(connection, queue)
+    except CONNECTION_ERRORS as error:
+        yield fail(
+            f"broker: {shown} cannot be used: {error}",
+            "start RabbitMQ there, or set POS_GATEWAY_BROKER_URL "
+            "(amqp://user:password@host:5672/vhost)",
+        )
+    finally:
+        connection.collect(socket_timeout=1)
+
+
+def _version(connection: Connection, shown: str) -> Finding:
+    properties = connection.connection.server_properties
+    product, version = str(properties.get("product", "?")), str(properties.get("version", "0"))
+    parts = version.split(".")
+    number = tuple(int(part) for part in parts[:2] if part.isdigit())
+    what = f"broker: {product} {version} at {shown}"
+    if product != "RabbitMQ" or number < _OLDEST:
+        return fail(what, "RabbitMQ 3.10 or later is needed (quorum queues)")
+    return ok(what)
+
+
+def _queue(connection: Connection, queue: Queue) -> Finding:
+    what = f"queue {queue.name}"
+    with connection.channel() as channel:
+        try:
+            state = channel.queue_declare(queue.name, passive=True)
+        except NotFound:
+            return warn(
+                f"{what}: not there yet", "the first worker or pos-gateway enqueue makes it"
+            )
+        except AccessRefused:
+            return warn(f"{what}: this user may not look at it", "grant configure and read")
+    with connection.channel() as channel:
+        try:
+            # It exists, so this makes nothing: the broker compares type and arguments.
+            queue.bind(channel).queue_declare()
+        except PreconditionFailed as error:
+            return fail(
+                f"{what}: has another type or other arguments ({error.reply_text})",
+                "drain and delete it, or use another vhost",
+            )
+        except AccessRefused:
+            pass  # a user who may not declare cannot ask either
+    return _traffic(what, queue, state.message_count, state.consumer_count)
+
+
+def _traffic(what: str, queue: Queue, messages: int, consumers: int) -> Finding:
+    what = f"{what}: {messages} messages ready, {consumers} consumers"
+    if not messages:
+        return ok(what)
+    match queue.name:
+        case topology.DEAD_KEY:
+            return warn(what, "each is an order set aside; its header x-reason says why")
+        case topology.ORDERS_KEY | topology.CANARY_KEY if not consumers:
+            return warn(what, f"nobody delivers these: pos-gateway worker -Q {queue.name}")
+        case _:
+            return ok(what)

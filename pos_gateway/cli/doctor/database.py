@@ -1,0 +1,52 @@
+"""The database: reachable, its schema this version's, merchants in it."""
+
+from collections.abc import Iterator
+
+from sqlalchemy import func, make_url, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.cli.database import reason, require_exists
+from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
+from pos_gateway.errors import InvalidSettings, PendingMigration
+from pos_gateway.ledger.database import open_database, require_current
+from pos_gateway.ledger.schema import merchants
+from pos_gateway.settings import Settings, mask_url
+
+#: Seconds to wait for PostgreSQL, whose driver would wait for minutes.
+_PATIENCE = "5"
+
+
+def check_database(settings: Settings) -> Iterator[Finding]:
+    """Reads only; an SQLite file that is not there is not made."""
+    shown = mask_url(settings.database_url)
+    try:
+        url = make_url(settings.database_url)
+        if url.get_backend_name() != "sqlite":
+            url = url.update_query_dict({"connect_timeout": _PATIENCE})
+        engine = open_database(url.render_as_string(hide_password=False))
+    except InvalidSettings as error:
+        yield fail(f"database: {error}", "pos-gateway settings")
+        return
+    except (SQLAlchemyError, ValueError) as error:
+        yield fail(f"database: {shown} is not a URL: {error}", "set POS_GATEWAY_DATABASE_URL")
+        return
+    try:
+        require_exists(engine)
+        require_current(engine)
+        yield ok(f"database: {shown} is up to date")
+        with engine.connect() as connection:
+            count = connection.execute(select(func.count()).select_from(merchants)).scalar_one()
+    except PendingMigration as error:
+        yield fail(f"database: {shown}: {str(error).partition(';')[0]}", "pos-gateway db upgrade")
+    except SQLAlchemyError as error:
+        yield fail(
+            f"database: {shown} cannot be used: {reason(error)}",
+            "start it, or set POS_GATEWAY_DATABASE_URL",
+        )
+    else:
+        if count:
+            yield ok(f"merchants: {count}")
+        else:
+            yield warn("merchants: none", "pos-gateway merchants import FILE")
+    finally:
+        engine.dispose()

@@ -1,0 +1,53 @@
+"""``pos-gateway enqueue``: orders from a file onto the broker."""
+
+from typing import BinaryIO
+
+import click
+
+from pos_gateway.cli.failure import INTERRUPTED, Failure
+
+
+@click.command()
+@click.argument("file", type=click.File("rb"))
+@click.option(
+    "--canary-percent",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Percent of merchants whose orders go to the canary workers. "
+    "Default: POS_GATEWAY_CANARY_PERCENT.",
+)
+def enqueue(file: BinaryIO, canary_percent: float | None) -> None:
+    """Put the orders in FILE (- is standard input), one JSON object a line, on the broker.
+
+    Every line that is not an order is reported on standard error with its number, and the others
+    are sent. What an order looks like is in docs/order.schema.json. Sending an order again is
+    harmless: its merchant gets it once.
+
+    \b
+    Examples:
+      pos-gateway enqueue orders.jsonl
+      jq -c '.orders[]' export.json | pos-gateway enqueue -
+
+    Exit code: 0 if every line was sent, 1 if one was not, 130 after Ctrl-C.
+    """
+    from pos_gateway.cli.interrupt import CtrlC
+    from pos_gateway.cli.progress import progress_of
+    from pos_gateway.cli.sending import Sending
+    from pos_gateway.client import OrderClient
+    from pos_gateway.settings import Settings
+
+    settings = Settings.from_environment()
+    percent = settings.canary_percent if canary_percent is None else canary_percent
+    with OrderClient(settings.broker_url, canary_percent=percent) as client, CtrlC() as ctrl_c:
+        sending = Sending(client, largest=settings.max_order_bytes)
+        with progress_of(file) as progress:
+            for problems in sending.send(file, ctrl_c):
+                for problem in problems:
+                    progress.say(problem)
+                progress.update(sending.summary)
+        click.echo(sending.summary)
+        exit_code = INTERRUPTED if ctrl_c.pressed else 1
+        if sending.broken_off:
+            raise Failure(sending.broken_off, exit_code=exit_code)
+        if ctrl_c.pressed or sending.refused:
+            raise click.exceptions.Exit(exit_code)

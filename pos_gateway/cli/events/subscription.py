@@ -1,0 +1,92 @@
+"""A copy of every event from now on, which takes none away from the backend's queue."""
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from kombu import Connection, Consumer, Queue
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT, PATIENCE
+from pos_gateway.broker.publisher import CONNECT_TIMEOUT, RECONNECT_AFTER
+from pos_gateway.errors import BrokerUnavailable
+
+#: Events that the broker keeps for a terminal that does not read; older ones are dropped.
+_LENGTH = 10_000
+
+
+class Subscription:
+    """The bodies of the events published while it is iterated.
+
+    The queue is exclusive, which RabbitMQ 4 allows where it no longer allows other transient
+    queues, and is gone with the connection. After a lost connection there is a new one, and the
+    events in between are missing; ``notice`` hears of it.
+    """
+
+    def __init__(
+        self, broker_url: str, keys: Sequence[str], *, notice: Callable[[str], None]
+    ) -> None:
+        self._url = broker_url
+        self._keys = keys
+        self._notice = notice
+
+    def __iter__(self) -> Iterator[bytes]:
+        listened = False
+        pause, longest = RECONNECT_AFTER
+        while True:
+            connection = Connection(self._url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT)
+            try:
+                connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
+                received = self._listen(connection)
+                self._notice("listening again" if listened else "listening; Ctrl-C ends")
+                listened, pause = True, RECONNECT_AFTER[0]
+                yield from _bodies(connection, received)
+            except CONNECTION_ERRORS as error:
+                if not listened:
+                    raise BrokerUnavailable(
+                        f"cannot follow the events at {connection.as_uri()}: {error}"
+                    ) from error
+                if pause == RECONNECT_AFTER[0]:
+                    self._notice(f"the broker is gone, events may be missed: {error}")
+            finally:
+                connection.collect(socket_timeout=1)
+            time.sleep(pause)
+            pause = min(longest, pause * 2)
+
+    def _listen(self, connection: Connection) -> deque[bytes]:
+        """Where the bodies of the events arrive from now on."""
+        received: deque[bytes] = deque()
+        channel = connection.channel()
+        queue = Queue(
+            exchange=topology.events_exchange,
+            routing_key=self._keys[0],
+            durable=False,
+            exclusive=True,
+            auto_delete=True,
+            queue_arguments={"x-max-length": _LENGTH, "x-overflow": "drop-head"},
+        ).bind(channel)
+        queue.declare()
+        for key in self._keys[1:]:
+            queue.bind_to(topology.events_exchange.name, key)
+        consumer = Consumer(
+            channel,
+            [queue],
+            no_ack=True,
+            auto_declare=False,
+            on_message=lambda message: received.append(message.body),
+        )
+        consumer.consume()
+        return received
+
+
+def _bodies(connection: Connection, received: deque[bytes]) -> Iterator[bytes]:
+    ticked = time.monotonic()
+    while True:
+        while received:
+            yield received.popleft()
+        with contextlib.suppress(TimeoutError):  # nothing came; there is still a heartbeat
+            connection.drain_events(timeout=PATIENCE)
+        if time.monotonic() - ticked >= PATIENCE:
+            ticked = time.monotonic()
+            connection.heartbeat_check()

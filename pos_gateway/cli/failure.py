@@ -1,0 +1,50 @@
+"""How a command fails: a sentence on standard error and an exit code, no traceback."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from pos_gateway.cli.printable import printable
+from pos_gateway.errors import InvalidRecord, InvalidSettings, PosGatewayError
+
+#: What a process exits with when its configuration is at fault (sysexits.h).
+EX_CONFIG = 78
+#: What a shell expects of a process that Ctrl-C has ended.
+INTERRUPTED = 130
+
+
+class Failure(click.ClickException):
+    """Ends the command; every line of the message is for a person."""
+
+    def __init__(self, message: str, *, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
+
+    def show(self, file: object = None) -> None:
+        for line in self.message.splitlines():
+            click.echo(f"pos-gateway: {printable(line)}", err=True)
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """What this package raises on purpose, or the system, becomes a Failure; Ctrl-C its exit code."""
+    try:
+        yield
+    except InvalidSettings as error:
+        raise Failure(_lines(error), exit_code=EX_CONFIG) from error
+    except InvalidRecord as error:
+        raise Failure(_lines(error)) from error
+    except PosGatewayError as error:
+        raise Failure(str(error)) from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise  # whoever read our output has gone, and click ends in silence
+        raise Failure(str(error)) from error
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def _lines(error: InvalidRecord) -> str:
+    return "\n".join(str(each) for each in error.errors)

@@ -1,0 +1,47 @@
+"""Ctrl-C that ends the input rather than the program, so that what was begun is finished."""
+
+import signal
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Self, TypeVar
+
+Item = TypeVar("Item")
+
+
+class CtrlC:
+    """While entered, Ctrl-C only ends what ``until_pressed`` gives."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self._waiting = False
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def until_pressed(self, items: Iterator[Item]) -> Iterator[Item]:
+        """The items up to Ctrl-C, which also ends the wait for the next one."""
+        while True:
+            self._waiting = True  # first: a signal before it is seen by the test below
+            try:
+                if self.pressed:
+                    return
+                item = next(items)
+            except (StopIteration, KeyboardInterrupt):
+                return
+            finally:
+                self._waiting = False
+            yield item
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.pressed = True
+        if self._waiting:
+            raise KeyboardInterrupt

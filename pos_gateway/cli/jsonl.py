@@ -1,0 +1,92 @@
+"""JSON Lines from outside: read with bounded memory, decoded without leniency."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from pos_gateway.errors import FieldError
+
+#: Bytes of the longest line that is read.
+LINE_LIMIT = 16 * 2**20
+#: What some editors put before UTF-8.
+BOM = b"\xef\xbb\xbf"
+#: What a line that is wrong as a whole is called instead of a field.
+WHOLE = "(record)"
+
+
+class InvalidLine(ValueError):
+    """Raised when a line is not one JSON value. ``error`` says why."""
+
+    def __init__(self, error: FieldError) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Every line that is not blank, with its number; None stands for one that is too long."""
+    number = 0
+    while line := stream.readline(LINE_LIMIT + 1):
+        number += 1
+        if len(line) > LINE_LIMIT:
+            while not line.endswith(b"\n") and (line := stream.readline(2**16)):
+                pass  # the rest of it, a bit at a time
+            yield number, None
+            continue
+        if number == 1:
+            line = line.removeprefix(BOM)
+        if not line.isspace() and line:
+            yield number, line.strip()
+
+
+def decode(line: bytes | None) -> Any:
+    """The line's value.
+
+    Raises:
+        InvalidLine: too long, not UTF-8, not JSON, a key given twice, NaN, nested too deeply.
+    """
+    if line is None:
+        raise InvalidLine(FieldError(WHOLE, f"the line is longer than {LINE_LIMIT} bytes"))
+    try:
+        return parse(line)
+    except ValueError as error:
+        excerpt = line[:100].decode(errors="backslashreplace")
+        raise InvalidLine(FieldError(WHOLE, str(error), excerpt)) from None
+
+
+def parse(text: bytes) -> Any:
+    """The value of a JSON text. Raises ValueError with a sentence that fits a FieldError."""
+    try:
+        decoded = text.decode()
+        value = json.loads(decoded, object_pairs_hook=_object, parse_constant=_constant)
+        if "\\ud" in decoded.lower():
+            _require_whole_characters(value)
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ValueError(f"is not UTF-8 (byte 0x{byte:02x} at offset {error.start})") from None
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        raise ValueError(f"is not JSON: {error.msg} ({line}column {error.colno})") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        # Which of the two was meant is not ours to guess.
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"gives the key {twice!r} twice")
+    return found
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _require_whole_characters(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("has half a character (a lone surrogate such as \\ud800)") from None

@@ -1,0 +1,19 @@
+"""``pos-gateway merchants``: the merchants' records in the database."""
+
+import click
+
+from pos_gateway.cli.lazy import Lazy, LazyGroup
+
+COMMANDS = {
+    "import": Lazy("pos_gateway.cli.merchants.importing:import_", "Write records from a file."),
+    "list": Lazy("pos_gateway.cli.merchants.listing:list_", "List every merchant."),
+    "show": Lazy("pos_gateway.cli.merchants.showing:show", "Show one merchant."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def merchants() -> None:
+    """Look after the merchants: where their POS is and how much it can take.
+
+    Workers see a change within seconds.
+    """

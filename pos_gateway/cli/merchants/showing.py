@@ -1,0 +1,38 @@
+"""``pos-gateway merchants show``."""
+
+import difflib
+
+import click
+
+from pos_gateway.cli import output
+from pos_gateway.cli.database import database
+from pos_gateway.cli.failure import Failure
+from pos_gateway.merchants.store import MerchantStore
+
+
+@click.command()
+@click.argument("merchant_id", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def show(merchant_id: str, as_json: bool) -> None:
+    """Show the merchant with this ID.
+
+    \b
+    Example:
+      pos-gateway merchants show m1
+    """
+    with database() as engine:
+        store = MerchantStore(engine)
+        merchant = store.get([merchant_id]).get(merchant_id)
+        if merchant is None:
+            raise Failure(_unknown(merchant_id, store))
+    record = merchant.model_dump()
+    if as_json:
+        output.json_document(record)
+    else:
+        output.table(("FIELD", "VALUE"), record.items())
+
+
+def _unknown(merchant_id: str, store: MerchantStore) -> str:
+    near = difflib.get_close_matches(merchant_id, (m.id for m in store.all()), n=3)
+    advice = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"no merchant has the id {merchant_id!r}{advice}"

@@ -1,0 +1,86 @@
+"""What commands print: tables and colours on a terminal, tab-separated values into a pipe.
+
+``NO_COLOR`` is honoured by rich; rich itself is only imported where there is a terminal.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+
+from pos_gateway.cli.printable import printable
+
+Row = Sequence[object]
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Row], *, style: Callable[[Row], str] = lambda _: ""
+) -> None:
+    """Print the rows: as a table on a terminal, else as TSV with a line of headings.
+
+    Args:
+        columns: the headings.
+        rows: as many cells each; None is an empty one.
+        style: rich's style for a row.
+    """
+    if sys.stdout.isatty():
+        _terminal_table(columns, rows, style)
+        return
+    click.echo("\t".join(columns))
+    for row in rows:
+        click.echo("\t".join(map(_cell, row)))
+
+
+def json_line(value: Any) -> None:
+    """Print the value as one line of JSON."""
+    click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+def json_document(value: Any) -> None:
+    """Print the value as JSON that a person can read too."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def line(*parts: tuple[str, str]) -> None:
+    """Print one line made of (text, rich style) pairs; without the styles into a pipe."""
+    if not sys.stdout.isatty():
+        click.echo("".join(printable(text) for text, _ in parts))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    pieces = [(printable(text), style) for text, style in parts]
+    Console(file=sys.stdout).print(Text.assemble(*pieces), soft_wrap=True)
+
+
+def notice(text: str) -> None:
+    """Say something about the command itself, on standard error."""
+    click.echo(printable(text), err=True)
+
+
+def _terminal_table(
+    columns: Sequence[str], rows: Iterable[Row], style: Callable[[Row], str]
+) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    for column in drawn.columns:
+        column.overflow = "fold"  # an id that is cut off cannot be copied
+    for row in rows:
+        drawn.add_row(*[Text(_cell(cell)) for cell in row], style=style(row))
+    Console(file=sys.stdout).print(drawn)
+
+
+def _cell(cell: object) -> str:
+    match cell:
+        case None:
+            return ""
+        case bool():
+            return "yes" if cell else "no"
+        case _:
+            return printable(cell)

@@ -1,0 +1,23 @@
+"""Work for many threads whose results come in the order of the work."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_order(
+    work: Callable[[Item], Result], items: Iterable[Item], *, width: int
+) -> Iterator[Result]:
+    """``map`` in ``width`` threads: results in the items' order, few items ahead of them."""
+    with ThreadPoolExecutor(width, thread_name_prefix="pipeline") as pool:
+        under_way: deque[Future[Result]] = deque()
+        for item in items:
+            under_way.append(pool.submit(work, item))
+            while under_way and (len(under_way) >= 2 * width or under_way[0].done()):
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()

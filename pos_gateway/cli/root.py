@@ -1,0 +1,51 @@
+"""The root command: what commands there are, and how they fail."""
+
+import click
+
+from pos_gateway import __version__
+from pos_gateway.cli.failure import in_words
+from pos_gateway.cli.lazy import Lazy, LazyGroup
+
+#: In the order in which somebody new meets them.
+COMMANDS = {
+    "demo": Lazy("pos_gateway.cli.demo:demo", "See it work on this machine, with nothing set up."),
+    "doctor": Lazy("pos_gateway.cli.doctor.command:doctor", "Say what is right and wrong here."),
+    "settings": Lazy("pos_gateway.cli.settings:settings", "Show every setting and its value."),
+    "db": Lazy("pos_gateway.cli.db:db", "Bring the database's schema to this version."),
+    "merchants": Lazy("pos_gateway.cli.merchants:merchants", "Import, list and show merchants."),
+    "worker": Lazy("pos_gateway.cli.worker:worker", "Send orders to merchants: run a worker."),
+    "enqueue": Lazy("pos_gateway.cli.enqueue:enqueue", "Put orders on the broker."),
+    "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),
+    "schema": Lazy("pos_gateway.cli.schema:schema", "Write the generated documents."),
+}
+
+
+class Root(LazyGroup):
+    """Says in words what the package raises on purpose, whichever command it comes from."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        with in_words():
+            return super().invoke(ctx)
+
+
+@click.group(
+    cls=Root,
+    lazy=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="It is configured by POS_GATEWAY_* environment variables: see pos-gateway settings.",
+)
+@click.version_option(__version__, message="pos-gateway %(version)s")
+def root() -> None:
+    """Send every order to its merchant's point-of-sale API; no slow merchant delays the others.
+
+    A first run, with RabbitMQ on this machine:
+
+    \b
+      pos-gateway db upgrade
+      pos-gateway merchants import merchants.jsonl
+      pos-gateway worker                 # in one terminal
+      pos-gateway events tail            # in another
+      pos-gateway enqueue orders.jsonl   # in a third
+
+    Something is not right? pos-gateway doctor says what.
+    """

@@ -1,0 +1,154 @@
+"""Orders on their way from lines of JSON to the broker, a few dozen at once."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from pos_gateway.broker import wire
+from pos_gateway.cli import jsonl
+from pos_gateway.cli.interrupt import CtrlC
+from pos_gateway.cli.pipeline import in_order
+from pos_gateway.client import OrderClient
+from pos_gateway.errors import FieldError, InvalidOrder, PublishError
+from pos_gateway.order import Order
+
+#: Orders that wait for the broker's confirm at once. One after the other, each is a round trip.
+IN_FLIGHT = 32
+
+
+_LIST = FieldError(jsonl.WHOLE, "is a list; wanted is one order a line (jq -c '.[]' makes that)")
+_MANY_LINES = FieldError(
+    jsonl.WHOLE,
+    "begins JSON over many lines, and nothing after it was read; wanted is one order a line "
+    "(jq -c . makes that of objects, jq -c '.[]' of a list)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the input: an order, or what is wrong with it; then what came of it."""
+
+    number: int
+    order: Order | None = None
+    errors: tuple[FieldError, ...] = ()
+    sent: bool = False
+
+
+class Sending:
+    """Sends what is an order, counts what is not, and stops when the broker is gone."""
+
+    def __init__(self, client: OrderClient, *, largest: int) -> None:
+        self.sent = 0
+        self.refused = 0
+        self._client = client
+        self._largest = largest
+        self._lock = threading.Lock()
+        self._trouble: PublishError | None = None
+        self._unreadable: OSError | None = None
+        #: The first line that is not known to be sent, and whether a later one is.
+        self._unsent: int | None = None
+        self._sent_after = False
+
+    def send(self, stream: BinaryIO, ctrl_c: CtrlC) -> Iterator[list[str]]:
+        """Send every line; gives for each, in their order, what there is to report."""
+        for line in in_order(self._submit, self._read(stream, ctrl_c), width=IN_FLIGHT):
+            if line.errors:
+                self.refused += 1
+                yield [f"line {line.number}: {error}" for error in line.errors]
+            elif line.sent:
+                self.sent += 1
+                self._sent_after = self._unsent is not None
+                yield []
+            elif self._unsent is None:
+                self._unsent = line.number
+
+    @property
+    def summary(self) -> str:
+        """What was done, in a line."""
+        return f"{self.sent} sent, {self.refused} refused"
+
+    @property
+    def broken_off(self) -> str | None:
+        """Why not everything was tried, and from where to go on; None if everything was."""
+        if self._unreadable is not None:
+            return f"cannot read on: {self._unreadable.strerror}"
+        if self._trouble is None:
+            return None
+        how_much = "not everything" if self._sent_after else "nothing"
+        return (
+            f"{str(self._trouble).rstrip('.')}; {self.sent} sent, {how_much} from line "
+            f"{self._unsent} on; to send from there again is harmless"
+        )
+
+    def _read(self, stream: BinaryIO, ctrl_c: CtrlC) -> Iterator[_Line]:
+        nothing_read = True
+        try:
+            for number, text in ctrl_c.until_pressed(jsonl.lines(stream)):
+                if self._trouble is not None:
+                    return
+                if nothing_read and _goes_on(text):
+                    yield _Line(number, errors=(_MANY_LINES,))
+                    return
+                nothing_read = False
+                yield self._parse(number, text)
+        except OSError as error:
+            self._unreadable = error
+
+    def _parse(self, number: int, text: bytes | None) -> _Line:
+        try:
+            record = jsonl.decode(text)
+            if isinstance(record, list):
+                return _Line(number, errors=(_LIST,))
+            order = Order.parse(record)
+            self._require_small(order)
+        except jsonl.InvalidLine as error:
+            return _Line(number, errors=(error.error,))
+        except InvalidOrder as error:
+            return _Line(number, errors=error.errors)
+        return _Line(number, order)
+
+    def _require_small(self, order: Order) -> None:
+        """Raises InvalidOrder for what a worker would set aside unread."""
+        try:
+            message = wire.submit_message(order.order_id, order.to_json(), routing_key="")
+        except ValueError as error:  # nested more deeply than can be written
+            raise InvalidOrder([FieldError(jsonl.WHOLE, f"cannot be sent: {error}")]) from None
+        size = len(message.body)
+        if size > self._largest:
+            raise InvalidOrder(
+                [
+                    FieldError(
+                        jsonl.WHOLE,
+                        f"makes a message of {size} bytes; {self._largest} are allowed "
+                        "(POS_GATEWAY_MAX_ORDER_BYTES)",
+                    )
+                ]
+            )
+
+    def _submit(self, line: _Line) -> _Line:
+        """In a thread of the pipeline."""
+        if line.order is None or self._trouble is not None:
+            return line
+        try:
+            self._client.submit(line.order)
+        except InvalidOrder as error:
+            return _Line(line.number, errors=error.errors)
+        except PublishError as error:
+            with self._lock:
+                self._trouble = self._trouble or error
+            # Those that wait for a connection or a confirm wait for nothing.
+            self._client.close()
+            return line
+        return _Line(line.number, sent=True)
+
+
+def _goes_on(text: bytes | None) -> bool:
+    """Whether the first line is the beginning of a value that goes on in the next ones."""
+    if text is None or not (text == b"{" or text.startswith(b"[")):
+        return False
+    try:
+        jsonl.decode(text)
+    except jsonl.InvalidLine:
+        return True
+    return False

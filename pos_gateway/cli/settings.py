@@ -1,0 +1,60 @@
+"""``pos-gateway settings``: every setting, what it means, and what it is here."""
+
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from pos_gateway.cli import output
+from pos_gateway.cli.failure import EX_CONFIG
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def settings(as_json: bool) -> None:
+    """Show every setting: the variable, its value here, its default, and its meaning and unit.
+
+    Passwords and keys are masked. A value that is wrong is shown with what is wrong about it.
+
+    \b
+    Examples:
+      pos-gateway settings
+      pos-gateway settings --json | jq '.[] | select(.problem)'
+
+    Exit code: 0, or 78 if a value is wrong or a variable is not a setting.
+    """
+    from pos_gateway.errors import InvalidSettings
+    from pos_gateway.settings import Settings, explain
+
+    lines = explain()
+    if as_json:
+        output.json_document([asdict(line) for line in lines])
+    elif sys.stdout.isatty():
+        _on_terminal(lines)
+    else:
+        columns = ("VARIABLE", "VALUE", "DEFAULT", "MEANING", "PROBLEM")
+        output.table(
+            columns,
+            [
+                (line.variable, line.value, line.default, line.meaning, line.problem)
+                for line in lines
+            ],
+        )
+    try:
+        Settings.from_environment()
+    except InvalidSettings as error:
+        count = len(error.errors)
+        output.notice(f"pos-gateway: {count} setting{'s are' if count > 1 else ' is'} wrong")
+        raise click.exceptions.Exit(EX_CONFIG) from None
+
+
+def _on_terminal(lines: list[Any]) -> None:
+    """Two lines for a setting: five columns would fold everything."""
+    for line in lines:
+        changed = line.value != line.default
+        output.line((line.variable, "bold"), (" = ", ""), (line.value, "cyan" if changed else ""))
+        if line.problem:
+            output.line((f"    {line.problem}", "bold red"))
+        if line.meaning:
+            output.line((f"    {line.meaning} ", ""), (f"Default: {line.default}", "dim"))

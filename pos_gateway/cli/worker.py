@@ -1,0 +1,30 @@
+"""``pos-gateway worker``: becomes a Celery worker."""
+
+import os
+import sys
+
+import click
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def worker(arguments: tuple[str, ...]) -> None:
+    """Run a worker that sends orders to merchants. ARGUMENTS are those of celery worker.
+
+    The same as celery -A pos_gateway.gcelery worker, in this process.
+
+    \b
+    Examples:
+      pos-gateway worker
+      pos-gateway worker -Q orders.canary     # only the canary's orders
+      pos-gateway worker -- --help            # what else Celery takes
+    """
+    os.execv(sys.executable, command(arguments))  # noqa: S606  (no shell is what is wanted)
+
+
+def command(arguments: tuple[str, ...]) -> list[str]:
+    """The command line to become."""
+    # -P: a celery.py in the present folder is not Celery.
+    celery = [sys.executable, "-P", "-m", "celery", "-A", "pos_gateway.gcelery", "worker"]
+    names_pool = any(each.startswith(("-P", "--pool")) for each in arguments)
+    return [*celery, *([] if names_pool else ["--pool=gevent"]), *arguments]

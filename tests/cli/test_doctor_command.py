@@ -1,0 +1,112 @@
+"""``pos-gateway doctor``: a line for each finding, and never a traceback."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from kombu import Connection, Queue
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.cli.doctor import command
+from pos_gateway.cli.doctor.patching import check_patching
+from tests.cli.conftest import Orders, Program
+
+
+@pytest.fixture
+def unpatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the check of green threads, which takes a second and a process."""
+    checks = tuple(check for check in command.CHECKS if check[0] is not check_patching)
+    monkeypatch.setattr(command, "CHECKS", checks)
+
+
+def findings(stdout: str) -> list[str]:
+    lines = stdout.splitlines()
+    assert all(line[:6] in ("ok    ", "warn  ", "fail  ") for line in lines), stdout
+    return lines
+
+
+def test_a_gateway_that_is_set_up_is_all_well(connected: Program, orders: Orders) -> None:
+    connected.invoke("db", "upgrade")
+    record = '{"id": "m", "base_url": "https://pos.example.com"}'
+    connected.invoke("merchants", "import", "-", stdin=record)
+    done = connected.run("doctor")
+    lines = findings(done.stdout)
+    assert done.returncode == 0
+    assert {line[:4] for line in lines} == {"ok  "}, lines
+    assert "merchants: 1" in done.stdout
+    assert "queue orders: 0 messages ready, 0 consumers" in done.stdout
+    assert "gevent patches a worker before anything else" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_everything_that_is_wrong_is_said_at_once(program: Program) -> None:
+    with socket.create_server(("", 0)) as taken:
+        done = program.invoke(
+            "doctor",
+            POS_GATEWAY_SLOT="3",
+            POS_GATEWAY_METRICS_PORT=str(taken.getsockname()[1]),
+            POS_GATEWAY_REDIS_URL="redis://:hunter2@127.0.0.1:1",
+            POS_GATEWAY_SLOTS="10000",
+        )
+    assert done.exit_code == 1
+    lines = findings(done.stdout)
+    for expected in (
+        "fail  settings: POS_GATEWAY_SLOT=3 is not a setting; did you mean POS_GATEWAY_SLOTS?",
+        "fail  broker: amqp://guest:**@127.0.0.1:1// cannot be used",
+        "there is no file",
+        "fail  redis: redis://:********@127.0.0.1:1 cannot be used",
+        "cannot be used: Address already in use",
+    ):
+        assert any(expected in line for line in lines), (expected, lines)
+    assert all(" -> " in line for line in lines if not line.startswith("ok"))
+    assert "hunter2" not in done.stdout
+    assert not list(program.folder.iterdir()), "it made the database that it looked for"
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_an_invalid_setting_skips_only_what_needs_it(program: Program) -> None:
+    done = program.invoke("doctor", POS_GATEWAY_BROKER_URL="http://localhost")
+    assert "fail  settings: POS_GATEWAY_BROKER_URL=http://localhost must start" in done.stdout
+    assert "broker:" not in done.stdout
+    assert "database:" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_a_queue_of_another_type_fails(connected: Program, broker_url: str) -> None:
+    with Connection(broker_url) as connection:
+        Queue("orders", durable=True).bind(connection.channel()).queue_declare()
+    done = connected.invoke("doctor")
+    assert done.exit_code == 1
+    assert "fail  queue orders: has another type or other arguments" in done.stdout
+    assert "warn  queue orders.dead: not there yet" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_orders_that_nobody_takes_are_a_warning(connected: Program, broker_url: str) -> None:
+    publisher = Publisher(broker_url)
+    for key in (topology.ORDERS_KEY, topology.DEAD_KEY):
+        publisher.publish(Message("orders", key, b"{}", message_id=key))
+    publisher.close()
+    done = connected.invoke("doctor")
+    assert "warn  queue orders: 1 messages ready, 0 consumers  -> nobody delivers" in done.stdout
+    assert "warn  queue orders.dead: 1 messages ready" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_private_addresses_with_a_broker_elsewhere_are_a_warning(program: Program) -> None:
+    done = program.invoke(
+        "doctor",
+        POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES="true",
+        POS_GATEWAY_BROKER_URL="amqp://rabbit.invalid//",
+    )
+    assert "warn  private addresses are allowed, and the broker is at rabbit.invalid" in done.stdout
+
+
+def test_patching_that_comes_too_late_is_found(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import urllib3\n")
+    root = program.environment({})["PYTHONPATH"]
+    done = program.run("doctor", PYTHONPATH=f"{tmp_path}:{root}")
+    assert done.returncode == 1
+    assert "fail  green threads: TLS" in done.stdout

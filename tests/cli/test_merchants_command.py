@@ -1,0 +1,151 @@
+"""``pos-gateway merchants``: import all or nothing, list, show."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pos_gateway.ledger.database import open_database, upgrade
+from tests.cli.conftest import Program
+
+
+@pytest.fixture
+def migrated(program: Program, database_url: str) -> Program:
+    """The program with the tables made."""
+    engine = open_database(database_url)
+    upgrade(engine)
+    engine.dispose()
+    return program
+
+
+def merchant(merchant_id: str = "m-1", **fields: Any) -> dict[str, Any]:
+    return {"id": merchant_id, "base_url": "https://pos.example.com/api", **fields}
+
+
+def json_lines(*records: Any) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def test_json_lines_are_imported_listed_and_shown(migrated: Program) -> None:
+    path = migrated.folder / "merchants.jsonl"
+    path.write_text(json_lines(merchant("b", max_concurrency=3), merchant("a", paused=True)))
+    assert migrated.invoke("merchants", "import", str(path)).stdout == "2 merchants imported\n"
+
+    listed = migrated.invoke("merchants", "list").stdout.splitlines()
+    assert listed == [
+        "ID\tPROVIDER\tADAPTER\tBASE_URL\tLIMIT\tTIMEOUT\tPAUSED",
+        "a\tindependent\trest\thttps://pos.example.com/api\t\t\tyes",
+        "b\tindependent\trest\thttps://pos.example.com/api\t3\t\tno",
+    ]
+    shown = migrated.invoke("merchants", "show", "b")
+    assert "max_concurrency\t3" in shown.stdout.splitlines()
+    assert json.loads(migrated.invoke("merchants", "show", "b", "--json").stdout)["id"] == "b"
+
+
+def test_what_list_writes_as_json_can_be_imported(migrated: Program) -> None:
+    migrated.invoke("merchants", "import", "-", stdin=json_lines(merchant("a"), merchant("b")))
+    before = migrated.invoke("merchants", "list", "--json").stdout
+    done = migrated.invoke("merchants", "import", "-", stdin=before)
+    assert done.stdout == "2 merchants imported\n"
+    assert migrated.invoke("merchants", "list", "--json").stdout == before
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_list_and_a_single_record_are_imported_too(
+    migrated: Program, indent: int | None
+) -> None:
+    several = json.dumps([merchant("a"), merchant("b")], indent=indent)
+    assert migrated.invoke("merchants", "import", "-", stdin=several).exit_code == 0
+    one = json.dumps(merchant("c"), indent=indent)
+    assert migrated.invoke("merchants", "import", "-", stdin=one).exit_code == 0
+    assert len(migrated.invoke("merchants", "list").stdout.splitlines()) == 4
+
+
+def test_one_wrong_record_and_nothing_is_written(migrated: Program) -> None:
+    records = json_lines(
+        merchant("good"),
+        merchant("m-2", base_url="ftp://pos.example.com"),
+        merchant("m-3", max_concurency=5),
+        merchant("m-4", max_concurrency="5"),
+        merchant("m 5"),
+        {"id": "m-6"},
+        merchant("m-7", adapter="fax"),
+        merchant("good"),
+        "m-9",
+    )
+    done = migrated.invoke("merchants", "import", "-", stdin=records + "{\n")
+    assert (done.exit_code, done.stdout) == (1, "")
+    expected = (
+        "line 2: base_url: must look like https://pos.example.com/api (got 'ftp:",
+        "line 3: max_concurency: is not a field of this record (got 5)",
+        "line 4: max_concurrency: input should be a valid integer (got '5')",
+        "line 5: id: string should match pattern",
+        "line 6: base_url: is required",
+        "line 7: adapter: is not one of this version's adapters: rest (got 'fax')",
+        "line 8: id: was given by line 1 already (got 'good')",
+        "line 9: (record): input should be",
+        "line 10: (record): is not JSON: ",
+        "pos-gateway: 9 of 10 records are wrong; none was written",
+    )
+    reported = done.stderr.splitlines()
+    assert len(reported) == len(expected)
+    for line, beginning in zip(reported, expected, strict=True):
+        assert line.startswith(beginning), (line, beginning)
+    assert len(migrated.invoke("merchants", "list").stdout.splitlines()) == 1
+
+
+def test_a_wrong_record_of_a_list_is_named_by_its_number(migrated: Program) -> None:
+    records = json.dumps([merchant("a"), merchant("b", paused="maybe")])
+    done = migrated.invoke("merchants", "import", "-", stdin=records)
+    assert done.exit_code == 1
+    assert done.stderr.startswith("record 2: paused: ")
+
+
+def test_a_list_that_is_not_json_is_said_once(migrated: Program) -> None:
+    done = migrated.invoke("merchants", "import", "-", stdin='[\n{"id": "a"},\n')
+    assert done.exit_code == 1
+    assert done.stderr.startswith("the list: (record): is not JSON: ")
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_a_merchant_that_is_not_there_gets_the_nearest_ids(migrated: Program) -> None:
+    records = json_lines(merchant("pizza-1"), merchant("pizza-2"), merchant("sushi"))
+    migrated.invoke("merchants", "import", "-", stdin=records)
+    done = migrated.invoke("merchants", "show", "piza-1")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("pos-gateway: no merchant has the id 'piza-1'; did you mean ")
+    assert "'pizza-1'" in done.stderr
+    assert "sushi" not in done.stderr
+
+
+def test_a_database_without_tables_names_the_command(program: Program) -> None:
+    for arguments in (("list",), ("show", "m"), ("import", "-")):
+        done = program.invoke("merchants", *arguments, stdin=json_lines(merchant()))
+        assert done.exit_code == 1
+        assert "run: pos-gateway db upgrade" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert not list(program.folder.iterdir())
+
+
+def test_a_database_that_is_down_is_one_sentence_with_its_url_masked(program: Program) -> None:
+    url = "postgresql://gateway:hunter2@127.0.0.1:1/gateway"
+    for command in (("merchants", "list"), ("db", "upgrade")):
+        done = program.invoke(*command, POS_GATEWAY_DATABASE_URL=url)
+        assert done.exit_code == 1
+        assert "postgresql://gateway:********@127.0.0.1:1/gateway failed" in done.stderr
+        assert "hunter2" not in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_upgrading_twice_is_harmless(program: Program) -> None:
+    assert "is now up to date" in program.invoke("db", "upgrade").stdout
+    assert "is up to date already" in program.invoke("db", "upgrade").stdout
+
+
+def test_a_file_that_is_no_database_is_said(program: Program, tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("Dear database, " * 100)
+    done = program.invoke("merchants", "list", POS_GATEWAY_DATABASE_URL=f"sqlite:///{path}")
+    assert done.exit_code == 1
+    assert "file is not a database" in done.stderr

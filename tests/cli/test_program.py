@@ -1,0 +1,201 @@
+"""The program as a whole: help, names, exit codes, terminals, generated documents."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from jsonschema import Draft202012Validator
+
+from pos_gateway import __version__
+from pos_gateway.cli.root import COMMANDS, root
+from pos_gateway.cli.schema import documents
+from pos_gateway.cli.worker import command
+from tests.cli.conftest import ROOT, Program
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(root, arguments, prog_name="pos-gateway")
+    return result.exit_code, result.output
+
+
+def on_terminal(program: Program, *arguments: str, **settings: str) -> str:
+    """What a command shows on a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pos_gateway", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=program.folder,
+        env=program.environment({"TERM": "xterm", **settings}),
+    )
+    os.close(theirs)
+    shown = bytearray()
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+    except OSError:  # Linux's way to say that the other end is closed
+        pass
+    os.close(ours)
+    process.wait()
+    return shown.decode()
+
+
+def test_help_lists_every_command_and_imports_none() -> None:
+    code, shown = invoke("--help")
+    assert code == 0
+    for name, lazy in COMMANDS.items():
+        assert f"{name}  " in shown
+        assert lazy.summary in shown
+    heavy = "{'rich', 'kombu', 'sqlalchemy', 'pydantic', 'celery', 'gevent'}"
+    probe = f"import sys, pos_gateway.cli.root; sys.exit(str({heavy} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, cwd=ROOT, check=False)
+    assert done.stderr.decode().strip() == "set()"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])
+def test_every_command_teaches_with_an_example(name: str) -> None:
+    code, shown = invoke(name, "--help")
+    assert code == 0
+    assert "Example" in shown or "Commands:" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (("enqeue",), "did you mean 'enqueue'?"),
+        (("merchants", "lst"), "did you mean 'list'?"),
+        (("events", "xyzzy"), "there are tail."),
+    ],
+)
+def test_an_unknown_command_gets_the_nearest_name(arguments: tuple[str, ...], advice: str) -> None:
+    code, shown = invoke(*arguments)
+    assert code == 2
+    assert advice in shown
+
+
+def test_the_version_is_told() -> None:
+    assert invoke("--version") == (0, f"pos-gateway {__version__}\n")
+
+
+def test_a_reader_that_goes_away_is_no_error(program: Program) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "pos_gateway", "settings"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        cwd=program.folder,
+        env=program.environment({}),
+        check=False,
+    )
+    os.close(writing)
+    assert done.stderr == b""
+
+
+def test_a_full_disk_is_said(program: Program) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pos_gateway", "settings"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=program.folder,
+            env=program.environment({}),
+            check=False,
+        )
+    assert done.returncode != 0
+    assert done.stderr.startswith(b"pos-gateway: [Errno 28] No space left on device\n")
+    assert b"Traceback" not in done.stderr
+
+
+def test_settings_are_listed_with_secrets_masked(program: Program) -> None:
+    done = program.invoke("settings", POS_GATEWAY_SECRET_KEY="hunter2")
+    assert (done.exit_code, done.stderr) == (0, "")
+    heading, *rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert heading == ["VARIABLE", "VALUE", "DEFAULT", "MEANING", "PROBLEM"]
+    values = {row[0]: row[1] for row in rows}
+    assert values["POS_GATEWAY_SECRET_KEY"] == "********"
+    assert values["POS_GATEWAY_METRICS_PORT"] == "0"
+    assert values["POS_GATEWAY_SLOTS"] == "200"
+
+
+def test_invalid_settings_are_all_shown_and_the_exit_code_says_so(program: Program) -> None:
+    wrong = {"POS_GATEWAY_SLOTS": "many", "POS_GATEWAY_SLOW_SHAR": "0.5"}
+    done = program.invoke("settings", "--json", **wrong)
+    assert done.exit_code == 78
+    problems = {s["variable"]: s["problem"] for s in json.loads(done.stdout) if s["problem"]}
+    assert "integer" in problems["POS_GATEWAY_SLOTS"]
+    assert "did you mean POS_GATEWAY_SLOW_SHARE?" in problems["POS_GATEWAY_SLOW_SHAR"]
+    for arguments in (("enqueue", "-"), ("merchants", "list"), ("events", "tail")):
+        done = program.invoke(*arguments, **wrong)
+        assert done.exit_code == 78
+        assert len(done.stderr.splitlines()) == 2
+
+
+def test_colours_are_for_terminals_that_want_them(program: Program) -> None:
+    red = on_terminal(program, "settings", POS_GATEWAY_SLOTS="many")
+    assert "\x1b[1;31m    input should be a valid integer" in red
+    plain = on_terminal(program, "settings", POS_GATEWAY_SLOTS="many", NO_COLOR="1")
+    assert "\x1b[3" not in plain
+    assert ";31m" not in plain
+    assert "\x1b" not in program.invoke("settings", POS_GATEWAY_SLOTS="many").stdout
+
+
+def test_a_progress_bar_is_drawn_on_a_terminal_only(connected: Program) -> None:
+    (connected.folder / "orders.jsonl").write_text("?\n")
+    shown = on_terminal(connected, "enqueue", "orders.jsonl")
+    assert "\x1b[" in shown
+    assert "line 1: (record): is not JSON" in shown
+    assert "0 sent, 1 refused" in shown
+
+
+def test_the_worker_is_celerys_with_green_threads_unless_another_pool_is_named() -> None:
+    celery = [sys.executable, "-P", "-m", "celery", "-A", "pos_gateway.gcelery", "worker"]
+    assert command(()) == [*celery, "--pool=gevent"]
+    assert command(("-Q", "orders")) == [*celery, "--pool=gevent", "-Q", "orders"]
+    for pool in (("-P", "prefork"), ("--pool=prefork",), ("-Pprefork",)):
+        assert command(pool) == [*celery, *pool]
+
+
+def test_the_worker_command_becomes_celery(program: Program) -> None:
+    # Started in a folder with a celery.py of its own, which is not the one to become.
+    (program.folder / "celery.py").write_text("raise SystemExit('the wrong one')\n")
+    done = program.run("worker", "--", "--help", PYTHONSAFEPATH="1")
+    assert done.returncode == 0
+    assert "Start worker instance" in done.stdout
+
+
+def test_generated_documents_are_up_to_date() -> None:
+    assert invoke("schema", "--check", str(ROOT / "docs")) == (0, "")
+
+
+def test_a_document_that_is_out_of_date_is_named(tmp_path: Path) -> None:
+    assert invoke("schema", str(tmp_path))[0] == 0
+    assert invoke("schema", "--check", str(tmp_path)) == (0, "")
+    (tmp_path / "settings.md").write_text("old")
+    code, shown = invoke("schema", "--check", str(tmp_path))
+    assert code == 1
+    assert f"{tmp_path / 'settings.md'}: out of date" in shown
+
+
+def test_the_schema_of_an_order_is_one() -> None:
+    schema = json.loads(documents()["order.schema.json"])
+    Draft202012Validator.check_schema(schema)
+    order = {
+        "order_id": "o",
+        "merchant_id": "m",
+        "placed_at": "2026-01-01T12:00:00Z",
+        "deliver_by": "2026-01-01T13:00:00Z",
+        "currency": "EUR",
+        "items": [{"sku": "s", "name": "n", "quantity": 1, "unit_price": 5}],
+        "total": 5,
+    }
+    validator = Draft202012Validator(schema)
+    assert validator.is_valid(order)
+    assert not validator.is_valid({**order, "total": -1})
+    assert not validator.is_valid({**order, "items": []})
