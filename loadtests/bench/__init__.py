@@ -1,0 +1,13 @@
+"""The benchmark: orders a second and CPU an order, beside plain Celery on the same machine.
+
+``python -m loadtests.bench``; ``docs/performance.md`` says how to read what it prints. A figure
+of one machine says little, so everything is a ratio of runs that took turns within minutes, and
+throughput is what the merchants saw, not what the gateway believes.
+
+- ``candidate``: a worker to run; ``scenario``: which ones run against which merchants, and what
+  is wanted of them
+- ``world``, ``orders``, ``filling``: a broker, merchants, a database, and a queue full of orders
+- ``worker``, ``gauge``, ``run``: one run and what it cost
+- ``window``, ``accounting``: when orders arrived, and whether each did, once
+- ``report``: medians, ratios and tables
+"""

@@ -1,0 +1,146 @@
+"""One run: fill a queue, start a worker, and see from the merchants' side what it does."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from loadtests.bench import filling, orders
+from loadtests.bench.accounting import Accounting, account, read_events
+from loadtests.bench.gauge import MACHINE, WAITED, Gauge, used_between
+from loadtests.bench.scenario import HANGING, Entry
+from loadtests.bench.window import Window, window
+from loadtests.bench.worker import Worker
+from loadtests.bench.world import World, world
+from loadtests.merchants.client import SimulatedMerchants
+from loadtests.servers.rabbitmq import RabbitMQ
+
+#: Seconds between two looks at whether all orders have come.
+_LOOK = 0.2
+
+WORKER, SIMULATOR, BROKER = "worker", "simulator", "rabbitmq"
+
+
+class InvalidRunError(RuntimeError):
+    """Raised when a run says nothing about the worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one run showed. Shares are of one core, over the window."""
+
+    entry: str
+    candidate: str
+    planned: int
+    seconds: float
+    complete: bool
+    #: Orders a second of healthy merchants.
+    rate: float
+    #: CPU milliseconds of the worker's processes for each of them.
+    cpu_ms: float
+    worker: float
+    simulator: float
+    rabbitmq: float
+    #: Share of the whole machine that was busy.
+    machine: float
+    #: Share of the time that the worker was ready to run and had no core to run on.
+    waited: float
+    limited_by: str
+    #: Orders a second at which the queue was filled, before the worker started.
+    filled_at: float
+    #: None if the candidate tells nobody what came of an order, or time was up.
+    accounting: Accounting | None
+    #: It would have had to account for its orders, but time was up before the last.
+    unfinished: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures by name."""
+        return asdict(self)
+
+
+def run(rabbitmq: RabbitMQ, entry: Entry, *, quick: bool) -> Result:
+    """Run the entry's worker until all orders of healthy merchants have come, or time is up.
+
+    Raises:
+        InvalidRunError: nothing was measured, or the gateway lost or doubled an order.
+        QueueNotFilledError: as it says.
+        WorkerEndedError: likewise.
+    """
+    scenario, candidate = entry.scenario, entry.candidate
+    number = entry.quick_orders if quick else entry.orders
+    limit = entry.quick_limit if quick else entry.limit
+    whose = orders.spread(
+        number,
+        scenario.healthy_ids,
+        hanging=HANGING if scenario.hanging else None,
+        share=scenario.hanging,
+    )
+    placed = list(orders.place_many(whose))
+    with world(rabbitmq, scenario.merchant_ids, scenario.profiles) as place:
+        filled = filling.fill(place.broker_url, [candidate.message(order) for order in placed])
+        environment = candidate.environment(place, scenario.timeout)
+        with Worker(candidate.arguments, environment, place.folder) as worker:
+            parts = {WORKER: worker.pid, SIMULATOR: place.merchants.pid, BROKER: rabbitmq.pid}
+            with Gauge(parts, waiting=WORKER) as gauge:
+                _wait_for(worker, place.merchants, number, time.monotonic() + limit)
+            time_up = time.time()
+            arrivals = [at for merchant, _, at in place.merchants.arrivals() if merchant != HANGING]
+            accounting = None
+            if candidate.accountable and len(arrivals) >= number:
+                healthy = [order.order_id for order in placed if order.merchant_id != HANGING]
+                accounting = _account(place, healthy)
+    measured = window(arrivals, number, time_up)
+    if measured is None:
+        raise InvalidRunError(f"{entry.name}: {len(arrivals)} orders came in {limit} s")
+    if accounting is not None and not accounting.adds_up:
+        raise InvalidRunError(f"{entry.name}: {accounting}")
+    used = used_between(gauge.readings, measured.start, measured.end)
+    shares = {part: seconds / measured.seconds for part, seconds in used.items()}
+    return Result(
+        entry=entry.name,
+        candidate=candidate.name,
+        planned=number,
+        seconds=measured.seconds,
+        complete=measured.complete,
+        rate=measured.rate,
+        cpu_ms=1000 * used[WORKER] / max(1, measured.orders),
+        worker=shares[WORKER],
+        simulator=shares[SIMULATOR],
+        rabbitmq=shares[BROKER],
+        machine=shares[MACHINE],
+        waited=shares[WAITED],
+        limited_by=limited_by(entry, measured, shares),
+        filled_at=filled.rate,
+        accounting=accounting,
+        unfinished=candidate.accountable and accounting is None,
+    )
+
+
+def limited_by(entry: Entry, measured: Window, shares: dict[str, float]) -> str:
+    """What kept the rate from being higher, as far as the figures tell.
+
+    The producer never does: the queue is full before the worker starts, which ``fill`` checks.
+    """
+    candidate, scenario = entry.candidate, entry.scenario
+    if shares[SIMULATOR] > 0.9:
+        return "SIMULATOR"  # in capitals: the figure is a lower bound
+    if measured.rate > 0.9 * candidate.slots / scenario.latency:
+        return f"its {candidate.slots} slots"
+    if shares[WAITED] > 0.1 * candidate.processes:
+        return "CORES (shared)"
+    if shares[WORKER] > 0.85 * candidate.processes:
+        return "its CPU"
+    return "its waiting"
+
+
+def _wait_for(worker: Worker, merchants: SimulatedMerchants, orders: int, deadline: float) -> None:
+    while time.monotonic() < deadline:
+        worker.check()
+        healthy = merchants.summary()["profiles"].get("healthy", {"creates": 0})
+        if healthy["creates"] >= orders:
+            return
+        time.sleep(_LOOK)
+
+
+def _account(place: World, order_ids: list[str]) -> Accounting:
+    events = read_events(place.broker_url, len(order_ids))
+    return account(order_ids, place.merchants.orders(), events)

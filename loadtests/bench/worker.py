@@ -1,0 +1,79 @@
+"""A worker process that does not outlive its block, nor this process."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from loadtests.servers.process import end
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: What of the caller's environment would configure the worker behind the benchmark's back.
+_CONFIGURING = ("POS_GATEWAY_", "CELERY", "PLAIN_", "GEVENT")
+
+
+class WorkerEndedError(RuntimeError):
+    """Raised when a worker has ended by itself."""
+
+
+class Worker:
+    """``celery …`` with what it prints in a file. Start it from the main thread."""
+
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path
+    ) -> None:
+        self._command = [sys.executable, "-m", "celery", *arguments]
+        self._environment = {**_neutral_environment(), **environment}
+        self._log = folder / "worker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The worker's first process, the parent of its others."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it; returns at once."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *self._command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        """Raises WorkerEndedError, with what it printed last, unless it runs."""
+        if self._process is not None and self._process.poll() is not None:
+            said = self._log.read_text(errors="replace")[-3000:]
+            raise WorkerEndedError(f"`{' '.join(self._command)}` ended. Its last output:\n{said}")
+
+    def kill(self) -> None:
+        """End it with its whole process group. Idempotent."""
+        process, self._process = self._process, None
+        if process is not None:
+            end(process)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+
+def _neutral_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(_CONFIGURING)}

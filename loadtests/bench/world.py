@@ -1,0 +1,80 @@
+"""What a run happens in, all of it fresh: a virtual host, simulated merchants, a database."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from loadtests.merchants.client import SimulatedMerchants
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
+
+#: POS vendors that the merchants are spread over, so that no vendor's share of the slots binds.
+_PROVIDERS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Where everything is."""
+
+    broker_url: str
+    database_url: str
+    merchants: SimulatedMerchants
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a gateway is told, to run in it."""
+        return {
+            "POS_GATEWAY_BROKER_URL": self.broker_url,
+            "POS_GATEWAY_DATABASE_URL": self.database_url,
+            "POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES": "true",
+            "POS_GATEWAY_METRICS_PORT": "0",
+        }
+
+
+@contextmanager
+def world(
+    rabbitmq: RabbitMQ, merchant_ids: Sequence[str], profiles: Mapping[str, object] | None = None
+) -> Iterator[World]:
+    """A world with these merchants, gone at the end of the block.
+
+    Args:
+        rabbitmq: a node that runs; the world has a virtual host of its own on it.
+        merchant_ids: a merchant behaves as the profile before its dash: ``healthy-7``.
+        profiles: profiles beside those that exist by themselves (``fast``, ``slow``, ``hang``).
+    """
+    with TemporaryDirectory(prefix="pos-gateway-world-") as name:
+        folder = Path(name)
+        scenario = folder / "scenario.json"
+        scenario.write_text(json.dumps({"profiles": profiles or {}}))
+        with SimulatedMerchants(scenario=scenario) as merchants:
+            database_url = f"sqlite:///{folder / 'pos_gateway.db'}"
+            _store(database_url, _records(merchants, merchant_ids))
+            broker_url = rabbitmq.add_vhost()
+            try:
+                yield World(broker_url, database_url, merchants, folder)
+            finally:
+                rabbitmq.delete_vhost(broker_url)
+
+
+def _records(merchants: SimulatedMerchants, ids: Sequence[str]) -> Iterator[Merchant]:
+    for number, merchant_id in enumerate(ids):
+        yield Merchant(
+            id=merchant_id,
+            base_url=merchants.base_url(merchant_id),
+            provider=f"{merchant_id.partition('-')[0]}-{number % _PROVIDERS}",
+        )
+
+
+def _store(database_url: str, merchants: Iterator[Merchant]) -> None:
+    engine = open_database(database_url)
+    try:
+        upgrade(engine)
+        MerchantStore(engine).put(merchants)
+    finally:
+        engine.dispose()

@@ -1,0 +1,390 @@
+"""The benchmark and the load test: what they compute, and that they measure what happens.
+
+Nothing here asserts on how fast anything was: a figure of a busy machine says nothing.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from loadtests.bench import filling, orders
+from loadtests.bench.__main__ import main
+from loadtests.bench.accounting import account
+from loadtests.bench.candidate import OURS, PLAIN
+from loadtests.bench.gauge import MACHINE, WAITED, Gauge, Reading, used_between
+from loadtests.bench.report import report, table, value
+from loadtests.bench.run import BROKER, SIMULATOR, WORKER, Result, limited_by, run
+from loadtests.bench.scenario import CASES, Case, Entry, Scenario, Target
+from loadtests.bench.window import Window, window
+from loadtests.bench.worker import Worker, WorkerEndedError
+from loadtests.bench.world import World, world
+from loadtests.load.__main__ import check
+from loadtests.load.__main__ import report as load_report
+from loadtests.load.histogram import histogram, percentile
+from loadtests.load.outcomes import Outcomes
+from loadtests.load.scenario import Mix
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.order import Order
+
+ROOT = Path(__file__).resolve().parents[2]
+FAST = Scenario(latency=0.02, healthy=20)
+
+
+def entry(candidate: Any = OURS, scenario: Scenario = FAST, number: int = 200) -> Entry:
+    return Entry("it", candidate, scenario, number, 25, number, 25)
+
+
+def result(**figures: Any) -> Result:
+    plain = Result(
+        entry="it",
+        candidate="gateway",
+        planned=100,
+        seconds=1.0,
+        complete=True,
+        rate=100.0,
+        cpu_ms=0.5,
+        worker=0.9,
+        simulator=0.2,
+        rabbitmq=0.3,
+        machine=1.4,
+        waited=0.01,
+        limited_by="its CPU",
+        filled_at=5000.0,
+        accounting=None,
+        unfinished=False,
+    )
+    return replace(plain, **figures)
+
+
+def event(order_id: str, kind: str = "order.accepted") -> dict[str, Any]:
+    return {"order_id": order_id, "type": kind}
+
+
+def record(order_id: str, *, creates: int = 1, requests: int = 1) -> dict[str, Any]:
+    return {"order_id": order_id, "creates": creates, "requests": requests}
+
+
+class TestTheWindow:
+    def test_start_up_and_stragglers_are_left_out(self) -> None:
+        slow_start = [0.0] * 9
+        steady = [10 + number / 100 for number in range(81)]
+        stragglers = [50.0 + number for number in range(10)]
+
+        measured = window(slow_start + steady + stragglers, planned=100, time_up=99.0)
+
+        assert measured == Window(start=10.0, end=10.8, orders=80, complete=True)
+        assert measured.rate == pytest.approx(100)
+
+    def test_the_order_of_the_arrivals_does_not_matter(self) -> None:
+        times = [float(number) for number in range(100)]
+        assert window(times[::-1], 100, 100.0) == window(times, 100, 100.0)
+
+    def test_a_worker_that_stops_after_a_burst_is_measured_until_time_is_up(self) -> None:
+        burst = [number / 1000 for number in range(200)]
+
+        measured = window(burst, planned=1000, time_up=20.099)
+
+        assert measured is not None
+        assert not measured.complete
+        assert measured.rate == pytest.approx(100 / 20)
+
+    def test_without_even_a_tenth_it_begins_with_the_first_order(self) -> None:
+        measured = window([5.0, 6.0, 7.0], planned=1000, time_up=8.0)
+        assert measured == Window(start=5.0, end=8.0, orders=2, complete=False)
+
+    @pytest.mark.parametrize("arrivals", [[], [1.0], [1.0, 1.0]])
+    def test_there_may_be_nothing_to_measure(self, arrivals: list[float]) -> None:
+        assert window(arrivals, planned=2, time_up=1.0) is None
+
+
+class TestTheGauge:
+    def test_between_two_readings_the_use_is_taken_as_even(self) -> None:
+        readings = [
+            Reading(0.0, {"worker": 10.0}),
+            Reading(2.0, {"worker": 11.0}),
+            Reading(4.0, {"worker": 15.0}),
+        ]
+        assert used_between(readings, 1.0, 3.0) == {"worker": pytest.approx(2.5)}
+
+    def test_outside_the_readings_nothing_is_made_up(self) -> None:
+        readings = [Reading(1.0, {"worker": 1.0}), Reading(2.0, {"worker": 3.0})]
+        assert used_between(readings, 0.0, 9.0) == {"worker": pytest.approx(2.0)}
+        assert used_between([], 0.0, 9.0) == {}
+
+    def test_the_work_of_children_counts(self) -> None:
+        work = "sum(range(5 * 10**6)); print(flush=True); input()"
+        command = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])"
+        pipe = subprocess.PIPE
+        with subprocess.Popen([sys.executable, "-c", command], stdin=pipe, stdout=pipe) as parent:
+            assert parent.stdout is not None
+            parent.stdout.readline()  # the child has done its work
+            with Gauge({"parent": parent.pid}, waiting="parent") as gauge:
+                alone = psutil.Process(parent.pid).cpu_times()
+            parent.communicate(b"\n")
+        used = gauge.readings[-1].used
+        assert used.keys() == {MACHINE, WAITED, "parent"}
+        assert used["parent"] > alone.user + alone.system
+
+
+class TestWhatLimitedARun:
+    @staticmethod
+    def limit(candidate: Any = OURS, rate: float = 500.0, **shares: float) -> str:
+        all_shares = {WORKER: 0.5, SIMULATOR: 0.3, BROKER: 0.3, MACHINE: 1.1, WAITED: 0.0, **shares}
+        measured = Window(0.0, 1.0, round(rate), complete=True)
+        return limited_by(entry(candidate, Scenario(latency=0.2)), measured, all_shares)
+
+    def test_a_busy_simulator_is_named_before_all(self) -> None:
+        assert self.limit(simulator=0.95, worker=0.99) == "SIMULATOR"
+
+    def test_the_slots_are_when_they_are_all_taken(self) -> None:
+        assert self.limit(rate=950.0, worker=0.9) == "its 200 slots"
+
+    def test_a_worker_without_a_core_of_its_own_is_told_from_a_slow_one(self) -> None:
+        assert self.limit(worker=0.8, waited=0.2) == "CORES (shared)"
+        assert self.limit(worker=0.95, waited=0.02) == "its CPU"
+
+    def test_a_worker_that_uses_nothing_waits(self) -> None:
+        assert self.limit(PLAIN, rate=10.0, worker=0.05) == "its waiting"
+
+
+class TestTheAccounts:
+    def test_one_create_and_one_event_each_add_up(self) -> None:
+        accounting = account(["a", "b"], [record("a"), record("b")], [event("a"), event("b")])
+        assert accounting.adds_up
+        assert str(accounting) == "2 orders, 2 events: adds up"
+
+    @pytest.mark.parametrize(
+        ("records", "events", "fault"),
+        [
+            ([], [event("a")], "1 never created"),
+            ([record("a", creates=2)], [event("a")], "1 created twice"),
+            ([record("a")], [], "1 without an event"),
+            ([record("a")], [event("a", "order.pending")], "1 without an event"),
+            ([record("a")], [event("a"), event("a", "order.failed")], "1 events too many"),
+        ],
+    )
+    def test_every_fault_is_named(
+        self, records: list[dict[str, Any]], events: list[dict[str, Any]], fault: str
+    ) -> None:
+        accounting = account(["a"], records, events)
+        assert not accounting.adds_up
+        assert fault in str(accounting)
+
+    def test_an_order_that_was_sent_again_with_its_key_adds_up_and_shows(self) -> None:
+        accounting = account(["a"], [record("a", requests=2)], [event("a")])
+        assert accounting.adds_up
+        assert "1 sent again" in str(accounting)
+
+    def test_orders_of_others_are_left_out(self) -> None:
+        assert account(["a"], [record("a"), record("x")], [event("a"), event("x")]).adds_up
+
+
+class TestTheReport:
+    CASE = Case("c", "A case", (replace(entry(), name="ours"), replace(entry(), name="plain")))
+
+    def test_a_ratio_is_taken_within_each_round_before_the_median(self) -> None:
+        # The machine was half as fast in the second round: the ratio has not changed.
+        rounds = [
+            {"ours": result(rate=800.0), "plain": result(rate=1000.0)},
+            {"ours": result(rate=400.0), "plain": result(rate=500.0)},
+            {"ours": result(rate=900.0), "plain": result(rate=1000.0)},
+        ]
+        target = Target("ours", "plain", at_least=0.85)
+        assert [value(target, each) for each in rounds] == pytest.approx([0.8, 0.8, 0.9])
+        shown = report(replace(self.CASE, targets=(target,)), rounds)
+        assert "0.80 0.80 0.90" in shown
+        assert "MISSED" in shown
+
+    def test_a_target_that_is_met_says_so(self) -> None:
+        rounds = [{"ours": result(rate=1200.0), "plain": result()}]
+        shown = report(replace(self.CASE, targets=(Target("ours", at_least=1000),)), rounds)
+        assert ">= 1,000" in shown
+        assert "met" in shown
+
+    def test_a_run_that_could_not_be_accounted_for_is_named(self) -> None:
+        rounds = [{"ours": result(unfinished=True, complete=False), "plain": result()}]
+        shown = report(self.CASE, rounds)
+        assert "Not accounted for" in shown
+        assert "(time was up)" in shown
+
+    def test_a_table_is_markdown_with_figures_to_the_right(self) -> None:
+        assert table(("", "orders/s"), [["gateway", "12"], ["plain", "1,234"]]).splitlines() == [
+            "|         | orders/s |",
+            "|---------|---------:|",
+            "| gateway |       12 |",
+            "| plain   |    1,234 |",
+        ]
+
+    def test_every_target_is_about_an_entry_of_its_case(self) -> None:
+        for case in CASES:
+            names = {each.name for each in case.entries}
+            for target in case.targets:
+                assert {target.entry, target.against or target.entry} <= names
+
+
+class TestTheOrders:
+    def test_an_order_is_a_valid_one(self) -> None:
+        [placed] = orders.place_many(["healthy-1"])
+        order = Order.parse_json(placed.json)
+        assert (order.order_id, order.merchant_id) == ("order-0", "healthy-1")
+
+    def test_a_tenth_of_all_orders_hangs_and_the_others_are_spread_evenly(self) -> None:
+        ids = orders.spread(900, ["a", "b", "c"], hanging="hang-0", share=0.1)
+        assert {each: ids.count(each) for each in ("a", "b", "c", "hang-0")} == {
+            "a": 300,
+            "b": 300,
+            "c": 300,
+            "hang-0": 100,
+        }
+
+    def test_everybody_gets_the_same_sequence(self) -> None:
+        assert orders.spread(50, ["a", "b"]) == orders.spread(50, ["a", "b"])
+
+
+class TestTheOutcomes:
+    def test_a_confirmed_order_is_missing_until_it_concludes(self) -> None:
+        outcomes = Outcomes()
+        outcomes.placed("a", "hang-0", now=1.0)
+        assert outcomes.missing == []  # nothing was promised yet
+        outcomes.confirmed("a")
+        assert outcomes.missing == ["a"]
+        assert outcomes.told(event("a", "order.pending"), now=2.0) is None
+        assert outcomes.told(event("a", "order.expired"), now=3.0) == ("hang", 2.0)
+        assert outcomes.missing == []
+
+    def test_a_second_event_is_counted_as_a_repetition(self) -> None:
+        outcomes = Outcomes()
+        outcomes.placed("a", "healthy-0", now=0.0)
+        outcomes.told(event("a"), now=1.0)
+        assert outcomes.told(event("a"), now=2.0) is None
+        assert outcomes.told(event("somebody else's"), now=2.0) is None
+        assert outcomes.as_json()["repeated"] == 1
+
+    def test_the_sum_names_every_outcome(self) -> None:
+        outcomes = Outcomes()
+        for order_id, merchant in (("a", "healthy-0"), ("b", "healthy-1"), ("c", "hang-0")):
+            outcomes.placed(order_id, merchant, now=0.0)
+            outcomes.confirmed(order_id)
+        outcomes.told(event("a"), now=0.1)
+        outcomes.told(event("b"), now=0.2)
+        told = outcomes.as_json()
+        assert "3 sent = 2 accepted + 1 missing; 1 missing" in load_report(told)
+        assert check(told, [record("a")]) == [
+            "1 missing: c",
+            "1 accepted that no merchant has: b",
+        ]
+
+    def test_made_twice_does_not_add_up(self) -> None:
+        outcomes = Outcomes()
+        outcomes.placed("a", "healthy-0", now=0.0)
+        outcomes.told(event("a"), now=0.1)
+        assert check(outcomes.as_json(), [record("a", creates=2)]) == ["1 made twice: a"]
+
+
+class TestTheHistogram:
+    def test_every_value_is_in_a_bucket(self) -> None:
+        shown = histogram([0.01 * number for number in range(1, 101)])
+        counts = [int(line.split("[")[1].split("]")[0]) for line in shown.splitlines()[:10]]
+        assert sum(counts) == 100
+        assert "99% within     990.0 ms" in shown
+
+    def test_values_that_are_all_alike_are_shown_too(self) -> None:
+        assert "[     3]" in histogram([0.5, 0.5, 0.5])
+
+    def test_a_percentile_is_one_of_the_values(self) -> None:
+        assert percentile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.0
+        assert percentile([1.0], 0.99) == 1.0
+
+
+class TestTheMix:
+    def test_text_and_back(self) -> None:
+        assert str(Mix.parse("healthy:50:90, hang:1:10")) == "healthy:50:90,hang:1:10"
+
+    @pytest.mark.parametrize("text", ["", "healthy", "healthy:0:1", "healthy:1:0", ":1:1"])
+    def test_a_mistake_is_named(self, text: str) -> None:
+        with pytest.raises(ValueError, match="merchant"):
+            Mix.parse(text)
+
+
+@contextmanager
+def gateway(rabbitmq: RabbitMQ, merchant_ids: list[str]) -> Iterator[tuple[World, Worker]]:
+    profiles: Mapping[str, object] = {"healthy": {"latency": 0.02}}
+    with ExitStack() as stack:
+        place = stack.enter_context(world(rabbitmq, merchant_ids, profiles))
+        worker = Worker(OURS.arguments, place.environment, place.folder)
+        yield place, stack.enter_context(worker)
+
+
+class TestForReal:
+    def test_a_run_accounts_for_every_order_of_the_gateway(self, rabbitmq: RabbitMQ) -> None:
+        rabbitmq.start()
+        measured = run(rabbitmq, entry(number=300), quick=True)
+        assert measured.accounting is not None
+        assert (measured.accounting.orders, measured.accounting.events) == (300, 300)
+        assert measured.worker > 0
+        assert measured.simulator > 0
+
+    def test_plain_celery_takes_the_same_orders(self, rabbitmq: RabbitMQ) -> None:
+        rabbitmq.start()
+        measured = run(rabbitmq, entry(PLAIN, number=300), quick=True)
+        assert measured.complete
+        assert measured.accounting is None
+
+    def test_a_queue_that_was_not_empty_is_noticed(self, broker_url: str) -> None:
+        message = OURS.message(next(orders.place_many(["healthy-0"])))
+        assert filling.fill(broker_url, [message] * 3).messages == 3
+        with pytest.raises(filling.QueueNotFilledError, match="holds 4"):
+            filling.fill(broker_url, [message], patience=0.2)
+
+    def test_a_worker_that_does_not_start_ends_the_run_with_what_it_said(
+        self, tmp_path: Path
+    ) -> None:
+        worker = Worker(["-A", "no_such_module", "worker"], {}, tmp_path)
+        with worker, pytest.raises(WorkerEndedError, match="no_such_module"):
+            while True:
+                worker.check()
+
+    def test_the_command_line_names_the_cases(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            main(["--only", "nonsense"])
+        assert "hanging" in capsys.readouterr().err
+
+    def test_locust_hears_what_became_of_its_orders(
+        self, rabbitmq: RabbitMQ, tmp_path: Path
+    ) -> None:
+        rabbitmq.start()
+        mix, outcomes = Mix.parse("healthy:5:1"), tmp_path / "outcomes.json"
+        options = {
+            "--locustfile": "loadtests/locustfile.py",
+            "--users": 2,
+            "--order-rate": 10,
+            "--run-time": "2s",
+            "--merchants": mix,
+            "--settle": 30,
+            "--outcomes": outcomes,
+        }
+        arguments = [str(part) for option in options.items() for part in option]
+        with gateway(rabbitmq, mix.merchant_ids) as (place, _):
+            locust = subprocess.run(
+                [sys.executable, "-m", "locust", "--headless", *arguments],
+                cwd=ROOT,
+                env={**os.environ, "POS_GATEWAY_BROKER_URL": place.broker_url},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            told = json.loads(outcomes.read_text())
+            assert check(told, place.merchants.orders()) == []
+        assert locust.returncode == 0, locust.stdout + locust.stderr
+        assert told["outcomes"] == {"healthy": {"accepted": told["sent"]}}
+        assert "order → event (healthy)" in locust.stdout + locust.stderr
