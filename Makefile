@@ -1,0 +1,63 @@
+# Everything runs from .venv, which is made when it is needed and again when its pins change.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+
+INSTALLED := $(VENV)/installed
+REQUIREMENTS := $(VENV)/requirements-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check docs-check load bench requirements servers clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+
+demo: $(INSTALLED) ## Show one slow merchant among many; needs Python and nothing else
+	$(BIN)/pos-gateway demo $(ARGS)
+
+test: $(INSTALLED) servers ## Run the tests; ARGS="-k admission" runs some
+	$(BIN)/pytest $(ARGS)
+
+check: $(INSTALLED) docs-check ## Formatting, lint, types, floors, generated documents
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs-check: $(INSTALLED) ## Are the generated documents those that the code generates?
+	$(BIN)/pos-gateway schema --check docs
+
+load: $(INSTALLED) servers ## Run a load scenario: SCENARIO=name, or all of them
+	$(BIN)/python -m loadtests.load $(SCENARIO) $(ARGS)
+
+bench: $(INSTALLED) servers ## Measure throughput and latency; ARGS are the benchmark's
+	$(BIN)/python -m loadtests.bench $(ARGS)
+
+# Pins that still fit are kept; ARGS=--upgrade takes the newest.
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make requirements" $(ARGS)
+
+requirements: $(INSTALLED) ## Pin what pyproject.toml asks for; ARGS=--upgrade for the newest
+	$(LOCK) --extra postgres --extra redis pyproject.toml --output-file requirements.txt
+	$(LOCK) --all-extras --constraints requirements.txt pyproject.toml --output-file requirements-dev.txt
+
+servers:
+	@tests/install-servers
+
+clean: ## Remove the environment and everything made by a run
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The pins and the package have a stamp each, so that an edit of pyproject.toml alone costs seconds.
+$(REQUIREMENTS): requirements-dev.txt
+	@test -n "$(PYTHON)" || { echo "POS Gateway needs Python 3.11 or newer: install it, or name it with 'make PYTHON=/path/to/python'." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv module: install Debian's package python3-venv." >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.txt
+	@touch $@
+
+$(INSTALLED): $(REQUIREMENTS) pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
