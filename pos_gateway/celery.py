@@ -7,10 +7,11 @@ import sys
 from typing import Any
 
 from celery import Celery, signals
+from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway import gateway
 from pos_gateway.broker import topology
-from pos_gateway.errors import InvalidSettings, PendingMigration
+from pos_gateway.errors import InvalidSettings, PendingMigration, PublishRefused
 from pos_gateway.settings import Settings
 from pos_gateway.tasks import OrderTask
 from pos_gateway.telemetry import log
@@ -59,8 +60,11 @@ def _before_start(sender: Any, **_: Any) -> None:
     log.configure()
     try:
         gateway.current().check()
-    except PendingMigration as error:
+    except (PendingMigration, PublishRefused, InvalidSettings) as error:
         raise SystemExit(_refusal(error)) from None
+    except SQLAlchemyError as error:
+        # Better not to be there, and be started again, than to take orders and hold them.
+        raise SystemExit(_refusal(f"the database cannot be asked: {error}")) from None
 
 
 @signals.worker_ready.connect
@@ -82,7 +86,7 @@ def _stopped(**_: Any) -> None:
     gateway.current().stop()
 
 
-def _refusal(error: Exception) -> int:
+def _refusal(error: object) -> int:
     """Say in plain words why this process does not start; its exit code."""
     sys.stderr.write(f"pos-gateway does not start: {error}\n")
     return EX_CONFIG

@@ -9,6 +9,7 @@ from pos_gateway.adapters.registry import ADAPTERS
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.delivery import Delivery
+from pos_gateway.errors import BrokerUnavailable
 from pos_gateway.ledger.database import open_database, require_current
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
@@ -41,8 +42,19 @@ class Gateway:
         self._started = False
 
     def check(self) -> None:
-        """Raises PendingMigration if the database is not this version's."""
+        """See that the database and the queues are what this version needs.
+
+        Raises:
+            PendingMigration: the database's schema is another version's.
+            PublishRefused: a queue exists with other arguments.
+            SQLAlchemyError: the database cannot be reached.
+        """
         require_current(self.database)
+        try:
+            self.publisher.connect()
+        except BrokerUnavailable as error:
+            # Celery waits for it, and the first message that is published declares the queues.
+            log.warning("broker.unavailable", error=str(error))
 
     def start(self, *, background: bool) -> None:
         """Begin the work that goes on beside the orders. Idempotent.

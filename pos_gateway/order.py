@@ -1,9 +1,20 @@
 """An order, as the backend places it and as the merchant's POS gets it."""
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import cached_property
 from typing import Annotated, Any, Self
 
-from pydantic import AwareDatetime, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticSerializationError
 
 from pos_gateway.errors import FieldError, InvalidOrder
 from pos_gateway.record import Identifier, Money, Record, field_errors
@@ -11,6 +22,20 @@ from pos_gateway.record import Identifier, Money, Record, field_errors
 #: Quantities are whole; 10,000 of one item is a mistake, not an order.
 Quantity = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
+
+
+def _text_or_object(value: Any) -> Any:
+    if not isinstance(value, str | dict):
+        raise ValueError("should be a text or an object")
+    return value
+
+
+#: "pickup", or whatever object backend and merchant have agreed on; it is passed on as it is.
+Fulfillment = Annotated[
+    Any,
+    AfterValidator(_text_or_object),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+]
 
 
 class Modifier(Record):
@@ -53,7 +78,7 @@ class Order(Record):
     items: Annotated[tuple[Item, ...], Field(min_length=1, max_length=1000)]
     total: Money
     tip: Money | None = None
-    fulfillment: str | dict[str, Any] | None = None
+    fulfillment: Fulfillment | None = None
     customer: Customer | None = None
     notes: str | None = None
 
@@ -73,25 +98,36 @@ class Order(Record):
         """
         if isinstance(record, cls):
             return record
-        try:
-            return cls.model_validate(record)
-        except ValidationError as error:
-            raise InvalidOrder([_named(entry) for entry in field_errors(error)]) from None
+        return cls._checked(lambda: cls.model_validate(record))
 
     @classmethod
     def parse_json(cls, text: bytes | str) -> Self:
         """An order from JSON text. Raises InvalidOrder."""
+        return cls._checked(lambda: cls.model_validate_json(text))
+
+    @classmethod
+    def _checked(cls, parse: Callable[[], Self]) -> Self:
         try:
-            return cls.model_validate_json(text)
+            order = parse()
+            order.to_json()  # a field we do not know may hold what JSON cannot: say so now
         except ValidationError as error:
             raise InvalidOrder([_named(entry) for entry in field_errors(error)]) from None
+        except PydanticSerializationError as error:
+            problem = f"cannot be written as JSON: {error}"
+            raise InvalidOrder([FieldError("(record)", problem)]) from None
+        return order
 
     def expired(self, now: datetime) -> bool:
         """Whether it is too late to deliver this order."""
         return self.deliver_by <= now
 
     def to_json(self) -> bytes:
-        """The order as JSON, fields that were not given left out."""
+        """The order as JSON, fields that were not given left out; always the same bytes."""
+        return self.encoded
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """What ``to_json`` returns, written once: queue, POS and event all carry it."""
         return self.__pydantic_serializer__.to_json(self, exclude_none=True)
 
 

@@ -34,6 +34,10 @@ def _problem(entry: Any) -> str:
             return "is required"
         case "extra_forbidden":
             return "is not a field of this record"
+        case "tuple_type":
+            return "should be a list"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "should be an object"
         case "value_error":  # raised by a validator of ours, in words of ours
             return str(entry["ctx"]["error"])
         case _:

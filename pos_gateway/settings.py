@@ -106,7 +106,7 @@ class Settings(BaseModel):
             settings = cls.model_validate(known)
         except ValidationError as error:
             errors += [
-                FieldError(PREFIX + e.field.upper(), e.problem, e.value)
+                FieldError(PREFIX + e.field.upper(), e.problem, _shown(e.field, e.value))
                 for e in field_errors(error)
             ]
         if errors:
@@ -125,7 +125,8 @@ def setting(name: str, given: Any = None) -> Any:
         return getattr(Settings.model_validate({name: value}), name)
     except ValidationError as error:
         problem = field_errors(error)[0].problem
-        raise InvalidSettings([FieldError(PREFIX + name.upper(), problem, value)]) from None
+        shown = _shown(name, value)
+        raise InvalidSettings([FieldError(PREFIX + name.upper(), problem, shown)]) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ def _shown(name: str, value: Any) -> str:
         return "(unset)"
     if isinstance(value, SecretStr) or name == "secret_key":
         return "********"
-    if name.endswith("_url"):
+    if name.endswith("_url") and value != Settings.model_fields[name].default:
         return mask_url(str(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -4,7 +4,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 
-def an_order(order_id: str = "order-1", merchant_id: str = "fast-1", **fields: Any) -> dict[str, Any]:
+def an_order(
+    order_id: str = "order-1", merchant_id: str = "fast-1", **fields: Any
+) -> dict[str, Any]:
     """A valid order; ``seconds`` is how long it may still be delivered."""
     now = datetime.now(UTC)
     seconds = fields.pop("seconds", 300)

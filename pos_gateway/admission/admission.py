@@ -17,7 +17,6 @@ from typing import Generic
 
 from pos_gateway.admission.lane import Lane, Ticket, Waiting
 
-
 #: Merchants of whom something is remembered (their replies' durations) before the idle ones are
 #: forgotten: twice the ten thousand that a pod is expected to know.
 LANES = 20_000
@@ -94,7 +93,7 @@ class Admission(Generic[Ticket]):
         if lane.has_room and not lane.waiting and not self._turns and self._slot_is_free:
             self._take_slot(lane)
             return Verdict.START
-        if not lane.has_room and self._is_too_much(lane):
+        if lane.is_full and self._is_too_much(lane):
             return Verdict.PARK
         self._wait(merchant_id, lane, Waiting(ticket, now))
         return Verdict.WAIT
@@ -122,21 +121,21 @@ class Admission(Generic[Ticket]):
             seconds: how long its call took; None if there was none.
         """
         lane = self._lanes[merchant_id]
-        had_room = lane.has_room
+        was_full = lane.is_full
         lane.in_flight -= 1
         self.in_flight -= 1
         if seconds is not None:
             lane.replied(seconds)
-        self._room_changed(merchant_id, lane, had_room)
+        self._fullness_changed(merchant_id, lane, was_full)
 
     def set_limit(self, merchant_id: str, limit: int) -> None:
         """A merchant's limit is now this; 0 holds its orders back. Those under way go on."""
         lane = self._lanes.get(merchant_id)
         if lane is None or lane.limit == limit:
             return
-        had_room = lane.has_room
+        was_full = lane.is_full
         lane.limit = limit
-        self._room_changed(merchant_id, lane, had_room)
+        self._fullness_changed(merchant_id, lane, was_full)
 
     def park_delay(self, merchant_id: str, now: float) -> float:
         """Seconds until about the turn of an order that is parked now.
@@ -170,7 +169,7 @@ class Admission(Generic[Ticket]):
                 continue
             lane.waiting.popleft()
             self.waiting -= 1
-            self.blocked -= 1
+            self.blocked -= lane.is_full
             yield merchant_id, waiting.ticket
         self._by_age.extendleft(reversed(again))
 
@@ -196,29 +195,28 @@ class Admission(Generic[Ticket]):
         """
         if self.blocked >= self.limits.max_blocked:
             return True
-        if lane.limit is None or len(lane.waiting) < self.limits.max_waiting:
+        if len(lane.waiting) < self.limits.max_waiting:
             return False
         return len(lane.waiting) * lane.turn > self.limits.shortest_park
 
     def _take_slot(self, lane: Lane[Ticket]) -> None:
-        had_room = lane.has_room
         lane.in_flight += 1
         self.in_flight += 1
-        if had_room and not lane.has_room:
+        if lane.is_full:  # it had room a moment ago
             self.blocked += len(lane.waiting)
 
     def _wait(self, merchant_id: str, lane: Lane[Ticket], waiting: Waiting[Ticket]) -> None:
         lane.waiting.append(waiting)
         self._by_age.append((merchant_id, waiting))
         self.waiting += 1
-        if not lane.has_room:
+        if lane.is_full:
             self.blocked += 1
         self._queue_turn(merchant_id, lane)
 
-    def _room_changed(self, merchant_id: str, lane: Lane[Ticket], had_room: bool) -> None:
-        if lane.has_room and not had_room:
+    def _fullness_changed(self, merchant_id: str, lane: Lane[Ticket], was_full: bool) -> None:
+        if was_full and not lane.is_full:
             self.blocked -= len(lane.waiting)
-        elif had_room and not lane.has_room:
+        elif lane.is_full and not was_full:
             self.blocked += len(lane.waiting)
         self._queue_turn(merchant_id, lane)
 

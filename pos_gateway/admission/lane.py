@@ -38,6 +38,11 @@ class Lane(Generic[Ticket]):
         return self.limit is not None and self.in_flight < self.limit
 
     @property
+    def is_full(self) -> bool:
+        """It is at its limit. A lane whose limit is not known yet has no room, but is not full."""
+        return self.limit is not None and self.in_flight >= self.limit
+
+    @property
     def is_idle(self) -> bool:
         return not self.in_flight and not self.waiting
 

@@ -66,6 +66,9 @@ class AmqpLink:
         #: Why the broker does not read from us at present: a memory or disk alarm.
         self.blocked: str | None = None
         self._connection = connection
+        #: Held on to, since asking a closed connection for its parts makes it connect again.
+        self._amqp = connection.connection
+        self._transport = self._amqp.transport
         self._write_lock = write_lock
         self._waiting: dict[int, Confirm] = {}
         self._tag = 0
@@ -74,11 +77,11 @@ class AmqpLink:
         self._channel.events["basic_ack"].add(self._on_ack)
         self._channel.events["basic_nack"].add(self._on_nack)
         self._channel.events["basic_return"].add(self._on_return)
-        connection.connection.on_blocked = self._on_blocked
-        connection.connection.on_unblocked = self._on_unblocked
+        self._amqp.on_blocked = self._on_blocked
+        self._amqp.on_unblocked = self._on_unblocked
         # One time limit for both directions: the reader need not set and unset its own, and a
         # write into a full socket (a broker that has stopped reading) ends.
-        connection.connection.transport.sock.settimeout(PATIENCE)
+        self._transport.sock.settimeout(PATIENCE)
         threading.Thread(target=self._read, name="confirms", daemon=True).start()
 
     def send(self, confirm: Confirm) -> None:
@@ -118,24 +121,22 @@ class AmqpLink:
             self._connection.collect(socket_timeout=1)
 
     def close(self) -> None:
-        with contextlib.suppress(*CONNECTION_ERRORS):
-            # Said, not awaited (the reply is the reader's), so that the broker logs no lost client.
-            self._connection.connection.send_method(
-                spec.Connection.Close, "BsBB", (200, "goodbye", 0, 0)
-            )
+        if self.alive:
+            with contextlib.suppress(*CONNECTION_ERRORS):
+                # Said, not awaited (the reply is the reader's): the broker logs no lost client.
+                self._amqp.send_method(spec.Connection.Close, "BsBB", (200, "goodbye", 0, 0))
         self.fail(ConnectionResetError("closed by this process"))
 
     def _read(self) -> None:
-        connection = self._connection.connection
         ticked = time.monotonic()
         try:
             while self.alive:
                 with contextlib.suppress(TimeoutError):  # nothing came: look after the heartbeat
-                    connection.blocking_read(timeout=PATIENCE)
+                    self._amqp.on_inbound_frame(self._transport.read_frame())
                 if time.monotonic() - ticked >= PATIENCE:
                     ticked = time.monotonic()
                     with self._write_lock:
-                        connection.heartbeat_tick()
+                        self._amqp.heartbeat_tick()
         except (*CONNECTION_ERRORS, AttributeError, TypeError) as error:
             # The library's own attributes turn None when it is closed under the reader's feet.
             if self.alive:

@@ -9,25 +9,29 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import ArgumentError
 
 from pos_gateway.errors import FieldError, InvalidSettings, PendingMigration
 
 #: Seconds that SQLite waits for another process's write before it gives up.
 _SQLITE_BUSY = 5.0
+#: Seconds that connecting may take.
+_CONNECT = {"postgresql+psycopg": {"connect_timeout": 5}}
 
 
 def open_database(url: str) -> Engine:
     """An engine for the URL; connects when it is first used.
 
     Raises:
-        InvalidSettings: PostgreSQL's driver is not installed.
+        InvalidSettings: the URL is none, or PostgreSQL's driver is not installed.
     """
     scheme, separator, rest = url.partition("://")
     if scheme in ("postgres", "postgresql"):
         # Psycopg 3 waits on the socket in Python and so lets other green threads run.
-        url = f"postgresql+psycopg{separator}{rest}"
+        scheme = "postgresql+psycopg"
+        url = scheme + separator + rest
     try:
-        engine = create_engine(url, pool_pre_ping=True)
+        engine = create_engine(url, pool_pre_ping=True, connect_args=_CONNECT.get(scheme, {}))
     except ModuleNotFoundError as error:
         raise InvalidSettings(
             [
@@ -37,6 +41,10 @@ def open_database(url: str) -> Engine:
                     scheme,
                 )
             ]
+        ) from error
+    except (ArgumentError, ValueError) as error:
+        raise InvalidSettings(
+            [FieldError("POS_GATEWAY_DATABASE_URL", f"is not a database's URL: {error}", scheme)]
         ) from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)

@@ -6,7 +6,8 @@ in the pool, and spawning from it into a full pool waits for itself.
 
 from collections.abc import Callable
 from functools import partial
-from time import monotonic
+from math import inf
+from time import monotonic, time
 from typing import Any
 
 import gevent
@@ -23,6 +24,8 @@ from pos_gateway.worker.request import OrderRequest
 
 log = structlog.get_logger(__name__)
 
+#: The lane of orders that will not be sent: no merchant's limit is to hold them back.
+NOBODY = ""
 #: Seconds between looks at orders that have waited too long, and at the gauges.
 TICK = 0.5
 
@@ -95,7 +98,9 @@ class Dispatcher:
             self._joined.setdefault(key, []).append(request)
             return
         task_reserved(request)
-        match self._admission.offer(request.merchant_id, request, monotonic()):
+        lane = NOBODY if self._seconds_left(request) <= 0 else request.merchant_id
+        request.lane = lane
+        match self._admission.offer(lane, request, monotonic()):
             case Verdict.START:
                 self._start(request)
             case Verdict.WAIT:
@@ -125,14 +130,14 @@ class Dispatcher:
         if key is not None:
             if key in self._under_way:  # both waited
                 self._joined.setdefault(key, []).append(request)
-                self._admission.release(request.merchant_id, None)
+                self._admission.release(request.lane, None)
                 return
             self._under_way[key] = request
         # A raw link runs whatever becomes of the green thread, after the pool has let go of it.
         request.spawn(self._pool).rawlink(partial(self._finished, request, monotonic()))
 
     def _finished(self, request: OrderRequest, started: float, _greenlet: object) -> None:
-        self._admission.release(request.merchant_id, monotonic() - started)
+        self._admission.release(request.lane, monotonic() - started)
         key = _key(request)
         if key is not None:
             del self._under_way[key]
@@ -144,8 +149,16 @@ class Dispatcher:
         self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
+        left = self._seconds_left(request)
+        if left <= 0:
+            self.offer(request)  # too late by now: it is told so at once, whoever it was for
+            return
         delay = self._admission.park_delay(request.merchant_id, monotonic())
-        gevent.spawn(self._park_now, request, delay)
+        gevent.spawn(self._park_now, request, min(delay, left))
+
+    @staticmethod
+    def _seconds_left(request: OrderRequest) -> float:
+        return inf if request.deliver_by is None else request.deliver_by - time()
 
     def _park_now(self, request: OrderRequest, delay: float) -> None:
         try:
@@ -160,6 +173,8 @@ class Dispatcher:
 
     def _limit_of(self, merchant_id: str) -> int | None:
         """None: not known yet; its orders wait until ``_merchant_loaded`` is called."""
+        if merchant_id == NOBODY:
+            return self._admission.limits.slots
         if not self._directory.known(merchant_id):
             return None
         return self._limit(self._directory.peek(merchant_id))

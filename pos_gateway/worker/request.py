@@ -13,6 +13,10 @@ class OrderRequest(Request):
     #: Whose order it is, and which; None when the message does not say.
     merchant_id: str = ""
     order_id: str | None = None
+    #: When it is worthless (Unix time); None when the message does not say.
+    deliver_by: float | None = None
+    #: The lane of admission that it is in: its merchant's, as a rule.
+    lane: str = ""
     #: Set when the task has returned: what follows from the outcome is stored.
     settled = False
 

@@ -5,6 +5,7 @@ messages back at the same place.
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from celery.worker import strategy
@@ -80,6 +81,14 @@ def _offer(task: Any, app: Any, consumer: Any) -> Handler:
             merchant_id, order_id = record.get("merchant_id"), record.get("order_id")
             request.merchant_id = merchant_id if isinstance(merchant_id, str) else ""
             request.order_id = order_id if isinstance(order_id, str) else None
+            request.deliver_by = _timestamp(record.get("deliver_by"))
         offer(request)
 
     return take
+
+
+def _timestamp(text: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None  # the task will say what is wrong with it

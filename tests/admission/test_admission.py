@@ -1,5 +1,7 @@
 """The rules of admission, driven with a time that is handed in."""
 
+import itertools
+
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -106,7 +108,7 @@ def test_an_order_that_waited_too_long_for_its_merchant_is_handed_out_to_be_park
 
 
 def test_orders_of_a_merchant_whose_record_is_not_here_yet_wait_for_it() -> None:
-    admission = an_admission(limit=None, max_waiting=1)
+    admission = an_admission(limit=None, max_waiting=1, max_blocked=2)
     assert {admission.offer("m", f"o{i}", 0.0) for i in range(10)} == {Verdict.WAIT}
     admission.set_limit("m", 3)
     assert starts(admission) == ["o0", "o1", "o2"]
@@ -129,7 +131,7 @@ def test_parked_orders_come_back_one_turn_after_the_other() -> None:
         admission.release("m", 3.0)  # its replies take three seconds
         admission.offer("m", "running", 0.0)
     delays = [admission.park_delay("m", 0.0) for _ in range(5)]
-    gaps = [later - sooner for sooner, later in zip(delays, delays[1:], strict=False)]
+    gaps = [later - sooner for sooner, later in itertools.pairwise(delays)]
     assert all(gap == pytest.approx(3.0, rel=0.01) for gap in gaps)
 
 
@@ -143,7 +145,13 @@ def test_a_parked_order_never_stays_away_longer_than_the_bound() -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [{"slots": 0}, {"slots": -1}, {"max_waiting": 0}, {"max_wait": float("nan")}, {"longest_park": 0.5}],
+    [
+        {"slots": 0},
+        {"slots": -1},
+        {"max_waiting": 0},
+        {"max_wait": float("nan")},
+        {"longest_park": 0.5},
+    ],
 )
 def test_limits_that_make_no_sense_are_refused_by_name(limits: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(limits))):
@@ -180,7 +188,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             case Verdict.WAIT:
                 self.waiting.append((merchant, self.number))
             case Verdict.PARK:
-                assert not self._has_room(merchant)
+                assert self._is_full(merchant)
                 self.admission.park_delay(merchant, self.now)
                 self._end(self.number)
         self._dispatch()
@@ -219,7 +227,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     def counts_agree(self) -> None:
         assert self.admission.in_flight == len(self.running)
         assert self.admission.waiting == len(self.waiting)
-        blocked = [m for m, _ in self.waiting if not self._has_room(m)]
+        blocked = [m for m, _ in self.waiting if self._is_full(m)]
         assert self.admission.blocked == len(blocked)
 
     @invariant()
@@ -245,6 +253,9 @@ class AdmissionMachine(RuleBasedStateMachine):
     def _has_room(self, merchant: str) -> bool:
         limit = self.limits[merchant]
         return limit is not None and sum(m == merchant for m, _ in self.running) < limit
+
+    def _is_full(self, merchant: str) -> bool:
+        return self.limits[merchant] is not None and not self._has_room(merchant)
 
     def _end(self, number: int) -> None:
         assert number not in self.ended

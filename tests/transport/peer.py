@@ -85,7 +85,9 @@ def hangs(connection: socket.socket) -> None:
     connection.recv(1)
 
 
-def a_reply(body: bytes = b'{"status":"accepted"}', status: str = "200 OK", **headers: str) -> bytes:
+def a_reply(
+    body: bytes = b'{"status":"accepted"}', status: str = "200 OK", **headers: str
+) -> bytes:
     """A complete reply; header names with ``_`` for ``-``."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]

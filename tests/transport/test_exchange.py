@@ -171,8 +171,20 @@ def test_anything_but_a_complete_valid_reply_is_in_doubt_and_costs_the_connectio
     assert seen.connections == 2
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "10.0.0.1", "169.254.169.254",
-                                  "[::ffff:127.0.0.1]", "0.0.0.0", "100.64.0.1", "[fd00::1]"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "10.0.0.1",
+        "169.254.169.254",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",
+        "100.64.0.1",
+        "[fd00::1]",
+    ],
+)
 def test_a_private_address_is_refused_before_anything_is_sent(host: str) -> None:
     with peer(answers(a_reply())) as seen:
         with pytest.raises(Misconfigured, match="not a public address"):

@@ -1,0 +1,182 @@
+"""A gateway in a laboratory: a real worker, a real broker, simulated merchants, and the truth."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kombu import Connection
+
+from loadtests.merchants.client import SimulatedMerchants
+from pos_gateway.broker import topology
+from pos_gateway.client import OrderClient
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
+from tests.orders import an_order
+
+ROOT = Path(__file__).parents[2]
+GREEN = "pos_gateway.gcelery"
+#: Seconds that anything may take here before it counts as never coming.
+PATIENCE = 60.0
+
+
+class Lab:
+    """One test's gateway. Verbs only: what a backend, a merchant or an operator would do."""
+
+    def __init__(
+        self, broker_url: str, database_url: str, merchants: SimulatedMerchants, folder: Path
+    ) -> None:
+        self.broker_url = broker_url
+        self.database_url = database_url
+        self.merchants = merchants
+        self.client = OrderClient(broker_url)
+        self._folder = folder
+        self._workers = 0
+        engine = open_database(database_url)
+        upgrade(engine)
+        self._store = MerchantStore(engine)
+
+    def open_merchants(self, *ids: str, **fields: Any) -> None:
+        """Have these merchants known to the gateway."""
+        self._store.put(
+            Merchant.parse({"id": i, "base_url": self.merchants.base_url(i), **fields}) for i in ids
+        )
+
+    def submit(self, merchant_id: str, *order_ids: str, **fields: Any) -> None:
+        """Place orders with a merchant."""
+        for order_id in order_ids:
+            self.client.submit(an_order(order_id, merchant_id, **fields))
+
+    def publish_raw(self, body: bytes, headers: Mapping[str, Any], **properties: Any) -> None:
+        """Put bytes on the queue that no client of ours would put there."""
+        self.client.connect()
+        with Connection(self.broker_url) as connection:
+            connection.Producer().publish(
+                body,
+                exchange="orders",
+                routing_key="orders",
+                headers=dict(headers),
+                content_type=properties.pop("content_type", "application/json"),
+                content_encoding=properties.pop("content_encoding", "utf-8"),
+                **properties,
+            )
+
+    @contextmanager
+    def worker(
+        self, *flags: str, app: str = GREEN, **settings: object
+    ) -> Iterator["WorkerProcess"]:
+        """Run ``celery -A APP worker FLAGS``; stopped by SIGTERM at the end if it still runs."""
+        self._workers += 1
+        environment = {
+            **os.environ,
+            "POS_GATEWAY_BROKER_URL": self.broker_url,
+            "POS_GATEWAY_DATABASE_URL": self.database_url,
+            "POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES": "true",
+            "POS_GATEWAY_METRICS_PORT": "0",
+            **{f"POS_GATEWAY_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+        log = self._folder / f"worker-{self._workers}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "celery", "-A", app, "worker", *flags],
+                cwd=ROOT,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        worker = WorkerProcess(process, log)
+        try:
+            yield worker
+        finally:
+            worker.stop()
+
+    def events(self, count: int) -> list[dict[str, Any]]:
+        """So many events from the queue ``order-events``, in their order, taken off it."""
+        return self._take("order-events", count)
+
+    def dead_letters(self, count: int) -> list[dict[str, Any]]:
+        """So many messages from ``orders.dead``: headers and body."""
+        return self._take(topology.DEAD_KEY, count)
+
+    def queued(self, queue: str = "orders") -> int:
+        """How many messages are ready in the queue."""
+        with Connection(self.broker_url) as connection:
+            return int(connection.default_channel.queue_declare(queue, passive=True).message_count)
+
+    def close(self) -> None:
+        self.client.close()
+
+    def _take(self, queue: str, count: int) -> list[dict[str, Any]]:
+        taken: list[dict[str, Any]] = []
+        self.client.connect()
+
+        def receive(body: Any, message: Any) -> None:
+            text = body if isinstance(body, bytes | str) else json.dumps(body)
+            if queue == topology.DEAD_KEY:
+                taken.append({"headers": message.headers, "body": text})
+            else:
+                taken.append(json.loads(text))
+            message.ack()
+
+        with Connection(self.broker_url) as connection:
+            consumer = connection.Consumer(
+                [q for q in topology.QUEUES if q.name == queue],
+                accept=None,
+                on_message=lambda message: receive(message.body, message),
+                auto_declare=False,
+                prefetch_count=100,
+            )
+            with consumer:
+                while len(taken) < count:
+                    connection.drain_events(timeout=PATIENCE)
+        return taken
+
+
+class WorkerProcess:
+    """A worker that runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        return self.process.wait(PATIENCE)
+
+    def stop(self) -> int:
+        """Ask it to stop as Kubernetes does, and wait; it is killed (and the test fails) if not."""
+        if self.process.poll() is None:
+            self.send(signal.SIGTERM)
+        try:
+            return self.wait()
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"the worker did not stop:\n{self.log[-2000:]}") from None
+
+
+def in_background(function: Any, *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=function, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def by_type(events: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
+    """Order ids by what happened to them."""
+    sorted_out: dict[str, list[str]] = {}
+    for event in events:
+        sorted_out.setdefault(event["type"], []).append(event["order_id"])
+    return sorted_out

@@ -1,0 +1,192 @@
+"""An order's way through a real worker, by what the merchants saw and what the backend is told."""
+
+import json
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kombu import Connection, Exchange
+
+from tests.orders import an_order
+from tests.worker.lab import Lab, by_type
+
+
+def test_an_order_is_delivered_once_and_the_backend_is_told(lab: Lab) -> None:
+    lab.open_merchants("fast-1")
+    lab.submit("fast-1", "o1", tip=100)
+    with lab.worker():
+        [event] = lab.events(1)
+    truth = lab.merchants.order("fast-1", "o1")
+    assert truth is not None
+    assert (truth["requests"], truth["creates"]) == (1, 1)
+    assert (event["type"], event["order_id"], event["merchant_id"]) == (
+        "order.accepted",
+        "o1",
+        "fast-1",
+    )
+    assert event["external_id"]
+    assert event["attempts"] == 1
+    assert event["order"]["tip"] == 100
+    assert uuid.UUID(event["id"])
+    assert datetime.fromisoformat(event["occurred_at"]).tzinfo is not None
+
+
+def test_a_backend_without_our_code_is_served(lab: Lab) -> None:
+    """What docs/wire-format.md says, with kombu alone."""
+    lab.open_merchants("fast-1")
+    lab.client.connect()
+    with Connection(lab.broker_url) as connection:
+        producer = connection.Producer(exchange=Exchange("orders", type="topic", no_declare=True))
+        producer.publish(
+            [[an_order("foreign")], {}, {}],
+            routing_key="orders",
+            serializer="json",
+            headers={"task": "pos_gateway.submit_order", "id": "foreign"},
+            delivery_mode=2,
+        )
+    with lab.worker():
+        [event] = lab.events(1)
+    assert (event["type"], event["order_id"]) == ("order.accepted", "foreign")
+
+
+def test_each_kind_of_merchant_leads_to_its_event(lab: Lab) -> None:
+    lab.open_merchants("fast-1", "reject-1", "pending-1", "limit-1", "conflict-1")
+    lab.merchants.profile(
+        "limit-1",
+        [{"kind": "limit", "weight": 1, "retry_after": 1}, {"kind": "accept", "weight": 1}],
+    )
+    for merchant in ("fast-1", "reject-1", "pending-1", "limit-1", "conflict-1"):
+        lab.submit(merchant, merchant)
+    with lab.worker():
+        told = by_type(lab.events(6))
+    assert sorted(told["order.accepted"]) == ["conflict-1", "fast-1", "limit-1", "pending-1"]
+    assert told["order.rejected"] == ["reject-1"]
+    assert told["order.pending"] == ["pending-1"]
+    assert lab.merchants.doubled() == []
+
+
+def test_an_order_that_can_never_succeed_is_set_aside_with_its_reason(lab: Lab) -> None:
+    lab.submit("nobody", "o1")
+    with lab.worker():
+        [event] = lab.events(1)
+        [dead] = lab.dead_letters(1)
+    assert (event["type"], event["reason"]["code"]) == ("order.failed", "unknown_merchant")
+    assert "nobody" in event["reason"]["message"]
+    assert dead["headers"]["x-reason-code"] == "unknown_merchant"
+    assert json.loads(dead["body"])[0][0]["order_id"] == "o1"
+
+
+def test_an_order_in_doubt_is_sent_again_under_the_same_key_until_it_is_known(lab: Lab) -> None:
+    lab.open_merchants("m", request_timeout=0.5)
+    lab.merchants.profile("m", {"kind": "accept", "latency": 30})  # it has the order, and is silent
+    lab.submit("m", "o1")
+    with lab.worker():
+        lab.merchants.wait_until(merchant_id="m", requests=1, timeout=30)
+        lab.merchants.profile("m", {"kind": "accept", "latency": 0})
+        [event] = lab.events(1)
+    assert event["type"] == "order.accepted"
+    assert event["attempts"] >= 2
+    truth = lab.merchants.order("m", "o1")
+    assert truth is not None
+    assert truth["requests"] >= 2
+    assert truth["creates"] == 1
+
+
+def test_an_order_that_stays_in_doubt_ends_in_doubt_and_not_as_expired(lab: Lab) -> None:
+    lab.open_merchants("m", request_timeout=0.3)
+    lab.merchants.profile("m", {"kind": "accept", "latency": 30})
+    lab.submit("m", "o1", seconds=4)
+    with lab.worker():
+        [event] = lab.events(1)
+        [dead] = lab.dead_letters(1)
+    assert event["type"] == "order.in_doubt"
+    assert dead["headers"]["x-reason-code"]
+
+
+def test_an_order_that_nobody_answers_for_expires(lab: Lab) -> None:
+    lab.open_merchants("m", base_url="http://127.0.0.1:1/closed")
+    lab.submit("m", "o1", seconds=4)
+    with lab.worker():
+        [event] = lab.events(1)
+    assert event["type"] == "order.expired"
+    assert event["attempts"] >= 1
+
+
+def test_an_order_that_arrives_too_late_is_never_sent(lab: Lab) -> None:
+    lab.open_merchants("fast-1")
+    now = datetime.now(UTC)
+    late = an_order(
+        "late",
+        placed_at=(now - timedelta(hours=2)).isoformat(),
+        deliver_by=(now - timedelta(hours=1)).isoformat(),
+    )
+    lab.publish_raw(
+        json.dumps([[late], {}, {}]).encode(), {"task": "pos_gateway.submit_order", "id": "late"}
+    )
+    with lab.worker():
+        [event] = lab.events(1)
+        [dead] = lab.dead_letters(1)
+    assert event["type"] == "order.expired"
+    assert dead["headers"]["x-reason-code"] == "expired"
+    assert lab.merchants.summary()["requests"] == 0
+
+
+TASK = {"task": "pos_gateway.submit_order", "id": "x"}
+NO_ORDERS: dict[str, tuple[bytes, dict[str, Any], str]] = {
+    "no json": (b"{not json", TASK, "undecodable"),
+    "an object": (b'{"a":1}', TASK, "invalid_message"),
+    "two things": (b"[1,2]", TASK, "invalid_message"),
+    "text for an order": (b'[["order"],{},{}]', TASK, "invalid_order"),
+    "no order": (b"[[],{},{}]", TASK, "invalid_order"),
+    "no id": (b"[[{}],{},{}]", {"task": TASK["task"]}, "invalid_message"),
+    "a number for an id": (b"[[{}],{},{}]", {"task": TASK["task"], "id": 7}, "invalid_message"),
+    "an unknown task": (b"[[{}],{},{}]", {"task": "os.system", "id": "x"}, "unknown_task"),
+    "no task": (b"[[{}],{},{}]", {}, "unknown_message"),
+    "5 MB": (b'[["' + b"x" * 5_000_000 + b'"],{},{}]', TASK, "too_large"),
+}
+
+
+def test_what_is_no_order_is_set_aside_with_its_reason_and_the_worker_goes_on(lab: Lab) -> None:
+    lab.open_merchants("fast-1")
+    for name, (body, headers, _) in NO_ORDERS.items():
+        lab.publish_raw(body, headers, message_id=name)
+    lab.submit("fast-1", "good")
+    with lab.worker():
+        dead = lab.dead_letters(len(NO_ORDERS))
+        [event] = lab.events(1)
+    assert (event["type"], event["order_id"]) == ("order.accepted", "good")
+    reasons = {letter["body"]: letter["headers"] for letter in dead}
+    for name, (body, _, code) in NO_ORDERS.items():
+        # What was no order at all is kept byte for byte; what was JSON may be written anew.
+        text = body.decode()
+        found = reasons.get(text) or next(
+            headers
+            for kept, headers in reasons.items()
+            if code == "invalid_order"
+            and json.loads(kept)[0][:1] == (json.loads(text)[0] or [None])
+        )
+        assert found["x-reason-code"] == code, name
+        assert found["x-reason"], name
+
+
+def test_an_invalid_order_tells_the_backend_whose_it_was(lab: Lab) -> None:
+    order = an_order("bad", total=-5, items=[])
+    lab.publish_raw(
+        json.dumps([[order], {}, {}]).encode(), {"task": "pos_gateway.submit_order", "id": "bad"}
+    )
+    with lab.worker():
+        [event] = lab.events(1)
+        [dead] = lab.dead_letters(1)
+    assert (event["type"], event["order_id"]) == ("order.failed", "bad")
+    assert "total" in event["reason"]["message"]
+    assert dead["headers"]["x-reason-code"] == "invalid_order"
+
+
+def test_a_merchants_limit_is_never_exceeded(lab: Lab) -> None:
+    lab.open_merchants("m", max_concurrency=3)
+    lab.merchants.profile("m", {"kind": "accept", "latency": 0.05})
+    lab.submit("m", *[f"o{n}" for n in range(60)])
+    with lab.worker():
+        assert len(by_type(lab.events(60))["order.accepted"]) == 60
+    assert lab.merchants.merchant("m")["max_in_flight"] == 3
+    assert lab.merchants.summary()["creates"] == 60
