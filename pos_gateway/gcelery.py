@@ -1,14 +1,17 @@
 """The green worker: ``celery -A pos_gateway.gcelery worker``. Patches first, then hands on the app.
 
 Celery has imported threading, ssl and half of itself before it comes here, and patching under
-their feet leaves locks and ``sleep`` behind that stop every green thread. So when the worker was
-started without naming a pool, the same command runs again, in this same process, as
-``... worker --pool=gevent``, which is Celery's own way to patch before anything else. Named
-flags are kept.
+their feet leaves names behind that stop every green thread. Even ``-P gevent``, which patches in
+Celery's first lines, does: while gevent looks for existing locks it wakes Celery's lazy modules,
+and kombu takes ``from time import sleep`` before ``time`` is patched, so that a worker that
+waits for its broker stands still as a whole. Therefore the same command runs again, in this same
+process, under ``python -m gevent.monkey``, where nothing of Celery is there yet. Flags are kept.
 """
 
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 from gevent import monkey
@@ -32,23 +35,39 @@ def _pool_flag(arguments: list[str]) -> str | None:
 def _is_worker_command(arguments: list[str]) -> bool:
     program = Path(arguments[0])
     name = program.parent.name if program.name == "__main__.py" else program.name
-    return name == "celery" and "worker" in arguments[1:]
+    again = "gevent.monkey" in sys.orig_argv
+    return name == "celery" and "worker" in arguments[1:] and not again
 
 
-_patched = monkey.is_module_patched("socket")
-_named = _pool_flag(sys.argv)
-
-if not _patched and _is_worker_command(sys.argv) and _named is None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execv(  # noqa: S606  (the same command as before)
-        sys.executable, [sys.executable, *sys.orig_argv[1:], "--pool=gevent"]
+def _patched_late() -> bool:
+    """Whether something was imported before it was patched, with kombu as the witness."""
+    witness = sys.modules.get("kombu.utils.functional")
+    return witness is not None and (
+        not monkey.is_module_patched("time") or witness.sleep is not time.sleep
     )
+
+
+_named = _pool_flag(sys.argv)
 
 #: Somebody who names another pool gets it: this is then the synchronous worker.
 _green = _named in (None, "gevent")
 
-if _green and not _patched:
+if _green and _patched_late() and _is_worker_command(sys.argv):
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(  # noqa: S606  (the same command as before)
+        sys.executable,
+        [
+            sys.executable,
+            *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+            "-P",  # no celery.py of the working directory is taken for Celery
+            *("-m", "gevent.monkey", "--module", "celery"),
+            *sys.argv[1:],
+            *(() if _named else ("--pool=gevent",)),
+        ],
+    )
+
+if _green and not monkey.is_module_patched("socket"):
     monkey.patch_all()
 
 from pos_gateway import gateway

@@ -70,12 +70,17 @@ class Lab:
 
     @contextmanager
     def worker(
-        self, *flags: str, app: str = GREEN, **settings: object
+        self,
+        *flags: str,
+        app: str = GREEN,
+        environment: Mapping[str, str] | None = None,
+        **settings: object,
     ) -> Iterator["WorkerProcess"]:
         """Run ``celery -A APP worker FLAGS``; stopped by SIGTERM at the end if it still runs."""
         self._workers += 1
-        environment = {
+        variables = {
             **os.environ,
+            **(environment or {}),
             "POS_GATEWAY_BROKER_URL": self.broker_url,
             "POS_GATEWAY_DATABASE_URL": self.database_url,
             "POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES": "true",
@@ -87,7 +92,7 @@ class Lab:
             process = subprocess.Popen(
                 [sys.executable, "-m", "celery", "-A", app, "worker", *flags],
                 cwd=ROOT,
-                env=environment,
+                env=variables,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
