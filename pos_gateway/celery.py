@@ -3,6 +3,7 @@
 The green worker, the one to run, is ``pos_gateway.gcelery``.
 """
 
+import gc
 import sys
 from typing import Any
 
@@ -73,6 +74,7 @@ def _ready(sender: Any, **_: Any) -> None:
     gateway.current().start(background=green)
     if green:
         sender.dispatcher.start()
+        _spare_the_collector()
 
 
 @signals.worker_process_init.connect
@@ -84,6 +86,17 @@ def _child_ready(**_: Any) -> None:
 @signals.worker_shutdown.connect
 def _stopped(**_: Any) -> None:
     gateway.current().stop()
+
+
+def _spare_the_collector() -> None:
+    """Keep the garbage collector from walking, many times a second, over what never dies.
+
+    At its default thresholds it took a sixth of a busy worker's CPU. Orders leave next to no
+    cycles behind, so it may come as rarely as this; everything loaded so far is exempt.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _refusal(error: object) -> int:

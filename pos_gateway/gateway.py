@@ -1,19 +1,22 @@
 """The composition root: Settings -> Gateway. What is started here is stopped here."""
 
 import threading
+from collections.abc import Iterable
 
 import structlog
 from prometheus_client import start_http_server
 
 from pos_gateway.adapters.registry import ADAPTERS
+from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.delivery import Delivery
-from pos_gateway.errors import BrokerUnavailable
+from pos_gateway.errors import BrokerUnavailable, PublishError
 from pos_gateway.ledger.database import open_database, require_current
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import Settings
+from pos_gateway.telemetry import metrics
 from pos_gateway.transport.exchange import Transport
 
 log = structlog.get_logger(__name__)
@@ -70,6 +73,15 @@ class Gateway:
             self.directory.start()
             self._serve_metrics()
 
+    def store(self, messages: Iterable[Message]) -> None:
+        """Return when the broker has stored the messages, in their order, whatever it takes.
+
+        Raises:
+            BrokerUnavailable: this process is going down.
+        """
+        for message in messages:
+            self.publisher.publish_patiently(message, on_trouble=_trouble)
+
     def stop(self) -> None:
         """Stop, in the opposite order of the data's way. Idempotent."""
         self.directory.stop()
@@ -86,6 +98,11 @@ class Gateway:
         except OSError as error:
             # A second worker on one machine: orders matter more than its figures.
             log.warning("metrics.port_taken", port=port, error=str(error))
+
+
+def _trouble(error: PublishError) -> None:
+    metrics.publish_trouble.inc()
+    log.warning("publish.delayed", error=str(error))
 
 
 _lock = threading.Lock()

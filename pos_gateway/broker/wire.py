@@ -4,7 +4,10 @@
 another language could not send: two headers and the body.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
@@ -15,14 +18,20 @@ SUBMIT_ORDER = "pos_gateway.submit_order"
 _NO_EMBED = b'{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
 
 
-def submit_message(order_id: str, order_json: bytes, *, routing_key: str) -> Message:
+def submit_message(
+    order_id: str,
+    order_json: bytes,
+    *,
+    routing_key: str,
+    headers: Mapping[str, Any] = MappingProxyType({}),
+) -> Message:
     """The message that asks for an order to be sent to its merchant."""
     return Message(
         exchange=topology.orders_exchange.name,
         routing_key=routing_key,
         body=b"[[" + order_json + b"],{}," + _NO_EMBED + b"]",
         message_id=order_id,
-        headers={"task": SUBMIT_ORDER, "id": order_id, "lang": "py"},
+        headers={"task": SUBMIT_ORDER, "id": order_id, "lang": "py", **headers},
     )
 
 

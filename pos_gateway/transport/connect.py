@@ -3,7 +3,9 @@
 The address that is checked is the address that is connected to: the name is resolved once.
 """
 
+import select
 import socket
+import sys
 import time
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -17,6 +19,13 @@ from pos_gateway.transport.errors import Misconfigured, NotSent
 
 #: Seconds for resolving and connecting, over all of a name's addresses, within the exchange's own.
 CONNECT_BUDGET = 5.0
+
+
+def _poll() -> Any:
+    """``select.poll`` as it was before gevent patched it away."""
+    monkey = sys.modules.get("gevent.monkey")
+    kind = monkey.get_original("select", "poll") if monkey else select.poll
+    return kind()
 
 
 class Progress:
@@ -108,6 +117,19 @@ class _Tracked:
     def _new_conn(self) -> socket.socket:
         timeout = self.timeout if isinstance(self.timeout, int | float) else None
         return connect(self._dns_host, self.port, private=self.private, timeout=timeout)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether an idle connection may be used again: nothing has come, not even its end.
+
+        urllib3 asks through ``select``, which gevent turns into a wait on its loop; this is a
+        system call. Bytes that nobody asked for count as broken.
+        """
+        if self.sock is None:
+            return False
+        poller = _poll()
+        poller.register(self.sock.fileno(), select.POLLIN)
+        return not poller.poll(0)
 
     def send(self, data: Any) -> None:
         if self.sock is None:

@@ -100,9 +100,7 @@ class OrderConsumer(Consumer):
             headers={**_plain(message.headers), "x-content-type": str(message.content_type)},
         )
         try:
-            self._gateway.publisher.publish_patiently(
-                wire.dead_letter(original, code=code, reason=reason), on_trouble=_trouble
-            )
+            self._gateway.store([wire.dead_letter(original, code=code, reason=reason)])
         except PublishError:
             return  # this process is going down; unacknowledged, the message comes back
         metrics.dead_letters.labels(code).inc()
@@ -112,6 +110,7 @@ class OrderConsumer(Consumer):
     def _make_dispatcher(self, pool: Any) -> Dispatcher:
         settings = self._gateway.settings
         return Dispatcher(
+            gate=self._gateway,
             pool=pool,
             limits=Limits(
                 slots=pool.limit,
@@ -119,22 +118,8 @@ class OrderConsumer(Consumer):
                 max_wait=settings.max_wait,
                 max_blocked=max(settings.max_waiting, pool.limit * WINDOW // 2),
             ),
-            directory=self._gateway.directory,
-            default_limit=settings.merchant_concurrency,
-            park=self._park,
+            park_message=_same_again,
         )
-
-    def _park(self, request: OrderRequest, delay: float) -> None:
-        message = request.message
-        key = undelayed(request.delivery_info["routing_key"] or "")
-        again = Message(
-            exchange=topology.orders_exchange.name,
-            routing_key=key if key == topology.CANARY_KEY else topology.ORDERS_KEY,
-            body=_bytes(message.body),
-            message_id=str(request.order_id or request.id),
-            headers=_plain(message.headers),
-        )
-        self._gateway.publisher.publish_patiently(again.delayed(delay), on_trouble=_trouble)
 
 
 #: Messages in the prefetch window for each slot.
@@ -145,9 +130,17 @@ WINDOW = 10
 DRAIN_MARGIN = 5.0
 
 
-def _trouble(error: PublishError) -> None:
-    metrics.publish_trouble.inc()
-    log.warning("publish.delayed", error=str(error))
+def _same_again(request: OrderRequest) -> Message:
+    """The message as it came, history and all, to be published again."""
+    message = request.message
+    key = undelayed(request.delivery_info["routing_key"] or "")
+    return Message(
+        exchange=topology.orders_exchange.name,
+        routing_key=key if key == topology.CANARY_KEY else topology.ORDERS_KEY,
+        body=_bytes(message.body),
+        message_id=str(request.order_id or request.id),
+        headers=_plain(message.headers),
+    )
 
 
 def _bytes(body: Any) -> bytes:

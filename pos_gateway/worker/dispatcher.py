@@ -2,6 +2,10 @@
 
 Starting is done here, outside the pool's green threads: a finishing one still holds its place
 in the pool, and spawning from it into a full pool waits for itself.
+
+A green thread holds its slot while it is at the merchant; while the broker stores what came of
+it, it only holds itself. Celery's task tracing is left out: it would acknowledge an order whose
+green thread was killed, obey callbacks and revocations from the wire, and cost a tenth.
 """
 
 from collections.abc import Callable
@@ -12,13 +16,15 @@ from typing import Any
 
 import gevent
 import structlog
-from celery.worker.state import task_ready, task_reserved
+from celery.worker.state import task_accepted, task_ready, task_reserved
 from gevent.event import Event
 
 from pos_gateway.admission.admission import Admission, Limits, Verdict
+from pos_gateway.broker.message import Message
 from pos_gateway.errors import PublishError
+from pos_gateway.gateway import Gateway
 from pos_gateway.merchant import Merchant
-from pos_gateway.merchants.directory import Directory
+from pos_gateway.tasks import deliver
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker.request import OrderRequest
 
@@ -34,35 +40,38 @@ class Dispatcher:
     """Takes requests in from the consumer, hands them to the pool or back to the broker.
 
     Args:
-        pool: Celery's green pool; ``limits.slots`` is its size.
-        park: publishes the order again with a delay; raises if the broker did not take it.
+        gate: what to deliver through.
+        pool: Celery's green pool; it is grown by as many green threads as there are slots, for
+            those that wait for the broker.
+        limits: admission's.
+        park_message: the message that brings a request again.
     """
 
     def __init__(
         self,
         *,
+        gate: Gateway,
         pool: Any,
         limits: Limits,
-        directory: Directory,
-        default_limit: int,
-        park: Callable[[OrderRequest, float], None],
+        park_message: Callable[[OrderRequest], Message],
     ) -> None:
+        self._gate = gate
         self._pool = pool
-        self._directory = directory
-        self._default_limit = default_limit
-        self._park = park
+        self._park_message = park_message
         self._admission: Admission[OrderRequest] = Admission(limits, self._limit_of)
+        self._storing = 0
         self._under_way: dict[tuple[str, str], OrderRequest] = {}
         self._joined: dict[tuple[str, str], list[OrderRequest]] = {}
         self._wake = Event()
         self._ticker: gevent.Greenlet | None = None
         self._closed = False
         self._late: list[OrderRequest] = []
-        directory.listen(self._merchant_loaded)
+        gate.directory.listen(self._merchant_loaded)
 
     def start(self) -> None:
         """Begin. Idempotent."""
         if self._ticker is None:
+            self._pool.grow(self._admission.limits.slots)
             self._ticker = gevent.spawn(self._run)
 
     def close(self) -> None:
@@ -87,21 +96,17 @@ class Dispatcher:
 
     def offer(self, request: OrderRequest) -> None:
         """Take a request in. Never blocks."""
-        if self._closed:
+        if self._closed or self._ticker is None:
             self._late.append(request)
             return
-        key = _key(request)
-        self._directory.want(request.merchant_id)
-        if key is not None and key in self._under_way:
-            # Redelivered (a connection was lost) or submitted twice while it is being sent:
-            # this one shares the fate of the one under way.
-            self._joined.setdefault(key, []).append(request)
+        if self._joins(request):
             return
+        self._gate.directory.want(request.merchant_id)
         task_reserved(request)
-        lane = NOBODY if self._seconds_left(request) <= 0 else request.merchant_id
-        request.lane = lane
-        match self._admission.offer(lane, request, monotonic()):
+        request.lane = NOBODY if self._seconds_left(request) <= 0 else request.merchant_id
+        match self._admission.offer(request.lane, request, monotonic()):
             case Verdict.START:
+                request.holds_slot = True
                 self._start(request)
             case Verdict.WAIT:
                 self._dispatch()
@@ -109,6 +114,9 @@ class Dispatcher:
                 self._park_soon(request)
 
     def _run(self) -> None:
+        late, self._late = self._late, []
+        for request in late:  # they came before this worker was ready
+            self.offer(request)
         while True:
             self._wake.wait(TICK)
             self._wake.clear()
@@ -123,29 +131,71 @@ class Dispatcher:
             admitted = self._admission.next_start()
             if admitted is None:
                 return
-            self._start(admitted[1])
+            request = admitted[1]
+            request.holds_slot = True
+            if self._joins(request):  # the same order twice, and both waited
+                self._release(request, None)
+            else:
+                self._start(request)
+
+    def _joins(self, request: OrderRequest) -> bool:
+        """Whether its order is under way: redelivered, or submitted twice. It shares its fate."""
+        key = request.key
+        if key is None or key not in self._under_way:
+            return False
+        self._joined.setdefault(key, []).append(request)
+        return True
 
     def _start(self, request: OrderRequest) -> None:
-        key = _key(request)
-        if key is not None:
-            if key in self._under_way:  # both waited
-                self._joined.setdefault(key, []).append(request)
-                self._admission.release(request.lane, None)
-                return
-            self._under_way[key] = request
+        if request.key is not None:
+            self._under_way[request.key] = request
+        task_accepted(request)
+        thread = self._pool.apply_async(self._deliver, (request,), callback=_nothing)
         # A raw link runs whatever becomes of the green thread, after the pool has let go of it.
-        request.spawn(self._pool).rawlink(partial(self._finished, request, monotonic()))
+        thread.rawlink(partial(self._finished, request))
 
-    def _finished(self, request: OrderRequest, started: float, _greenlet: object) -> None:
-        self._admission.release(request.lane, monotonic() - started)
-        key = _key(request)
-        if key is not None:
-            del self._under_way[key]
-            for joined in self._joined.pop(key, ()):
+    def _deliver(self, request: OrderRequest) -> None:
+        """One order, on its green thread."""
+        started = monotonic()
+        following = deliver(
+            self._gate,
+            request.record,
+            headers=request.request_dict,
+            routing_key=request.delivery_info["routing_key"],
+        )
+        early = self._storing < self._admission.limits.slots
+        if early:
+            # The merchant is done with; only so many may wait for the broker without a slot, so
+            # that a broker that stores nothing stops the worker from taking more.
+            self._storing += 1
+            self._release(request, monotonic() - started)
+        try:
+            self._gate.store(following)
+        finally:
+            self._storing -= early
+        request.settled = True
+        request.acknowledge()
+
+    def _finished(self, request: OrderRequest, _thread: object) -> None:
+        task_ready(request)
+        if request.holds_slot:
+            self._release(request, None)
+        if not request.settled:
+            # Its green thread was killed, or the process is going down: it must come again.
+            request.reject(requeue=True)
+        if request.key is not None:
+            del self._under_way[request.key]
+            for joined in self._joined.pop(request.key, ()):
                 if request.settled:
+                    task_ready(joined)
                     joined.acknowledge()
                 else:
-                    self.offer(joined)
+                    gevent.spawn(self.offer, joined)
+        self._wake.set()
+
+    def _release(self, request: OrderRequest, seconds: float | None) -> None:
+        request.holds_slot = False
+        self._admission.release(request.lane, seconds)
         self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
@@ -154,15 +204,11 @@ class Dispatcher:
             self.offer(request)  # too late by now: it is told so at once, whoever it was for
             return
         delay = self._admission.park_delay(request.merchant_id, monotonic())
-        gevent.spawn(self._park_now, request, min(delay, left))
+        gevent.spawn(self._park, request, min(delay, left))
 
-    @staticmethod
-    def _seconds_left(request: OrderRequest) -> float:
-        return inf if request.deliver_by is None else request.deliver_by - time()
-
-    def _park_now(self, request: OrderRequest, delay: float) -> None:
+    def _park(self, request: OrderRequest, delay: float) -> None:
         try:
-            self._park(request, delay)
+            self._gate.store([self._park_message(request).delayed(delay)])
         except PublishError as error:  # this process is going down
             log.warning("order.not_parked", order_id=request.order_id, error=str(error))
             request.reject(requeue=True)
@@ -171,25 +217,28 @@ class Dispatcher:
             metrics.parked.inc()
         task_ready(request)
 
+    @staticmethod
+    def _seconds_left(request: OrderRequest) -> float:
+        return inf if request.deliver_by is None else request.deliver_by - time()
+
     def _limit_of(self, merchant_id: str) -> int | None:
         """None: not known yet; its orders wait until ``_merchant_loaded`` is called."""
         if merchant_id == NOBODY:
             return self._admission.limits.slots
-        if not self._directory.known(merchant_id):
+        if not self._gate.directory.known(merchant_id):
             return None
-        return self._limit(self._directory.peek(merchant_id))
+        return self._limit(self._gate.directory.peek(merchant_id))
 
     def _merchant_loaded(self, merchant_id: str, merchant: Merchant | None) -> None:
         self._admission.set_limit(merchant_id, self._limit(merchant))
         self._wake.set()
 
     def _limit(self, merchant: Merchant | None) -> int:
+        default = self._gate.settings.merchant_concurrency
         if merchant is None:
-            return self._default_limit  # unknown: let it start, and be set aside
-        if merchant.paused:
-            return 0
-        return merchant.max_concurrency or self._default_limit
+            return default  # unknown: let it start, and be set aside
+        return 0 if merchant.paused else merchant.max_concurrency or default
 
 
-def _key(request: OrderRequest) -> tuple[str, str] | None:
-    return (request.merchant_id, request.order_id) if request.order_id else None
+def _nothing(_result: object) -> None:
+    """Celery's pool wants somebody to tell; the dispatcher has its link."""

@@ -76,7 +76,7 @@ def _offer(task: Any, app: Any, consumer: Any) -> Handler:
             headers=message.headers,
         )
         arguments, named, _ = message.payload
-        record = arguments[0] if arguments else named.get("order")
+        record = request.record = arguments[0] if arguments else named.get("order")
         if isinstance(record, dict):
             merchant_id, order_id = record.get("merchant_id"), record.get("order_id")
             request.merchant_id = merchant_id if isinstance(merchant_id, str) else ""
