@@ -3,7 +3,6 @@
 The green worker, the one to run, is ``pos_gateway.gcelery``.
 """
 
-import gc
 import sys
 from typing import Any
 
@@ -46,7 +45,7 @@ def _configured() -> Celery:
         broker_heartbeat_checkrate=2,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        broker_transport_options={"confirm_publish": True},
+        broker_transport_options={"confirm_publish": True, **_memory_options(settings)},
         worker_enable_remote_control=settings.remote_control,
         worker_consumer="pos_gateway.worker.consumer:OrderConsumer",
         # Orders need no workers' logs of their arguments: those are people's names and phones.
@@ -56,9 +55,14 @@ def _configured() -> Celery:
     return app
 
 
+def _memory_options(settings: Settings) -> dict[str, Any]:
+    # The in-memory broker (demo, experiments) is asked rather than tells; its default is 1 s.
+    return {"polling_interval": 0.01} if settings.broker_url.startswith("memory") else {}
+
+
 @signals.worker_init.connect
 def _before_start(sender: Any, **_: Any) -> None:
-    log.configure()
+    log.configure(sender.loglevel)
     try:
         gateway.current().check()
     except (PendingMigration, PublishRefused, InvalidSettings) as error:
@@ -66,15 +70,6 @@ def _before_start(sender: Any, **_: Any) -> None:
     except SQLAlchemyError as error:
         # Better not to be there, and be started again, than to take orders and hold them.
         raise SystemExit(_refusal(f"the database cannot be asked: {error}")) from None
-
-
-@signals.worker_ready.connect
-def _ready(sender: Any, **_: Any) -> None:
-    green = sender.dispatcher is not None
-    gateway.current().start(background=green)
-    if green:
-        sender.dispatcher.start()
-        _spare_the_collector()
 
 
 @signals.worker_process_init.connect
@@ -86,17 +81,6 @@ def _child_ready(**_: Any) -> None:
 @signals.worker_shutdown.connect
 def _stopped(**_: Any) -> None:
     gateway.current().stop()
-
-
-def _spare_the_collector() -> None:
-    """Keep the garbage collector from walking, many times a second, over what never dies.
-
-    At its default thresholds it took a sixth of a busy worker's CPU. Orders leave next to no
-    cycles behind, so it may come as rarely as this; everything loaded so far is exempt.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def _refusal(error: object) -> int:

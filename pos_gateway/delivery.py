@@ -5,6 +5,7 @@ thread runs ``Delivery.attempt``, and ``tasks.py`` decides what follows from the
 event, another attempt later, or a dead letter.
 """
 
+import logging
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -22,6 +23,13 @@ from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 
 log = structlog.get_logger(__name__)
+
+#: How loud an attempt is: what everybody hopes for is not news, what a person may have to look at is.
+_LEVELS = {
+    Kind.ACCEPTED: logging.DEBUG,
+    Kind.FAILED: logging.WARNING,
+    Kind.IN_DOUBT: logging.WARNING,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +94,8 @@ class Delivery:
             outcome = Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), overloaded=True)
         seconds = perf_counter() - started
         metrics.attempts.labels(outcome.kind, merchant.provider).observe(seconds)
-        say = log.debug if outcome.kind is Kind.ACCEPTED else log.info
-        say(
+        log.log(
+            _LEVELS.get(outcome.kind, logging.INFO),
             "delivery.attempted",
             order_id=order.order_id,
             merchant_id=order.merchant_id,

@@ -173,6 +173,12 @@ class Admission(Generic[Ticket]):
             yield merchant_id, waiting.ticket
         self._by_age.extendleft(reversed(again))
 
+    def lanes(self) -> Iterator[tuple[str, int, int]]:
+        """Every merchant that has orders here: its id, how many under way, how many waiting."""
+        for merchant_id, lane in self._lanes.items():
+            if not lane.is_idle:
+                yield merchant_id, lane.in_flight, len(lane.waiting)
+
     def drop_waiting(self) -> list[Ticket]:
         """Let go of everything that waits (the connection it came by is gone). Those under way stay."""
         dropped = [waiting.ticket for lane in self._lanes.values() for waiting in lane.waiting]

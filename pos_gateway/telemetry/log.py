@@ -6,8 +6,8 @@ import sys
 import structlog
 
 
-def configure(level: str = "info") -> None:
-    """Set up structlog for this process. Called by programs, never on import."""
+def configure(level: int = logging.INFO) -> None:
+    """Set up structlog for this process, from this level (logging's) on. For programs to call."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -16,9 +16,7 @@ def configure(level: str = "info") -> None:
             structlog.processors.EventRenamer("event"),
             structlog.processors.JSONRenderer(),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level.upper()]
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )

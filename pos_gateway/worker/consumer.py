@@ -1,5 +1,6 @@
 """Celery's consumer, with what an order needs: its own loop, admission, and a quarantine."""
 
+import gc
 import threading
 from typing import Any
 
@@ -38,6 +39,13 @@ class OrderConsumer(Consumer):
             self.dispatcher = self._make_dispatcher(pool)
         options["worker_options"] = {**(options.get("worker_options") or {}), **_QUIET}
         super().__init__(*arguments, **options)
+
+    def on_ready(self) -> None:
+        """The consumer reads from the queue: begin the work beside it. Also after a reconnect."""
+        self._gateway.start(background=self.dispatcher is not None)
+        if self.dispatcher is not None and self.dispatcher.start():
+            _spare_the_collector()
+        super().on_ready()
 
     def call_soon_ack(self, promise: Any, *arguments: Any, **options: Any) -> Any:
         # Many green threads acknowledge on one connection: one frame at a time, whole.
@@ -128,6 +136,17 @@ WINDOW = 10
 
 #: Seconds for storing what came of an order, after the longest exchange, when stopping.
 DRAIN_MARGIN = 5.0
+
+
+def _spare_the_collector() -> None:
+    """Keep the garbage collector from walking, many times a second, over what never dies.
+
+    At its default thresholds it took a sixth of a busy worker's CPU. Orders leave next to no
+    cycles behind, so it may come as rarely as this; everything loaded so far is exempt.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _same_again(request: OrderRequest) -> Message:

@@ -58,7 +58,8 @@ class Dispatcher:
         self._gate = gate
         self._pool = pool
         self._park_message = park_message
-        self._admission: Admission[OrderRequest] = Admission(limits, self._limit_of)
+        #: Who may start now; to be looked at by others, changed only from here.
+        self.admission: Admission[OrderRequest] = Admission(limits, self._limit_of)
         self._storing = 0
         self._under_way: dict[tuple[str, str], OrderRequest] = {}
         self._joined: dict[tuple[str, str], list[OrderRequest]] = {}
@@ -68,11 +69,13 @@ class Dispatcher:
         self._late: list[OrderRequest] = []
         gate.directory.listen(self._merchant_loaded)
 
-    def start(self) -> None:
-        """Begin. Idempotent."""
-        if self._ticker is None:
-            self._pool.grow(self._admission.limits.slots)
-            self._ticker = gevent.spawn(self._run)
+    def start(self) -> bool:
+        """Begin; whether it had not begun before."""
+        if self._ticker is not None:
+            return False
+        self._pool.grow(self.admission.limits.slots)
+        self._ticker = gevent.spawn(self._run)
+        return True
 
     def close(self) -> None:
         """Start nothing more. What still arrives is kept for ``hand_back``."""
@@ -83,14 +86,14 @@ class Dispatcher:
 
         Called once nothing is consumed any more: the broker would send it straight back.
         """
-        for request in self._admission.drop_waiting() + self._late:
+        for request in self.admission.drop_waiting() + self._late:
             task_ready(request)
             request.reject(requeue=True)
         self._late.clear()
 
     def connection_lost(self) -> None:
         """Forget what waits: it came by a connection that is gone, and the broker has it back."""
-        for request in self._admission.drop_waiting():
+        for request in self.admission.drop_waiting():
             task_ready(request)
         self._joined.clear()
 
@@ -104,7 +107,7 @@ class Dispatcher:
         self._gate.directory.want(request.merchant_id)
         task_reserved(request)
         request.lane = NOBODY if self._seconds_left(request) <= 0 else request.merchant_id
-        match self._admission.offer(request.lane, request, monotonic()):
+        match self.admission.offer(request.lane, request, monotonic()):
             case Verdict.START:
                 request.holds_slot = True
                 self._start(request)
@@ -121,14 +124,14 @@ class Dispatcher:
             self._wake.wait(TICK)
             self._wake.clear()
             self._dispatch()
-            for _, request in self._admission.overdue(monotonic()):
+            for _, request in self.admission.overdue(monotonic()):
                 self._park_soon(request)
-            metrics.in_flight.set(self._admission.in_flight)
-            metrics.waiting.set(self._admission.waiting)
+            metrics.in_flight.set(self.admission.in_flight)
+            metrics.waiting.set(self.admission.waiting)
 
     def _dispatch(self) -> None:
         while not self._closed:
-            admitted = self._admission.next_start()
+            admitted = self.admission.next_start()
             if admitted is None:
                 return
             request = admitted[1]
@@ -163,7 +166,7 @@ class Dispatcher:
             headers=request.request_dict,
             routing_key=request.delivery_info["routing_key"],
         )
-        early = self._storing < self._admission.limits.slots
+        early = self._storing < self.admission.limits.slots
         if early:
             # The merchant is done with; only so many may wait for the broker without a slot, so
             # that a broker that stores nothing stops the worker from taking more.
@@ -195,7 +198,7 @@ class Dispatcher:
 
     def _release(self, request: OrderRequest, seconds: float | None) -> None:
         request.holds_slot = False
-        self._admission.release(request.lane, seconds)
+        self.admission.release(request.lane, seconds)
         self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
@@ -203,7 +206,7 @@ class Dispatcher:
         if left <= 0:
             self.offer(request)  # too late by now: it is told so at once, whoever it was for
             return
-        delay = self._admission.park_delay(request.merchant_id, monotonic())
+        delay = self.admission.park_delay(request.merchant_id, monotonic())
         gevent.spawn(self._park, request, min(delay, left))
 
     def _park(self, request: OrderRequest, delay: float) -> None:
@@ -224,13 +227,13 @@ class Dispatcher:
     def _limit_of(self, merchant_id: str) -> int | None:
         """None: not known yet; its orders wait until ``_merchant_loaded`` is called."""
         if merchant_id == NOBODY:
-            return self._admission.limits.slots
+            return self.admission.limits.slots
         if not self._gate.directory.known(merchant_id):
             return None
         return self._limit(self._gate.directory.peek(merchant_id))
 
     def _merchant_loaded(self, merchant_id: str, merchant: Merchant | None) -> None:
-        self._admission.set_limit(merchant_id, self._limit(merchant))
+        self.admission.set_limit(merchant_id, self._limit(merchant))
         self._wake.set()
 
     def _limit(self, merchant: Merchant | None) -> int:

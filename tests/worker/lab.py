@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,17 @@ class Lab:
         """Place orders with a merchant."""
         for order_id in order_ids:
             self.client.submit(an_order(order_id, merchant_id, **fields))
+
+    def submit_to_canary(self, merchant_id: str, order_id: str) -> None:
+        """Place an order as a client does whose merchants are all in the canary."""
+        with OrderClient(self.broker_url, canary_percent=100) as client:
+            client.submit(an_order(order_id, merchant_id))
+
+    def wait_until_queued(self, queue: str, count: int) -> None:
+        """Wait until so many messages are ready in the queue: the broker is asked again and again."""
+        until = time.monotonic() + PATIENCE
+        while (ready := self.queued(queue)) != count:
+            assert time.monotonic() < until, f"{queue} has {ready} messages, not {count}"
 
     def publish_raw(self, body: bytes, headers: Mapping[str, Any], **properties: Any) -> None:
         """Put bytes on the queue that no client of ours would put there."""
@@ -104,11 +116,18 @@ class Lab:
 
     def events(self, count: int) -> list[dict[str, Any]]:
         """So many events from the queue ``order-events``, in their order, taken off it."""
-        return self._take("order-events", count)
+        return self._take("order-events", lambda taken: len(taken) >= count)
+
+    def events_until_all_ended(self, order_ids: Iterable[str]) -> list[dict[str, Any]]:
+        """Events until each of these orders has one."""
+        wanted = set(order_ids)
+        return self._take(
+            "order-events", lambda taken: wanted <= {event["order_id"] for event in taken}
+        )
 
     def dead_letters(self, count: int) -> list[dict[str, Any]]:
         """So many messages from ``orders.dead``: headers and body."""
-        return self._take(topology.DEAD_KEY, count)
+        return self._take(topology.DEAD_KEY, lambda taken: len(taken) >= count)
 
     def queued(self, queue: str = "orders") -> int:
         """How many messages are ready in the queue."""
@@ -118,11 +137,16 @@ class Lab:
     def close(self) -> None:
         self.client.close()
 
-    def _take(self, queue: str, count: int) -> list[dict[str, Any]]:
+    def _take(
+        self, queue: str, enough: Callable[[list[dict[str, Any]]], bool]
+    ) -> list[dict[str, Any]]:
         taken: list[dict[str, Any]] = []
         self.client.connect()
 
         def receive(body: Any, message: Any) -> None:
+            if enough(taken):
+                message.requeue()
+                return
             text = body if isinstance(body, bytes | str) else json.dumps(body)
             if queue == topology.DEAD_KEY:
                 taken.append({"headers": message.headers, "body": text})
@@ -139,7 +163,7 @@ class Lab:
                 prefetch_count=100,
             )
             with consumer:
-                while len(taken) < count:
+                while not enough(taken):
                     connection.drain_events(timeout=PATIENCE)
         return taken
 

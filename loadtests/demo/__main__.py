@@ -1,0 +1,174 @@
+"""Play the demo: simulated merchants, the real green worker, a stream of orders, under a minute.
+
+Without ``POS_GATEWAY_BROKER_URL`` the broker is kombu's in-memory one, in this process; a set one
+is used instead. Exit code 0 only if every order is accounted for.
+"""
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gevent
+from kombu import Connection, Queue
+
+from loadtests.demo.cast import DELIVER_WITHIN, PARTS, PROFILES, REQUEST_TIMEOUT, orders, part_of
+from loadtests.demo.score import Books
+from loadtests.demo.screen import Screen
+from loadtests.merchants.client import SimulatedMerchants
+
+#: Orders a second, and for how many seconds.
+RATE = 80.0
+SECONDS = 18.0
+#: Seconds after the last order until everything has its outcome: its time to live, and some.
+LONGEST_END = DELIVER_WITHIN + 15.0
+#: Seconds between pictures.
+FRAME = 0.25
+
+
+def main() -> int:
+    """The demo; 0 if all adds up, 1 if not, 130 after Ctrl-C."""
+    with tempfile.TemporaryDirectory(prefix="pos-gateway-demo-") as folder:
+        broker = os.environ.get("POS_GATEWAY_BROKER_URL")
+        os.environ.update(
+            POS_GATEWAY_BROKER_URL=broker or "memory://",
+            POS_GATEWAY_DATABASE_URL=f"sqlite:///{Path(folder) / 'demo.db'}",
+            POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES="true",
+            POS_GATEWAY_METRICS_PORT="0",
+            POS_GATEWAY_REQUEST_TIMEOUT=str(REQUEST_TIMEOUT),
+        )
+        with SimulatedMerchants(seed=1) as merchants:
+            try:
+                return _play(merchants, "your broker" if broker else "an in-memory broker")
+            except KeyboardInterrupt:
+                sys.stderr.write("\nstopped\n")
+                return 130
+
+
+def _play(merchants: SimulatedMerchants, broker: str) -> int:
+    _open_merchants(merchants)
+    books = Books()
+    started = time.monotonic()
+    with Screen(books, broker=broker) as screen, _worker() as lanes, _events(books):
+        stream = gevent.spawn(_stream, books)
+        while not (stream.ready() and books.all_ended):
+            elapsed = time.monotonic() - started
+            screen.show(elapsed, lanes())
+            if elapsed > SECONDS + LONGEST_END or (stream.ready() and stream.exception):
+                break
+            gevent.sleep(FRAME)
+        stream.kill()
+    created = Counter[str]()
+    for merchant_id, counts in merchants.merchants().items():
+        created[part_of(merchant_id).name] += counts["creates"]
+    problems = books.problems(len(merchants.doubled()), created)
+    if stream.exception:
+        problems.append(f"the stream of orders ended early: {stream.exception}")
+    screen.summary(problems)
+    return 1 if problems else 0
+
+
+def _open_merchants(merchants: SimulatedMerchants) -> None:
+    from pos_gateway import gateway  # noqa: PLC0415  (reads the environment that main has made)
+    from pos_gateway.ledger.database import upgrade  # noqa: PLC0415
+    from pos_gateway.merchant import Merchant  # noqa: PLC0415
+    from pos_gateway.merchants.store import MerchantStore  # noqa: PLC0415
+
+    for pattern, profile in PROFILES.items():
+        merchants.profile(pattern, profile)
+    database = gateway.current().database
+    upgrade(database)
+    MerchantStore(database).put(
+        Merchant.parse({"id": each, "base_url": merchants.base_url(each), "provider": part.name})
+        for part in PARTS
+        for each in part.ids
+    )
+
+
+@contextmanager
+def _worker() -> Iterator[Any]:
+    """The real green worker in this process; what it yields returns admission's lanes."""
+    from celery.worker import state  # noqa: PLC0415
+
+    from pos_gateway.gcelery import app  # noqa: PLC0415
+
+    controller = app.WorkController(
+        app=app,
+        hostname="demo@localhost",
+        pool_cls=app.conf.worker_pool,
+        concurrency=app.conf.worker_concurrency,
+        loglevel="ERROR",
+    )
+    running = gevent.spawn(controller.start)
+
+    def lanes() -> list[tuple[str, int, int]]:
+        dispatcher = getattr(getattr(controller, "consumer", None), "dispatcher", None)
+        return list(dispatcher.admission.lanes()) if dispatcher else []
+
+    try:
+        yield lanes
+    finally:
+        state.should_stop = 0
+        running.join(REQUEST_TIMEOUT + 10)
+
+
+@contextmanager
+def _events(books: Books) -> Iterator[None]:
+    """Read the status events into the books, by a queue of the demo's own."""
+    from pos_gateway.broker import topology  # noqa: PLC0415
+
+    url = os.environ["POS_GATEWAY_BROKER_URL"]
+    queue = Queue("", topology.events_exchange, routing_key="#", exclusive=True, auto_delete=True)
+    if url.startswith("memory"):
+        queue = Queue("demo-events", topology.events_exchange, routing_key="#")
+
+    def receive(message: Any) -> None:
+        books.told(json.loads(message.body), time.monotonic())
+
+    def read(connection: Connection) -> None:
+        while True:
+            try:
+                connection.drain_events(timeout=1)
+            except TimeoutError:
+                continue
+
+    options = {"polling_interval": 0.01} if url.startswith("memory") else {}
+    with (
+        Connection(url, transport_options=options) as connection,
+        connection.Consumer([queue], on_message=receive, no_ack=True, accept=None),
+    ):
+        reader = gevent.spawn(read, connection)
+        yield
+        reader.kill()
+
+
+def _stream(books: Books) -> None:
+    """Place orders at a steady rate, whatever becomes of them: customers do not wait in line."""
+    from pos_gateway.client import OrderClient  # noqa: PLC0415
+
+    with OrderClient() as client:
+        client.connect()
+        started = time.monotonic()
+        for number, order in enumerate(orders(seed=1)):
+            due = started + number / RATE
+            if due > started + SECONDS:
+                return
+            gevent.sleep(max(0.0, due - time.monotonic()))
+            now = time.monotonic()
+            books.about_to_submit(order, now)
+            client.submit(order)
+            books.submitted(order, now)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""docs/wire-format.md is what backends in other languages are built on: it says what the code does."""
+
+import ast
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from pos_gateway.broker import topology, wire
+from pos_gateway.client import in_canary
+from pos_gateway.events.event import status_event
+from pos_gateway.order import Order
+from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "wire-format.md").read_text()
+
+
+def section(title: str) -> str:
+    """What stands between a heading and the next one of its level or above."""
+    marks = re.search(rf"^(#+) {re.escape(title)}$", TEXT, re.MULTILINE)
+    assert marks, f"there is no heading {title!r}"
+    following = TEXT[marks.end() :]
+    end = re.search(rf"^#{{1,{len(marks[1])}}} ", following, re.MULTILINE)
+    return following[: end.start()] if end else following
+
+
+def block(title: str, language: str) -> str:
+    """The first code block of a language in a section."""
+    found = re.search(rf"^```{language}\n(.*?)\n```$", section(title), re.MULTILINE | re.DOTALL)
+    assert found, f"{title!r} has no {language} block"
+    return found[1]
+
+
+def example_order() -> dict[str, Any]:
+    [order], *rest = json.loads(block("An example, byte for byte", "json"))
+    assert rest == [{}, {}]
+    assert isinstance(order, dict)
+    return order
+
+
+def test_the_example_order_keeps_to_the_schema() -> None:
+    schema = json.loads((ROOT / "docs" / "order.schema.json").read_text())
+    Draft202012Validator(schema).validate(example_order())
+
+
+def test_the_example_order_is_one_for_the_gateway() -> None:
+    order = Order.parse(example_order())
+    assert (order.order_id, order.merchant_id, order.total) == ("A-1001", "m-8", 1700)
+
+
+def test_the_examples_length_headers_and_place_are_as_stated() -> None:
+    prose = " ".join(section("An example, byte for byte").split())
+    assert f"these {len(block('An example, byte for byte', 'json').encode())} bytes" in prose
+    ours = wire.submit_message("A-1001", b"{}", routing_key=topology.ORDERS_KEY)
+    assert f"Exchange `{ours.exchange}`, routing key `{ours.routing_key}`" in prose
+    assert f"`task: {ours.headers['task']}` and `id: {ours.headers['id']}`" in prose
+    assert f"{Settings().max_order_bytes:,} bytes" in section("The message")
+
+
+def test_the_queues_arguments_are_those_of_the_code() -> None:
+    arguments = json.loads(block("Where to publish", "json"))
+    assert arguments == topology.orders_queue.queue_arguments
+    assert arguments == topology.canary_queue.queue_arguments
+    for queue in (topology.dead_queue, topology.events_queue):
+        assert json.dumps(queue.queue_arguments) in section("Where to publish")
+
+
+VECTORS = re.findall(
+    r"^\| `(\S+)` \| `([0-9a-f]{16})` \| ([0-9.]+) \| `(\S+)` \| `(\S+)` \|$", TEXT, re.MULTILINE
+)
+
+
+def test_there_are_three_canary_vectors() -> None:
+    assert len(VECTORS) == 3
+
+
+@pytest.mark.parametrize(("merchant", "digest", "share", "at_10", "at_50"), VECTORS)
+def test_a_canary_vector_is_what_the_client_computes(
+    merchant: str, digest: str, share: str, at_10: str, at_50: str
+) -> None:
+    assert hashlib.sha256(merchant.encode()).digest()[:8].hex() == digest
+    assert not in_canary(merchant, float(share))
+    assert in_canary(merchant, math.nextafter(float(share), 100))
+    for percent, key in ((10, at_10), (50, at_50)):
+        assert key == (topology.CANARY_KEY if in_canary(merchant, percent) else topology.ORDERS_KEY)
+
+
+def test_the_example_event_is_what_the_code_makes_of_the_example_order() -> None:
+    text = block("Status events", "json")
+    event = json.loads(text)
+    order = Order.parse(example_order())
+    outcome = Outcome(Kind.ACCEPTED, external_id=event["external_id"])
+    made = status_event(
+        outcome,
+        order_id=order.order_id,
+        merchant_id=order.merchant_id,
+        order_json=order.to_json(),
+        attempts=1,
+        occurred_at=datetime.fromisoformat(event["occurred_at"]),
+    )
+    assert made.body.decode() == text
+    assert (made.exchange, made.routing_key) == ("order-events", event["type"])
+    assert made.message_id == event["id"]
+
+
+def test_every_field_and_type_of_an_event_is_described() -> None:
+    described = set(re.findall(r"`([a-z_.]+)`", section("Status events")))
+    assert set(json.loads(block("Status events", "json"))) <= described
+    types = {f"order.{kind}" for kind in Kind if kind is not Kind.RETRY}
+    assert types <= described
+    assert {name for name in described if name.startswith("order.")} == types
+
+
+def test_every_reason_code_is_in_the_code_and_the_other_way_round() -> None:
+    described = set(re.findall(r"^\| `([A-Za-z_]+)` \|", section("Reason codes"), re.MULTILINE))
+    assert described == set(codes_in_the_source())
+
+
+def test_the_python_examples_are_python() -> None:
+    compile(block("In Python, with kombu alone", "python"), "backend.py", "exec")
+
+
+#: Who is given a reason's code, and as which argument.
+TAKES_A_CODE = {
+    "Reason": 0,
+    "Reason.of": 0,
+    "NotSent": 0,
+    "Misconfigured": 0,
+    "NoValidReply": 0,
+    "_failure": 1,
+    "_error": 1,
+    "self.quarantine": 1,
+}
+
+
+def codes_in_the_source() -> Iterator[str]:
+    """Every reason code that is written out in the package; a status in it becomes ``NNN``."""
+    for path in sorted((ROOT / "pos_gateway").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                place = TAKES_A_CODE.get(ast.unparse(node.func))
+                if place is not None and len(node.args) > place:
+                    yield from code(node.args[place])
+            elif isinstance(node, ast.FunctionDef) and node.name == "malformed":
+                for inner in ast.walk(node):
+                    if isinstance(inner, ast.Return) and isinstance(inner.value, ast.Tuple):
+                        yield from code(inner.value.elts[0])
+
+
+def code(node: ast.expr) -> Iterator[str]:
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.JoinedStr(values=[ast.Constant(value=str(text)), ast.FormattedValue()]):
+            yield f"{text}NNN"

@@ -1,0 +1,136 @@
+"""What goes wrong around the worker, and that no order is lost or made twice over it."""
+
+import signal
+
+from loadtests.servers.rabbitmq import RabbitMQ
+from tests.worker.lab import Lab, by_type
+
+
+def everything_ended_once(lab: Lab, order_ids: list[str]) -> None:
+    """One terminal event for each order (repeats of the same event aside), one create each."""
+    seen: dict[str, set[str]] = {}
+    for event in lab.events_until_all_ended(order_ids):
+        seen.setdefault(event["order_id"], set()).add(event["id"])
+    assert {order for order, ids in seen.items() if len(ids) > 1} == set()
+    made = {order["order_id"]: order["creates"] for order in lab.merchants.orders()}
+    assert made == dict.fromkeys(order_ids, 1)
+
+
+def test_a_hanging_merchant_takes_nothing_from_the_others(lab: Lab) -> None:
+    """Ten of its orders are out at once and the rest wait: nobody else waits for them."""
+    healthy = [f"fast-{n}" for n in range(20)]
+    lab.open_merchants("hang-1", *healthy)
+    lab.submit("hang-1", *[f"h{n}" for n in range(500)])
+    for merchant in healthy:
+        lab.submit(merchant, *[f"{merchant}-{n}" for n in range(20)])
+    with lab.worker():
+        told = by_type(lab.events(400))
+        assert len(told["order.accepted"]) == 400
+        hanging = lab.merchants.merchant("hang-1")
+        assert hanging["in_flight"] == 10
+        assert hanging["max_in_flight"] == 10
+
+
+def test_orders_that_were_parked_come_back_by_themselves(lab: Lab) -> None:
+    """On the canary's queue, so that they must find their way back to the right one."""
+    lab.open_merchants("m", max_concurrency=2)
+    lab.merchants.profile("m", {"kind": "hang"})
+    orders = [f"o{n}" for n in range(40)]
+    for order_id in orders:
+        lab.submit_to_canary("m", order_id)
+    with lab.worker("-Q", "orders.canary"):
+        lab.merchants.wait_until(merchant_id="m", in_flight=2, timeout=30)
+        lab.wait_until_queued("orders.canary", 0)
+        lab.merchants.profile("m", {"kind": "accept", "latency": 0.02}, release=True)
+        everything_ended_once(lab, orders)
+
+
+def test_a_paused_merchant_is_sent_nothing_until_it_is_resumed(lab: Lab) -> None:
+    lab.open_merchants("m", paused=True)
+    lab.open_merchants("fast-1")
+    lab.submit("m", "o1", "o2")
+    lab.submit("fast-1", "f1")
+    with lab.worker():
+        assert by_type(lab.events(1))["order.accepted"] == ["f1"]
+        assert lab.merchants.summary()["requests"] == 1
+        lab.open_merchants("m")
+        assert sorted(by_type(lab.events(2))["order.accepted"]) == ["o1", "o2"]
+
+
+def test_a_connection_to_the_broker_that_is_cut_loses_nothing(lab: Lab, rabbitmq: RabbitMQ) -> None:
+    """Orders under way when it is cut come again while they are still being sent: they join."""
+    merchants = [f"m{n}" for n in range(20)]
+    lab.open_merchants(*merchants)
+    lab.merchants.profile("m*", {"kind": "accept", "latency": 1.0})
+    orders = [f"o{n}" for n in range(200)]
+    for number, order_id in enumerate(orders):
+        lab.submit(merchants[number % 20], order_id)
+    with lab.worker():
+        for _ in range(3):
+            lab.merchants.wait_until(in_flight=100, timeout=30)
+            rabbitmq.drop_connections()
+        everything_ended_once(lab, orders)
+    assert lab.merchants.summary()["requests"] == 200
+
+
+def test_a_broker_that_is_killed_and_comes_back_loses_nothing(lab: Lab, rabbitmq: RabbitMQ) -> None:
+    merchants = [f"m{n}" for n in range(20)]
+    lab.open_merchants(*merchants)
+    lab.merchants.profile("m*", {"kind": "accept", "latency": 0.5})
+    orders = [f"o{n}" for n in range(300)]
+    for number, order_id in enumerate(orders):
+        lab.submit(merchants[number % 20], order_id)
+    with lab.worker():
+        lab.merchants.wait_until(in_flight=100, timeout=30)
+        rabbitmq.kill()
+        lab.merchants.wait_until(idle=True, timeout=30)
+        rabbitmq.start()
+        everything_ended_once(lab, orders)
+
+
+def test_a_worker_that_is_stopped_in_mid_order_finishes_it_and_hands_back_the_rest(
+    lab: Lab,
+) -> None:
+    lab.open_merchants("m")
+    lab.merchants.profile("m", {"kind": "accept", "latency": 1.0})
+    orders = [f"o{n}" for n in range(60)]
+    lab.submit("m", *orders)
+    with lab.worker() as worker:
+        lab.merchants.wait_until(merchant_id="m", in_flight=10, timeout=30)
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
+    sent = lab.merchants.summary()["requests"]
+    assert sent < 60
+    told = by_type(lab.events(sent))
+    assert len(told["order.accepted"]) == sent  # whatever was sent was also told
+    lab.wait_until_queued("orders", 60 - sent)  # and whatever was not is back
+    with lab.worker():
+        rest = by_type(lab.events(60 - sent))
+    assert sorted(told["order.accepted"] + rest["order.accepted"]) == sorted(orders)
+    assert lab.merchants.summary()["requests"] == 60
+
+
+def test_a_worker_that_is_killed_loses_nothing(lab: Lab) -> None:
+    lab.open_merchants("m", max_concurrency=50)
+    lab.merchants.profile("m", {"kind": "accept", "latency": 0.5})
+    orders = [f"o{n}" for n in range(100)]
+    lab.submit("m", *orders)
+    with lab.worker() as worker:
+        lab.merchants.wait_until(merchant_id="m", in_flight=50, timeout=30)
+        worker.send(signal.SIGKILL)
+        worker.wait()
+    with lab.worker():
+        everything_ended_once(lab, orders)
+
+
+def test_a_memory_alarm_holds_orders_back_and_loses_none(lab: Lab, rabbitmq: RabbitMQ) -> None:
+    lab.open_merchants("m", max_concurrency=50)
+    lab.merchants.profile("m", {"kind": "accept", "latency": 0.5})
+    orders = [f"o{n}" for n in range(100)]
+    lab.submit("m", *orders)
+    with lab.worker():
+        lab.merchants.wait_until(merchant_id="m", in_flight=50, timeout=30)
+        with rabbitmq.memory_alarm():
+            # Merchants go on answering while the broker takes no event.
+            lab.merchants.wait_until(merchant_id="m", creates=100, timeout=30)
+        everything_ended_once(lab, orders)
