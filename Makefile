@@ -14,7 +14,7 @@ REQUIREMENTS := $(VENV)/requirements-installed
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-demo: $(INSTALLED) ## Show one slow merchant among many; needs Python and nothing else
+demo: $(INSTALLED) ## See the gateway at work; needs Python and nothing else
 	$(BIN)/pos-gateway demo $(ARGS)
 
 test: $(INSTALLED) servers ## Run the tests; ARGS="-k admission" runs some

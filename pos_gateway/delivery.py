@@ -93,7 +93,7 @@ class Delivery:
         except NoValidReply as error:
             outcome = Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), overloaded=True)
         seconds = perf_counter() - started
-        metrics.attempts.labels(outcome.kind, merchant.provider).observe(seconds)
+        metrics.attempts.labels(outcome.kind, merchant.provider or "none").observe(seconds)
         log.log(
             _LEVELS.get(outcome.kind, logging.INFO),
             "delivery.attempted",

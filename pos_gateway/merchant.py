@@ -42,9 +42,9 @@ class Merchant(Record):
     model_config = ConfigDict(extra="forbid")
 
     id: Identifier
-    provider: Annotated[str, Field(min_length=1, max_length=128)] = Field(
-        default="independent",
-        description="The POS vendor or host that many merchants share.",
+    provider: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
+        default=None,
+        description="The POS vendor or host that many merchants share; left out: it stands alone.",
     )
     adapter: Annotated[str, Field(min_length=1, max_length=64)] = "rest"
     base_url: Annotated[str, Field(max_length=2048), AfterValidator(_base_url)]

@@ -44,7 +44,7 @@ class Settings(BaseModel):
         description="Where merchants are kept: SQLite, or PostgreSQL in production.",
     )
     redis_url: Annotated[str, _url("redis", "rediss", "unix")] | None = Field(
-        None, description="Where workers coordinate; unset: each process for itself."
+        None, description="Where workers coordinate; unset: each for itself (not in effect yet)."
     )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         9808, description="Port of the Prometheus metrics; 0 is off."
@@ -62,13 +62,16 @@ class Settings(BaseModel):
         5.0, description="Seconds an order waits here at most before it is parked in the broker."
     )
     slow_share: Share = Field(
-        0.25, description="Share of the slots that all slow merchants together may hold."
+        0.25,
+        description="Share of the slots that all slow merchants together may hold (not in effect yet).",
     )
     slow_after: Seconds = Field(
-        3.0, description="Seconds after which a call under way makes its merchant slow."
+        3.0,
+        description="Seconds after which a call under way makes its merchant slow (not in effect yet).",
     )
     provider_share: Share = Field(
-        0.5, description="Share of the slots that the merchants of one provider may hold."
+        0.5,
+        description="Share of the slots that one provider's merchants may hold (not in effect yet).",
     )
     request_timeout: Seconds = Field(
         10.0, description="Seconds for one exchange with a POS, from connecting to the last byte."
@@ -83,7 +86,7 @@ class Settings(BaseModel):
         None, description="PEM file of certificate authorities to trust instead of the system's."
     )
     secret_key: SecretStr | None = Field(
-        None, description="Key that encrypts merchants' secrets at rest."
+        None, description="Key that encrypts merchants' secrets at rest (not in effect yet)."
     )
     max_order_bytes: Annotated[int, Field(ge=1024, le=16 * 2**20)] = Field(
         256 * 1024, description="Largest order message in bytes; larger ones go to orders.dead."

@@ -8,7 +8,7 @@ merchants = Table(
     "merchants",
     metadata,
     Column("id", String(128), primary_key=True),
-    Column("provider", String(128), nullable=False),
+    Column("provider", String(128)),
     Column("adapter", String(64), nullable=False),
     Column("base_url", String(2048), nullable=False),
     Column("max_concurrency", Integer),

@@ -35,8 +35,8 @@ def test_json_lines_are_imported_listed_and_shown(migrated: Program) -> None:
     listed = migrated.invoke("merchants", "list").stdout.splitlines()
     assert listed == [
         "ID\tPROVIDER\tADAPTER\tBASE_URL\tLIMIT\tTIMEOUT\tPAUSED",
-        "a\tindependent\trest\thttps://pos.example.com/api\t\t\tyes",
-        "b\tindependent\trest\thttps://pos.example.com/api\t3\t\tno",
+        "a\t\trest\thttps://pos.example.com/api\t\t\tyes",
+        "b\t\trest\thttps://pos.example.com/api\t3\t\tno",
     ]
     shown = migrated.invoke("merchants", "show", "b")
     assert "max_concurrency\t3" in shown.stdout.splitlines()

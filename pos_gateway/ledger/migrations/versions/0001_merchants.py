@@ -11,7 +11,7 @@ def upgrade() -> None:
     op.create_table(
         "merchants",
         sa.Column("id", sa.String(128), primary_key=True),
-        sa.Column("provider", sa.String(128), nullable=False),
+        sa.Column("provider", sa.String(128)),
         sa.Column("adapter", sa.String(64), nullable=False),
         sa.Column("base_url", sa.String(2048), nullable=False),
         sa.Column("max_concurrency", sa.Integer),
