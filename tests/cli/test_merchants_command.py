@@ -84,7 +84,7 @@ def test_one_wrong_record_and_nothing_is_written(migrated: Program) -> None:
         "line 6: base_url: is required",
         "line 7: adapter: is not one of this version's adapters: rest (got 'fax')",
         "line 8: id: was given by line 1 already (got 'good')",
-        "line 9: (record): input should be",
+        "line 9: (record): should be an object",
         "line 10: (record): is not JSON: ",
         "pos-gateway: 9 of 10 records are wrong; none was written",
     )
