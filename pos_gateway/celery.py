@@ -69,7 +69,8 @@ def _before_start(sender: Any, **_: Any) -> None:
         raise SystemExit(_refusal(error)) from None
     except SQLAlchemyError as error:
         # Better not to be there, and be started again, than to take orders and hold them.
-        raise SystemExit(_refusal(f"the database cannot be asked: {error}")) from None
+        why = str(error.__cause__ or error).splitlines()[0]
+        raise SystemExit(_refusal(f"the database cannot be asked: {why}")) from None
 
 
 @signals.worker_process_init.connect

@@ -121,14 +121,16 @@ class Delivery:
         return adapter.submit(order, merchant, send)
 
     def _send(self, merchant: Merchant, left: float) -> Send:
+        """One deadline over all that the adapter sends (it may ask first, then create)."""
         seconds = min(merchant.request_timeout or self._default_timeout, left)
+        until = self._clock.monotonic() + seconds
 
         def send(request: Request) -> Reply:
             return self._transport.send(
                 request,
                 key=merchant.id,
                 connections=merchant.max_concurrency or self._default_concurrency,
-                seconds=seconds,
+                seconds=max(0.001, until - self._clock.monotonic()),
             )
 
         return send

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import (
     AfterValidator,
     AwareDatetime,
+    BeforeValidator,
     Field,
     StringConstraints,
     ValidationError,
@@ -22,6 +23,16 @@ from pos_gateway.record import Identifier, Money, Record, field_errors
 #: Quantities are whole; 10,000 of one item is a mistake, not an order.
 Quantity = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
+
+
+def _written_out(value: Any) -> Any:
+    if not isinstance(value, str | datetime):
+        raise ValueError("should be a time as RFC 3339 has it, 2026-01-31T12:00:00Z")
+    return value
+
+
+#: A moment with its offset, in letters: a bare number could be seconds or milliseconds.
+Time = Annotated[AwareDatetime, BeforeValidator(_written_out)]
 
 
 def _text_or_object(value: Any) -> Any:
@@ -70,8 +81,8 @@ class Order(Record):
 
     order_id: Identifier = Field(description="The backend's id; the idempotency key everywhere.")
     merchant_id: Identifier
-    placed_at: AwareDatetime
-    deliver_by: AwareDatetime = Field(
+    placed_at: Time
+    deliver_by: Time = Field(
         description="After this moment the order is worthless and ends as order.expired."
     )
     currency: Currency = Field(description="ISO 4217, in capitals.")

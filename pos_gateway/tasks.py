@@ -6,6 +6,7 @@ dead letter. The decision is plain data (messages to publish); nothing here wait
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, assert_never
 
 import structlog
@@ -92,6 +93,7 @@ class _Decision:
     def __init__(self, gate: Gateway, *, routing_key: str, history: History) -> None:
         self._clock = gate.clock
         self._key = routing_key
+        self._attempt = history.attempts + 1
         self.history = history
 
     def on(self, order: Order, outcome: Outcome) -> list[Message]:
@@ -99,7 +101,7 @@ class _Decision:
             case Kind.ACCEPTED | Kind.REJECTED | Kind.CANCELLED:
                 return [self._event(order, outcome)]
             case Kind.FAILED | Kind.EXPIRED:
-                return self._set_aside(order, outcome)
+                return self._set_aside(order, self._doubted(outcome))
             case Kind.PENDING:
                 told = [] if self.history.pending else [self._event(order, outcome)]
                 return told + self._again(order, outcome)
@@ -129,14 +131,21 @@ class _Decision:
         delay = BACKOFF.delay(after.attempts, at_least=outcome.retry_after)
         left = (order.deliver_by - self._clock.now()).total_seconds()
         if delay >= left:
-            doubtful = after.in_doubt or after.pending
-            kind = Kind.IN_DOUBT if doubtful else Kind.EXPIRED
-            return self._set_aside(order, Outcome(kind, outcome.reason, outcome.external_id))
+            self.history = after
+            late = outcome.reason or Reason("too_late", "no decision before deliver_by")
+            ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
+            return self._set_aside(order, self._doubted(ended))
         metrics.retries.inc()
         message = wire.submit_message(
             order.order_id, order.to_json(), routing_key=self._key, headers=_headers(after)
         )
-        return [message.delayed(delay)]
+        return [message.delayed(delay, before=left)]
+
+    def _doubted(self, outcome: Outcome) -> Outcome:
+        """The outcome, unless the POS may have the order all the same from an attempt before."""
+        if not (self.history.in_doubt or self.history.pending):
+            return outcome
+        return replace(outcome, kind=Kind.IN_DOUBT)
 
     def _set_aside(self, order: Order, outcome: Outcome) -> list[Message]:
         """What the gateway could not get done: kept for an operator, told to the backend."""
@@ -156,7 +165,7 @@ class _Decision:
             order_id=order_id,
             merchant_id=merchant_id,
             order_json=order_json,
-            attempts=self.history.attempts + 1,
+            attempts=self._attempt,
             occurred_at=self._clock.now(),
         )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil, inf
 from typing import Any
 
 from kombu.transport.native_delayed_delivery import (
@@ -27,14 +28,17 @@ class Message:
     #: Whole seconds that the broker holds it back; 0 is not at all.
     delay: int = 0
 
-    def delayed(self, seconds: float) -> "Message":
-        """The same message, to arrive after about so many seconds (at least one).
+    def delayed(self, seconds: float, *, before: float = inf) -> "Message":
+        """The same message, to arrive in that many seconds, or somewhat later but not earlier.
 
-        Every set bit of the delay costs a hop through another queue of the broker, so only the
-        two highest are kept: 31 s becomes 24 s and takes two hops instead of five.
+        Every set bit of the delay costs a hop through another queue of the broker, so it is
+        rounded up to two of them (31 s becomes 32 s, one hop instead of five), unless that would
+        take it to ``before``. At least a second.
         """
-        whole = min(max(1, round(seconds)), MAX_DELAY)
-        return replace(self, delay=whole & ~0 << max(0, whole.bit_length() - 2))
+        whole = min(max(1, ceil(seconds)), MAX_DELAY)
+        low = max(0, whole.bit_length() - 2)
+        rounded = min(-(-whole >> low) << low, MAX_DELAY)
+        return replace(self, delay=rounded if rounded < before else whole)
 
     def route(self) -> tuple[str, str]:
         """Exchange and routing key on RabbitMQ, through native delayed delivery if delayed."""

@@ -81,6 +81,11 @@ class Directory:
         entry = self._entries.get(merchant_id)
         return entry.merchant if entry else None
 
+    def longest_timeout(self) -> float:
+        """The longest time limit that a merchant in memory has of its own; 0 if none has."""
+        merchants = (entry.merchant for entry in self._entries.values())
+        return max((m.request_timeout or 0.0 for m in merchants if m), default=0.0)
+
     def listen(self, on_load: Callable[[str, Merchant | None], None]) -> None:
         """Call this with the id and the record (None: there is none) of every merchant loaded."""
         self._on_load = on_load

@@ -93,7 +93,10 @@ class OrderConsumer(Consumer):
 
         Whoever still waits for it then gives up, and the order comes again, unacknowledged.
         """
-        bound = self._gateway.settings.request_timeout + DRAIN_MARGIN
+        longest = max(
+            self._gateway.settings.request_timeout, self._gateway.directory.longest_timeout()
+        )
+        bound = longest + DRAIN_MARGIN
         timer = threading.Timer(bound, self._gateway.publisher.close)
         timer.daemon = True
         timer.start()
@@ -171,5 +174,5 @@ def _plain(headers: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in headers.items()
-        if isinstance(value, str | int | float | bool)
+        if isinstance(value, str | int | float | bool) and name != "compression"
     }

@@ -207,11 +207,12 @@ class Dispatcher:
             self.offer(request)  # too late by now: it is told so at once, whoever it was for
             return
         delay = self.admission.park_delay(request.merchant_id, monotonic())
-        gevent.spawn(self._park, request, min(delay, left))
+        again = self._park_message(request).delayed(min(delay, left), before=left)
+        gevent.spawn(self._park, request, again)
 
-    def _park(self, request: OrderRequest, delay: float) -> None:
+    def _park(self, request: OrderRequest, again: Message) -> None:
         try:
-            self._gate.store([self._park_message(request).delayed(delay)])
+            self._gate.store([again])
         except PublishError as error:  # this process is going down
             log.warning("order.not_parked", order_id=request.order_id, error=str(error))
             request.reject(requeue=True)

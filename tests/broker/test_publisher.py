@@ -160,14 +160,18 @@ def test_a_forked_child_makes_a_connection_of_its_own(
 
 @pytest.mark.parametrize(
     ("wanted", "delay"),
-    [(0.1, 1), (1, 1), (2.4, 2), (7, 6), (31, 24), (32, 32), (33, 32), (60, 48), (1e12, None)],
+    [(0.1, 1), (1, 1), (1.2, 2), (5, 6), (7, 8), (24, 24), (31, 32), (32, 32), (33, 48), (60, 64)],
 )
-def test_a_delay_is_whole_seconds_and_at_most_two_hops(wanted: float, delay: int | None) -> None:
-    delayed = a_message().delayed(wanted)
-    assert delayed.delay.bit_count() <= 2
-    assert 1 <= delayed.delay <= MAX_DELAY
-    if delay is not None:
-        assert delayed.delay == delay
+def test_a_delay_is_never_shorter_than_asked_and_at_most_two_hops(
+    wanted: float, delay: int
+) -> None:
+    assert a_message().delayed(wanted).delay == delay
+    assert a_message().delayed(1e12).delay <= MAX_DELAY
+
+
+def test_a_delay_is_not_rounded_past_the_moment_before_which_it_must_end() -> None:
+    assert a_message().delayed(33, before=40).delay == 33
+    assert a_message().delayed(33, before=50).delay == 48
 
 
 def test_the_first_routing_key_is_found_again_behind_a_delay() -> None:

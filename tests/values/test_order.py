@@ -39,6 +39,8 @@ def test_fields_that_the_gateway_does_not_know_are_passed_on() -> None:
         ({"items": "burger"}, "items"),
         ({"placed_at": "yesterday"}, "placed_at"),
         ({"placed_at": "2026-01-01T12:00:00"}, "placed_at"),
+        ({"placed_at": 1_700_000_000}, "placed_at"),
+        ({"deliver_by": 4_000_000_000}, "deliver_by"),
         ({"deliver_by": "2020-01-01T00:00:00Z"}, "deliver_by"),
     ],
 )
