@@ -63,15 +63,15 @@ class Settings(BaseModel):
     )
     slow_share: Share = Field(
         0.25,
-        description="Share of the slots that all slow merchants together may hold (not in effect yet).",
+        description="Share of the slots that all slow merchants together may hold.",
     )
     slow_after: Seconds = Field(
         3.0,
-        description="Seconds after which a call under way makes its merchant slow (not in effect yet).",
+        description="Seconds after which a call under way makes its merchant slow.",
     )
     provider_share: Share = Field(
         0.5,
-        description="Share of the slots that one provider's merchants may hold (not in effect yet).",
+        description="Share of the slots that one provider's merchants may hold.",
     )
     request_timeout: Seconds = Field(
         10.0, description="Seconds for one exchange with a POS, from connecting to the last byte."

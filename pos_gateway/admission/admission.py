@@ -1,21 +1,35 @@
-"""Admission: an order starts when a slot is free and its merchant is under its limit.
+"""Admission: who may start now.
 
-Orders that cannot start wait here, merchant by merchant in turn. A merchant that is at its limit
-may hold only so many; its further orders are parked in the broker until about their turn, so
-that they do not fill the window through which everybody's orders come.
+An order starts when a slot is free, its merchant is under its limit, its provider is under its
+share of the slots, and, if its merchant is slow, the slow ones together are under theirs.
 
-All operations are O(1), whatever is known or waiting. Not safe from threads: one thread (or
-the green threads of one process, which switch only where they block, and nothing here blocks).
+Orders that cannot start wait here, merchant by merchant in turn. A merchant in trouble may hold
+only so many; its further orders are parked in the broker until about their turn, so that they do
+not fill the window through which everybody's orders come.
+
+Every operation costs the same whatever is known or waiting (the clock of slow calls: the
+logarithm of the calls under way). Not safe from threads: one thread, or the green threads of one
+process, which switch only where they block, and nothing here blocks.
 """
 
+import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count
 from typing import Generic
 
-from pos_gateway.admission.lane import Lane, Ticket, Waiting
+from pos_gateway.admission.lane import (
+    QUICK_REPLIES,
+    Call,
+    Lane,
+    Queued,
+    Ticket,
+    Waiting,
+)
+from pos_gateway.admission.share import Share
 
 #: Merchants of whom something is remembered (their replies' durations) before the idle ones are
 #: forgotten: twice the ten thousand that a pod is expected to know.
@@ -23,11 +37,20 @@ LANES = 20_000
 
 
 class Verdict(Enum):
-    """What becomes of an order that is offered."""
+    """What becomes of an order that is offered and does not start."""
 
-    START = "start"
     WAIT = "wait"
     PARK = "park"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is agreed with a merchant."""
+
+    #: Its orders under way at once; 0 holds them back.
+    limit: int
+    #: Whose share of the slots it draws on; None: it stands alone.
+    provider: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +59,18 @@ class Limits:
 
     #: Orders under way at once.
     slots: int = 200
-    #: Orders that one merchant at its limit may have waiting here.
+    #: Share of the slots that the merchants of one provider may hold together.
+    provider_share: float = 0.5
+    #: Share of the slots that all slow merchants may hold together.
+    slow_share: float = 0.25
+    #: Seconds after which a call is slow for any merchant.
+    slow_after: float = 3.0
+    #: Orders that one merchant in trouble may have waiting here.
     max_waiting: int = 20
-    #: Seconds that an order of a merchant at its limit waits here at most.
+    #: Seconds that an order of a merchant in trouble waits here at most.
     max_wait: float = 5.0
-    #: Orders that all merchants at their limits together may have waiting here.
+    #: Orders that all merchants in trouble together may have waiting here, and half as many
+    #: those of one provider.
     max_blocked: int = 1000
     #: Bounds of a parked order's delay in seconds; the upper one is how late a merchant's
     #: recovery may be noticed by its backlog.
@@ -48,94 +78,141 @@ class Limits:
     longest_park: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("slots", "max_waiting", "max_wait", "max_blocked", "shortest_park"):
+        for name in (
+            *("slots", "provider_share", "slow_share", "slow_after"),
+            *("max_waiting", "max_wait", "max_blocked", "shortest_park"),
+        ):
             value = getattr(self, name)
             if not value > 0:
                 raise ValueError(f"{name}: must be greater than 0 (got {value!r})")
+        for name in ("provider_share", "slow_share"):
+            if getattr(self, name) > 1:
+                raise ValueError(f"{name}: must be at most 1 (got {getattr(self, name)!r})")
         if not self.longest_park >= self.shortest_park:
             raise ValueError(
                 f"longest_park: must be at least shortest_park (got {self.longest_park!r})"
             )
 
+    def share(self, part: float) -> Share:
+        """A share of the slots, never less than one."""
+        return Share(max(1, int(self.slots * part)))
+
 
 class Admission(Generic[Ticket]):
-    """Decides which orders start.
+    """Decides which orders start. Times are seconds of one clock that never jumps.
 
     Args:
         limits: what to keep to.
-        limit_of: a merchant's own limit when its first order comes; None if it is not known
-            yet: its orders wait until ``set_limit`` says.
+        terms_of: what is agreed with a merchant, when its first order comes; None if that is not
+            known yet: its orders wait until ``set_terms`` says.
     """
 
-    def __init__(self, limits: Limits, limit_of: Callable[[str], int | None]) -> None:
+    def __init__(self, limits: Limits, terms_of: Callable[[str], Terms | None]) -> None:
         self.limits = limits
-        self._limit_of = limit_of
+        self._terms_of = terms_of
         self._lanes: dict[str, Lane[Ticket]] = {}
+        self._providers: dict[str, Share] = {}
+        self._slow = limits.share(limits.slow_share)
         #: Merchants that have an order waiting and room for it, in the order of their turn.
-        self._turns: deque[str] = deque()
-        self._in_turns: set[str] = set()
+        self._turns: deque[Lane[Ticket]] = deque()
         #: Every order that began to wait, oldest first; those that started since are skipped.
-        self._by_age: deque[tuple[str, Waiting[Ticket]]] = deque()
+        self._by_age: deque[tuple[Lane[Ticket], Waiting[Ticket]]] = deque()
+        #: When each call under way becomes slow; those that returned since are skipped.
+        self._slow_at: list[tuple[float, int, Call[Ticket]]] = []
+        self._number = count()
         self.in_flight = 0
         self.waiting = 0
-        #: Those of ``waiting`` whose merchant is at its limit.
+        #: Those of ``waiting`` whose merchant is in trouble.
         self.blocked = 0
 
-    def offer(self, merchant_id: str, ticket: Ticket, now: float) -> Verdict:
-        """Take an order in. START: it has its slot, call ``release`` when it is done.
+    def offer(self, merchant_id: str, ticket: Ticket, now: float) -> Call[Ticket] | Verdict:
+        """Take an order in.
 
-        WAIT: it will come out of ``next_start``, ``overdue`` or ``drop_waiting``. PARK: it is
-        the caller's again, to be handed back to the broker for ``park_delay`` seconds.
+        Returns:
+            A call: it has started and holds its slot until ``release``. WAIT: it will come out
+            of ``next_start``, ``overdue`` or ``drop_waiting``. PARK: it is the caller's again,
+            to be handed back to the broker for ``park_delay`` seconds.
         """
-        lane = self._lanes.get(merchant_id)
-        if lane is None:
-            lane = self._new_lane(merchant_id)
-        if lane.has_room and not lane.waiting and not self._turns and self._slot_is_free:
-            self._take_slot(lane)
-            return Verdict.START
-        if lane.is_full and self._is_too_much(lane):
+        lane = self._lane(merchant_id)
+        if lane.slow and lane.is_quiet(now):
+            self._set_slow(lane, False)
+        if not lane.waiting and not self._turns and self._slot_is_free and self._may_start(lane):
+            return self._start(lane, now)
+        if self._is_too_much(lane):
             return Verdict.PARK
-        self._wait(merchant_id, lane, Waiting(ticket, now))
+        waiting = Waiting(ticket, now)
+        lane.waiting.append(waiting)
+        self._by_age.append((lane, waiting))
+        self._count_waiting(lane, 1)
+        self._queue(lane)
         return Verdict.WAIT
 
-    def next_start(self) -> tuple[str, Ticket] | None:
-        """The next waiting order that may start, which then has its slot; None if there is none."""
+    def next_start(self, now: float) -> tuple[Ticket, Call[Ticket]] | None:
+        """The next waiting order that may start, and its call; None if there is none."""
         while self._turns and self._slot_is_free:
-            merchant_id = self._turns.popleft()
-            self._in_turns.discard(merchant_id)
-            lane = self._lanes.get(merchant_id)
-            if lane is None or not lane.waiting or not lane.has_room:
-                continue  # its limit was lowered, or its orders went otherwise
-            ticket = lane.waiting.popleft().ticket
-            self.waiting -= 1
-            self._take_slot(lane)
-            self._queue_turn(merchant_id, lane)
-            return merchant_id, ticket
+            lane = self._turns.popleft()
+            if lane.queued is not Queued.TURNS:
+                continue
+            lane.queued = Queued.NOWHERE
+            woken_by, lane.woken_by = lane.woken_by, None
+            started = None
+            if lane.waiting and self._may_start(lane):
+                ticket = lane.waiting.popleft().ticket
+                self._count_waiting(lane, -1)
+                started = ticket, self._start(lane, now)
+            self._queue(lane)
+            if woken_by is not None:
+                self._wake(woken_by)  # it may have room for another one yet
+            if started is not None:
+                return started
         return None
 
-    def release(self, merchant_id: str, seconds: float | None) -> None:
+    def release(self, call: Call[Ticket], now: float, *, replied: bool = True) -> None:
         """An order that was started is done. Exactly once for each.
 
         Args:
-            merchant_id: whose it was.
-            seconds: how long its call took; None if there was none.
+            call: what starting returned.
+            now: the time.
+            replied: whether its merchant was called at all, so that the time it took is its.
         """
-        lane = self._lanes[merchant_id]
-        was_full = lane.is_full
-        lane.in_flight -= 1
-        self.in_flight -= 1
-        if seconds is not None:
+        call.done = True
+        lane = call.lane
+        self._change(lane, lambda: self._leave(call))
+        lane.last_call = now
+        if replied:
+            seconds = now - call.started
+            slow = seconds >= lane.slow_after(self.limits.slow_after)
             lane.replied(seconds)
-        self._fullness_changed(merchant_id, lane, was_full)
+            lane.quick_replies = 0 if slow else lane.quick_replies + 1
+            if slow:
+                self._set_slow(lane, True)
+            elif lane.slow and lane.quick_replies >= QUICK_REPLIES:
+                self._set_slow(lane, False)
+        self._queue(lane)
+        if call.provider is not None:
+            self._wake(call.provider)
+        self._wake(self._slow)
 
-    def set_limit(self, merchant_id: str, limit: int) -> None:
-        """A merchant's limit is now this; 0 holds its orders back. Those under way go on."""
+    def tick(self, now: float) -> None:
+        """Let time pass: merchants with a call that has been out for too long are slow from now."""
+        while self._slow_at and self._slow_at[0][0] <= now:
+            call = heapq.heappop(self._slow_at)[2]
+            if not call.done:
+                call.lane.quick_replies = 0
+                self._set_slow(call.lane, True)
+
+    def set_terms(self, merchant_id: str, terms: Terms) -> None:
+        """This is now agreed with a merchant. Orders under way go on."""
         lane = self._lanes.get(merchant_id)
-        if lane is None or lane.limit == limit:
+        if lane is None:
             return
-        was_full = lane.is_full
-        lane.limit = limit
-        self._fullness_changed(merchant_id, lane, was_full)
+        provider = self._provider(terms.provider)
+
+        def agree() -> None:
+            lane.limit, lane.provider = terms.limit, provider
+
+        self._change(lane, agree)
+        self._queue(lane)
 
     def park_delay(self, merchant_id: str, now: float) -> float:
         """Seconds until about the turn of an order that is parked now.
@@ -145,7 +222,7 @@ class Admission(Generic[Ticket]):
         where the bound cuts it off.
         """
         limits = self.limits
-        lane = self._lanes.get(merchant_id) or self._new_lane(merchant_id)
+        lane = self._lane(merchant_id)
         soonest = now + max(limits.shortest_park, len(lane.waiting) * lane.turn)
         turn = max(soonest, lane.parked_until + lane.turn)
         if turn - now > limits.longest_park:
@@ -157,83 +234,169 @@ class Admission(Generic[Ticket]):
     def overdue(self, now: float) -> Iterator[tuple[str, Ticket]]:
         """Orders that have waited too long for their merchant; they are the caller's, to park."""
         until = now - self.limits.max_wait
-        again: list[tuple[str, Waiting[Ticket]]] = []
+        again: list[tuple[Lane[Ticket], Waiting[Ticket]]] = []
         while self._by_age and self._by_age[0][1].since <= until:
-            merchant_id, waiting = self._by_age.popleft()
-            lane = self._lanes.get(merchant_id)
-            if lane is None or not lane.waiting or lane.waiting[0] is not waiting:
+            lane, waiting = self._by_age.popleft()
+            if not lane.waiting or lane.waiting[0] is not waiting:
                 continue  # it has started, or was dropped, since
-            if lane.has_room:
+            if self._may_start(lane):
                 # It waits for a slot, not for its merchant: parking would only delay it.
-                again.append((merchant_id, waiting))
+                again.append((lane, waiting))
                 continue
             lane.waiting.popleft()
-            self.waiting -= 1
-            self.blocked -= lane.is_full
-            yield merchant_id, waiting.ticket
+            self._count_waiting(lane, -1)
+            yield lane.merchant_id, waiting.ticket
         self._by_age.extendleft(reversed(again))
 
     def lanes(self) -> Iterator[tuple[str, int, int]]:
         """Every merchant that has orders here: its id, how many under way, how many waiting."""
-        for merchant_id, lane in self._lanes.items():
+        for lane in self._lanes.values():
             if not lane.is_idle:
-                yield merchant_id, lane.in_flight, len(lane.waiting)
+                yield lane.merchant_id, lane.in_flight, len(lane.waiting)
 
     def drop_waiting(self) -> list[Ticket]:
         """Let go of everything that waits (the connection it came by is gone). Those under way stay."""
         dropped = [waiting.ticket for lane in self._lanes.values() for waiting in lane.waiting]
         for lane in self._lanes.values():
             lane.waiting.clear()
+            lane.queued, lane.woken_by = Queued.NOWHERE, None
+        for share in (self._slow, *self._providers.values()):
+            share.blocked.clear()
+            share.waiting = 0
         self._turns.clear()
-        self._in_turns.clear()
         self._by_age.clear()
         self.waiting = self.blocked = 0
         return dropped
 
     @property
+    def _most_of_one(self) -> int:
+        """Orders of one provider that may wait here while it is at its share."""
+        return self.limits.max_blocked // 2
+
+    @property
     def _slot_is_free(self) -> bool:
         return self.in_flight < self.limits.slots
 
+    def _may_start(self, lane: Lane[Ticket]) -> bool:
+        """Whether only a slot is missing."""
+        return lane.has_room and self._full_share(lane) is None
+
+    def _full_share(self, lane: Lane[Ticket]) -> Share | None:
+        """The share that keeps the merchant from starting; None: none does."""
+        if lane.provider is not None and lane.provider.is_full:
+            return lane.provider
+        return self._slow if lane.slow and self._slow.is_full else None
+
     def _is_too_much(self, lane: Lane[Ticket]) -> bool:
-        """Whether a merchant at its limit holds all it may.
+        """Whether no more orders of this merchant may wait here.
 
         Those whose turn comes sooner than a parked order could be back are better off here.
         """
+        provider = lane.provider
+        if provider is not None and provider.is_full and provider.waiting >= self._most_of_one:
+            return True
+        if not lane.is_troubled or self._may_start(lane):
+            return False
         if self.blocked >= self.limits.max_blocked:
             return True
         if len(lane.waiting) < self.limits.max_waiting:
             return False
         return len(lane.waiting) * lane.turn > self.limits.shortest_park
 
-    def _take_slot(self, lane: Lane[Ticket]) -> None:
-        lane.in_flight += 1
-        self.in_flight += 1
-        if lane.is_full:  # it had room a moment ago
-            self.blocked += len(lane.waiting)
+    def _start(self, lane: Lane[Ticket], now: float) -> Call[Ticket]:
+        call = Call(lane, now, lane.provider)
+        self._change(lane, lambda: self._enter(call))
+        slow_at = now + lane.slow_after(self.limits.slow_after)
+        heapq.heappush(self._slow_at, (slow_at, next(self._number), call))
+        return call
 
-    def _wait(self, merchant_id: str, lane: Lane[Ticket], waiting: Waiting[Ticket]) -> None:
-        lane.waiting.append(waiting)
-        self._by_age.append((merchant_id, waiting))
-        self.waiting += 1
-        if lane.is_full:
-            self.blocked += 1
-        self._queue_turn(merchant_id, lane)
+    def _enter(self, call: Call[Ticket]) -> None:
+        self._move(call, 1)
 
-    def _fullness_changed(self, merchant_id: str, lane: Lane[Ticket], was_full: bool) -> None:
-        if was_full and not lane.is_full:
-            self.blocked -= len(lane.waiting)
-        elif lane.is_full and not was_full:
-            self.blocked += len(lane.waiting)
-        self._queue_turn(merchant_id, lane)
+    def _leave(self, call: Call[Ticket]) -> None:
+        self._move(call, -1)
 
-    def _queue_turn(self, merchant_id: str, lane: Lane[Ticket]) -> None:
-        if lane.waiting and lane.has_room and merchant_id not in self._in_turns:
-            self._in_turns.add(merchant_id)
-            self._turns.append(merchant_id)
+    def _move(self, call: Call[Ticket], by: int) -> None:
+        call.lane.in_flight += by
+        self.in_flight += by
+        if call.provider is not None:
+            call.provider.in_flight += by
+        if call.lane.slow:
+            self._slow.in_flight += by
 
-    def _new_lane(self, merchant_id: str) -> Lane[Ticket]:
-        if len(self._lanes) >= LANES:
-            # Once in so many newcomers, so that each of them pays a constant part of it.
-            self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.is_idle}
-        lane = self._lanes[merchant_id] = Lane(self._limit_of(merchant_id))
+    def _set_slow(self, lane: Lane[Ticket], slow: bool) -> None:
+        if lane.slow is slow:
+            return
+
+        def turn() -> None:
+            lane.slow = slow
+            self._slow.in_flight += lane.in_flight if slow else -lane.in_flight
+
+        self._change(lane, turn)
+        if not slow:
+            self._requeue(lane)
+            self._wake(self._slow)
+
+    def _change(self, lane: Lane[Ticket], change: Callable[[], None]) -> None:
+        """Do something that may bring the lane into trouble or out of it, and keep the counts."""
+        was_troubled, provider, number = lane.is_troubled, lane.provider, len(lane.waiting)
+        change()
+        self.blocked += number * (lane.is_troubled - was_troubled)
+        if lane.provider is not provider:
+            for share, by in ((provider, -number), (lane.provider, number)):
+                if share is not None:
+                    share.waiting += by
+
+    def _count_waiting(self, lane: Lane[Ticket], by: int) -> None:
+        self.waiting += by
+        self.blocked += by * lane.is_troubled
+        if lane.provider is not None:
+            lane.provider.waiting += by
+
+    def _queue(self, lane: Lane[Ticket]) -> None:
+        """Give the lane a turn, or a place among those that wait for a share to have room."""
+        if lane.queued is Queued.NOWHERE and lane.waiting and lane.has_room:
+            full = self._full_share(lane)
+            if full is None:
+                lane.queued = Queued.TURNS
+                self._turns.append(lane)
+            else:
+                lane.queued = full
+                full.blocked.append(lane)
+        elif isinstance(lane.queued, Share) and self._full_share(lane) is not lane.queued:
+            self._requeue(lane)  # what it waited for is not what keeps it any more
+
+    def _requeue(self, lane: Lane[Ticket]) -> None:
+        if isinstance(lane.queued, Share):
+            lane.queued = Queued.TURNS  # its place among the blocked is skipped from now on
+            self._turns.append(lane)
+
+    def _wake(self, share: Share) -> None:
+        """A share has room: whoever has waited for it longest has a turn."""
+        while share.blocked and not share.is_full:
+            lane = share.blocked.popleft()
+            if lane.queued is share:
+                lane.queued, lane.woken_by = Queued.TURNS, share
+                self._turns.append(lane)
+                return
+
+    def _lane(self, merchant_id: str) -> Lane[Ticket]:
+        lane = self._lanes.get(merchant_id)
+        if lane is None:
+            if len(self._lanes) >= LANES:
+                # Once in so many newcomers, so that each of them pays a constant part of it.
+                self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.is_idle}
+            terms = self._terms_of(merchant_id)
+            lane = self._lanes[merchant_id] = Lane(
+                merchant_id,
+                terms.limit if terms else None,
+                self._provider(terms.provider) if terms else None,
+            )
         return lane
+
+    def _provider(self, name: str | None) -> Share | None:
+        if name is None:
+            return None
+        if name not in self._providers:
+            self._providers[name] = self.limits.share(self.limits.provider_share)
+        return self._providers[name]

@@ -2,7 +2,10 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Generic, TypeVar
+
+from pos_gateway.admission.share import Share
 
 Ticket = TypeVar("Ticket")
 
@@ -10,6 +13,21 @@ Ticket = TypeVar("Ticket")
 UNKNOWN_DURATION = 1.0
 #: Weight of the newest reply in the running mean of replies' durations.
 NEWEST = 0.2
+#: A call is slow for a merchant that answers, as a rule, so many times quicker.
+UNUSUAL = 10.0
+#: Seconds under which no call is slow, however quick its merchant is as a rule.
+NEVER_SLOW = 0.5
+#: Quick replies in a row after which a slow merchant counts as healthy again.
+QUICK_REPLIES = 3
+#: Seconds without a call after which a slow merchant gets the benefit of the doubt.
+QUIET = 60.0
+
+
+class Queued(Enum):
+    """Where a lane stands in line, beside the shares that it may be blocked by."""
+
+    NOWHERE = "nowhere"
+    TURNS = "turns"
 
 
 @dataclass(slots=True)
@@ -20,18 +38,27 @@ class Waiting(Generic[Ticket]):
     since: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lane(Generic[Ticket]):
-    """A merchant that has orders under way or waiting."""
+    """A merchant that has, or had, orders under way or waiting."""
 
+    merchant_id: str
     #: None while the merchant's record is being loaded; 0 while it is paused.
     limit: int | None
+    provider: Share | None
     in_flight: int = 0
     waiting: deque[Waiting[Ticket]] = field(default_factory=deque)
-    #: Running mean of its calls' durations in seconds.
-    duration: float = UNKNOWN_DURATION
+    slow: bool = False
+    #: Running mean of its calls' durations in seconds; None before the first reply.
+    mean: float | None = None
+    quick_replies: int = 0
+    #: When its last call ended, whether or not it replied.
+    last_call: float = 0.0
     #: When the order that was parked last is expected to have its turn.
     parked_until: float = 0.0
+    queued: Queued | Share = Queued.NOWHERE
+    #: The share that has room again and gave this lane its turn.
+    woken_by: Share | None = None
 
     @property
     def has_room(self) -> bool:
@@ -43,14 +70,44 @@ class Lane(Generic[Ticket]):
         return self.limit is not None and self.in_flight >= self.limit
 
     @property
+    def is_troubled(self) -> bool:
+        """Its orders wait for the merchant itself, not for somebody else's."""
+        return self.slow or self.is_full
+
+    @property
     def is_idle(self) -> bool:
         return not self.in_flight and not self.waiting
+
+    def is_quiet(self, now: float) -> bool:
+        """Nothing has been heard of it for so long that what is remembered says little."""
+        return self.is_idle and now - self.last_call > QUIET
 
     @property
     def turn(self) -> float:
         """Seconds between two of its orders' turns, at full use of its limit."""
-        return self.duration / max(1, self.limit or 1)
+        return (UNKNOWN_DURATION if self.mean is None else self.mean) / max(1, self.limit or 1)
+
+    def slow_after(self, longest: float) -> float:
+        """Seconds after which a call is slow: long by any measure, or very unlike this merchant.
+
+        The second matters when a hundred merchants stop answering together: until their calls
+        are known to be slow they take slots like everybody else's.
+        """
+        if self.mean is None:
+            return longest
+        return min(longest, max(NEVER_SLOW, UNUSUAL * self.mean))
 
     def replied(self, seconds: float) -> None:
         """A call has returned after so many seconds."""
-        self.duration += NEWEST * (seconds - self.duration)
+        self.mean = seconds if self.mean is None else self.mean + NEWEST * (seconds - self.mean)
+
+
+@dataclass(slots=True, eq=False)
+class Call(Generic[Ticket]):
+    """An order under way: it holds a slot until it is released."""
+
+    lane: Lane[Ticket]
+    started: float
+    #: What it was counted in when it started; its merchant may have moved since.
+    provider: Share | None
+    done: bool = False

@@ -125,6 +125,9 @@ class OrderConsumer(Consumer):
             pool=pool,
             limits=Limits(
                 slots=pool.limit,
+                provider_share=settings.provider_share,
+                slow_share=settings.slow_share,
+                slow_after=settings.slow_after,
                 max_waiting=settings.max_waiting,
                 max_wait=settings.max_wait,
                 max_blocked=max(settings.max_waiting, pool.limit * WINDOW // 2),

@@ -19,7 +19,8 @@ import structlog
 from celery.worker.state import task_accepted, task_ready, task_reserved
 from gevent.event import Event
 
-from pos_gateway.admission.admission import Admission, Limits, Verdict
+from pos_gateway.admission.admission import Admission, Limits, Terms, Verdict
+from pos_gateway.admission.lane import Call
 from pos_gateway.broker.message import Message
 from pos_gateway.errors import PublishError
 from pos_gateway.gateway import Gateway
@@ -59,7 +60,7 @@ class Dispatcher:
         self._pool = pool
         self._park_message = park_message
         #: Who may start now; to be looked at by others, changed only from here.
-        self.admission: Admission[OrderRequest] = Admission(limits, self._limit_of)
+        self.admission: Admission[OrderRequest] = Admission(limits, self._terms_of)
         self._storing = 0
         self._under_way: dict[tuple[str, str], OrderRequest] = {}
         self._joined: dict[tuple[str, str], list[OrderRequest]] = {}
@@ -106,11 +107,10 @@ class Dispatcher:
             return
         self._gate.directory.want(request.merchant_id)
         task_reserved(request)
-        request.lane = NOBODY if self._seconds_left(request) <= 0 else request.merchant_id
-        match self.admission.offer(request.lane, request, monotonic()):
-            case Verdict.START:
-                request.holds_slot = True
-                self._start(request)
+        lane = NOBODY if self._seconds_left(request) <= 0 else request.merchant_id
+        match self.admission.offer(lane, request, monotonic()):
+            case Call() as call:
+                self._start(request, call)
             case Verdict.WAIT:
                 self._dispatch()
             case Verdict.PARK:
@@ -123,6 +123,7 @@ class Dispatcher:
         while True:
             self._wake.wait(TICK)
             self._wake.clear()
+            self.admission.tick(monotonic())
             self._dispatch()
             for _, request in self.admission.overdue(monotonic()):
                 self._park_soon(request)
@@ -131,15 +132,14 @@ class Dispatcher:
 
     def _dispatch(self) -> None:
         while not self._closed:
-            admitted = self.admission.next_start()
+            admitted = self.admission.next_start(monotonic())
             if admitted is None:
                 return
-            request = admitted[1]
-            request.holds_slot = True
+            request, call = admitted
             if self._joins(request):  # the same order twice, and both waited
-                self._release(request, None)
+                self.admission.release(call, monotonic(), replied=False)
             else:
-                self._start(request)
+                self._start(request, call)
 
     def _joins(self, request: OrderRequest) -> bool:
         """Whether its order is under way: redelivered, or submitted twice. It shares its fate."""
@@ -149,7 +149,8 @@ class Dispatcher:
         self._joined.setdefault(key, []).append(request)
         return True
 
-    def _start(self, request: OrderRequest) -> None:
+    def _start(self, request: OrderRequest, call: Call[OrderRequest]) -> None:
+        request.call = call
         if request.key is not None:
             self._under_way[request.key] = request
         task_accepted(request)
@@ -159,7 +160,6 @@ class Dispatcher:
 
     def _deliver(self, request: OrderRequest) -> None:
         """One order, on its green thread."""
-        started = monotonic()
         following = deliver(
             self._gate,
             request.record,
@@ -171,7 +171,7 @@ class Dispatcher:
             # The merchant is done with; only so many may wait for the broker without a slot, so
             # that a broker that stores nothing stops the worker from taking more.
             self._storing += 1
-            self._release(request, monotonic() - started)
+            self._release(request, replied=True)
         try:
             self._gate.store(following)
         finally:
@@ -181,8 +181,8 @@ class Dispatcher:
 
     def _finished(self, request: OrderRequest, _thread: object) -> None:
         task_ready(request)
-        if request.holds_slot:
-            self._release(request, None)
+        if request.call is not None:
+            self._release(request, replied=request.settled)
         if not request.settled:
             # Its green thread was killed, or the process is going down: it must come again.
             request.reject(requeue=True)
@@ -196,10 +196,11 @@ class Dispatcher:
                     gevent.spawn(self.offer, joined)
         self._wake.set()
 
-    def _release(self, request: OrderRequest, seconds: float | None) -> None:
-        request.holds_slot = False
-        self.admission.release(request.lane, seconds)
-        self._wake.set()
+    def _release(self, request: OrderRequest, *, replied: bool) -> None:
+        call, request.call = request.call, None
+        if call is not None:
+            self.admission.release(call, monotonic(), replied=replied)
+            self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
         left = self._seconds_left(request)
@@ -225,23 +226,24 @@ class Dispatcher:
     def _seconds_left(request: OrderRequest) -> float:
         return inf if request.deliver_by is None else request.deliver_by - time()
 
-    def _limit_of(self, merchant_id: str) -> int | None:
+    def _terms_of(self, merchant_id: str) -> Terms | None:
         """None: not known yet; its orders wait until ``_merchant_loaded`` is called."""
         if merchant_id == NOBODY:
-            return self.admission.limits.slots
+            return Terms(self.admission.limits.slots)
         if not self._gate.directory.known(merchant_id):
             return None
-        return self._limit(self._gate.directory.peek(merchant_id))
+        return self._terms(self._gate.directory.peek(merchant_id))
 
     def _merchant_loaded(self, merchant_id: str, merchant: Merchant | None) -> None:
-        self.admission.set_limit(merchant_id, self._limit(merchant))
+        self.admission.set_terms(merchant_id, self._terms(merchant))
         self._wake.set()
 
-    def _limit(self, merchant: Merchant | None) -> int:
+    def _terms(self, merchant: Merchant | None) -> Terms:
         default = self._gate.settings.merchant_concurrency
         if merchant is None:
-            return default  # unknown: let it start, and be set aside
-        return 0 if merchant.paused else merchant.max_concurrency or default
+            return Terms(default)  # unknown: let it start, and be set aside
+        limit = 0 if merchant.paused else merchant.max_concurrency or default
+        return Terms(limit, merchant.provider)
 
 
 def _nothing(_result: object) -> None:

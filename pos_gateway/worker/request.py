@@ -4,6 +4,8 @@ from typing import Any
 
 from celery.worker.request import Request
 
+from pos_gateway.admission.lane import Call
+
 
 class OrderRequest(Request):
     """A message that is an order's, from its arrival to its acknowledgement."""
@@ -15,10 +17,8 @@ class OrderRequest(Request):
     order_id: str | None = None
     #: When it is worthless (Unix time); None when the message does not say.
     deliver_by: float | None = None
-    #: The lane of admission that it is in: its merchant's, as a rule.
-    lane: str = ""
-    #: Whether it holds a slot.
-    holds_slot = False
+    #: The slot that it holds; None while it waits, and again once its merchant has answered.
+    call: Call["OrderRequest"] | None = None
     #: Whether what follows from its outcome is stored.
     settled = False
 

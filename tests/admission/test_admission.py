@@ -1,144 +1,280 @@
-"""The rules of admission, driven with a time that is handed in."""
+"""The rules of admission one by one, with a time that is handed in."""
 
 import itertools
+from typing import Any
 
 import pytest
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pos_gateway.admission.admission import Admission, Limits, Verdict
+from pos_gateway.admission.admission import Admission, Limits, Terms, Verdict
+from pos_gateway.admission.lane import QUICK_REPLIES, QUIET, Call
 
-
-def an_admission(limit: int | None = 2, **limits: float) -> Admission[str]:
-    return Admission(Limits(**{"slots": 4, "max_waiting": 3, **limits}), lambda _merchant: limit)  # type: ignore[arg-type]
+START = "start"
 
 
-def starts(admission: Admission[str]) -> list[str]:
-    """Everything that may start now, in its order."""
-    started = []
-    while (admitted := admission.next_start()) is not None:
-        started.append(admitted[1])
-    return started
+class Stage:
+    """An admission whose calls are remembered by their merchants."""
+
+    def __init__(self, limit: int | None = 2, provider: str | None = None, **limits: Any) -> None:
+        self.terms = Terms(limit, provider) if limit is not None else None
+        self.admission: Admission[str] = Admission(
+            Limits(**{"slots": 4, "max_waiting": 3, **limits}), self.terms_of
+        )
+        self.calls: list[Call[str]] = []
+        self.now = 0.0
+
+    def terms_of(self, merchant_id: str) -> Terms | None:
+        """A merchant ``name@provider`` has that provider."""
+        _name, _, provider = merchant_id.partition("@")
+        if provider and self.terms is not None:
+            return Terms(self.terms.limit, provider)
+        return self.terms
+
+    def offer(self, merchant_id: str, ticket: str = "o") -> object:
+        decision = self.admission.offer(merchant_id, ticket, self.now)
+        if isinstance(decision, Call):
+            self.calls.append(decision)
+            return START
+        return decision
+
+    def offers(self, merchant_id: str, number: int) -> list[object]:
+        return [self.offer(merchant_id, f"{merchant_id}{n}") for n in range(number)]
+
+    def reply(self, merchant_id: str, *, after: float = 0.0, replied: bool = True) -> None:
+        """The merchant's oldest call returns."""
+        self.now += after
+        call = next(call for call in self.calls if call.lane.merchant_id == merchant_id)
+        self.calls.remove(call)
+        self.admission.release(call, self.now, replied=replied)
+
+    def starts(self) -> list[str]:
+        """Everything that may start now, in its order."""
+        started = []
+        while (admitted := self.admission.next_start(self.now)) is not None:
+            started.append(admitted[0])
+            self.calls.append(admitted[1])
+        return started
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.admission.tick(self.now)
+
+    def make_slow(self, merchant_id: str) -> None:
+        """It has answered once, and far too late."""
+        assert self.offer(merchant_id) == START
+        self.reply(merchant_id, after=self.admission.limits.slow_after)
 
 
 def test_an_order_starts_while_its_merchant_is_under_its_limit() -> None:
-    admission = an_admission(limit=2)
-    assert [admission.offer("m", f"o{i}", 0.0) for i in range(3)] == [
-        Verdict.START,
-        Verdict.START,
-        Verdict.WAIT,
-    ]
+    assert Stage(limit=2).offers("m", 3) == [START, START, Verdict.WAIT]
 
 
 def test_a_merchant_at_its_limit_takes_no_slot_from_another() -> None:
-    admission = an_admission(limit=2)
-    for i in range(5):
-        admission.offer("hanging", f"h{i}", 0.0)
-    assert admission.in_flight == 2
-    assert admission.offer("healthy", "o", 0.0) is Verdict.START
+    stage = Stage(limit=2)
+    stage.offers("hanging", 5)
+    assert stage.admission.in_flight == 2
+    assert stage.offer("healthy") == START
 
 
 def test_no_more_start_than_there_are_slots() -> None:
-    admission = an_admission(limit=10)
-    verdicts = [admission.offer(f"m{i}", "o", 0.0) for i in range(6)]
-    assert verdicts.count(Verdict.START) == 4
-    assert starts(admission) == []
+    stage = Stage(limit=10)
+    verdicts = [stage.offer(f"m{i}") for i in range(6)]
+    assert verdicts.count(START) == 4
+    assert stage.starts() == []
 
 
 def test_waiting_orders_are_taken_merchant_by_merchant_in_turn() -> None:
-    admission = an_admission(limit=10, slots=1)
-    admission.offer("first", "running", 0.0)
+    stage = Stage(limit=10, slots=1)
+    stage.offer("x")
     for order in ("a1", "a2", "a3", "b1", "b2", "c1"):
-        admission.offer(order[0], order, 0.0)
+        stage.offer(order[0], order)
     taken = []
-    admission.release("first", 0.1)
-    while (admitted := admission.next_start()) is not None:
-        taken.append(admitted[1])
-        admission.release(admitted[0], 0.1)
+    stage.reply("x")
+    while started := stage.starts():
+        taken += started
+        stage.reply(started[0][0])
     assert taken == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
 def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
-    admission = an_admission(limit=10, slots=1)
-    admission.offer("a", "running", 0.0)
-    admission.offer("b", "waiting", 0.0)
-    admission.release("a", 0.1)
-    assert admission.offer("c", "newcomer", 0.0) is Verdict.WAIT
-    assert starts(admission) == ["waiting"]
+    stage = Stage(limit=10, slots=1)
+    stage.offer("a")
+    stage.offer("b", "waiting")
+    stage.reply("a")
+    assert stage.offer("c", "newcomer") is Verdict.WAIT
+    assert stage.starts() == ["waiting"]
 
 
 def test_a_merchant_at_its_limit_may_hold_only_so_many() -> None:
-    admission = an_admission(limit=1, max_waiting=3)
-    verdicts = [admission.offer("m", f"o{i}", 0.0) for i in range(6)]
-    assert verdicts == [Verdict.START, *[Verdict.WAIT] * 3, *[Verdict.PARK] * 2]
+    verdicts = Stage(limit=1, max_waiting=3).offers("m", 6)
+    assert verdicts == [START, *[Verdict.WAIT] * 3, *[Verdict.PARK] * 2]
 
 
 def test_orders_that_wait_for_a_slot_only_are_not_parked() -> None:
-    admission = an_admission(limit=10, slots=1, max_waiting=1, max_wait=1.0)
-    admission.offer("other", "running", 0.0)
-    assert {admission.offer("m", f"o{i}", 0.0) for i in range(50)} == {Verdict.WAIT}
-    assert list(admission.overdue(100.0)) == []
+    stage = Stage(limit=10, slots=1, max_waiting=1, max_wait=1.0)
+    stage.offer("other")
+    assert set(stage.offers("m", 50)) == {Verdict.WAIT}
+    assert list(stage.admission.overdue(100.0)) == []
 
 
 def test_orders_whose_turn_comes_sooner_than_a_parked_one_could_return_wait_here() -> None:
-    admission = an_admission(limit=1, max_waiting=1)
-    admission.offer("fast", "o", 0.0)
+    stage = Stage(limit=1, max_waiting=1)
     for _ in range(60):  # it answers in a hundredth of a second, again and again
-        admission.release("fast", 0.01)
-        admission.offer("fast", "o", 0.0)
-    assert {admission.offer("fast", f"w{i}", 0.0) for i in range(50)} == {Verdict.WAIT}
+        stage.offer("fast")
+        stage.reply("fast", after=0.01)
+    stage.offer("fast")
+    assert set(stage.offers("fast", 50)) == {Verdict.WAIT}
 
 
-def test_all_merchants_at_their_limits_together_may_hold_only_so_many() -> None:
-    admission = an_admission(limit=1, slots=100, max_waiting=3, max_blocked=5)
-    verdicts = [admission.offer(f"m{i}", f"o{j}", 0.0) for i in range(10) for j in range(3)]
+def test_all_merchants_in_trouble_together_may_hold_only_so_many() -> None:
+    stage = Stage(limit=1, slots=100, max_waiting=3, max_blocked=5)
+    verdicts = [verdict for i in range(10) for verdict in stage.offers(f"m{i}", 3)]
     assert verdicts.count(Verdict.WAIT) == 5
-    assert admission.blocked == 5
+    assert stage.admission.blocked == 5
 
 
 def test_an_order_that_waited_too_long_for_its_merchant_is_handed_out_to_be_parked() -> None:
-    admission = an_admission(limit=1, max_wait=5.0)
-    admission.offer("m", "running", 0.0)
-    admission.offer("m", "early", 1.0)
-    admission.offer("m", "late", 4.0)
-    assert list(admission.overdue(5.9)) == []
-    assert list(admission.overdue(6.0)) == [("m", "early")]
-    assert admission.waiting == 1
+    stage = Stage(limit=1, max_wait=5.0)
+    stage.offer("m", "running")
+    stage.now = 1.0
+    stage.offer("m", "early")
+    stage.now = 4.0
+    stage.offer("m", "late")
+    assert list(stage.admission.overdue(5.9)) == []
+    assert list(stage.admission.overdue(6.0)) == [("m", "early")]
+    assert stage.admission.waiting == 1
 
 
 def test_orders_of_a_merchant_whose_record_is_not_here_yet_wait_for_it() -> None:
-    admission = an_admission(limit=None, max_waiting=1, max_blocked=2)
-    assert {admission.offer("m", f"o{i}", 0.0) for i in range(10)} == {Verdict.WAIT}
-    admission.set_limit("m", 3)
-    assert starts(admission) == ["o0", "o1", "o2"]
+    stage = Stage(limit=None, max_waiting=1, max_blocked=2)
+    assert set(stage.offers("m", 10)) == {Verdict.WAIT}
+    stage.admission.set_terms("m", Terms(3))
+    assert stage.starts() == ["m0", "m1", "m2"]
 
 
 def test_a_paused_merchant_starts_nothing_until_its_limit_is_raised_again() -> None:
-    admission = an_admission(limit=2)
-    admission.offer("m", "running", 0.0)
-    admission.set_limit("m", 0)
-    assert admission.offer("m", "o", 0.0) is Verdict.WAIT
-    assert starts(admission) == []
-    admission.set_limit("m", 2)
-    assert starts(admission) == ["o"]
+    stage = Stage(limit=2)
+    stage.offer("m", "running")
+    stage.admission.set_terms("m", Terms(0))
+    assert stage.offer("m") is Verdict.WAIT
+    assert stage.starts() == []
+    stage.admission.set_terms("m", Terms(2))
+    assert stage.starts() == ["o"]
+
+
+def test_the_merchants_of_one_provider_keep_to_its_share() -> None:
+    stage = Stage(limit=10, slots=10, provider_share=0.5)
+    verdicts = [stage.offer(f"m{n}@vendor") for n in range(8)]
+    assert verdicts.count(START) == 5
+    assert stage.offer("other@rival") == START
+    stage.reply("m0@vendor")
+    assert len(stage.starts()) == 1
+
+
+def test_a_merchant_that_stands_alone_is_held_to_no_share() -> None:
+    stage = Stage(limit=10, slots=10, provider_share=0.5)
+    assert stage.offers("m", 10) == [START] * 10
+
+
+def test_a_full_provider_may_not_fill_the_window() -> None:
+    stage = Stage(limit=1, slots=4, provider_share=0.5, max_blocked=6)
+    verdicts = [stage.offer(f"m{n}@vendor") for n in range(20)]
+    assert verdicts.count(START) == 2
+    assert verdicts.count(Verdict.WAIT) == 3
+    assert stage.offer("other@rival") == START
+
+
+def test_a_call_that_is_out_for_too_long_makes_its_merchant_slow_before_it_returns() -> None:
+    stage = Stage(limit=2, slots=8, slow_share=0.25, slow_after=3.0)
+    for merchant in ("a", "b", "c"):
+        stage.offer(merchant)
+    stage.pass_time(2.9)
+    assert stage.offer("d") == START
+    stage.pass_time(0.1)  # a, b and c are slow now, and more than the slow ones may be
+    assert [stage.offer(merchant) for merchant in ("a", "b", "c")] == [Verdict.WAIT] * 3
+    assert stage.offer("d") == START
+    stage.reply("a")
+    assert stage.starts() == []
+    stage.reply("b")
+    assert len(stage.starts()) == 1
+
+
+def test_however_many_merchants_hang_the_rest_keep_their_part_of_the_slots() -> None:
+    stage = Stage(limit=2, slots=100, slow_share=0.25, max_blocked=10_000)
+    for first in range(0, 500, 100):
+        for n in range(first, first + 100):
+            stage.offer(f"hanging{n}")
+        stage.pass_time(3.0)
+        for n in range(first, first + 100):
+            stage.reply(f"hanging{n}")
+    started = [stage.offer(f"hanging{n}") for n in range(500)].count(START)
+    assert started == 25
+    assert [stage.offer(f"healthy{n}") for n in range(75)] == [START] * 75
+
+
+def test_a_merchant_is_slow_sooner_if_that_is_unlike_it() -> None:
+    """A hundred that stop at once would else take every slot before the first is out too long."""
+    stage = Stage(limit=2, slots=8, slow_share=0.25, slow_after=3.0)
+    for _ in range(20):
+        stage.offer("quick")
+        stage.reply("quick", after=0.02)
+    stage.offer("quick")
+    stage.offer("unknown")
+    stage.pass_time(0.6)
+    assert stage.admission._lane("quick").slow
+    assert not stage.admission._lane("unknown").slow
+
+
+def test_a_slow_merchant_is_healthy_again_after_quick_replies() -> None:
+    stage = Stage(limit=1, slots=8)
+    stage.make_slow("m")
+    for _ in range(QUICK_REPLIES):
+        assert stage.admission._lane("m").slow
+        stage.offer("m")
+        stage.reply("m", after=0.01)
+    assert not stage.admission._lane("m").slow
+
+
+def test_a_slow_merchant_is_healthy_again_after_a_quiet_spell() -> None:
+    stage = Stage(limit=1, slots=8)
+    stage.make_slow("m")
+    stage.pass_time(QUIET + 1)
+    stage.offer("m")
+    assert not stage.admission._lane("m").slow
+
+
+def test_an_order_that_never_called_its_merchant_says_nothing_about_it() -> None:
+    stage = Stage(limit=1, slots=8)
+    stage.offer("m")
+    stage.reply("m", after=100.0, replied=False)
+    assert stage.admission._lane("m").mean is None
+    assert not stage.admission._lane("m").slow
+
+
+def test_a_merchant_that_moves_to_another_provider_takes_its_waiting_orders_along() -> None:
+    stage = Stage(limit=5, slots=4, provider_share=0.25)
+    stage.offers("m@old", 3)
+    assert stage.admission.in_flight == 1
+    stage.admission.set_terms("m@old", Terms(5, "new"))
+    assert len(stage.starts()) == 1
+    stage.reply("m@old")
+    assert stage.starts() == []  # the one that came back was the old provider's
+    stage.reply("m@old")
+    assert len(stage.starts()) == 1
 
 
 def test_parked_orders_come_back_one_turn_after_the_other() -> None:
-    admission = an_admission(limit=1, max_waiting=1, longest_park=1000.0)
-    admission.offer("m", "running", 0.0)
+    stage = Stage(limit=1, max_waiting=1, longest_park=1000.0)
     for _ in range(100):
-        admission.release("m", 3.0)  # its replies take three seconds
-        admission.offer("m", "running", 0.0)
-    delays = [admission.park_delay("m", 0.0) for _ in range(5)]
+        stage.offer("m")
+        stage.reply("m", after=3.0)  # its replies take three seconds
+    delays = [stage.admission.park_delay("m", stage.now) for _ in range(5)]
     gaps = [later - sooner for sooner, later in itertools.pairwise(delays)]
     assert all(gap == pytest.approx(3.0, rel=0.01) for gap in gaps)
 
 
 def test_a_parked_order_never_stays_away_longer_than_the_bound() -> None:
-    admission = an_admission(limit=1, longest_park=10.0)
-    admission.offer("m", "running", 0.0)
-    delays = [admission.park_delay("m", 0.0) for _ in range(1000)]
+    stage = Stage(limit=1, longest_park=10.0)
+    delays = [stage.admission.park_delay("m", 0.0) for _ in range(1000)]
     assert max(delays) <= 10.0
     assert len(set(delays[500:])) > 400  # spread, so that they do not come back at once
 
@@ -151,118 +287,11 @@ def test_a_parked_order_never_stays_away_longer_than_the_bound() -> None:
         {"max_waiting": 0},
         {"max_wait": float("nan")},
         {"longest_park": 0.5},
+        {"slow_share": 0.0},
+        {"slow_share": 1.5},
+        {"provider_share": float("nan")},
     ],
 )
-def test_limits_that_make_no_sense_are_refused_by_name(limits: dict[str, float]) -> None:
+def test_limits_that_make_no_sense_are_refused_by_name(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(limits))):
-        Limits(**limits)  # type: ignore[arg-type]
-
-
-MERCHANTS = ("a", "b", "c", "d")
-
-
-class AdmissionMachine(RuleBasedStateMachine):
-    """Arrivals, completions, edits and lost connections in any order, beside a naive model."""
-
-    SLOTS = 3
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.limits: dict[str, int | None] = {"a": 1, "b": 2, "c": 5, "d": None}
-        self.admission: Admission[int] = Admission(
-            Limits(slots=self.SLOTS, max_waiting=2, max_wait=5.0, max_blocked=6),
-            lambda merchant: self.limits[merchant],
-        )
-        self.now = 0.0
-        self.number = 0
-        self.running: list[tuple[str, int]] = []
-        self.waiting: list[tuple[str, int]] = []
-        self.ended: set[int] = set()
-
-    @rule(merchant=st.sampled_from(MERCHANTS))
-    def arrive(self, merchant: str) -> None:
-        self.number += 1
-        match self.admission.offer(merchant, self.number, self.now):
-            case Verdict.START:
-                self.running.append((merchant, self.number))
-            case Verdict.WAIT:
-                self.waiting.append((merchant, self.number))
-            case Verdict.PARK:
-                assert self._is_full(merchant)
-                self.admission.park_delay(merchant, self.now)
-                self._end(self.number)
-        self._dispatch()
-
-    @precondition(lambda self: self.running)
-    @rule(which=st.integers(0, 10), seconds=st.floats(0, 30))
-    def complete(self, which: int, seconds: float) -> None:
-        merchant, number = self.running.pop(which % len(self.running))
-        self.admission.release(merchant, seconds)
-        self._end(number)
-        self._dispatch()
-
-    @rule(merchant=st.sampled_from(MERCHANTS), limit=st.integers(0, 6))
-    def edit(self, merchant: str, limit: int) -> None:
-        self.limits[merchant] = limit
-        self.admission.set_limit(merchant, limit)
-        self._dispatch()
-
-    @rule(seconds=st.floats(0, 10))
-    def time_passes(self, seconds: float) -> None:
-        self.now += seconds
-        for merchant, number in self.admission.overdue(self.now):
-            assert not self._has_room(merchant)
-            self.waiting.remove((merchant, number))
-            self._end(number)
-
-    @rule()
-    def lose_the_connection(self) -> None:
-        dropped = self.admission.drop_waiting()
-        assert sorted(dropped) == sorted(number for _, number in self.waiting)
-        for number in dropped:
-            self._end(number)
-        self.waiting.clear()
-
-    @invariant()
-    def counts_agree(self) -> None:
-        assert self.admission.in_flight == len(self.running)
-        assert self.admission.waiting == len(self.waiting)
-        blocked = [m for m, _ in self.waiting if self._is_full(m)]
-        assert self.admission.blocked == len(blocked)
-
-    @invariant()
-    def no_slot_is_exceeded_and_none_is_left_free_beside_one_who_may_start(self) -> None:
-        assert len(self.running) <= self.SLOTS
-        if len(self.running) < self.SLOTS:
-            assert not [m for m, _ in self.waiting if self._has_room(m)]
-
-    def _dispatch(self) -> None:
-        turn: list[str] = []
-        while (admitted := self.admission.next_start()) is not None:
-            merchant, number = admitted
-            assert self._has_room(merchant)
-            oldest = next(n for m, n in self.waiting if m == merchant)
-            assert number == oldest
-            self.waiting.remove(admitted)
-            self.running.append(admitted)
-            turn.append(merchant)
-        others = {m for m, _ in self.waiting if self._has_room(m)}
-        if others and len(turn) > len(set(turn)):
-            raise AssertionError(f"{turn} had two turns while {others} had none")
-
-    def _has_room(self, merchant: str) -> bool:
-        limit = self.limits[merchant]
-        return limit is not None and sum(m == merchant for m, _ in self.running) < limit
-
-    def _is_full(self, merchant: str) -> bool:
-        return self.limits[merchant] is not None and not self._has_room(merchant)
-
-    def _end(self, number: int) -> None:
-        assert number not in self.ended
-        self.ended.add(number)
-
-
-AdmissionMachine.TestCase.settings = hypothesis_settings(
-    max_examples=300, stateful_step_count=60, deadline=None
-)
-TestAdmissionAsAWhole = AdmissionMachine.TestCase
+        Limits(**limits)
