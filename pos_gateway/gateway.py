@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable
+from math import inf
 
 import structlog
 from prometheus_client import start_http_server
@@ -73,14 +74,14 @@ class Gateway:
             self.directory.start()
             self._serve_metrics()
 
-    def store(self, messages: Iterable[Message]) -> None:
+    def store(self, messages: Iterable[Message], *, patience: float = inf) -> None:
         """Return when the broker has stored the messages, in their order, whatever it takes.
 
         Raises:
-            BrokerUnavailable: this process is going down.
+            BrokerUnavailable: this process is going down, or so many seconds have passed.
         """
         for message in messages:
-            self.publisher.publish_patiently(message, on_trouble=_trouble)
+            self.publisher.publish_patiently(message, on_trouble=_trouble, patience=patience)
 
     def stop(self) -> None:
         """Stop, in the opposite order of the data's way. Idempotent."""

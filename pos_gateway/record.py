@@ -1,15 +1,24 @@
 """What the records from outside (orders, merchants) have in common: how they say what is wrong."""
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from pos_gateway.errors import ABSENT, FieldError
 
-#: An identifier that is safe in an HTTP header and, quoted, in a URL: visible ASCII.
-Identifier = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")]
+#: An identifier that is safe in an HTTP header, a message's properties, the database and,
+#: quoted, in a URL: visible ASCII.
+IDENTIFIER = r"^[\x21-\x7e]{1,128}$"
+Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER)]
+_IDENTIFIER = re.compile(IDENTIFIER)
 #: Money in the currency's minor unit (cents), never a float: 12.50 is 1250.
 Money = Annotated[int, Field(strict=True, ge=0, le=2**53)]
+
+
+def identifier(value: Any) -> str | None:
+    """The value if it is an identifier, else None: for records that are not checked yet."""
+    return value if isinstance(value, str) and _IDENTIFIER.fullmatch(value) else None
 
 
 def field_errors(error: ValidationError) -> list[FieldError]:

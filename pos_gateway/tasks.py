@@ -23,12 +23,16 @@ from pos_gateway.events.event import status_event
 from pos_gateway.gateway import Gateway
 from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.record import identifier
 from pos_gateway.retry import Backoff
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
 BACKOFF = Backoff()
+#: Seconds that a synchronous worker's process waits for the broker to store an outcome. It must
+#: end: nobody can tell it that the worker is to stop.
+SYNCHRONOUS_PATIENCE = 30.0
 
 
 class OrderTask(Task):
@@ -47,9 +51,9 @@ class OrderTask(Task):
         gate = gateway.current()
         following = deliver(gate, record, headers=context.__dict__, routing_key=routing_key)
         try:
-            gate.store(following)
+            gate.store(following, patience=SYNCHRONOUS_PATIENCE)
         except BrokerUnavailable as error:
-            # Only when this process is going down: the message goes back as it came.
+            # The message goes back as it came; the merchant knows the order by its key.
             raise Reject(error, requeue=True) from error
 
 
@@ -112,8 +116,10 @@ class _Decision:
 
     def on_no_order(self, record: Any, reason: Reason) -> list[Message]:
         """Not an order at all; the backend hears of it if it says whose it is."""
-        body = json.dumps(record).encode()
-        order_id, merchant_id = _text(record, "order_id"), _text(record, "merchant_id")
+        body = json.dumps(record, default=str).encode()
+        named = record if isinstance(record, dict) else {}
+        order_id = identifier(named.get("order_id"))
+        merchant_id = identifier(named.get("merchant_id"))
         following = [self._dead_letter(order_id or "unknown", body, reason)]
         if order_id and merchant_id:
             outcome = Outcome(Kind.FAILED, reason)
@@ -176,7 +182,7 @@ class _Decision:
 
 
 #: Headers in which the history travels with the message.
-_ATTEMPTS, _IN_DOUBT, _PENDING = "x-attempts", "x-in-doubt", "x-pending"
+HISTORY = _ATTEMPTS, _IN_DOUBT, _PENDING = "x-attempts", "x-in-doubt", "x-pending"
 
 
 def _history(headers: Mapping[str, Any]) -> History:
@@ -194,8 +200,3 @@ def _headers(history: History) -> dict[str, Any]:
         _IN_DOUBT: history.in_doubt,
         _PENDING: history.pending,
     }
-
-
-def _text(record: Any, field: str) -> str | None:
-    value = record.get(field) if isinstance(record, dict) else None
-    return value if isinstance(value, str) and 0 < len(value) <= 128 else None

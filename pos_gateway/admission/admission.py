@@ -290,7 +290,7 @@ class Admission(Generic[Ticket]):
     def _is_too_much(self, lane: Lane[Ticket]) -> bool:
         """Whether no more orders of this merchant may wait here.
 
-        Those whose turn comes sooner than a parked order could be back are better off here.
+        Those whose turn comes soon are better off here than away and back.
         """
         provider = lane.provider
         if provider is not None and provider.is_full and provider.waiting >= self._most_of_one:
@@ -301,7 +301,7 @@ class Admission(Generic[Ticket]):
             return True
         if len(lane.waiting) < self.limits.max_waiting:
             return False
-        return len(lane.waiting) * lane.turn > self.limits.shortest_park
+        return len(lane.waiting) * lane.turn > self.limits.max_wait / 2
 
     def _start(self, lane: Lane[Ticket], now: float) -> Call[Ticket]:
         call = Call(lane, now, lane.provider)

@@ -137,8 +137,9 @@ class AmqpLink:
                     ticked = time.monotonic()
                     with self._write_lock:
                         self._amqp.heartbeat_tick()
-        except (*CONNECTION_ERRORS, AttributeError, TypeError) as error:
-            # The library's own attributes turn None when it is closed under the reader's feet.
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is (the library's attributes turn None when it is closed under the
+            # reader's feet): without its reader a link must not pass for alive.
             if self.alive:
                 with self._write_lock:
                     self.fail(error)
@@ -148,7 +149,7 @@ class AmqpLink:
         if multiple:
             # Tags only grow and a dict keeps its order, so the confirmed ones are at the front.
             tags = []
-            for waiting in self._waiting:
+            for waiting in list(self._waiting):  # others add to it meanwhile
                 if waiting > tag:
                     break
                 tags.append(waiting)

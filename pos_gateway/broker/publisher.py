@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from math import inf
 
 from kombu import Connection
 
@@ -73,7 +74,11 @@ class Publisher:
             self._await(confirm, deadline)
 
     def publish_patiently(
-        self, message: Message, *, on_trouble: Callable[[PublishError], None]
+        self,
+        message: Message,
+        *,
+        on_trouble: Callable[[PublishError], None],
+        patience: float = inf,
     ) -> None:
         """Publish, whatever it takes; ``on_trouble`` hears of every try that failed.
 
@@ -81,16 +86,20 @@ class Publisher:
         an alarm or missing a queue (it is declared again), the caller waits.
 
         Raises:
-            BrokerUnavailable: the publisher was closed meanwhile.
+            BrokerUnavailable: the publisher was closed meanwhile, or ``patience`` (seconds) is
+                at its end.
         """
         pause, longest = RECONNECT_AFTER
+        until = time.monotonic() + patience
         while True:
             try:
-                self.publish(message, timeout=60)
+                self.publish(message, timeout=min(60.0, patience))
                 return
             except PublishError as error:
                 if self._closed.is_set():
                     raise BrokerUnavailable("this publisher is closed") from error
+                if time.monotonic() >= until:
+                    raise BrokerUnavailable(f"not stored within {patience:g} s") from error
                 on_trouble(error)
                 if not isinstance(error, BrokerUnavailable):
                     self._drop_link()  # the next one declares the topology anew

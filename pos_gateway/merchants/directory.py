@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds after which a record is loaded again; an edit is seen within twice that.
 LIFETIME = 4.0
+#: Entries in memory before those of unknown merchants are forgotten.
+ENTRIES = 50_000
 #: Seconds to wait after a failed load.
 PAUSE = 1.0
 
@@ -113,7 +115,7 @@ class Directory:
                 continue
             try:
                 self._load(wanted)
-            except SQLAlchemyError as error:
+            except (SQLAlchemyError, ValueError) as error:
                 # Orders of merchants that are known go on; the others wait, or are parked.
                 log.error("merchants.load_failed", merchants=len(wanted), error=str(error))
                 self._wanted |= wanted
@@ -121,6 +123,8 @@ class Directory:
                 self._something_wanted.set()
 
     def _load(self, ids: Iterable[str]) -> None:
+        if len(self._entries) > ENTRIES:  # ids that nobody has are not to fill the memory
+            self._entries = {key: entry for key, entry in self._entries.items() if entry.merchant}
         wanted = sorted(ids)
         found = self._store.get(wanted)
         now = self._clock.monotonic()

@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 from celery.worker.consumer import Consumer
+from celery.worker.state import maybe_shutdown
 from kombu.common import ignore_errors
 
 from pos_gateway import gateway
@@ -13,12 +14,17 @@ from pos_gateway.admission.admission import Limits
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.message import Message, undelayed
 from pos_gateway.errors import PublishError
+from pos_gateway.outcome import Reason
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.loop import green_loop
+from pos_gateway.worker.properties import tolerate_bad_properties
 from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.strategy import known_headers
 
 log = structlog.get_logger(__name__)
+
+tolerate_bad_properties()
 
 #: Off unless asked for: each makes a queue and a connection of its own, and workers that
 #: listen to each other have nothing to say here.
@@ -27,6 +33,8 @@ _QUIET = {"without_gossip": True, "without_mingle": True, "without_heartbeat": T
 
 class OrderConsumer(Consumer):
     """Takes orders from the queue. Green: through admission; else as Celery does."""
+
+    strategies: dict[str, Any]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._gateway = gateway.current()
@@ -39,6 +47,45 @@ class OrderConsumer(Consumer):
             self.dispatcher = self._make_dispatcher(pool)
         options["worker_options"] = {**(options.get("worker_options") or {}), **_QUIET}
         super().__init__(*arguments, **options)
+        # Celery unsets it under gevent (an old bug of gevent's), and a peer that accepts and
+        # falls silent in the handshake would be waited for without end.
+        self.app.conf.broker_connection_timeout = CONNECT_TIMEOUT
+
+    def ensure_connected(self, connection: Any) -> Any:
+        """Connect, however long it takes; the broker's return is noticed within seconds."""
+        connection.ensure_connection(
+            _not_connected,
+            None,
+            interval_start=1,
+            interval_step=1,
+            interval_max=RECONNECT_AFTER,
+            callback=maybe_shutdown,
+        )
+        self.first_connection_attempt = False
+        return connection
+
+    def update_strategies(self) -> None:
+        """Take orders, and none of the tasks that Celery brings along."""
+        super().update_strategies()
+        self.strategies = {wire.SUBMIT_ORDER: self.strategies[wire.SUBMIT_ORDER]}
+
+    def create_task_handler(self, *arguments: Any, **options: Any) -> Any:
+        """Celery's handler, which a single odd message must not stop."""
+        handle = super().create_task_handler(*arguments, **options)
+        pass_on = (*self.connection_errors, *self.channel_errors)
+
+        def handle_safely(message: Any) -> None:
+            try:
+                if isinstance(message.headers.get("task", ""), str):
+                    handle(message)
+                else:
+                    self.quarantine(message, "unknown_message", "the header task is no text")
+            except pass_on:
+                raise
+            except Exception as error:  # noqa: BLE001  (it would end the worker, again and again)
+                self.quarantine(message, "invalid_message", repr(error))
+
+        return handle_safely
 
     def on_ready(self) -> None:
         """The consumer reads from the queue: begin the work beside it. Also after a reconnect."""
@@ -60,12 +107,25 @@ class OrderConsumer(Consumer):
     def stop(self) -> None:
         """Stop consuming and hand back what waits, at once; what is under way may finish."""
         if self.dispatcher is not None:
+            self._bound_the_drain()
             self.dispatcher.close()
+            if self._stop_consuming():
+                self.dispatcher.hand_back()
+            else:
+                # The broker does not answer; what is not acknowledged is its again in any case.
+                self.dispatcher.connection_lost()
+                self._abandon_connection()
+        super().stop()
+
+    def _stop_consuming(self) -> bool:
+        """Whether the broker has confirmed that it sends no more."""
+        import gevent  # noqa: PLC0415  (a synchronous worker runs without it)
+
+        with gevent.Timeout(CANCEL_TIMEOUT, False):
             if self.task_consumer is not None:
                 ignore_errors(self, self.task_consumer.cancel)
-            self.dispatcher.hand_back()
-            self._bound_the_drain()
-        super().stop()
+            return True
+        return False
 
     def quarantine(self, message: Any, code: str, reason: str) -> None:
         """Set a message that is no order aside in ``orders.dead``, then acknowledge it."""
@@ -88,6 +148,12 @@ class OrderConsumer(Consumer):
     def on_invalid_task(self, body: Any, message: Any, exc: BaseException) -> None:
         self.quarantine(message, "invalid_message", str(exc))
 
+    def _abandon_connection(self) -> None:
+        """Let go of a connection that does not answer, so that nothing waits for it any more."""
+        self.task_consumer = None
+        if self.connection is not None:
+            self.connection.collect(socket_timeout=1)
+
     def _bound_the_drain(self) -> None:
         """Celery waits for what is under way without end; a broker that is away must not do so.
 
@@ -107,11 +173,15 @@ class OrderConsumer(Consumer):
             exchange=topology.orders_exchange.name,
             routing_key=topology.DEAD_KEY,
             body=_bytes(message.body),
-            message_id=str(message.properties.get("message_id") or message.headers.get("id", "")),
-            headers={**_plain(message.headers), "x-content-type": str(message.content_type)},
+            message_id=str(message.properties.get("message_id") or message.headers.get("id", ""))[
+                :64
+            ],
+            headers={**_plain(message.headers), "x-content-type": str(message.content_type)[:64]},
         )
         try:
-            self._gateway.store([wire.dead_letter(original, code=code, reason=reason)])
+            self._gateway.store(
+                [wire.dead_letter(original, code=code, reason=Reason.of(code, reason).message)]
+            )
         except PublishError:
             return  # this process is going down; unacknowledged, the message comes back
         metrics.dead_letters.labels(code).inc()
@@ -136,6 +206,13 @@ class OrderConsumer(Consumer):
         )
 
 
+#: Seconds for connecting to the broker, the handshake included.
+CONNECT_TIMEOUT = 5.0
+#: Seconds between attempts to connect at most: the broker's return is noticed within them.
+RECONNECT_AFTER = 3.0
+#: Seconds for the broker to confirm that it sends no more.
+CANCEL_TIMEOUT = 2.0
+
 #: Messages in the prefetch window for each slot.
 WINDOW = 10
 
@@ -155,6 +232,10 @@ def _spare_the_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+def _not_connected(error: BaseException, interval: float) -> None:
+    log.warning("broker.not_connected", error=str(error), again_in=interval)
+
+
 def _same_again(request: OrderRequest) -> Message:
     """The message as it came, history and all, to be published again."""
     message = request.message
@@ -163,8 +244,8 @@ def _same_again(request: OrderRequest) -> Message:
         exchange=topology.orders_exchange.name,
         routing_key=key if key == topology.CANARY_KEY else topology.ORDERS_KEY,
         body=_bytes(message.body),
-        message_id=str(request.order_id or request.id),
-        headers=_plain(message.headers),
+        message_id=request.order_id or "",
+        headers=known_headers(message.headers),
     )
 
 
@@ -173,9 +254,13 @@ def _bytes(body: Any) -> bytes:
 
 
 def _plain(headers: dict[str, Any]) -> dict[str, Any]:
-    """The headers that are ours or the publisher's; the broker's own (lists, tables) stay."""
-    return {
+    """What of a message's headers is kept with it in ``orders.dead``: short, plain values."""
+    kept = {
         name: value
         for name, value in headers.items()
-        if isinstance(value, str | int | float | bool) and name != "compression"
+        if isinstance(value, str | int | float | bool)
+        and len(name) <= 64
+        and len(str(value)) <= 256
+        and name != "compression"  # the body is kept as it is
     }
+    return dict(list(kept.items())[:20])

@@ -97,6 +97,7 @@ class Dispatcher:
         for request in self.admission.drop_waiting():
             task_ready(request)
         self._joined.clear()
+        self._late.clear()
 
     def offer(self, request: OrderRequest) -> None:
         """Take a request in. Never blocks."""
@@ -105,7 +106,8 @@ class Dispatcher:
             return
         if self._joins(request):
             return
-        self._gate.directory.want(request.merchant_id)
+        if request.merchant_id != NOBODY:
+            self._gate.directory.want(request.merchant_id)
         task_reserved(request)
         lane = NOBODY if self._seconds_left(request) <= 0 else request.merchant_id
         match self.admission.offer(lane, request, monotonic()):
@@ -183,18 +185,24 @@ class Dispatcher:
         task_ready(request)
         if request.call is not None:
             self._release(request, replied=request.settled)
+        joined: list[OrderRequest] = []
+        if request.key is not None:
+            del self._under_way[request.key]
+            joined = self._joined.pop(request.key, [])
+        if joined or not request.settled:
+            gevent.spawn(self._conclude, request, joined)  # writing may block, the hub may not
+        self._wake.set()
+
+    def _conclude(self, request: OrderRequest, joined: list[OrderRequest]) -> None:
         if not request.settled:
             # Its green thread was killed, or the process is going down: it must come again.
             request.reject(requeue=True)
-        if request.key is not None:
-            del self._under_way[request.key]
-            for joined in self._joined.pop(request.key, ()):
-                if request.settled:
-                    task_ready(joined)
-                    joined.acknowledge()
-                else:
-                    gevent.spawn(self.offer, joined)
-        self._wake.set()
+        for each in joined:
+            if request.settled:
+                task_ready(each)
+                each.acknowledge()
+            else:
+                self.offer(each)
 
     def _release(self, request: OrderRequest, *, replied: bool) -> None:
         call, request.call = request.call, None

@@ -25,4 +25,4 @@ class OrderRequest(Request):
     @property
     def key(self) -> tuple[str, str] | None:
         """What tells two messages for the same order; None when it does not say which."""
-        return (self.merchant_id, self.order_id) if self.order_id else None
+        return (self.merchant_id, self.order_id) if self.merchant_id and self.order_id else None

@@ -11,9 +11,14 @@ from typing import Any
 from celery.worker import strategy
 from kombu.exceptions import ContentDisallowed, DecodeError
 
+from pos_gateway.record import identifier
+from pos_gateway.tasks import HISTORY
 from pos_gateway.worker.request import OrderRequest
 
 Handler = Callable[..., None]
+
+#: Headers of an order's message; every other one is left unread.
+KNOWN_HEADERS = frozenset({"task", "id", "lang", *HISTORY})
 
 
 def admitted(task: Any, app: Any, consumer: Any) -> Handler:
@@ -27,6 +32,7 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
     limit = consumer.max_order_bytes
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
+        message.headers = known_headers(message.headers)
         problem = malformed(message, limit)
         if problem is not None:
             consumer.quarantine(message, *problem)
@@ -50,9 +56,20 @@ def malformed(message: Any, limit: int) -> tuple[str, str] | None:
     except (DecodeError, ContentDisallowed, ValueError, LookupError, TypeError) as error:
         return "undecodable", f"the body is not JSON: {error}"
     match payload:
-        case [list(), dict(), dict()]:
+        case [list(), dict(), dict() as embedded]:
+            if any(embedded.values()):
+                return "invalid_message", "callbacks and chains are not taken from a message"
             return None
     return "invalid_message", "the body is not [[order], {}, {}]"
+
+
+def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
+    """The headers that mean something here.
+
+    Celery would obey others (``expires`` loses an order, ``timelimit`` kills it, ``eta`` keeps
+    it in memory) and stumble over some of them.
+    """
+    return {name: value for name, value in headers.items() if name in KNOWN_HEADERS}
 
 
 def _offer(task: Any, app: Any, consumer: Any) -> Handler:
@@ -78,9 +95,8 @@ def _offer(task: Any, app: Any, consumer: Any) -> Handler:
         arguments, named, _ = message.payload
         record = request.record = arguments[0] if arguments else named.get("order")
         if isinstance(record, dict):
-            merchant_id, order_id = record.get("merchant_id"), record.get("order_id")
-            request.merchant_id = merchant_id if isinstance(merchant_id, str) else ""
-            request.order_id = order_id if isinstance(order_id, str) else None
+            request.merchant_id = identifier(record.get("merchant_id")) or ""
+            request.order_id = identifier(record.get("order_id"))
             request.deliver_by = _timestamp(record.get("deliver_by"))
         offer(request)
 

@@ -116,7 +116,7 @@ def test_orders_that_wait_for_a_slot_only_are_not_parked() -> None:
     assert list(stage.admission.overdue(100.0)) == []
 
 
-def test_orders_whose_turn_comes_sooner_than_a_parked_one_could_return_wait_here() -> None:
+def test_orders_whose_turn_comes_soon_wait_here_however_many() -> None:
     stage = Stage(limit=1, max_waiting=1)
     for _ in range(60):  # it answers in a hundredth of a second, again and again
         stage.offer("fast")

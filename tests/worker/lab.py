@@ -147,7 +147,7 @@ class Lab:
             if enough(taken):
                 message.requeue()
                 return
-            text = body if isinstance(body, bytes | str) else json.dumps(body)
+            text = bytes(body).decode("latin-1") if not isinstance(body, str) else body
             if queue == topology.DEAD_KEY:
                 taken.append({"headers": message.headers, "body": text})
             else:

@@ -142,6 +142,37 @@ NO_ORDERS: dict[str, tuple[bytes, dict[str, Any], str]] = {
     "a number for an id": (b"[[{}],{},{}]", {"task": TASK["task"], "id": 7}, "invalid_message"),
     "an unknown task": (b"[[{}],{},{}]", {"task": "os.system", "id": "x"}, "unknown_task"),
     "no task": (b"[[{}],{},{}]", {}, "unknown_message"),
+    "a table for a task": (b"[[{}],{},{}]", {"task": {"a": 1}, "id": "x"}, "unknown_message"),
+    "a list for a task": (b"[[{}],{},{}]", {"task": ["a"], "id": "x"}, "unknown_message"),
+    "protocol 1 with a list": (b'{"task":["x"],"id":"y"}', {}, "invalid_message"),
+    "a task of Celery's own": (
+        b"[1,2]",
+        {"task": "celery.backend_cleanup", "id": "x"},
+        "unknown_task",
+    ),
+    "callbacks": (b'[[{}],{},{"callbacks":[{"task":"x"}]}]', TASK, "invalid_message"),
+    "a long id": (b"[[{}],{},{}]", {"task": TASK["task"], "id": "i" * 300}, "invalid_order"),
+    "a surrogate for a merchant": (
+        json.dumps([[an_order("o", "\ud800")], {}, {}]).encode(),
+        TASK,
+        "invalid_order",
+    ),
+    "a NUL in a merchant": (
+        json.dumps([[an_order("o", "a\u0000b")], {}, {}]).encode(),
+        TASK,
+        "invalid_order",
+    ),
+    "a long order id": (
+        json.dumps([[an_order("ü" * 300, "m")], {}, {}]).encode(),
+        TASK,
+        "invalid_order",
+    ),
+    "a typed value": (
+        b'[[{"order_id":{"__type__":"uuid","__value__":{"hex":"6f2b0c1e5d384f0e9a526a0e3d1b7c44"}}}],{},{}]',
+        TASK,
+        "invalid_order",
+    ),
+    "text that is no UTF-8": (b'[["\xff\xfe"],{},{}]', TASK, "undecodable"),
     "5 MB": (b'[["' + b"x" * 5_000_000 + b'"],{},{}]', TASK, "too_large"),
 }
 
@@ -161,7 +192,42 @@ def test_what_is_no_order_is_set_aside_with_its_reason_and_the_worker_goes_on(la
     kept = {letter["body"] for letter in dead}
     for name, (body, _, code) in NO_ORDERS.items():
         # What was JSON, but no order, is written anew around the record; the rest byte for byte.
-        assert code == "invalid_order" or body.decode() in kept, name
+        assert code == "invalid_order" or body.decode("latin-1") in kept, name
+
+
+ODD_HEADERS: dict[str, Any] = {
+    "eta": "",
+    "expires": [],
+    "timelimit": [1, None],
+    "retries": "many",
+    "shadow": 7,
+    "stamped_headers": "x",
+    "x-attempts": "seven",
+    "huge": "x" * 70_000,
+}
+
+
+def test_headers_that_celery_would_obey_or_stumble_over_are_left_unread(lab: Lab) -> None:
+    lab.open_merchants("fast-1")
+    for number, (name, value) in enumerate(ODD_HEADERS.items()):
+        body = json.dumps([[an_order(f"o{number}")], {}, {}]).encode()
+        lab.publish_raw(body, {**TASK, name: value})
+    with lab.worker():
+        told = by_type(lab.events(len(ODD_HEADERS)))
+    assert len(told["order.accepted"]) == len(ODD_HEADERS)
+
+
+def test_properties_that_cannot_be_read_set_the_message_aside_and_nothing_else(lab: Lab) -> None:
+    """They raise inside the AMQP library, before there is a message to be set aside."""
+    lab.open_merchants("fast-1")
+    body = json.dumps([[an_order("odd")], {}, {}]).encode()
+    lab.publish_raw(body, TASK, correlation_id=b"\xe9\xff")
+    lab.submit("fast-1", "good")
+    with lab.worker():
+        [dead] = lab.dead_letters(1)
+        [event] = lab.events(1)
+    assert dead["headers"]["x-reason-code"] == "undecodable"
+    assert event["order_id"] == "good"
 
 
 def test_an_invalid_order_tells_the_backend_whose_it_was(lab: Lab) -> None:
