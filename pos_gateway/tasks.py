@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 BACKOFF = Backoff()
 #: Seconds that a synchronous worker's process waits for the broker to store an outcome. It must
 #: end: nobody can tell it that the worker is to stop.
-SYNCHRONOUS_PATIENCE = 30.0
+SYNCHRONOUS_PATIENCE = 20.0
 
 
 class OrderTask(Task):

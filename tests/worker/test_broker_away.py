@@ -1,0 +1,54 @@
+"""A broker that is there and does not answer: the worst kind of away."""
+
+import signal
+
+from loadtests.servers.proxy import Proxy
+from tests.worker.lab import Lab, by_type
+
+
+def test_a_worker_stops_although_its_broker_has_fallen_silent(lab: Lab) -> None:
+    lab.open_merchants("m")
+    lab.merchants.profile("m", {"kind": "accept", "latency": 1.0})
+    lab.submit("m", *[f"o{n}" for n in range(30)])
+    with (
+        Proxy(lab.broker_url) as proxy,
+        lab.worker(broker_url=proxy.url, request_timeout=2) as worker,
+    ):
+        lab.merchants.wait_until(merchant_id="m", in_flight=10, timeout=30)
+        proxy.half_open("server")
+        worker.send(signal.SIGTERM)
+        worker.wait()
+    with lab.worker():  # and everything is there for the next one
+        assert len(lab.events_until_all_ended(f"o{n}" for n in range(30))) >= 30
+
+
+def test_a_worker_connects_again_after_a_handshake_that_never_ended(lab: Lab) -> None:
+    lab.open_merchants("fast-1")
+    lab.submit("fast-1", "before")
+    with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url):
+        assert by_type(lab.events(1)) == {"order.accepted": ["before"]}
+        proxy.timeout()  # accepts connections and forwards nothing
+        proxy.cut()
+        while proxy.connections() == 0:  # it has tried, and waits for an answer
+            pass
+        proxy.half_open("server")
+        proxy.heal()
+        lab.submit("fast-1", "after")
+        assert by_type(lab.events(1)) == {"order.accepted": ["after"]}
+
+
+def test_a_synchronous_worker_stops_although_its_broker_is_gone(lab: Lab) -> None:
+    lab.open_merchants("m")
+    lab.merchants.profile("m", {"kind": "accept", "latency": 1.0})
+    lab.submit("m", "o1", "o2")
+    with (
+        Proxy(lab.broker_url) as proxy,
+        lab.worker("-P", "prefork", "-c", "2", app="pos_gateway", broker_url=proxy.url) as worker,
+    ):
+        lab.merchants.wait_until(merchant_id="m", in_flight=2, timeout=30)
+        proxy.down()
+        worker.send(signal.SIGTERM)
+        worker.wait()
+    with lab.worker():
+        lab.events_until_all_ended(["o1", "o2"])
+    assert lab.merchants.doubled() == []
