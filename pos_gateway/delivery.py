@@ -6,7 +6,7 @@ event, another attempt later, or a dead letter.
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import structlog
@@ -86,12 +86,15 @@ class Delivery:
         started = perf_counter()
         try:
             outcome = self._exchange(adapter, order, merchant, history, self._send(merchant, left))
+            outcome = replace(outcome, answered=True)
         except Misconfigured as error:
             outcome = Outcome(Kind.FAILED, Reason.of(error.code, error))
         except NotSent as error:
-            outcome = Outcome(Kind.RETRY, Reason.of(error.code, error), overloaded=True)
+            reason = Reason.of(error.code, error)
+            outcome = Outcome(Kind.RETRY, reason, overloaded=True, answered=False)
         except NoValidReply as error:
-            outcome = Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), overloaded=True)
+            reason = Reason.of(error.code, error)
+            outcome = Outcome(Kind.IN_DOUBT, reason, overloaded=True, answered=False)
         seconds = perf_counter() - started
         metrics.attempts.labels(outcome.kind, merchant.provider or "none").observe(seconds)
         log.log(

@@ -45,3 +45,5 @@ class Outcome:
     retry_after: float | None = None
     #: The merchant is overloaded or slow: admission should hear of it.
     overloaded: bool = False
+    #: Whether the merchant answered at all; None if it was not called.
+    answered: bool | None = None

@@ -49,7 +49,7 @@ class OrderTask(Task):
         context = self.request
         routing_key = (context.delivery_info or {}).get("routing_key")
         gate = gateway.current()
-        following = deliver(gate, record, headers=context.__dict__, routing_key=routing_key)
+        following, _ = deliver(gate, record, headers=context.__dict__, routing_key=routing_key)
         try:
             gate.store(following, patience=SYNCHRONOUS_PATIENCE)
         except BrokerUnavailable as error:
@@ -59,7 +59,7 @@ class OrderTask(Task):
 
 def deliver(
     gate: Gateway, record: Any, *, headers: Mapping[str, Any], routing_key: str | None
-) -> list[Message]:
+) -> tuple[list[Message], bool | None]:
     """Try once to deliver the order in a message, and decide.
 
     Args:
@@ -69,7 +69,8 @@ def deliver(
         routing_key: the key that the message came by.
 
     Returns:
-        What is to be published, in this order, before the message is acknowledged.
+        What is to be published, in this order, before the message is acknowledged; and whether
+        the merchant answered (None: it was not called).
     """
     key = undelayed(routing_key or "")
     decision = _Decision(
@@ -80,7 +81,7 @@ def deliver(
     try:
         order = Order.parse(record)
     except InvalidOrder as error:
-        return decision.on_no_order(record, Reason.of("invalid_order", error))
+        return decision.on_no_order(record, Reason.of("invalid_order", error)), None
     try:
         outcome = gate.delivery.attempt(order, decision.history)
     except SQLAlchemyError as error:
@@ -88,7 +89,7 @@ def deliver(
     except Exception as error:  # a mistake of ours: the order is set aside, not lost
         log.exception("delivery.crashed", order_id=order.order_id)
         outcome = Outcome(Kind.FAILED, Reason.of("internal_error", repr(error)))
-    return decision.on(order, outcome)
+    return decision.on(order, outcome), outcome.answered
 
 
 class _Decision:

@@ -33,7 +33,8 @@ def following(
     gate = Gateway(Settings(database_url="sqlite://"))
     gate.delivery = Answering(outcome)  # type: ignore[assignment]
     record = an_order("o1", "m", seconds=seconds)
-    return deliver(gate, record, headers=headers or {}, routing_key="orders")
+    messages, _ = deliver(gate, record, headers=headers or {}, routing_key="orders")
+    return messages
 
 
 def kinds(messages: list[Message]) -> list[str]:

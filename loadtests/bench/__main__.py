@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from loadtests.bench.cores import keep_off_the_workers_core
 from loadtests.bench.filling import QueueNotFilledError
 from loadtests.bench.report import Round, number, report
 from loadtests.bench.run import InvalidRunError, Result, run
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = [case for case in CASES if not options.only or case.name in options.only]
     rounds = options.rounds or (1 if options.quick else 3)
     results: dict[str, list[Round]] = {}
+    keep_off_the_workers_core()
     with RabbitMQ() as rabbitmq:
         print(f"{machine()}\n", flush=True)
         for case in cases:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from loadtests.bench.cores import on_the_workers_core
 from loadtests.servers.process import end
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +42,7 @@ class Worker:
         """Start it; returns at once."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", *self._command],
+                on_the_workers_core(["setpriv", "--pdeathsig", "KILL", "--", *self._command]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -154,8 +154,11 @@ class RabbitMQ(Server):
             "RABBITMQ_NODENAME": self._node(),
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
-            # Two schedulers: it shares the machine with what it is there to test.
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 -start_epmd false",
+            # Two schedulers, and none that spins while it has nothing to do: it shares the
+            # machine with what it is there to test.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none -start_epmd false"
+            ),
             "TERM": "dumb",
         }
 

@@ -167,19 +167,21 @@ class Admission(Generic[Ticket]):
                 return started
         return None
 
-    def release(self, call: Call[Ticket], now: float, *, replied: bool = True) -> None:
+    def release(self, call: Call[Ticket], now: float, *, answered: bool | None = True) -> None:
         """An order that was started is done. Exactly once for each.
 
         Args:
             call: what starting returned.
             now: the time.
-            replied: whether its merchant was called at all, so that the time it took is its.
+            answered: whether its merchant answered; None if it was not called, so that the time
+                it took says nothing about it.
         """
         call.done = True
         lane = call.lane
         self._change(lane, lambda: self._leave(call))
         lane.last_call = now
-        if replied:
+        if answered is not None:
+            lane.silent = lane.silent and not answered
             seconds = now - call.started
             slow = seconds >= lane.slow_after(self.limits.slow_after)
             lane.replied(seconds)
@@ -199,6 +201,7 @@ class Admission(Generic[Ticket]):
             call = heapq.heappop(self._slow_at)[2]
             if not call.done:
                 call.lane.quick_replies = 0
+                call.lane.silent = True
                 self._set_slow(call.lane, True)
 
     def set_terms(self, merchant_id: str, terms: Terms) -> None:
@@ -219,10 +222,13 @@ class Admission(Generic[Ticket]):
 
         Each parked order takes the turn after the one parked before it, so that a backlog comes
         back at the rate that its merchant can take, not all at once. Bounded, and jittered
-        where the bound cuts it off.
+        where the bound cuts it off. A merchant that does not answer has no rate: every order
+        that comes back too early only comes and goes.
         """
         limits = self.limits
         lane = self._lane(merchant_id)
+        if lane.silent:
+            return random.uniform(limits.longest_park / 2, limits.longest_park)
         soonest = now + max(limits.shortest_park, len(lane.waiting) * lane.turn)
         turn = max(soonest, lane.parked_until + lane.turn)
         if turn - now > limits.longest_park:

@@ -52,6 +52,8 @@ class Lane(Generic[Ticket]):
     #: Running mean of its calls' durations in seconds; None before the first reply.
     mean: float | None = None
     quick_replies: int = 0
+    #: A call has been out for too long, and none has been answered since.
+    silent: bool = False
     #: When its last call ended, whether or not it replied.
     last_call: float = 0.0
     #: When the order that was parked last is expected to have its turn.

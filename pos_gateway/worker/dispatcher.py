@@ -139,7 +139,7 @@ class Dispatcher:
                 return
             request, call = admitted
             if self._joins(request):  # the same order twice, and both waited
-                self.admission.release(call, monotonic(), replied=False)
+                self.admission.release(call, monotonic(), answered=None)
             else:
                 self._start(request, call)
 
@@ -162,7 +162,7 @@ class Dispatcher:
 
     def _deliver(self, request: OrderRequest) -> None:
         """One order, on its green thread."""
-        following = deliver(
+        following, answered = deliver(
             self._gate,
             request.record,
             headers=request.request_dict,
@@ -173,7 +173,7 @@ class Dispatcher:
             # The merchant is done with; only so many may wait for the broker without a slot, so
             # that a broker that stores nothing stops the worker from taking more.
             self._storing += 1
-            self._release(request, replied=True)
+            self._release(request, answered)
         try:
             self._gate.store(following)
         finally:
@@ -184,7 +184,7 @@ class Dispatcher:
     def _finished(self, request: OrderRequest, _thread: object) -> None:
         task_ready(request)
         if request.call is not None:
-            self._release(request, replied=request.settled)
+            self._release(request, None)
         joined: list[OrderRequest] = []
         if request.key is not None:
             del self._under_way[request.key]
@@ -204,10 +204,10 @@ class Dispatcher:
             else:
                 self.offer(each)
 
-    def _release(self, request: OrderRequest, *, replied: bool) -> None:
+    def _release(self, request: OrderRequest, answered: bool | None) -> None:
         call, request.call = request.call, None
         if call is not None:
-            self.admission.release(call, monotonic(), replied=replied)
+            self.admission.release(call, monotonic(), answered=answered)
             self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:

@@ -39,12 +39,12 @@ class Stage:
     def offers(self, merchant_id: str, number: int) -> list[object]:
         return [self.offer(merchant_id, f"{merchant_id}{n}") for n in range(number)]
 
-    def reply(self, merchant_id: str, *, after: float = 0.0, replied: bool = True) -> None:
+    def reply(self, merchant_id: str, *, after: float = 0.0, answered: bool | None = True) -> None:
         """The merchant's oldest call returns."""
         self.now += after
         call = next(call for call in self.calls if call.lane.merchant_id == merchant_id)
         self.calls.remove(call)
-        self.admission.release(call, self.now, replied=replied)
+        self.admission.release(call, self.now, answered=answered)
 
     def starts(self) -> list[str]:
         """Everything that may start now, in its order."""
@@ -245,7 +245,7 @@ def test_a_slow_merchant_is_healthy_again_after_a_quiet_spell() -> None:
 def test_an_order_that_never_called_its_merchant_says_nothing_about_it() -> None:
     stage = Stage(limit=1, slots=8)
     stage.offer("m")
-    stage.reply("m", after=100.0, replied=False)
+    stage.reply("m", after=100.0, answered=None)
     assert stage.admission._lane("m").mean is None
     assert not stage.admission._lane("m").slow
 
@@ -270,6 +270,20 @@ def test_parked_orders_come_back_one_turn_after_the_other() -> None:
     delays = [stage.admission.park_delay("m", stage.now) for _ in range(5)]
     gaps = [later - sooner for sooner, later in itertools.pairwise(delays)]
     assert all(gap == pytest.approx(3.0, rel=0.01) for gap in gaps)
+
+
+def test_orders_of_a_merchant_that_does_not_answer_are_not_back_before_it_may_have() -> None:
+    stage = Stage(limit=1, slow_after=3.0, longest_park=30.0)
+    stage.offer("m")
+    stage.offer("m", "again")
+    assert stage.admission.park_delay("m", stage.now) < 5
+    stage.pass_time(3.0)
+    assert stage.admission.park_delay("m", stage.now) >= 15
+    stage.reply("m", after=7.0, answered=False)
+    assert stage.admission.park_delay("m", stage.now) >= 15
+    stage.starts()
+    stage.reply("m", after=0.1)
+    assert stage.admission.park_delay("m", stage.now) < 15
 
 
 def test_a_parked_order_never_stays_away_longer_than_the_bound() -> None:

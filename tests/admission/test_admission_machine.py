@@ -65,12 +65,12 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule(
         which=st.integers(0, 20),
         seconds=st.sampled_from([0.0, 0.1, 1.0, 4.0]),
-        replied=st.booleans(),
+        answered=st.sampled_from([True, False, None]),
     )
-    def complete(self, which: int, seconds: float, replied: bool) -> None:
+    def complete(self, which: int, seconds: float, answered: bool | None) -> None:
         self._pass(seconds)
         _, number, call = self.running.pop(which % len(self.running))
-        self.admission.release(call, self.now, replied=replied)
+        self.admission.release(call, self.now, answered=answered)
         self._end(number)
         self._dispatch()
 
