@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from loadtests.merchants.client import SimulatedMerchants
 from loadtests.servers.postgresql import PostgreSQL
 from loadtests.servers.rabbitmq import RabbitMQ
 from loadtests.servers.redis import Redis
@@ -69,3 +70,10 @@ def postgres_url(postgresql: PostgreSQL) -> Iterator[str]:
     yield url
     postgresql.start()
     postgresql.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def simulated_merchants() -> Iterator[SimulatedMerchants]:
+    """The simulated merchants that the tests share; whoever uses them resets them."""
+    with SimulatedMerchants() as merchants:
+        yield merchants

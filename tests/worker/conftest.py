@@ -9,12 +9,6 @@ from loadtests.merchants.client import SimulatedMerchants
 from tests.worker.lab import Lab
 
 
-@pytest.fixture(scope="session")
-def simulated_merchants() -> Iterator[SimulatedMerchants]:
-    with SimulatedMerchants() as merchants:
-        yield merchants
-
-
 @pytest.fixture
 def lab(
     broker_url: str, database_url: str, simulated_merchants: SimulatedMerchants, tmp_path: Path
