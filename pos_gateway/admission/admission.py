@@ -16,7 +16,6 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from typing import Generic
@@ -29,6 +28,7 @@ from pos_gateway.admission.lane import (
     Ticket,
     Waiting,
 )
+from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.share import Share
 
 #: Merchants of whom something is remembered (their replies' durations) before the idle ones are
@@ -41,61 +41,6 @@ class Verdict(Enum):
 
     WAIT = "wait"
     PARK = "park"
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What is agreed with a merchant."""
-
-    #: Its orders under way at once; 0 holds them back.
-    limit: int
-    #: Whose share of the slots it draws on; None: it stands alone.
-    provider: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What admission keeps to."""
-
-    #: Orders under way at once.
-    slots: int = 200
-    #: Share of the slots that the merchants of one provider may hold together.
-    provider_share: float = 0.5
-    #: Share of the slots that all slow merchants may hold together.
-    slow_share: float = 0.25
-    #: Seconds after which a call is slow for any merchant.
-    slow_after: float = 3.0
-    #: Orders that one merchant in trouble may have waiting here.
-    max_waiting: int = 20
-    #: Seconds that an order of a merchant in trouble waits here at most.
-    max_wait: float = 5.0
-    #: Orders that all merchants in trouble together may have waiting here, and half as many
-    #: those of one provider.
-    max_blocked: int = 1000
-    #: Bounds of a parked order's delay in seconds; the upper one is how late a merchant's
-    #: recovery may be noticed by its backlog.
-    shortest_park: float = 1.0
-    longest_park: float = 30.0
-
-    def __post_init__(self) -> None:
-        for name in (
-            *("slots", "provider_share", "slow_share", "slow_after"),
-            *("max_waiting", "max_wait", "max_blocked", "shortest_park"),
-        ):
-            value = getattr(self, name)
-            if not value > 0:
-                raise ValueError(f"{name}: must be greater than 0 (got {value!r})")
-        for name in ("provider_share", "slow_share"):
-            if getattr(self, name) > 1:
-                raise ValueError(f"{name}: must be at most 1 (got {getattr(self, name)!r})")
-        if not self.longest_park >= self.shortest_park:
-            raise ValueError(
-                f"longest_park: must be at least shortest_park (got {self.longest_park!r})"
-            )
-
-    def share(self, part: float) -> Share:
-        """A share of the slots, never less than one."""
-        return Share(max(1, int(self.slots * part)))
 
 
 class Admission(Generic[Ticket]):

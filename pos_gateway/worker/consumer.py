@@ -10,7 +10,7 @@ from celery.worker.state import maybe_shutdown
 from kombu.common import ignore_errors
 
 from pos_gateway import gateway
-from pos_gateway.admission.admission import Limits
+from pos_gateway.admission.limits import Limits
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.message import Message, undelayed
 from pos_gateway.errors import PublishError

@@ -19,8 +19,9 @@ import structlog
 from celery.worker.state import task_accepted, task_ready, task_reserved
 from gevent.event import Event
 
-from pos_gateway.admission.admission import Admission, Limits, Terms, Verdict
+from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
+from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.message import Message
 from pos_gateway.errors import PublishError
 from pos_gateway.gateway import Gateway

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.admission.admission import Admission, Limits, Terms, Verdict
+from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import QUICK_REPLIES, QUIET, Call
+from pos_gateway.admission.limits import Limits, Terms
 
 START = "start"
 

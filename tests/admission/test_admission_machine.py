@@ -6,8 +6,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pos_gateway.admission.admission import Admission, Limits, Terms, Verdict
+from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
+from pos_gateway.admission.limits import Limits, Terms
 
 MERCHANTS = ("a", "b", "c", "d", "e", "f")
 LIMITS = Limits(
