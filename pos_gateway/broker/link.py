@@ -30,18 +30,21 @@ CONNECTION_ERRORS = (OSError, AMQPError, OperationalError)
 class Confirm:
     """One caller's wait for one message. A bare lock is the cheapest one-shot event there is."""
 
-    __slots__ = ("_latch", "error", "message")
+    __slots__ = ("_latch", "_settled", "error", "message")
 
     def __init__(self, message: Message) -> None:
         self.message = message
         self.error: PublishError | None = None
+        self._settled = False
         self._latch = threading.Lock()
         self._latch.acquire()
 
     def settle(self, error: PublishError | None = None) -> None:
-        """The broker has spoken, or never will. Called once."""
-        self.error = self.error or error
-        self._latch.release()
+        """The broker has spoken, or never will. What is said first counts."""
+        if not self._settled:
+            self._settled = True
+            self.error = self.error or error
+            self._latch.release()
 
     def wait(self, seconds: float) -> bool:
         """Whether it was settled within so many seconds."""

@@ -133,7 +133,8 @@ class Publisher:
             try:
                 link.send(confirm)
             except CONNECTION_ERRORS as error:
-                link.fail(error)  # settles this confirm too
+                link.fail(error)
+                confirm.settle(BrokerUnavailable(f"the message could not be written: {error}"))
             except BaseException as error:
                 # Half a frame may have left: nobody may write after it on this connection.
                 link.fail(error)

@@ -87,6 +87,19 @@ def test_a_lost_connection_is_replaced_by_itself(
     assert count(broker_url) == 2
 
 
+def test_a_connection_that_dies_under_a_message_is_replaced_and_the_message_sent_again(
+    publisher: Publisher, broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.publish(a_message(1))
+
+    def die(_confirm: object) -> None:
+        raise ConnectionResetError("while writing")
+
+    monkeypatch.setattr(publisher._link, "send", die)
+    publisher.publish(a_message(2))
+    assert count(broker_url) == 2
+
+
 def test_publishing_goes_on_when_the_broker_is_back(
     publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
 ) -> None:

@@ -92,12 +92,15 @@ def test_a_worker_that_is_stopped_in_mid_order_finishes_it_and_hands_back_the_re
     lab: Lab,
 ) -> None:
     lab.open_merchants("m")
-    lab.merchants.profile("m", {"kind": "accept", "latency": 1.0})
+    lab.merchants.profile("m", {"kind": "accept", "latency": 5.0})
     orders = [f"o{n}" for n in range(60)]
     lab.submit("m", *orders)
     with lab.worker() as worker:
         lab.merchants.wait_until(merchant_id="m", in_flight=10, timeout=30)
         worker.send(signal.SIGTERM)
+        lab.wait_until_queued("orders", 50)  # at once: the others are still under way
+        assert lab.merchants.merchant("m")["in_flight"] == 10
+        lab.merchants.profile("m", {"kind": "accept", "latency": 0.01})
         assert worker.wait() == 0
     sent = lab.merchants.summary()["requests"]
     assert sent < 60
@@ -117,6 +120,21 @@ def test_a_worker_that_is_killed_loses_nothing(lab: Lab) -> None:
     lab.submit("m", *orders)
     with lab.worker() as worker:
         lab.merchants.wait_until(merchant_id="m", in_flight=50, timeout=30)
+        worker.send(signal.SIGKILL)
+        worker.wait()
+    with lab.worker():
+        everything_ended_once(lab, orders)
+
+
+def test_an_order_is_not_acknowledged_before_its_event_is_stored(
+    lab: Lab, rabbitmq: RabbitMQ
+) -> None:
+    """Killed between the merchant's answer and the event: the order must come again."""
+    lab.open_merchants("fast-1")
+    orders = [f"o{n}" for n in range(20)]
+    lab.submit("fast-1", *orders)
+    with rabbitmq.memory_alarm(), lab.worker() as worker:
+        lab.merchants.wait_until(merchant_id="fast-1", creates=20, idle=True, timeout=30)
         worker.send(signal.SIGKILL)
         worker.wait()
     with lab.worker():
