@@ -183,11 +183,11 @@ class _Decision:
 
 
 #: Headers in which the history travels with the message.
-HISTORY = _ATTEMPTS, _IN_DOUBT, _PENDING = "x-attempts", "x-in-doubt", "x-pending"
+HISTORY = ATTEMPTS, _IN_DOUBT, _PENDING = "x-attempts", "x-in-doubt", "x-pending"
 
 
 def _history(headers: Mapping[str, Any]) -> History:
-    attempts = headers.get(_ATTEMPTS)
+    attempts = headers.get(ATTEMPTS)
     return History(
         attempts=attempts if isinstance(attempts, int) and attempts > 0 else 0,
         in_doubt=headers.get(_IN_DOUBT) is True,
@@ -197,7 +197,7 @@ def _history(headers: Mapping[str, Any]) -> History:
 
 def _headers(history: History) -> dict[str, Any]:
     return {
-        _ATTEMPTS: history.attempts,
+        ATTEMPTS: history.attempts,
         _IN_DOUBT: history.in_doubt,
         _PENDING: history.pending,
     }

@@ -123,7 +123,7 @@ class Admission(Generic[Ticket]):
         """
         call.done = True
         lane = call.lane
-        self._change(lane, lambda: self._leave(call))
+        self._change(lane, lambda: self._move(call, -1))
         lane.last_call = now
         if answered is not None:
             lane.silent = lane.silent and not answered
@@ -256,16 +256,10 @@ class Admission(Generic[Ticket]):
 
     def _start(self, lane: Lane[Ticket], now: float) -> Call[Ticket]:
         call = Call(lane, now, lane.provider)
-        self._change(lane, lambda: self._enter(call))
+        self._change(lane, lambda: self._move(call, 1))
         slow_at = now + lane.slow_after(self.limits.slow_after)
         heapq.heappush(self._slow_at, (slow_at, next(self._number), call))
         return call
-
-    def _enter(self, call: Call[Ticket]) -> None:
-        self._move(call, 1)
-
-    def _leave(self, call: Call[Ticket]) -> None:
-        self._move(call, -1)
 
     def _move(self, call: Call[Ticket], by: int) -> None:
         call.lane.in_flight += by

@@ -199,7 +199,9 @@ class Dispatcher:
             # Its green thread was killed, or the process is going down: it must come again.
             request.reject(requeue=True)
         for each in joined:
-            if request.settled:
+            # One with more attempts behind it is no copy of this one but what followed from it
+            # (its delay can be over before the confirm is here): acknowledged, it would be lost.
+            if request.settled and each.attempts <= request.attempts:
                 task_ready(each)
                 each.acknowledge()
             else:

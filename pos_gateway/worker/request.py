@@ -5,6 +5,7 @@ from typing import Any
 from celery.worker.request import Request
 
 from pos_gateway.admission.lane import Call
+from pos_gateway.tasks import ATTEMPTS
 
 
 class OrderRequest(Request):
@@ -21,6 +22,12 @@ class OrderRequest(Request):
     call: Call["OrderRequest"] | None = None
     #: Whether what follows from its outcome is stored.
     settled = False
+
+    @property
+    def attempts(self) -> int:
+        """Attempts that were made before this message was published."""
+        value = self.request_dict.get(ATTEMPTS)
+        return value if isinstance(value, int) else 0
 
     @property
     def key(self) -> tuple[str, str] | None:

@@ -1,8 +1,10 @@
 """What goes wrong around the worker, and that no order is lost or made twice over it."""
 
+import json
 import signal
 
 from loadtests.servers.rabbitmq import RabbitMQ
+from tests.orders import an_order
 from tests.worker.lab import Lab, by_type
 
 
@@ -71,6 +73,23 @@ def test_a_connection_to_the_broker_that_is_cut_loses_nothing(lab: Lab, rabbitmq
             rabbitmq.drop_connections()
         everything_ended_once(lab, orders)
     assert lab.merchants.summary()["requests"] == 200
+
+
+def test_what_follows_from_an_attempt_is_never_taken_for_a_copy_of_it(lab: Lab) -> None:
+    """A retry whose delay is over before its confirm is here must not be acknowledged with it."""
+    lab.open_merchants("m")
+    lab.merchants.profile("m", {"kind": "accept", "latency": 1.5})
+    task = {"task": "pos_gateway.submit_order", "id": "o1"}
+    body = json.dumps([[an_order("o1", "m")], {}, {}]).encode()
+    lab.publish_raw(body, task)
+    with lab.worker():
+        lab.merchants.wait_until(merchant_id="m", in_flight=1, timeout=30)
+        lab.publish_raw(body, task)  # submitted twice: shares the fate of the first
+        lab.publish_raw(body, {**task, "x-attempts": 1})  # the first one's successor
+        told = lab.events(2)
+    assert {event["attempts"] for event in told} == {1, 2}
+    assert lab.merchants.summary()["requests"] == 2
+    assert lab.merchants.summary()["creates"] == 1
 
 
 def test_a_broker_that_is_killed_and_comes_back_loses_nothing(lab: Lab, rabbitmq: RabbitMQ) -> None:
