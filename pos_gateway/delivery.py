@@ -17,9 +17,10 @@ from pos_gateway.errors import UnknownMerchant
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.telemetry import metrics
-from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
+from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 
 log = structlog.get_logger(__name__)
@@ -64,15 +65,20 @@ class Delivery:
         self._default_timeout = default_timeout
         self._clock = clock
 
-    def attempt(self, order: Order, history: History) -> Outcome:
+    def attempt(self, order: Order, history: History, patience: Patience | None = None) -> Outcome:
         """Try once to get the order to its merchant's POS; every failure is an Outcome.
+
+        Args:
+            order: what to deliver.
+            history: what earlier attempts left behind.
+            patience: how much of the merchant's time limit it has; lets others end it before.
 
         Raises:
             SQLAlchemyError: the merchant cannot be looked up at present.
         """
         left = (order.deliver_by - self._clock.now()).total_seconds()
         if left <= 0:
-            return _too_late(history)
+            return too_late(history)
         try:
             merchant = self._directory.get(order.merchant_id)
         except UnknownMerchant as error:
@@ -84,17 +90,15 @@ class Delivery:
             return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
 
         started = perf_counter()
+        send = self._send(merchant, left, patience or Patience())
         try:
-            outcome = self._exchange(adapter, order, merchant, history, self._send(merchant, left))
-            outcome = replace(outcome, answered=True)
+            outcome = self._exchange(adapter, order, merchant, history, send)
         except Misconfigured as error:
             outcome = Outcome(Kind.FAILED, Reason.of(error.code, error))
         except NotSent as error:
-            reason = Reason.of(error.code, error)
-            outcome = Outcome(Kind.RETRY, reason, overloaded=True, answered=False)
+            outcome = Outcome(Kind.RETRY, Reason.of(error.code, error), contact=_contact(error))
         except NoValidReply as error:
-            reason = Reason.of(error.code, error)
-            outcome = Outcome(Kind.IN_DOUBT, reason, overloaded=True, answered=False)
+            outcome = Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), contact=_contact(error))
         seconds = perf_counter() - started
         metrics.attempts.labels(outcome.kind, merchant.provider or "none").observe(seconds)
         log.log(
@@ -120,12 +124,13 @@ class Delivery:
         if history.pending or ask_first:
             known = adapter.look_up(order, merchant, send)
             if known is not None:
-                return known
-        return adapter.submit(order, merchant, send)
+                return _heard(known)
+        return _heard(adapter.submit(order, merchant, send))
 
-    def _send(self, merchant: Merchant, left: float) -> Send:
+    def _send(self, merchant: Merchant, left: float, patience: Patience) -> Send:
         """One deadline over all that the adapter sends (it may ask first, then create)."""
-        seconds = min(merchant.request_timeout or self._default_timeout, left)
+        longest = merchant.request_timeout or self._default_timeout
+        seconds = min(longest * patience.part, left)
         until = self._clock.monotonic() + seconds
 
         def send(request: Request) -> Reply:
@@ -134,12 +139,27 @@ class Delivery:
                 key=merchant.id,
                 connections=merchant.max_concurrency or self._default_concurrency,
                 seconds=max(0.001, until - self._clock.monotonic()),
+                patience=patience,
             )
 
         return send
 
 
-def _too_late(history: History) -> Outcome:
+def _heard(outcome: Outcome) -> Outcome:
+    """How the merchant fared, where the adapter says nothing about it: there was a reply."""
+    if outcome.contact is not Contact.NONE:
+        return outcome
+    makes_no_sense = outcome.kind is Kind.IN_DOUBT
+    return replace(outcome, contact=Contact.FAILED if makes_no_sense else Contact.ANSWERED)
+
+
+def _contact(error: TransportError) -> Contact:
+    took_too_long = error.code in ("timeout", "cut_short")
+    return Contact.TIMED_OUT if took_too_long else Contact.FAILED
+
+
+def too_late(history: History) -> Outcome:
+    """What becomes of an order that cannot be delivered in time any more."""
     if history.in_doubt or history.pending:
         return Outcome(
             Kind.IN_DOUBT,

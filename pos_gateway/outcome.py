@@ -20,6 +20,16 @@ class Kind(StrEnum):
     IN_DOUBT = "in_doubt"  # bytes may have left and no complete valid reply came
 
 
+class Contact(StrEnum):
+    """How the merchant's side fared in an attempt, whatever that means for the order."""
+
+    NONE = "none"  # it was not called
+    ANSWERED = "answered"  # with a decision, or a refusal that is no sign of trouble
+    OVERLOADED = "overloaded"  # it said that this is too much (429, 503)
+    TIMED_OUT = "timed_out"  # no reply in time
+    FAILED = "failed"  # not reached, broken off, or a reply that makes no sense
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why, in a word for programs and a sentence for people."""
@@ -43,7 +53,4 @@ class Outcome:
     external_id: str | None = None
     #: Seconds the merchant asked us to stay away, already clamped.
     retry_after: float | None = None
-    #: The merchant is overloaded or slow: admission should hear of it.
-    overloaded: bool = False
-    #: Whether the merchant answered at all; None if it was not called.
-    answered: bool | None = None
+    contact: Contact = Contact.NONE

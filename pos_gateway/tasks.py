@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway import gateway
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.message import Message, undelayed
-from pos_gateway.delivery import History
+from pos_gateway.delivery import History, too_late
 from pos_gateway.errors import BrokerUnavailable, InvalidOrder
 from pos_gateway.events.event import status_event
 from pos_gateway.gateway import Gateway
@@ -26,6 +26,7 @@ from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.record import identifier
 from pos_gateway.retry import Backoff
 from pos_gateway.telemetry import metrics
+from pos_gateway.transport.deadline import Patience
 
 log = structlog.get_logger(__name__)
 
@@ -58,8 +59,14 @@ class OrderTask(Task):
 
 
 def deliver(
-    gate: Gateway, record: Any, *, headers: Mapping[str, Any], routing_key: str | None
-) -> tuple[list[Message], bool | None]:
+    gate: Gateway,
+    record: Any,
+    *,
+    headers: Mapping[str, Any],
+    routing_key: str | None,
+    patience: Patience | None = None,
+    hopeless: bool = False,
+) -> tuple[list[Message], Outcome]:
     """Try once to deliver the order in a message, and decide.
 
     Args:
@@ -67,10 +74,12 @@ def deliver(
         record: what the message has for an order, whatever that is.
         headers: the message's headers.
         routing_key: the key that the message came by.
+        patience: how much of the merchant's time limit it has; lets others end it before.
+        hopeless: it cannot be delivered in time any more, and is not to be tried.
 
     Returns:
-        What is to be published, in this order, before the message is acknowledged; and whether
-        the merchant answered (None: it was not called).
+        What is to be published, in this order, before the message is acknowledged; and the
+        outcome that it follows from.
     """
     key = undelayed(routing_key or "")
     decision = _Decision(
@@ -81,15 +90,19 @@ def deliver(
     try:
         order = Order.parse(record)
     except InvalidOrder as error:
-        return decision.on_no_order(record, Reason.of("invalid_order", error)), None
+        outcome = Outcome(Kind.FAILED, Reason.of("invalid_order", error))
+        return decision.on_no_order(record, outcome), outcome
     try:
-        outcome = gate.delivery.attempt(order, decision.history)
+        if hopeless:
+            outcome = too_late(decision.history)
+        else:
+            outcome = gate.delivery.attempt(order, decision.history, patience)
     except SQLAlchemyError as error:
         outcome = Outcome(Kind.RETRY, Reason.of("database", error))
     except Exception as error:  # a mistake of ours: the order is set aside, not lost
         log.exception("delivery.crashed", order_id=order.order_id)
         outcome = Outcome(Kind.FAILED, Reason.of("internal_error", repr(error)))
-    return decision.on(order, outcome), outcome.answered
+    return decision.on(order, outcome), outcome
 
 
 class _Decision:
@@ -115,15 +128,15 @@ class _Decision:
             case _:
                 assert_never(outcome.kind)
 
-    def on_no_order(self, record: Any, reason: Reason) -> list[Message]:
+    def on_no_order(self, record: Any, outcome: Outcome) -> list[Message]:
         """Not an order at all; the backend hears of it if it says whose it is."""
         body = json.dumps(record, default=str).encode()
         named = record if isinstance(record, dict) else {}
         order_id = identifier(named.get("order_id"))
         merchant_id = identifier(named.get("merchant_id"))
+        reason = outcome.reason or Reason(outcome.kind, "")
         following = [self._dead_letter(order_id or "unknown", body, reason)]
         if order_id and merchant_id:
-            outcome = Outcome(Kind.FAILED, reason)
             following.append(self._event_of(outcome, order_id, merchant_id, body))
         return following
 

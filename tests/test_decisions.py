@@ -21,7 +21,7 @@ class Answering:
     def __init__(self, outcome: Outcome | Exception) -> None:
         self._outcome = outcome
 
-    def attempt(self, order: Order, history: object) -> Outcome:
+    def attempt(self, order: Order, _history: object, _patience: object = None) -> Outcome:
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome

@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.transport.exchange import Reply
 
 #: ``Retry-After`` is believed within these seconds; a year is a mistake, 0 a stampede.
@@ -60,7 +60,8 @@ def by_status(reply: Reply) -> Outcome:
     status = reply.status
     reason = Reason.of(f"http_{status}", f"the POS answered {status}")
     if status == 429:
-        return Outcome(Kind.RETRY, reason, retry_after=retry_after(reply), overloaded=True)
+        too_much = Contact.OVERLOADED
+        return Outcome(Kind.RETRY, reason, retry_after=retry_after(reply), contact=too_much)
     if 300 <= status < 400:
         where = reply.headers.get("location", "elsewhere")
         return Outcome(Kind.FAILED, Reason.of("redirect", f"the POS redirects to {where}"))
@@ -68,9 +69,8 @@ def by_status(reply: Reply) -> Outcome:
         return Outcome(Kind.REJECTED, reason)
     if 400 <= status < 500 and status not in (408, 409, 425):
         return Outcome(Kind.FAILED, reason)
-    return Outcome(
-        Kind.IN_DOUBT, reason, retry_after=retry_after(reply), overloaded=status in (503, 504)
-    )
+    contact = Contact.OVERLOADED if status in (503, 504) else Contact.FAILED
+    return Outcome(Kind.IN_DOUBT, reason, retry_after=retry_after(reply), contact=contact)
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class RestAdapter:
                 f"http_{reply.status}", f"asked for the order, the POS answered {reply.status}"
             ),
             retry_after=retry_after(reply),
+            contact=by_status(reply).contact,
         )
 
 

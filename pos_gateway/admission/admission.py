@@ -1,35 +1,34 @@
 """Admission: who may start now.
 
-An order starts when a slot is free, its merchant is under its limit, its provider is under its
-share of the slots, and, if its merchant is slow, the slow ones together are under theirs.
+An order starts when a slot is free, its merchant is under its limit and its breaker lets it
+through, its provider is under its share of the slots, and, if its merchant is slow, the slow
+ones together are under theirs.
 
-Orders that cannot start wait here, merchant by merchant in turn. A merchant in trouble may hold
-only so many; its further orders are parked in the broker until about their turn, so that they do
-not fill the window through which everybody's orders come.
+Orders that cannot start wait here, merchant by merchant in turn, the most urgent of a merchant
+first. A merchant in trouble may hold only so many; its further orders are parked in the broker
+until about their turn, so that they do not fill the window through which everybody's come.
 
-Every operation costs the same whatever is known or waiting (the clock of slow calls: the
-logarithm of the calls under way). Not safe from threads: one thread, or the green threads of one
-process, which switch only where they block, and nothing here blocks.
+Every operation costs the same whatever is known or waiting (the agenda: the logarithm of what is
+under way or waits). Not safe from threads: one thread, or the green threads of one process,
+which switch only where they block, and nothing here blocks.
 """
 
-import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import Enum
-from itertools import count
+from math import inf
 from typing import Generic
 
-from pos_gateway.admission.lane import (
-    QUICK_REPLIES,
-    Call,
-    Lane,
-    Queued,
-    Ticket,
-    Waiting,
-)
+from pos_gateway.admission.agenda import Agenda
+from pos_gateway.admission.breaker import State
+from pos_gateway.admission.bulkhead import UNASKED
+from pos_gateway.admission.lane import Call, Lane, Queued, Ticket, Waiting
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.share import Share
+from pos_gateway.admission.turns import Turns
+from pos_gateway.outcome import Contact
 
 #: Merchants of whom something is remembered (their replies' durations) before the idle ones are
 #: forgotten: twice the ten thousand that a pod is expected to know.
@@ -41,6 +40,18 @@ class Verdict(Enum):
 
     WAIT = "wait"
     PARK = "park"
+    EXPIRE = "expire"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A merchant's breaker has changed its state."""
+
+    merchant_id: str
+    state: State
+    #: For how long, if it opened.
+    seconds: float
+    why: str
 
 
 class Admission(Generic[Ticket]):
@@ -50,117 +61,183 @@ class Admission(Generic[Ticket]):
         limits: what to keep to.
         terms_of: what is agreed with a merchant, when its first order comes; None if that is not
             known yet: its orders wait until ``set_terms`` says.
+        announce: called with every breaker's transition.
+        on_short: called with a merchant whose order waits for want of an allotment only.
     """
 
-    def __init__(self, limits: Limits, terms_of: Callable[[str], Terms | None]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        terms_of: Callable[[str], Terms | None],
+        *,
+        announce: Callable[[Transition], None] = lambda _transition: None,
+        on_short: Callable[[str], None] = lambda _merchant_id: None,
+    ) -> None:
         self.limits = limits
         self._terms_of = terms_of
+        self._announce = announce
+        self._on_short = on_short
+        self._in_fleet = False
         self._lanes: dict[str, Lane[Ticket]] = {}
-        self._providers: dict[str, Share] = {}
-        self._slow = limits.share(limits.slow_share)
-        #: Merchants that have an order waiting and room for it, in the order of their turn.
-        self._turns: deque[Lane[Ticket]] = deque()
-        #: Every order that began to wait, oldest first; those that started since are skipped.
-        self._by_age: deque[tuple[Lane[Ticket], Waiting[Ticket]]] = deque()
-        #: When each call under way becomes slow; those that returned since are skipped.
-        self._slow_at: list[tuple[float, int, Call[Ticket]]] = []
-        self._number = count()
+        self._turns: Turns[Ticket] = Turns(limits)
+        #: Every order that began to wait, oldest first; those that are done are skipped.
+        self._by_age: deque[Waiting[Ticket]] = deque()
+        #: Calls that are slow and still out, the oldest first; those that are done are skipped.
+        self._stuck: deque[Call[Ticket]] = deque()
+        #: Calls that were cut short and have not come back yet.
+        self._ending = 0
+        self._expired: list[Ticket] = []
+        self._agenda = Agenda()
         self.in_flight = 0
         self.waiting = 0
         #: Those of ``waiting`` whose merchant is in trouble.
         self.blocked = 0
 
-    def offer(self, merchant_id: str, ticket: Ticket, now: float) -> Call[Ticket] | Verdict:
+    def offer(
+        self, merchant_id: str, ticket: Ticket, now: float, deadline: float = inf
+    ) -> Call[Ticket] | Verdict:
         """Take an order in.
 
         Returns:
             A call: it has started and holds its slot until ``release``. WAIT: it will come out
-            of ``next_start``, ``overdue`` or ``drop_waiting``. PARK: it is the caller's again,
-            to be handed back to the broker for ``park_delay`` seconds.
+            of ``next_start``, ``expired``, ``overdue`` or ``drop_waiting``. PARK: it is the
+            caller's again, to be handed back to the broker for ``park_delay`` seconds. EXPIRE:
+            it is the caller's again, and can certainly not be started before its deadline.
         """
+        self.tick(now)
         lane = self._lane(merchant_id)
-        if lane.slow and lane.is_quiet(now):
-            self._set_slow(lane, False)
-        if not lane.waiting and not self._turns and self._slot_is_free and self._may_start(lane):
-            return self._start(lane, now)
-        if self._is_too_much(lane):
+        if lane.is_quiet(now):
+            self._forget(lane)
+        if deadline <= self._not_before(lane, now):
+            return Verdict.EXPIRE
+        only_a_slot_is_missing = not self._turns and self._turns.may_start(lane)
+        if not lane.waiting and self._slot_is_free and only_a_slot_is_missing:
+            return self._start(lane, ticket, now)
+        if self._is_too_much(lane, now):
             return Verdict.PARK
-        waiting = Waiting(ticket, now)
-        lane.waiting.append(waiting)
-        self._by_age.append((lane, waiting))
+        waiting = lane.put(ticket, now, deadline)
+        self._by_age.append(waiting)
         self._count_waiting(lane, 1)
-        self._queue(lane)
+        if deadline < inf:
+            self._agenda.add(deadline, self._expire, waiting)
+        self._line_up(lane)
         return Verdict.WAIT
 
-    def next_start(self, now: float) -> tuple[Ticket, Call[Ticket]] | None:
-        """The next waiting order that may start, and its call; None if there is none."""
-        while self._turns and self._slot_is_free:
-            lane = self._turns.popleft()
-            if lane.queued is not Queued.TURNS:
-                continue
-            lane.queued = Queued.NOWHERE
-            woken_by, lane.woken_by = lane.woken_by, None
-            started = None
-            if lane.waiting and self._may_start(lane):
-                ticket = lane.waiting.popleft().ticket
-                self._count_waiting(lane, -1)
-                started = ticket, self._start(lane, now)
-            self._queue(lane)
-            if woken_by is not None:
-                self._wake(woken_by)  # it may have room for another one yet
-            if started is not None:
-                return started
-        return None
+    def next_start(self, now: float) -> Call[Ticket] | None:
+        """The call of the next waiting order that may start; None if there is none."""
+        self.tick(now)
+        while self._slot_is_free and (lane := self._turns.next()) is not None:
+            call = self._start_first(lane, now) if self._turns.may_start(lane) else None
+            self._turns.done_with(lane)
+            self._ask_if_short(lane)
+            if call is not None:
+                return call
+        return self._start_above_share(now) if self._slot_is_free else None
 
-    def release(self, call: Call[Ticket], now: float, *, answered: bool | None = True) -> None:
+    def release(
+        self,
+        call: Call[Ticket],
+        now: float,
+        contact: Contact = Contact.ANSWERED,
+        retry_after: float | None = None,
+    ) -> None:
         """An order that was started is done. Exactly once for each.
 
         Args:
             call: what starting returned.
             now: the time.
-            answered: whether its merchant answered; None if it was not called, so that the time
-                it took says nothing about it.
+            contact: how its merchant fared; NONE says nothing about it.
+            retry_after: for how many seconds the merchant asked to be left alone.
         """
+        call.done = contact is Contact.NONE  # then the time it took says nothing either
+        self.tick(now)
         call.done = True
         lane = call.lane
-        self._change(lane, lambda: self._move(call, -1))
+        self._change(lane, lambda: self._come_back(call, now, contact))
         lane.last_call = now
-        if answered is not None:
-            lane.silent = lane.silent and not answered
-            seconds = now - call.started
-            slow = seconds >= lane.slow_after(self.limits.slow_after)
-            lane.replied(seconds)
-            lane.quick_replies = 0 if slow else lane.quick_replies + 1
-            if slow:
-                self._set_slow(lane, True)
-            elif lane.slow and lane.quick_replies >= QUICK_REPLIES:
-                self._set_slow(lane, False)
-        self._queue(lane)
+        if contact is not Contact.NONE:
+            self._judge_speed(call, now, contact)
+        self._judge_health(call, now, contact, retry_after)
+        self._line_up(lane)
         if call.provider is not None:
-            self._wake(call.provider)
-        self._wake(self._slow)
+            self._turns.wake(call.provider)
+        self._turns.wake(self._turns.slow)
 
     def tick(self, now: float) -> None:
-        """Let time pass: merchants with a call that has been out for too long are slow from now."""
-        while self._slow_at and self._slow_at[0][0] <= now:
-            call = heapq.heappop(self._slow_at)[2]
-            if not call.done:
-                call.lane.quick_replies = 0
-                call.lane.silent = True
-                self._set_slow(call.lane, True)
+        """Let time pass: calls become slow and late, breakers half open, waiting orders expire."""
+        self._agenda.run(now)
+
+    @property
+    def next_at(self) -> float:
+        """When time will change something by itself; then ``tick`` is due."""
+        return self._agenda.next_at
 
     def set_terms(self, merchant_id: str, terms: Terms) -> None:
         """This is now agreed with a merchant. Orders under way go on."""
         lane = self._lanes.get(merchant_id)
         if lane is None:
             return
-        provider = self._provider(terms.provider)
+        provider = self._turns.provider(terms.provider)
 
         def agree() -> None:
-            lane.limit, lane.provider = terms.limit, provider
+            lane.known, lane.provider = True, provider
+            lane.bulkhead.ceiling = terms.limit
+            lane.may_be_cut_short = terms.may_be_cut_short
 
         self._change(lane, agree)
-        self._queue(lane)
+        self._line_up(lane)
+
+    def join_fleet(self, *, joined: bool) -> None:
+        """From now on merchants need an allotment (``allot``) to start more; or no longer."""
+        self._in_fleet = joined
+        for merchant_id, lane in self._lanes.items():
+            self.allot(merchant_id, (lane.bulkhead.in_flight or UNASKED) if joined else None)
+
+    def allot(self, merchant_id: str, permits: int | None) -> None:
+        """The fleet leaves so many of a merchant's orders at once to this process.
+
+        None: it has nothing to say. What is under way goes on.
+        """
+        lane = self._lanes.get(merchant_id)
+        if lane is not None:
+            self._change(lane, lambda: setattr(lane.bulkhead, "allotment", permits))
+            self._line_up(lane)
+
+    def demand(self, merchant_id: str) -> tuple[int, int, int]:
+        """A merchant's agreed limit (0: paused, or not known), and its orders under way and waiting."""
+        lane = self._lanes.get(merchant_id)
+        return (lane.bulkhead.ceiling, lane.bulkhead.in_flight, lane.waiting) if lane else (0, 0, 0)
+
+    def open_breaker(self, merchant_id: str, seconds: float, now: float) -> None:
+        """Another worker found that the merchant is to be left alone for so long."""
+        lane = self._lane(merchant_id)
+        if not lane.breaker.is_open:
+            self._open(lane, now, "fleet", seconds)
+
+    def close_breaker(self, merchant_id: str, now: float) -> None:
+        """Another worker found that the merchant answers again."""
+        lane = self._lanes.get(merchant_id)
+        if lane is not None and not lane.breaker.is_closed:
+            self._close(lane, "fleet")
+
+    def to_cut_short(self) -> list[Call[Ticket]]:
+        """Calls to end early: the slow hold more than their share, and others wait for a slot.
+
+        They are those of merchants that have not answered since, the oldest first. Each is named
+        once; the caller may let it go on.
+        """
+        chosen: list[Call[Ticket]] = []
+        if self._slot_is_free or not self._turns:
+            return chosen
+        too_many = self._turns.slow.in_flight - self._turns.slow.cap
+        wanted = min(too_many, self.waiting - self.blocked) - self._ending
+        while self._stuck and len(chosen) < wanted:
+            call = self._stuck.popleft()
+            if not call.done and call.lane.pace.silent and call.lane.may_be_cut_short:
+                call.cut_short = True
+                chosen.append(call)
+        self._ending += len(chosen)
+        return chosen
 
     def park_delay(self, merchant_id: str, now: float) -> float:
         """Seconds until about the turn of an order that is parked now.
@@ -172,9 +249,9 @@ class Admission(Generic[Ticket]):
         """
         limits = self.limits
         lane = self._lane(merchant_id)
-        if lane.silent:
+        if lane.pace.silent:
             return random.uniform(limits.longest_park / 2, limits.longest_park)
-        soonest = now + max(limits.shortest_park, len(lane.waiting) * lane.turn)
+        soonest = now + max(limits.shortest_park, lane.waiting * lane.turn)
         turn = max(soonest, lane.parked_until + lane.turn)
         if turn - now > limits.longest_park:
             lane.parked_until = now + limits.longest_park
@@ -182,63 +259,63 @@ class Admission(Generic[Ticket]):
         lane.parked_until = turn
         return turn - now
 
+    def expired(self) -> list[Ticket]:
+        """Orders whose time ran out while they waited, or will before they can start."""
+        expired, self._expired = self._expired, []
+        return expired
+
     def overdue(self, now: float) -> Iterator[tuple[str, Ticket]]:
         """Orders that have waited too long for their merchant; they are the caller's, to park."""
         until = now - self.limits.max_wait
-        again: list[tuple[Lane[Ticket], Waiting[Ticket]]] = []
-        while self._by_age and self._by_age[0][1].since <= until:
-            lane, waiting = self._by_age.popleft()
-            if not lane.waiting or lane.waiting[0] is not waiting:
-                continue  # it has started, or was dropped, since
-            if self._may_start(lane):
-                # It waits for a slot, not for its merchant: parking would only delay it.
-                again.append((lane, waiting))
+        again: list[Waiting[Ticket]] = []
+        while self._by_age and (self._by_age[0].done or self._by_age[0].since <= until):
+            waiting = self._by_age.popleft()
+            if waiting.done:
                 continue
-            lane.waiting.popleft()
-            self._count_waiting(lane, -1)
-            yield lane.merchant_id, waiting.ticket
+            if self._turns.may_start(waiting.lane):
+                # It waits for a slot, not for its merchant: parking would only delay it.
+                again.append(waiting)
+                continue
+            self._take(waiting)
+            yield waiting.lane.merchant_id, waiting.ticket
         self._by_age.extendleft(reversed(again))
 
     def lanes(self) -> Iterator[tuple[str, int, int]]:
         """Every merchant that has orders here: its id, how many under way, how many waiting."""
         for lane in self._lanes.values():
             if not lane.is_idle:
-                yield lane.merchant_id, lane.in_flight, len(lane.waiting)
+                yield lane.merchant_id, lane.bulkhead.in_flight, lane.waiting
 
     def drop_waiting(self) -> list[Ticket]:
         """Let go of everything that waits (the connection it came by is gone). Those under way stay."""
-        dropped = [waiting.ticket for lane in self._lanes.values() for waiting in lane.waiting]
+        dropped = [ticket for lane in self._lanes.values() for ticket in lane.take_all()]
+        dropped += self.expired()
         for lane in self._lanes.values():
-            lane.waiting.clear()
             lane.queued, lane.woken_by = Queued.NOWHERE, None
-        for share in (self._slow, *self._providers.values()):
-            share.blocked.clear()
-            share.waiting = 0
         self._turns.clear()
         self._by_age.clear()
         self.waiting = self.blocked = 0
         return dropped
 
-    @property
-    def _most_of_one(self) -> int:
-        """Orders of one provider that may wait here while it is at its share."""
-        return self.limits.max_blocked // 2
+    # Whether an order may start
 
     @property
     def _slot_is_free(self) -> bool:
         return self.in_flight < self.limits.slots
 
-    def _may_start(self, lane: Lane[Ticket]) -> bool:
-        """Whether only a slot is missing."""
-        return lane.has_room and self._full_share(lane) is None
+    def _may_exceed(self, provider: Share) -> bool:
+        """Whether a provider may go above its share: nobody wants the slots that it would take.
 
-    def _full_share(self, lane: Lane[Ticket]) -> Share | None:
-        """The share that keeps the merchant from starting; None: none does."""
-        if lane.provider is not None and lane.provider.is_full:
-            return lane.provider
-        return self._slow if lane.slow and self._slow.is_full else None
+        It leaves the others as many slots free as they hold.
+        """
+        others = self.in_flight - provider.in_flight
+        return self.limits.slots - self.in_flight > others
 
-    def _is_too_much(self, lane: Lane[Ticket]) -> bool:
+    def _not_before(self, lane: Lane[Ticket], now: float) -> float:
+        """The soonest that one of the merchant's orders can start, as far as is certain."""
+        return lane.breaker.until if lane.breaker.is_open else now
+
+    def _is_too_much(self, lane: Lane[Ticket], now: float) -> bool:
         """Whether no more orders of this merchant may wait here.
 
         Those whose turn comes soon are better off here than away and back.
@@ -246,45 +323,188 @@ class Admission(Generic[Ticket]):
         provider = lane.provider
         if provider is not None and provider.is_full and provider.waiting >= self._most_of_one:
             return True
-        if not lane.is_troubled or self._may_start(lane):
+        if not lane.is_troubled or self._turns.may_start(lane):
             return False
         if self.blocked >= self.limits.max_blocked:
             return True
-        if len(lane.waiting) < self.limits.max_waiting:
+        if lane.breaker.is_open and lane.breaker.until - now > self.limits.max_wait:
+            return True
+        if lane.waiting < self.limits.max_waiting:
             return False
-        return len(lane.waiting) * lane.turn > self.limits.max_wait / 2
+        return lane.waiting * lane.turn > self.limits.max_wait / 2
 
-    def _start(self, lane: Lane[Ticket], now: float) -> Call[Ticket]:
-        call = Call(lane, now, lane.provider)
+    @property
+    def _most_of_one(self) -> int:
+        """Orders of one provider that may wait here while it is at its share."""
+        return self.limits.max_blocked // 2
+
+    # Starting and coming back
+
+    def _start(self, lane: Lane[Ticket], ticket: Ticket, now: float) -> Call[Ticket]:
+        call = Call(lane, ticket, now, lane.provider, lane.breaker.patience)
+        if not lane.breaker.is_closed:
+            call.probe = lane.breaker.begin_probe()
         self._change(lane, lambda: self._move(call, 1))
-        slow_at = now + lane.slow_after(self.limits.slow_after)
-        heapq.heappush(self._slow_at, (slow_at, next(self._number), call))
+        self._agenda.add(now + lane.pace.slow_after(self.limits.slow_after), self._slow_now, call)
         return call
 
+    def _start_first(self, lane: Lane[Ticket], now: float) -> Call[Ticket] | None:
+        first = lane.first()
+        if first is None:
+            return None
+        self._take(first)
+        return self._start(lane, first.ticket, now)
+
+    def _start_above_share(self, now: float) -> Call[Ticket] | None:
+        """With slots to spare: the next order of a provider that is at its share."""
+        for provider in self._turns.at_share():
+            while self._may_exceed(provider):
+                lane = self._turns.next_of(provider)
+                if lane is None:
+                    break
+                may = self._turns.may_start_above_share(lane)
+                call = self._start_first(lane, now) if may else None
+                self._turns.done_with(lane)
+                self._ask_if_short(lane)
+                if call is not None:
+                    return call
+        return None
+
     def _move(self, call: Call[Ticket], by: int) -> None:
-        call.lane.in_flight += by
+        bulkhead = call.lane.bulkhead
+        bulkhead.enter() if by > 0 else bulkhead.leave()
         self.in_flight += by
         if call.provider is not None:
             call.provider.in_flight += by
-        if call.lane.slow:
-            self._slow.in_flight += by
+        if call.lane.pace.slow:
+            self._turns.slow.in_flight += by
 
-    def _set_slow(self, lane: Lane[Ticket], slow: bool) -> None:
-        if lane.slow is slow:
+    def _come_back(self, call: Call[Ticket], now: float, contact: Contact) -> None:
+        """What its limit learns from a call."""
+        self._move(call, -1)
+        self._ending -= call.cut_short
+        lane = call.lane
+        lane.late_calls -= call.late
+        match contact:
+            case Contact.ANSWERED if not call.late or call.probe is not None:
+                lane.bulkhead.answered()
+            case Contact.ANSWERED | Contact.FAILED:
+                lane.bulkhead.hesitated()
+            case Contact.OVERLOADED | Contact.TIMED_OUT:
+                lane.bulkhead.overloaded(call.started, now)
+            case Contact.NONE:
+                pass
+
+    def _judge_speed(self, call: Call[Ticket], now: float, contact: Contact) -> None:
+        """Whether the merchant is slow, from how long a call took."""
+        lane, seconds = call.lane, now - call.started
+        slow = seconds >= lane.pace.slow_after(self.limits.slow_after)
+        lane.pace.came_back(seconds, contact, slow=slow, late=call.late)
+        if call.probe is not None and contact is Contact.ANSWERED:
+            lane.pace.is_now(seconds)
+        if slow:
+            self._set_slow(lane, now, slow=True)
+        elif lane.pace.has_recovered:
+            self._set_slow(lane, now, slow=False)
+
+    def _judge_health(
+        self, call: Call[Ticket], now: float, contact: Contact, retry_after: float | None
+    ) -> None:
+        """Whether the merchant is to be called at all, from how a call ended."""
+        lane, breaker = call.lane, call.lane.breaker
+        answered = None if contact is Contact.NONE else contact is Contact.ANSWERED
+        if call.probe is not None:
+            is_present = breaker.state is State.HALF_OPEN and call.probe == breaker.spell
+            if breaker.end_probe(call.probe, answered=answered):
+                self._close(lane, "answered")
+            elif is_present and answered is False:
+                self._open(lane, now, "probe_failed", retry_after or 0.0)
+                return
+        elif breaker.is_closed and answered is not None:
+            breaker.record(failed=not answered, late=call.late)
+            if breaker.is_tripped(lane.late_calls):
+                self._open(lane, now, "failures" if not answered else "late", retry_after or 0.0)
+                return
+        if retry_after is not None:
+            self._open(lane, now, "asked", retry_after)
+
+    # What time does
+
+    def _slow_now(self, call: Call[Ticket], now: float) -> None:
+        """A call has been out for too long: its merchant is slow from now, not from its return."""
+        lane = call.lane
+        lane.pace.out_too_long()
+        while self._stuck and self._stuck[0].done:
+            self._stuck.popleft()
+        self._stuck.append(call)
+        self._set_slow(lane, now, slow=True)
+        late_at = call.started + lane.pace.late_after(self.limits.slow_after)
+        if late_at < inf:
+            self._agenda.add(late_at, self._late_now, call)
+
+    def _late_now(self, call: Call[Ticket], now: float) -> None:
+        """It counts against its merchant from now."""
+        call.late = True
+        lane = call.lane
+        lane.late_calls += 1
+        if lane.breaker.is_closed and lane.breaker.is_tripped(lane.late_calls):
+            self._open(lane, now, "late")
+
+    def _expire(self, waiting: Waiting[Ticket], _now: float) -> None:
+        self._take(waiting)
+        self._expired.append(waiting.ticket)
+
+    def _forget(self, lane: Lane[Ticket]) -> None:
+        """The benefit of the doubt, after a quiet spell."""
+        self._set_slow(lane, lane.last_call, slow=False)
+        self._change(lane, lane.bulkhead.forget)
+        lane.breaker.forget()
+
+    # Transitions
+
+    def _open(self, lane: Lane[Ticket], now: float, why: str, at_least: float = 0.0) -> None:
+        breaker = lane.breaker
+        again = breaker.is_open or why == "fleet"
+
+        def change() -> None:
+            breaker.open_for(now, at_least) if again else breaker.open(now, at_least=at_least)
+
+        self._change(lane, change)
+        self._agenda.add(breaker.until, self._half_open, lane)
+        self._announce(Transition(lane.merchant_id, State.OPEN, breaker.until - now, why))
+        while (first := lane.first()) is not None and first.deadline <= breaker.until:
+            self._expire(first, now)
+
+    def _half_open(self, lane: Lane[Ticket], now: float) -> None:
+        if lane.breaker.is_open and lane.breaker.until <= now:
+            self._change(lane, lane.breaker.half_open)
+            self._announce(Transition(lane.merchant_id, State.HALF_OPEN, 0.0, "time"))
+            self._line_up(lane)
+
+    def _close(self, lane: Lane[Ticket], why: str) -> None:
+        self._change(lane, lane.breaker.close)
+        self._announce(Transition(lane.merchant_id, State.CLOSED, 0.0, why))
+        self._line_up(lane)
+
+    def _set_slow(self, lane: Lane[Ticket], now: float, *, slow: bool) -> None:
+        if lane.pace.slow is slow:
             return
 
         def turn() -> None:
-            lane.slow = slow
-            self._slow.in_flight += lane.in_flight if slow else -lane.in_flight
+            lane.pace.became_slow(now) if slow else lane.pace.became_healthy(now)
+            in_flight = lane.bulkhead.in_flight
+            self._turns.slow.in_flight += in_flight if slow else -in_flight
 
         self._change(lane, turn)
         if not slow:
-            self._requeue(lane)
-            self._wake(self._slow)
+            self._turns.line_up(lane)
+            self._turns.wake(self._turns.slow)
+
+    # Bookkeeping
 
     def _change(self, lane: Lane[Ticket], change: Callable[[], None]) -> None:
         """Do something that may bring the lane into trouble or out of it, and keep the counts."""
-        was_troubled, provider, number = lane.is_troubled, lane.provider, len(lane.waiting)
+        was_troubled, provider, number = lane.is_troubled, lane.provider, lane.waiting
         change()
         self.blocked += number * (lane.is_troubled - was_troubled)
         if lane.provider is not provider:
@@ -292,56 +512,37 @@ class Admission(Generic[Ticket]):
                 if share is not None:
                     share.waiting += by
 
+    def _take(self, waiting: Waiting[Ticket]) -> None:
+        waiting.lane.take(waiting)
+        self._count_waiting(waiting.lane, -1)
+
     def _count_waiting(self, lane: Lane[Ticket], by: int) -> None:
         self.waiting += by
         self.blocked += by * lane.is_troubled
         if lane.provider is not None:
             lane.provider.waiting += by
 
-    def _queue(self, lane: Lane[Ticket]) -> None:
-        """Give the lane a turn, or a place among those that wait for a share to have room."""
-        if lane.queued is Queued.NOWHERE and lane.waiting and lane.has_room:
-            full = self._full_share(lane)
-            if full is None:
-                lane.queued = Queued.TURNS
-                self._turns.append(lane)
-            else:
-                lane.queued = full
-                full.blocked.append(lane)
-        elif isinstance(lane.queued, Share) and self._full_share(lane) is not lane.queued:
-            self._requeue(lane)  # what it waited for is not what keeps it any more
+    def _line_up(self, lane: Lane[Ticket]) -> None:
+        self._turns.line_up(lane)
+        self._ask_if_short(lane)
 
-    def _requeue(self, lane: Lane[Ticket]) -> None:
-        if isinstance(lane.queued, Share):
-            lane.queued = Queued.TURNS  # its place among the blocked is skipped from now on
-            self._turns.append(lane)
-
-    def _wake(self, share: Share) -> None:
-        """A share has room: whoever has waited for it longest has a turn."""
-        while share.blocked and not share.is_full:
-            lane = share.blocked.popleft()
-            if lane.queued is share:
-                lane.queued, lane.woken_by = Queued.TURNS, share
-                self._turns.append(lane)
-                return
+    def _ask_if_short(self, lane: Lane[Ticket]) -> None:
+        if lane.waiting and lane.known and lane.bulkhead.is_short:
+            self._on_short(lane.merchant_id)
 
     def _lane(self, merchant_id: str) -> Lane[Ticket]:
         lane = self._lanes.get(merchant_id)
         if lane is None:
             if len(self._lanes) >= LANES:
-                # Once in so many newcomers, so that each of them pays a constant part of it.
-                self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.is_idle}
+                self._forget_idle()
+            lane = self._lanes[merchant_id] = Lane(merchant_id)
+            if self._in_fleet:
+                lane.bulkhead.allotment = UNASKED
             terms = self._terms_of(merchant_id)
-            lane = self._lanes[merchant_id] = Lane(
-                merchant_id,
-                terms.limit if terms else None,
-                self._provider(terms.provider) if terms else None,
-            )
+            if terms is not None:
+                self.set_terms(merchant_id, terms)
         return lane
 
-    def _provider(self, name: str | None) -> Share | None:
-        if name is None:
-            return None
-        if name not in self._providers:
-            self._providers[name] = self.limits.share(self.limits.provider_share)
-        return self._providers[name]
+    def _forget_idle(self) -> None:
+        """Once in so many newcomers, so that each of them pays a constant part of it."""
+        self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.is_idle}

@@ -1,25 +1,20 @@
-"""One merchant's lane: its bulkhead (the limit), those under way, and those that wait."""
+"""One merchant's lane: its bulkhead, its breaker, its pace, and its orders that wait."""
 
-from collections import deque
+import heapq
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
+from pos_gateway.admission.breaker import Breaker
+from pos_gateway.admission.bulkhead import Bulkhead
+from pos_gateway.admission.pace import Pace
 from pos_gateway.admission.share import Share
 
 Ticket = TypeVar("Ticket")
 
-#: Seconds that a call is taken to last before the first one has returned.
+#: Seconds that a call is taken to last before the first one has been answered.
 UNKNOWN_DURATION = 1.0
-#: Weight of the newest reply in the running mean of replies' durations.
-NEWEST = 0.2
-#: A call is slow for a merchant that answers, as a rule, so many times quicker.
-UNUSUAL = 10.0
-#: Seconds under which no call is slow, however quick its merchant is as a rule.
-NEVER_SLOW = 0.5
-#: Quick replies in a row after which a slow merchant counts as healthy again.
-QUICK_REPLIES = 3
-#: Seconds without a call after which a slow merchant gets the benefit of the doubt.
+#: Seconds without a call after which a merchant in trouble gets the benefit of the doubt.
 QUIET = 60.0
 
 
@@ -30,55 +25,63 @@ class Queued(Enum):
     TURNS = "turns"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Waiting(Generic[Ticket]):
-    """An order that waits, and since when."""
+    """An order that waits, since when, and until when that makes sense."""
 
+    lane: "Lane[Ticket]"
     ticket: Ticket
     since: float
+    deadline: float
+    #: It has started, or was given back.
+    done: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Lane(Generic[Ticket]):
     """A merchant that has, or had, orders under way or waiting."""
 
+    #: For the agenda: a lane is never done.
+    done: ClassVar[bool] = False
+
     merchant_id: str
-    #: None while the merchant's record is being loaded; 0 while it is paused.
-    limit: int | None
-    provider: Share | None
-    in_flight: int = 0
-    waiting: deque[Waiting[Ticket]] = field(default_factory=deque)
-    slow: bool = False
-    #: Running mean of its calls' durations in seconds; None before the first reply.
-    mean: float | None = None
-    quick_replies: int = 0
-    #: A call has been out for too long, and none has been answered since.
-    silent: bool = False
-    #: When its last call ended, whether or not it replied.
+    #: What was agreed with the merchant is known; until then its orders wait.
+    known: bool = False
+    provider: Share | None = None
+    #: A call of its may be ended early: sending the order again is safe, or it can be asked.
+    may_be_cut_short: bool = True
+    bulkhead: Bulkhead = field(default_factory=lambda: Bulkhead(0))
+    breaker: Breaker = field(default_factory=Breaker)
+    pace: Pace = field(default_factory=Pace)
+    #: How many orders wait.
+    waiting: int = 0
+    #: Calls that are late by now and still out.
+    late_calls: int = 0
+    #: When its last call ended, whether or not it was answered.
     last_call: float = 0.0
     #: When the order that was parked last is expected to have its turn.
     parked_until: float = 0.0
     queued: Queued | Share = Queued.NOWHERE
     #: The share that has room again and gave this lane its turn.
     woken_by: Share | None = None
+    _line: list[tuple[float, int, Waiting[Ticket]]] = field(default_factory=list)
+    _number: int = 0
 
     @property
     def has_room(self) -> bool:
-        return self.limit is not None and self.in_flight < self.limit
-
-    @property
-    def is_full(self) -> bool:
-        """It is at its limit. A lane whose limit is not known yet has no room, but is not full."""
-        return self.limit is not None and self.in_flight >= self.limit
+        """As far as the merchant itself is concerned, one more may start."""
+        return self.known and self.bulkhead.has_room and self.breaker.lets_through
 
     @property
     def is_troubled(self) -> bool:
         """Its orders wait for the merchant itself, not for somebody else's."""
-        return self.slow or self.is_full
+        return (
+            self.pace.slow or not self.breaker.is_closed or (self.known and self.bulkhead.is_full)
+        )
 
     @property
     def is_idle(self) -> bool:
-        return not self.in_flight and not self.waiting
+        return not self.bulkhead.in_flight and not self.waiting
 
     def is_quiet(self, now: float) -> bool:
         """Nothing has been heard of it for so long that what is remembered says little."""
@@ -87,21 +90,38 @@ class Lane(Generic[Ticket]):
     @property
     def turn(self) -> float:
         """Seconds between two of its orders' turns, at full use of its limit."""
-        return (UNKNOWN_DURATION if self.mean is None else self.mean) / max(1, self.limit or 1)
+        duration = UNKNOWN_DURATION if self.pace.mean is None else self.pace.mean
+        return duration / max(1, self.bulkhead.limit)
 
-    def slow_after(self, longest: float) -> float:
-        """Seconds after which a call is slow: long by any measure, or very unlike this merchant.
+    def put(self, ticket: Ticket, now: float, deadline: float) -> Waiting[Ticket]:
+        """Let an order wait; those that must be delivered soonest go first."""
+        waiting = Waiting(self, ticket, now, deadline)
+        self._number += 1
+        self.waiting += 1
+        if len(self._line) > 2 * self.waiting + 16:  # most of it has been taken from the middle
+            self._line = [entry for entry in self._line if not entry[2].done]
+            heapq.heapify(self._line)
+        heapq.heappush(self._line, (deadline, self._number, waiting))
+        return waiting
 
-        The second matters when a hundred merchants stop answering together: until their calls
-        are known to be slow they take slots like everybody else's.
-        """
-        if self.mean is None:
-            return longest
-        return min(longest, max(NEVER_SLOW, UNUSUAL * self.mean))
+    def first(self) -> Waiting[Ticket] | None:
+        """The order whose turn is next among those that wait."""
+        while self._line and self._line[0][2].done:
+            heapq.heappop(self._line)
+        return self._line[0][2] if self._line else None
 
-    def replied(self, seconds: float) -> None:
-        """A call has returned after so many seconds."""
-        self.mean = seconds if self.mean is None else self.mean + NEWEST * (seconds - self.mean)
+    def take(self, waiting: Waiting[Ticket]) -> None:
+        """It waits no more."""
+        waiting.done = True
+        self.waiting -= 1
+
+    def take_all(self) -> list[Ticket]:
+        """None wait any more; who they were."""
+        left = [waiting for _, _, waiting in self._line if not waiting.done]
+        for waiting in left:
+            self.take(waiting)
+        self._line.clear()
+        return [waiting.ticket for waiting in left]
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +129,15 @@ class Call(Generic[Ticket]):
     """An order under way: it holds a slot until it is released."""
 
     lane: Lane[Ticket]
+    ticket: Ticket
     started: float
     #: What it was counted in when it started; its merchant may have moved since.
     provider: Share | None
+    #: The part of its merchant's time limit that it has; less than 1 for a breaker's probe.
+    patience: float = 1.0
+    #: The breaker's half-open spell that let it through; None: it is no probe.
+    probe: int | None = None
+    late: bool = False
+    #: It was asked to end early, for somebody else's sake.
+    cut_short: bool = False
     done: bool = False

@@ -13,6 +13,8 @@ class Terms:
     limit: int
     #: Whose share of the slots it draws on; None: it stands alone.
     provider: str | None = None
+    #: A call that hangs may be ended before its time when others need its slot.
+    may_be_cut_short: bool = True
 
 
 @dataclass(frozen=True, slots=True)

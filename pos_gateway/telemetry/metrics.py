@@ -17,6 +17,12 @@ dead_letters = Counter("pos_gateway_dead_letters_total", "Messages set aside.", 
 parked = Counter("pos_gateway_parked_total", "Orders handed back to the broker to wait there.")
 in_flight = Gauge("pos_gateway_in_flight", "Orders under way: slots in use.")
 waiting = Gauge("pos_gateway_waiting", "Orders waiting in this worker.")
+cut_short = Counter(
+    "pos_gateway_cut_short_total", "Attempts ended early, since others needed their slots."
+)
+breakers = Counter(
+    "pos_gateway_breaker_transitions_total", "Merchants' circuit breakers.", ("state",)
+)
 publish_trouble = Counter(
     "pos_gateway_publish_trouble_total", "Publishes that the broker did not take at once."
 )

@@ -19,7 +19,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
 
 from pos_gateway.transport import connect
-from pos_gateway.transport.deadline import DeadlineExceeded, deadline
+from pos_gateway.transport.deadline import DeadlineExceeded, Patience, deadline
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
 
 #: Longest reply body in bytes that is read. An acknowledgement of an order is far shorter.
@@ -66,7 +66,15 @@ class Transport:
         self._tls = _tls_context(ca_file)
         self._pools: OrderedDict[str, _Adapter] = OrderedDict()
 
-    def send(self, request: Request, *, key: str, connections: int, seconds: float) -> Reply:
+    def send(
+        self,
+        request: Request,
+        *,
+        key: str,
+        connections: int,
+        seconds: float,
+        patience: Patience | None = None,
+    ) -> Reply:
         """Exchange a request for a reply within so many seconds, all included.
 
         Redirects are not followed, the environment's proxies are not used, cookies not kept.
@@ -76,6 +84,7 @@ class Transport:
             key: whose connections to use; never shared between two merchants.
             connections: how many to keep open for it.
             seconds: the deadline for everything.
+            patience: lets somebody else end it before.
 
         Raises:
             NotSent: provably not processed.
@@ -85,12 +94,15 @@ class Transport:
         adapter = self._adapter(key, request.url, connections)
         progress = connect.Progress()
         token = connect.progress.set(progress)
+        patience = patience or Patience()
         try:
-            with deadline(seconds):
+            with deadline(seconds, patience):
                 return _exchange(adapter, request, seconds)
         except TransportError:
             raise
         except DeadlineExceeded:
+            if patience.is_over:
+                raise _failure(progress, "cut_short", "others needed its place") from None
             raise _failure(progress, "timeout", f"no reply within {seconds:.3g} s") from None
         except (HTTPError, OSError, ValueError) as error:
             # ValueError: http.client's and urllib3's word for a reply they cannot parse.

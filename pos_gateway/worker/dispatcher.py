@@ -19,15 +19,18 @@ import structlog
 from celery.worker.state import task_accepted, task_ready, task_reserved
 from gevent.event import Event
 
-from pos_gateway.admission.admission import Admission, Verdict
+from pos_gateway.admission.admission import Admission, Transition, Verdict
+from pos_gateway.admission.breaker import State
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.message import Message
 from pos_gateway.errors import PublishError
 from pos_gateway.gateway import Gateway
 from pos_gateway.merchant import Merchant
+from pos_gateway.outcome import Contact, Outcome
 from pos_gateway.tasks import deliver
 from pos_gateway.telemetry import metrics
+from pos_gateway.transport.deadline import Patience
 from pos_gateway.worker.request import OrderRequest
 
 log = structlog.get_logger(__name__)
@@ -61,7 +64,9 @@ class Dispatcher:
         self._pool = pool
         self._park_message = park_message
         #: Who may start now; to be looked at by others, changed only from here.
-        self.admission: Admission[OrderRequest] = Admission(limits, self._terms_of)
+        self.admission: Admission[OrderRequest] = Admission(
+            limits, self._terms_of, announce=_announce
+        )
         self._storing = 0
         self._under_way: dict[tuple[str, str], OrderRequest] = {}
         self._joined: dict[tuple[str, str], list[OrderRequest]] = {}
@@ -110,23 +115,24 @@ class Dispatcher:
         if request.merchant_id != NOBODY:
             self._gate.directory.want(request.merchant_id)
         task_reserved(request)
-        lane = NOBODY if self._seconds_left(request) <= 0 else request.merchant_id
-        match self.admission.offer(lane, request, monotonic()):
+        now, left = monotonic(), self._seconds_left(request)
+        match self.admission.offer(request.merchant_id, request, now, now + left):
             case Call() as call:
-                self._start(request, call)
+                self._start(call)
             case Verdict.WAIT:
                 self._dispatch()
             case Verdict.PARK:
                 self._park_soon(request)
+            case Verdict.EXPIRE:
+                self._expire(request)
 
     def _run(self) -> None:
         late, self._late = self._late, []
         for request in late:  # they came before this worker was ready
             self.offer(request)
         while True:
-            self._wake.wait(TICK)
+            self._wake.wait(min(TICK, max(0.0, self.admission.next_at - monotonic())))
             self._wake.clear()
-            self.admission.tick(monotonic())
             self._dispatch()
             for _, request in self.admission.overdue(monotonic()):
                 self._park_soon(request)
@@ -134,15 +140,17 @@ class Dispatcher:
             metrics.waiting.set(self.admission.waiting)
 
     def _dispatch(self) -> None:
-        while not self._closed:
-            admitted = self.admission.next_start(monotonic())
-            if admitted is None:
-                return
-            request, call = admitted
-            if self._joins(request):  # the same order twice, and both waited
-                self.admission.release(call, monotonic(), answered=None)
+        """Start what may start, give up what is too late, end what stands in others' way."""
+        while not self._closed and (call := self.admission.next_start(monotonic())) is not None:
+            if self._joins(call.ticket):  # the same order twice, and both waited
+                self.admission.release(call, monotonic(), Contact.NONE)
             else:
-                self._start(request, call)
+                self._start(call)
+        for request in self.admission.expired():
+            self._expire(request)
+        for call in self.admission.to_cut_short():
+            metrics.cut_short.inc()
+            call.ticket.patience.end()
 
     def _joins(self, request: OrderRequest) -> bool:
         """Whether its order is under way: redelivered, or submitted twice. It shares its fate."""
@@ -152,8 +160,19 @@ class Dispatcher:
         self._joined.setdefault(key, []).append(request)
         return True
 
-    def _start(self, request: OrderRequest, call: Call[OrderRequest]) -> None:
+    def _expire(self, request: OrderRequest) -> None:
+        """It cannot be delivered in time any more, and is told so at once, whoever it is for."""
+        request.hopeless = True
+        match self.admission.offer(NOBODY, request, monotonic()):
+            case Call() as call:
+                self._start(call)
+            case _:
+                self._dispatch()
+
+    def _start(self, call: Call[OrderRequest]) -> None:
+        request = call.ticket
         request.call = call
+        request.patience = Patience(call.patience)
         if request.key is not None:
             self._under_way[request.key] = request
         task_accepted(request)
@@ -163,18 +182,20 @@ class Dispatcher:
 
     def _deliver(self, request: OrderRequest) -> None:
         """One order, on its green thread."""
-        following, answered = deliver(
+        following, outcome = deliver(
             self._gate,
             request.record,
             headers=request.request_dict,
             routing_key=request.delivery_info["routing_key"],
+            patience=request.patience,
+            hopeless=request.hopeless,
         )
         early = self._storing < self.admission.limits.slots
         if early:
             # The merchant is done with; only so many may wait for the broker without a slot, so
             # that a broker that stores nothing stops the worker from taking more.
             self._storing += 1
-            self._release(request, answered)
+            self._release(request, outcome)
         try:
             self._gate.store(following)
         finally:
@@ -207,16 +228,20 @@ class Dispatcher:
             else:
                 self.offer(each)
 
-    def _release(self, request: OrderRequest, answered: bool | None) -> None:
+    def _release(self, request: OrderRequest, outcome: Outcome | None) -> None:
         call, request.call = request.call, None
-        if call is not None:
-            self.admission.release(call, monotonic(), answered=answered)
-            self._wake.set()
+        if call is None:
+            return
+        if outcome is None:
+            self.admission.release(call, monotonic(), Contact.NONE)
+        else:
+            self.admission.release(call, monotonic(), outcome.contact, outcome.retry_after)
+        self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
         left = self._seconds_left(request)
         if left <= 0:
-            self.offer(request)  # too late by now: it is told so at once, whoever it was for
+            self._expire(request)
             return
         delay = self.admission.park_delay(request.merchant_id, monotonic())
         again = self._park_message(request).delayed(min(delay, left), before=left)
@@ -255,6 +280,19 @@ class Dispatcher:
             return Terms(default)  # unknown: let it start, and be set aside
         limit = 0 if merchant.paused else merchant.max_concurrency or default
         return Terms(limit, merchant.provider)
+
+
+def _announce(transition: Transition) -> None:
+    metrics.breakers.labels(transition.state).inc()
+    log.info(
+        f"breaker.{_ANNOUNCED[transition.state]}",
+        merchant_id=transition.merchant_id,
+        why=transition.why,
+        seconds=round(transition.seconds, 3),
+    )
+
+
+_ANNOUNCED = {State.OPEN: "opened", State.HALF_OPEN: "half_opened", State.CLOSED: "closed"}
 
 
 def _nothing(_result: object) -> None:

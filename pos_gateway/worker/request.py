@@ -6,6 +6,7 @@ from celery.worker.request import Request
 
 from pos_gateway.admission.lane import Call
 from pos_gateway.tasks import ATTEMPTS
+from pos_gateway.transport.deadline import Patience
 
 
 class OrderRequest(Request):
@@ -20,6 +21,10 @@ class OrderRequest(Request):
     deliver_by: float | None = None
     #: The slot that it holds; None while it waits, and again once its merchant has answered.
     call: Call["OrderRequest"] | None = None
+    #: How long its attempt may take; lets it be ended before.
+    patience = Patience()
+    #: It cannot be delivered in time any more.
+    hopeless = False
     #: Whether what follows from its outcome is stored.
     settled = False
 

@@ -1,13 +1,17 @@
 """The rules of admission one by one, with a time that is handed in."""
 
 import itertools
+from math import inf
 from typing import Any
 
 import pytest
 
-from pos_gateway.admission.admission import Admission, Verdict
-from pos_gateway.admission.lane import QUICK_REPLIES, QUIET, Call
+from pos_gateway.admission.admission import Admission, Transition, Verdict
+from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, State
+from pos_gateway.admission.lane import QUIET, Call
 from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.pace import QUICK_REPLIES, RELAPSED
+from pos_gateway.outcome import Contact
 
 START = "start"
 
@@ -17,8 +21,13 @@ class Stage:
 
     def __init__(self, limit: int | None = 2, provider: str | None = None, **limits: Any) -> None:
         self.terms = Terms(limit, provider) if limit is not None else None
+        self.announced: list[Transition] = []
+        self.short: list[str] = []
         self.admission: Admission[str] = Admission(
-            Limits(**{"slots": 4, "max_waiting": 3, **limits}), self.terms_of
+            Limits(**{"slots": 4, "max_waiting": 3, **limits}),
+            self.terms_of,
+            announce=self.announced.append,
+            on_short=self.short.append,
         )
         self.calls: list[Call[str]] = []
         self.now = 0.0
@@ -30,8 +39,8 @@ class Stage:
             return Terms(self.terms.limit, provider)
         return self.terms
 
-    def offer(self, merchant_id: str, ticket: str = "o") -> object:
-        decision = self.admission.offer(merchant_id, ticket, self.now)
+    def offer(self, merchant_id: str, ticket: str = "o", *, within: float = inf) -> object:
+        decision = self.admission.offer(merchant_id, ticket, self.now, self.now + within)
         if isinstance(decision, Call):
             self.calls.append(decision)
             return START
@@ -40,24 +49,38 @@ class Stage:
     def offers(self, merchant_id: str, number: int) -> list[object]:
         return [self.offer(merchant_id, f"{merchant_id}{n}") for n in range(number)]
 
-    def reply(self, merchant_id: str, *, after: float = 0.0, answered: bool | None = True) -> None:
+    def reply(
+        self,
+        merchant_id: str,
+        *,
+        after: float = 0.0,
+        contact: Contact = Contact.ANSWERED,
+        retry_after: float | None = None,
+    ) -> None:
         """The merchant's oldest call returns."""
         self.now += after
         call = next(call for call in self.calls if call.lane.merchant_id == merchant_id)
         self.calls.remove(call)
-        self.admission.release(call, self.now, answered=answered)
+        self.admission.release(call, self.now, contact, retry_after)
 
     def starts(self) -> list[str]:
         """Everything that may start now, in its order."""
         started = []
-        while (admitted := self.admission.next_start(self.now)) is not None:
-            started.append(admitted[0])
-            self.calls.append(admitted[1])
+        while (call := self.admission.next_start(self.now)) is not None:
+            started.append(call.ticket)
+            self.calls.append(call)
         return started
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         self.admission.tick(self.now)
+
+    def open_circuit(self, merchant_id: str) -> None:
+        """It has failed as often as it takes."""
+        for _ in range(MINIMUM):
+            assert self.offer(merchant_id) == START
+            self.reply(merchant_id, contact=Contact.FAILED)
+        assert self.announced[-1].state is State.OPEN
 
     def make_slow(self, merchant_id: str) -> None:
         """It has answered once, and far too late."""
@@ -162,13 +185,23 @@ def test_a_paused_merchant_starts_nothing_until_its_limit_is_raised_again() -> N
     assert stage.starts() == ["o"]
 
 
-def test_the_merchants_of_one_provider_keep_to_its_share() -> None:
+def test_the_merchants_of_one_provider_keep_to_its_share_while_others_could_want_more() -> None:
     stage = Stage(limit=10, slots=10, provider_share=0.5)
-    verdicts = [stage.offer(f"m{n}@vendor") for n in range(8)]
-    assert verdicts.count(START) == 5
-    assert stage.offer("other@rival") == START
+    assert stage.offers("other", 3) == [START] * 3
+    assert [stage.offer(f"m{n}@vendor") for n in range(8)].count(START) == 5
+    assert stage.starts() == []  # two slots are left, for others who hold three
     stage.reply("m0@vendor")
     assert len(stage.starts()) == 1
+
+
+def test_slots_that_nobody_else_wants_are_not_kept_from_a_provider() -> None:
+    stage = Stage(limit=10, slots=10, provider_share=0.5)
+    assert [stage.offer(f"m{n}@vendor") for n in range(12)].count(START) == 5
+    assert len(stage.starts()) == 5
+    assert stage.offer("other") is Verdict.WAIT
+    stage.reply("m0@vendor")
+    assert stage.starts() == ["o"]
+    assert stage.calls[-1].lane.merchant_id == "other"
 
 
 def test_a_merchant_that_stands_alone_is_held_to_no_share() -> None:
@@ -178,6 +211,7 @@ def test_a_merchant_that_stands_alone_is_held_to_no_share() -> None:
 
 def test_a_full_provider_may_not_fill_the_window() -> None:
     stage = Stage(limit=1, slots=4, provider_share=0.5, max_blocked=6)
+    stage.offer("another")
     verdicts = [stage.offer(f"m{n}@vendor") for n in range(20)]
     assert verdicts.count(START) == 2
     assert verdicts.count(Verdict.WAIT) == 3
@@ -221,18 +255,18 @@ def test_a_merchant_is_slow_sooner_if_that_is_unlike_it() -> None:
     stage.offer("quick")
     stage.offer("unknown")
     stage.pass_time(0.6)
-    assert stage.admission._lane("quick").slow
-    assert not stage.admission._lane("unknown").slow
+    assert stage.admission._lane("quick").pace.slow
+    assert not stage.admission._lane("unknown").pace.slow
 
 
 def test_a_slow_merchant_is_healthy_again_after_quick_replies() -> None:
     stage = Stage(limit=1, slots=8)
     stage.make_slow("m")
     for _ in range(QUICK_REPLIES):
-        assert stage.admission._lane("m").slow
+        assert stage.admission._lane("m").pace.slow
         stage.offer("m")
         stage.reply("m", after=0.01)
-    assert not stage.admission._lane("m").slow
+    assert not stage.admission._lane("m").pace.slow
 
 
 def test_a_slow_merchant_is_healthy_again_after_a_quiet_spell() -> None:
@@ -240,21 +274,22 @@ def test_a_slow_merchant_is_healthy_again_after_a_quiet_spell() -> None:
     stage.make_slow("m")
     stage.pass_time(QUIET + 1)
     stage.offer("m")
-    assert not stage.admission._lane("m").slow
+    assert not stage.admission._lane("m").pace.slow
 
 
 def test_an_order_that_never_called_its_merchant_says_nothing_about_it() -> None:
     stage = Stage(limit=1, slots=8)
     stage.offer("m")
-    stage.reply("m", after=100.0, answered=None)
-    assert stage.admission._lane("m").mean is None
-    assert not stage.admission._lane("m").slow
+    stage.reply("m", after=100.0, contact=Contact.NONE)
+    assert stage.admission._lane("m").pace.mean is None
+    assert not stage.admission._lane("m").pace.slow
 
 
 def test_a_merchant_that_moves_to_another_provider_takes_its_waiting_orders_along() -> None:
-    stage = Stage(limit=5, slots=4, provider_share=0.25)
+    stage = Stage(limit=5, slots=6, provider_share=0.17)
+    stage.offers("other", 3)
     stage.offers("m@old", 3)
-    assert stage.admission.in_flight == 1
+    assert stage.admission.in_flight == 4
     stage.admission.set_terms("m@old", Terms(5, "new"))
     assert len(stage.starts()) == 1
     stage.reply("m@old")
@@ -280,7 +315,7 @@ def test_orders_of_a_merchant_that_does_not_answer_are_not_back_before_it_may_ha
     assert stage.admission.park_delay("m", stage.now) < 5
     stage.pass_time(3.0)
     assert stage.admission.park_delay("m", stage.now) >= 15
-    stage.reply("m", after=7.0, answered=False)
+    stage.reply("m", after=7.0, contact=Contact.TIMED_OUT)
     assert stage.admission.park_delay("m", stage.now) >= 15
     stage.starts()
     stage.reply("m", after=0.1)
@@ -292,6 +327,267 @@ def test_a_parked_order_never_stays_away_longer_than_the_bound() -> None:
     delays = [stage.admission.park_delay("m", 0.0) for _ in range(1000)]
     assert max(delays) <= 10.0
     assert len(set(delays[500:])) > 400  # spread, so that they do not come back at once
+
+
+def test_the_most_urgent_of_a_merchants_orders_goes_first() -> None:
+    stage = Stage(limit=1, slots=8, max_waiting=9)
+    stage.offer("m", "running")
+    for order, within in (("later", 50.0), ("whenever", inf), ("soon", 20.0), ("soon too", 20.0)):
+        stage.offer("m", order, within=within)
+    started = []
+    while stage.calls:
+        stage.reply("m", after=0.1)
+        started += stage.starts()
+    assert started == ["soon", "soon too", "later", "whenever"]
+
+
+def test_an_order_expires_where_it_waits_when_its_time_is_over() -> None:
+    stage = Stage(limit=1, slots=8)
+    stage.offer("m", "running")
+    stage.offer("m", "late", within=2.0)
+    stage.offer("m", "patient", within=3.0)
+    assert stage.admission.next_at == pytest.approx(2.0)
+    stage.pass_time(2.0)
+    assert stage.admission.expired() == ["late"]
+    assert stage.admission.expired() == []
+    stage.reply("m")
+    assert stage.starts() == ["patient"]
+    assert stage.offer("m", within=0.0) is Verdict.EXPIRE
+
+
+def test_an_order_that_cannot_start_in_time_expires_at_once() -> None:
+    stage = Stage(limit=1, slots=8)
+    stage.offer("m", "running")
+    stage.offer("m", "short", within=30.0)
+    stage.offer("m", "long", within=300.0)
+    stage.reply("m", contact=Contact.OVERLOADED, retry_after=60.0)
+    assert stage.admission.expired() == ["short"]
+    assert stage.offer("m", within=59.0) is Verdict.EXPIRE
+    assert stage.offer("m", within=90.0) is Verdict.PARK
+
+
+def test_a_limit_is_halved_once_for_all_calls_that_were_out_together() -> None:
+    stage = Stage(limit=8, slots=20)
+    stage.offers("m", 8)
+    for _ in range(3):
+        stage.reply("m", after=0.1, contact=Contact.OVERLOADED)
+    assert stage.admission._lane("m").bulkhead.limit == 4
+    for _ in range(5):
+        stage.reply("m", contact=Contact.NONE)
+    stage.admission.close_breaker("m", stage.now)
+    stage.offer("m")
+    stage.reply("m", contact=Contact.TIMED_OUT)
+    assert stage.admission._lane("m").bulkhead.limit == 2
+
+
+def test_a_limit_never_falls_below_one() -> None:
+    stage = Stage(limit=3, slots=20)
+    for _ in range(4):
+        stage.offer("m")
+        stage.reply("m", after=0.1, contact=Contact.OVERLOADED)
+    assert stage.admission._lane("m").bulkhead.limit == 1
+
+
+def test_a_limit_rises_by_one_for_a_full_window_of_answers_if_it_was_reached() -> None:
+    stage = Stage(limit=4, slots=20, max_waiting=50)
+    lane = stage.admission._lane("m")
+    stage.offers("m", 4)
+    stage.reply("m", contact=Contact.OVERLOADED)
+    stage.reply("m")
+    stage.reply("m")
+    stage.reply("m")
+    assert lane.bulkhead.limit == 2  # it was answered, and had not reached its new limit since
+    stage.offers("m", 2)
+    stage.reply("m")
+    assert lane.bulkhead.limit == 3
+    for _ in range(20):
+        stage.offers("m", 1)
+        stage.reply("m")
+    assert lane.bulkhead.limit == 3
+    for _ in range(20):
+        stage.offers("m", 4 - lane.bulkhead.in_flight)
+        stage.starts()
+        stage.reply("m")
+    assert lane.bulkhead.limit == 4
+
+
+def test_a_breaker_opens_at_the_call_that_makes_failures_too_many() -> None:
+    stage = Stage(limit=20, slots=50)
+    stage.offers("m", MINIMUM)
+    for _ in range(MINIMUM - 1):
+        stage.reply("m", contact=Contact.FAILED)
+    assert stage.announced == []
+    stage.reply("m", contact=Contact.FAILED)
+    assert [(each.state, each.why) for each in stage.announced] == [(State.OPEN, "failures")]
+    assert stage.offer("m") is Verdict.WAIT
+    assert stage.starts() == []
+    assert stage.offer("other") == START
+
+
+def test_a_breaker_opens_when_calls_are_late_not_when_they_return() -> None:
+    stage = Stage(limit=MINIMUM, slots=50, slow_after=3.0)
+    stage.offer("m")
+    stage.reply("m", after=0.05)
+    stage.offers("m", MINIMUM)
+    stage.pass_time(2.9)
+    assert stage.announced == []
+    stage.pass_time(0.1)
+    assert [(each.state, each.why) for each in stage.announced] == [(State.OPEN, "late")]
+
+
+def test_a_merchant_that_always_takes_its_time_is_slow_and_no_more_than_that() -> None:
+    stage = Stage(limit=5, slots=50, slow_after=3.0, slow_share=0.5)
+    for _ in range(20):
+        stage.offers("m", 5)
+        stage.starts()
+        stage.pass_time(4.9)
+        for _ in range(5):
+            stage.reply("m")
+    assert stage.admission._lane("m").pace.slow
+    assert stage.announced == []
+    assert stage.admission._lane("m").bulkhead.limit == 5
+
+
+def test_a_breaker_half_opens_for_one_probe_at_a_time_and_closes_after_answers_in_a_row() -> None:
+    stage = Stage(limit=5, slots=50)
+    stage.open_circuit("m")
+    assert stage.offers("m", 3) == [Verdict.WAIT] * 3
+    stage.pass_time(stage.announced[-1].seconds)
+    assert stage.announced[-1].state is State.HALF_OPEN
+    for _ in range(PROBES_TO_CLOSE):
+        assert len(stage.starts()) == 1
+        assert stage.calls[-1].patience == 0.5
+        stage.reply("m", after=0.1)
+    assert stage.announced[-1].state is State.CLOSED
+    assert len(stage.starts()) == 1
+    assert stage.calls[-1].patience == 1
+
+
+def test_a_probe_that_fails_opens_the_breaker_for_longer_and_the_next_has_more_patience() -> None:
+    stage = Stage(limit=5, slots=50)
+    stage.open_circuit("m")
+    opened, patience = [], []
+    for _ in range(8):
+        opened.append(stage.announced[-1].seconds)
+        stage.pass_time(opened[-1])
+        assert stage.offer("m", "probe") == START
+        patience.append(stage.calls[-1].patience)
+        stage.reply("m", contact=Contact.TIMED_OUT)
+    assert all(b > a for a, b in itertools.pairwise(opened[:5]))
+    assert max(opened) <= LONGEST_OPEN
+    assert patience[:4] == [0.5, 0.75, 1.0, 1.0]
+
+
+def test_a_merchant_that_has_become_slow_for_good_is_not_locked_out() -> None:
+    stage = Stage(limit=5, slots=50, slow_after=3.0)
+    stage.offer("m")
+    stage.reply("m", after=0.05)
+    stage.offers("m", 5)
+    stage.pass_time(4.9)
+    assert stage.announced[-1].state is State.OPEN
+    for _ in range(5):
+        stage.reply("m")
+    for _ in range(PROBES_TO_CLOSE):
+        stage.pass_time(2.0)
+        stage.offer("m")
+        stage.pass_time(4.9)
+        stage.reply("m")
+    assert stage.announced[-1].state is State.CLOSED
+    before = len(stage.announced)
+    for _ in range(10):
+        stage.offers("m", 5)
+        stage.starts()
+        stage.pass_time(4.9)
+        while stage.calls:
+            stage.reply("m")
+    assert len(stage.announced) == before
+
+
+def test_a_merchant_is_left_alone_for_as_long_as_it_asks() -> None:
+    stage = Stage(limit=5, slots=50)
+    stage.offers("m", 2)
+    stage.reply("m", contact=Contact.OVERLOADED, retry_after=7.0)
+    assert stage.announced[-1].why == "asked"
+    assert 7.0 <= stage.announced[-1].seconds <= 7.5
+    stage.reply("m", contact=Contact.OVERLOADED, retry_after=20.0)
+    assert stage.announced[-1].seconds >= 20.0
+    stage.pass_time(19.9)
+    assert stage.announced[-1].state is State.OPEN
+
+
+def test_what_was_on_its_way_before_the_breaker_opened_decides_nothing() -> None:
+    stage = Stage(limit=20, slots=50)
+    stage.offers("m", MINIMUM + 4)
+    for _ in range(MINIMUM):
+        stage.reply("m", contact=Contact.FAILED)
+    stage.reply("m")
+    stage.reply("m")
+    stage.pass_time(stage.announced[-1].seconds)
+    stage.reply("m")
+    stage.reply("m", contact=Contact.FAILED)
+    assert [each.state for each in stage.announced] == [State.OPEN, State.HALF_OPEN]
+
+
+def test_a_merchant_that_comes_and_goes_stays_among_the_slow_for_longer_each_time() -> None:
+    stage = Stage(limit=1, slots=8)
+    needed = []
+    for _ in range(3):
+        stage.make_slow("m")
+        replies = 0
+        while stage.admission._lane("m").pace.slow:
+            stage.offer("m")
+            stage.reply("m", after=0.01)
+            replies += 1
+        needed.append(replies)
+    assert needed == [QUICK_REPLIES, QUICK_REPLIES * RELAPSED, 160]
+
+
+def test_calls_that_hang_are_cut_short_when_they_keep_healthy_orders_waiting() -> None:
+    stage = Stage(limit=1, slots=8, slow_share=0.25)
+    for n in range(8):
+        stage.offer(f"h{n}")
+        stage.reply(f"h{n}", after=0.01)
+    for n in range(8):
+        assert stage.offer(f"h{n}") == START
+    stage.pass_time(0.5)
+    assert stage.admission.to_cut_short() == []  # nobody waits
+    for n in range(4):
+        assert stage.offer(f"healthy{n}") is Verdict.WAIT
+    chosen = stage.admission.to_cut_short()
+    assert [call.lane.merchant_id for call in chosen] == ["h0", "h1", "h2", "h3"]
+    assert stage.admission.to_cut_short() == []
+    for n in range(4, 9):
+        assert stage.offer(f"healthy{n}") is Verdict.WAIT
+    assert len(stage.admission.to_cut_short()) == 2  # the share of the slow remains theirs
+
+
+def test_a_call_is_not_cut_short_where_the_order_could_not_be_sent_again() -> None:
+    stage = Stage(limit=1, slots=2, slow_share=0.25)
+    stage.terms = Terms(1, may_be_cut_short=False)
+    stage.offer("blind0")
+    stage.offer("blind1")
+    stage.pass_time(3.0)
+    stage.offer("healthy")
+    assert stage.admission.to_cut_short() == []
+
+
+def test_in_a_fleet_a_merchant_starts_no_more_than_it_was_allotted() -> None:
+    stage = Stage(limit=3, slots=8)
+    stage.admission.join_fleet(joined=True)
+    assert stage.offers("m", 3) == [Verdict.WAIT] * 3
+    assert stage.short == ["m"] * 3
+    stage.admission.allot("m", 2)
+    assert stage.starts() == ["m0", "m1"]
+    stage.admission.allot("m", None)
+    assert stage.starts() == ["m2"]
+
+
+def test_what_another_worker_found_out_about_a_merchant_holds_here() -> None:
+    stage = Stage(limit=3, slots=8)
+    stage.admission.open_breaker("m", 3.0, stage.now)
+    assert stage.offer("m") is Verdict.WAIT
+    stage.admission.close_breaker("m", stage.now)
+    assert stage.starts() == ["o"]
 
 
 @pytest.mark.parametrize(

@@ -1,174 +1,311 @@
 """Arrivals, completions, hangs, edits and lost connections in any order, beside a naive model."""
 
 import os
+from math import inf
 
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pos_gateway.admission.admission import Admission, Verdict
+from pos_gateway.admission.admission import Admission, Transition, Verdict
+from pos_gateway.admission.breaker import FIRST_OPEN, LONGEST_OPEN
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.outcome import Contact
+from tests.admission.model import Kept, Model, Sent
 
-MERCHANTS = ("a", "b", "c", "d", "e", "f")
 LIMITS = Limits(
-    slots=6,
-    provider_share=0.5,
-    slow_share=0.34,
+    slots=8,
+    provider_share=0.375,
+    slow_share=0.25,
     slow_after=3.0,
     max_waiting=2,
     max_wait=5.0,
-    max_blocked=6,
+    max_blocked=8,
 )
-PROVIDER_CAP, SLOW_CAP = 3, 2
+TERMS: dict[str, Terms | None] = {
+    "a": Terms(1),
+    "b": Terms(2, "x"),
+    "c": Terms(7, "x"),
+    "d": None,
+    "e": Terms(3, "y", may_be_cut_short=False),
+    "f": Terms(6),
+}
+MERCHANTS = st.sampled_from(sorted(TERMS))
+SECONDS = st.sampled_from([0.0, 0.01, 0.1, 0.7, 1.5, 3.0, 3.5, 11.0])
 
 
 class AdmissionMachine(RuleBasedStateMachine):
-    """The model keeps lists and looks at all of them; admission must come to the same."""
+    """The model looks at everything each time; admission must come to the same."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.terms: dict[str, Terms | None] = {
-            "a": Terms(1),
-            "b": Terms(2, "x"),
-            "c": Terms(5, "x"),
-            "d": None,
-            "e": Terms(3, "y"),
-            "f": Terms(6),
-        }
-        self.admission: Admission[int] = Admission(LIMITS, lambda merchant: self.terms[merchant])
+        self.model = Model(LIMITS, TERMS)
+        self.admission: Admission[int] = Admission(
+            LIMITS,
+            lambda name: self.model.merchants[name].terms,
+            announce=self._announced,
+            on_short=self._is_short,
+        )
         self.now = 0.0
         self.number = 0
-        self.running: list[tuple[str, int, Call[int]]] = []
-        self.waiting: list[tuple[str, int]] = []
+        self.calls: list[tuple[Sent, Call[int]]] = []
+        self.announced: list[tuple[str, str]] = []
+        self.short: set[str] = set()
+        self.in_fleet = False
         self.ended: set[int] = set()
+        self.known: set[str] = set()
 
-    @rule(merchant=st.sampled_from(MERCHANTS))
-    def arrive(self, merchant: str) -> None:
+    @rule(merchant=MERCHANTS, patience=st.sampled_from([inf, inf, 20.0, 6.0, 0.5, 0.0]))
+    def arrive(self, merchant: str, patience: float) -> None:
         self.number += 1
-        could_start = self._may_start(merchant) and self._slots_free() > 0
-        match self.admission.offer(merchant, self.number, self.now):
+        deadline = self.now + patience
+        known = self.model.merchants[merchant]
+        if self.in_fleet and merchant not in self.known:
+            known.allotment = -1
+        self.known.add(merchant)
+        self.model.on_arrival(known, self.now)
+        hopeless = deadline <= (known.until if known.state == "open" else self.now)
+        may_start = self.model.may_start(known)
+        within_share = self.model.is_within_share(known)
+        free, in_line = self.model.slots_free(), self.model.startable()
+        match self.admission.offer(merchant, self.number, self.now, deadline):
             case Call() as call:
-                assert could_start
-                assert not self._startable()
-                self._began(merchant, self.number, call)
+                assert may_start and free and not in_line and not hopeless
+                self._began(call)
             case Verdict.WAIT:
-                self.waiting.append((merchant, self.number))
+                # It can start and nobody is before it: then it does, unless above a share.
+                assert not hopeless
+                assert not (may_start and within_share and free and not in_line)
+                self.model.kept.append(Kept(known, self.number, deadline))
             case Verdict.PARK:
-                assert not could_start
-                assert not self._may_start(merchant)
-                delay = self.admission.park_delay(merchant, self.now)
-                assert 0 < delay <= LIMITS.longest_park
+                assert not may_start and not hopeless
+                self._end(self.number)
+            case Verdict.EXPIRE:
+                assert hopeless
                 self._end(self.number)
         self._dispatch()
 
-    @precondition(lambda self: self.running)
+    @precondition(lambda self: self.calls)
     @rule(
         which=st.integers(0, 20),
-        seconds=st.sampled_from([0.0, 0.1, 1.0, 4.0]),
-        answered=st.sampled_from([True, False, None]),
+        seconds=SECONDS,
+        contact=st.sampled_from([*Contact, Contact.ANSWERED, Contact.ANSWERED]),
+        retry_after=st.sampled_from([None, None, None, 2.0, 40.0]),
     )
-    def complete(self, which: int, seconds: float, answered: bool | None) -> None:
+    def complete(
+        self, which: int, seconds: float, contact: Contact, retry_after: float | None
+    ) -> None:
         self._pass(seconds)
-        _, number, call = self.running.pop(which % len(self.running))
-        self.admission.release(call, self.now, answered=answered)
-        self._end(number)
+        sent, call = self.calls.pop(which % len(self.calls))
+        asked = retry_after if contact is not Contact.NONE else None
+        self.admission.release(call, self.now, contact, asked)
+        self.model.come_back(sent, self.now, contact, asked)
+        self._expire()
+        self._end(sent.number)
         self._dispatch()
 
-    @rule(
-        merchant=st.sampled_from(MERCHANTS),
-        limit=st.integers(0, 6),
-        provider=st.sampled_from([None, "x", "y"]),
-    )
+    @rule(merchant=MERCHANTS, times=st.integers(1, 12), seconds=st.sampled_from([0.01, 0.1, 4.0]))
+    def be_answered(self, merchant: str, times: int, seconds: float) -> None:
+        """A merchant's orders are answered one after the other, as most of them are."""
+        for _ in range(times):
+            if not any(sent.merchant.name == merchant for sent, _ in self.calls):
+                self.arrive(merchant, inf)
+            place = next(
+                (i for i, (s, _) in enumerate(self.calls) if s.merchant.name == merchant), -1
+            )
+            if place < 0:
+                return
+            self.complete(place, seconds, Contact.ANSWERED, None)
+
+    @rule(merchant=MERCHANTS, limit=st.integers(0, 8), provider=st.sampled_from([None, "x", "y"]))
     def edit(self, merchant: str, limit: int, provider: str | None) -> None:
-        self.terms[merchant] = Terms(limit, provider)
-        self.admission.set_terms(merchant, Terms(limit, provider))
+        known = self.model.merchants[merchant]
+        known.terms = Terms(limit, provider)
+        self.admission.set_terms(merchant, known.terms)
         self._dispatch()
 
-    @rule(seconds=st.sampled_from([0.5, 2.0, 3.5, 61.0]))
+    @rule(joined=st.booleans())
+    def join_or_leave_the_fleet(self, joined: bool) -> None:
+        self.in_fleet = joined
+        self.admission.join_fleet(joined=joined)
+        for name in self.known:
+            merchant = self.model.merchants[name]
+            merchant.allotment = max(-1, len(self.model.of(merchant)) or -1) if joined else None
+        self._dispatch()
+
+    @precondition(lambda self: self.in_fleet)
+    @rule(merchant=MERCHANTS, permits=st.integers(0, 6))
+    def be_allotted(self, merchant: str, permits: int) -> None:
+        self.admission.allot(merchant, permits)
+        if merchant in self.known:
+            self.model.merchants[merchant].allotment = permits
+        self._dispatch()
+
+    @rule(merchant=MERCHANTS, seconds=st.sampled_from([1.0, 20.0]))
+    def hear_that_a_breaker_opened(self, merchant: str, seconds: float) -> None:
+        known = self.model.merchants[merchant]
+        if self.in_fleet and merchant not in self.known:
+            known.allotment = -1
+        self.known.add(merchant)
+        self.admission.open_breaker(merchant, seconds, self.now)
+        if known.state != "open":
+            self.model.open(known)
+        self._expire()
+        self._dispatch()
+
+    @rule(merchant=MERCHANTS)
+    def hear_that_a_breaker_closed(self, merchant: str) -> None:
+        self.admission.close_breaker(merchant, self.now)
+        known = self.model.merchants[merchant]
+        if merchant in self.known and known.state != "closed":
+            self.model.close(known)
+        self._dispatch()
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 3.5, 31.0, 61.0]))
     def wait(self, seconds: float) -> None:
         self._pass(seconds)
         self._dispatch()
-        startable = self._startable()
-        for merchant, number in self.admission.overdue(self.now):
-            assert merchant not in startable
-            self.waiting.remove((merchant, number))
+        within_share = {
+            each.merchant.name
+            for each in self.model.kept
+            if self.model.may_start(each.merchant) and self.model.is_within_share(each.merchant)
+        }
+        for name, number in self.admission.overdue(self.now):
+            assert name not in within_share
+            self.model.kept.remove(self._kept(number))
             self._end(number)
 
     @rule()
     def lose_the_connection(self) -> None:
         dropped = self.admission.drop_waiting()
-        assert sorted(dropped) == sorted(number for _, number in self.waiting)
+        assert sorted(dropped) == sorted(each.number for each in self.model.kept)
         for number in dropped:
             self._end(number)
-        self.waiting.clear()
+        self.model.kept.clear()
+
+    @rule()
+    def cut_short(self) -> None:
+        chosen = self.admission.to_cut_short()
+        ending = sum(each.cut_short for each in self.model.sent)
+        too_many = self.model.slow_in_flight() - self.model.slow_cap - ending
+        candidates = [
+            each
+            for each in self.model.sent
+            if self._may_be_cut_short(each) and each.seen_slow > each.merchant.last_answer
+        ]
+        if chosen:
+            assert not self.model.slots_free()
+            assert self.model.startable()
+            assert len(chosen) <= too_many
+        elif too_many > 0 and not self.model.slots_free() and len(self.model.startable()) > ending:
+            assert not candidates
+        for call in chosen:
+            sent = next(sent for sent, each in self.calls if each is call)
+            assert self._may_be_cut_short(sent)
+            sent.cut_short = True
+
+    @rule(merchant=MERCHANTS)
+    def park(self, merchant: str) -> None:
+        if merchant in self.known:
+            assert 0 < self.admission.park_delay(merchant, self.now) <= LIMITS.longest_park
 
     @invariant()
     def counts_agree(self) -> None:
-        assert self.admission.in_flight == len(self.running)
-        assert self.admission.waiting == len(self.waiting)
-        troubled = [m for m, _ in self.waiting if self._slow(m) or self._at_limit(m)]
+        assert self.admission.in_flight == len(self.model.sent) <= LIMITS.slots
+        assert self.admission.waiting == len(self.model.kept)
+        troubled = [k for k in self.model.kept if self.model.is_troubled(k.merchant)]
         assert self.admission.blocked == len(troubled)
-        assert sum(waiting for _, _, waiting in self.admission.lanes()) == len(self.waiting)
+        lanes = {name: (sent, kept) for name, sent, kept in self.admission.lanes()}
+        for name, merchant in self.model.merchants.items():
+            sent = len(self.model.of(merchant))
+            kept = sum(each.merchant is merchant for each in self.model.kept)
+            assert lanes.get(name, (0, 0)) == (sent, kept)
+            assert self.admission.demand(name)[1:] == (sent, kept)
 
     @invariant()
     def nobody_waits_who_may_start(self) -> None:
-        assert len(self.running) <= LIMITS.slots
-        if self._slots_free():
-            assert self._startable() == set()
+        if self.model.slots_free():
+            assert self.model.startable() == set()
+
+    @invariant()
+    def every_transition_is_announced_and_no_other(self) -> None:
+        assert sorted(self.announced) == sorted(self.model.transitions)
+
+    @invariant()
+    def whoever_lacks_an_allotment_only_has_asked(self) -> None:
+        for each in self.model.kept:
+            merchant, in_flight = each.merchant, len(self.model.of(each.merchant))
+            if merchant.terms is None or merchant.allotment is None:
+                continue
+            if merchant.allotment <= in_flight < merchant.limit:
+                assert merchant.name in self.short
+
+    def _is_short(self, name: str) -> None:
+        self.short.add(name)
+
+    def _announced(self, transition: Transition) -> None:
+        self.announced.append((transition.merchant_id, str(transition.state)))
+        merchant = self.model.merchants[transition.merchant_id]
+        if transition.state == "open":
+            asked = transition.why in ("asked", "fleet")
+            longest = 1.05 * 40.0 if asked else max(LONGEST_OPEN, 1.05 * 40.0)
+            shortest = 0.999 if asked else FIRST_OPEN / 2
+            assert shortest <= transition.seconds <= longest
+            merchant.until = self.now + transition.seconds
 
     def _dispatch(self) -> None:
         turns: list[str] = []
-        while (admitted := self.admission.next_start(self.now)) is not None:
-            number, call = admitted
-            merchant = call.lane.merchant_id
-            oldest = next(n for m, n in self.waiting if m == merchant)
-            assert number == oldest
-            self.waiting.remove((merchant, number))
-            self._began(merchant, number, call)
-            turns.append(merchant)
-            others = self._startable() - set(turns)
-            assert not (others and turns.count(merchant) > 1), f"{turns} before {others}"
+        while True:
+            in_line = {
+                each.merchant.name
+                for each in self.model.kept
+                if self.model.may_start(each.merchant) and self.model.is_within_share(each.merchant)
+            }
+            call = self.admission.next_start(self.now)
+            if call is None:
+                return
+            name = call.lane.merchant_id
+            merchant = self.model.merchants[name]
+            own = [each for each in self.model.kept if each.merchant is merchant]
+            most_urgent = min(own, key=lambda each: (each.deadline, each.number))
+            assert call.ticket == most_urgent.number
+            # Above its share only when nobody within theirs wants the slot.
+            assert self.model.is_within_share(merchant) or not in_line
+            self.model.kept.remove(most_urgent)
+            self._began(call)
+            turns.append(name)
+            others = in_line - set(turns)
+            assert not (others and turns.count(name) > 1), f"{turns} before {others}"
 
-    def _began(self, merchant: str, number: int, call: Call[int]) -> None:
-        assert self._may_start(merchant)
-        assert self._slots_free() > 0
-        self.running.append((merchant, number, call))
-
-    def _slots_free(self) -> int:
-        return LIMITS.slots - len(self.running)
-
-    def _startable(self) -> set[str]:
-        return {m for m, _ in self.waiting if self._may_start(m)}
-
-    def _may_start(self, merchant: str) -> bool:
-        terms = self.terms[merchant]
-        if terms is None or sum(m == merchant for m, _, _ in self.running) >= terms.limit:
-            return False
-        # A call counts for the provider that its merchant had when it started.
-        share = self.admission._providers.get(terms.provider) if terms.provider else None
-        held = sum(call.provider is share for _, _, call in self.running)
-        if share is not None and held >= PROVIDER_CAP:
-            return False
-        slow = sum(self._slow(m) for m, _, _ in self.running)
-        return not (self._slow(merchant) and slow >= SLOW_CAP)
-
-    def _at_limit(self, merchant: str) -> bool:
-        terms = self.terms[merchant]
-        running = sum(m == merchant for m, _, _ in self.running)
-        return terms is not None and running >= terms.limit
-
-    def _slow(self, merchant: str) -> bool:
-        lane = self.admission._lanes.get(merchant)
-        # The benefit of the doubt is given when an order comes, and that is when this is asked.
-        return lane is not None and lane.slow and not lane.is_quiet(self.now)
+    def _began(self, call: Call[int]) -> None:
+        name = call.lane.merchant_id
+        merchant = self.model.merchants[name]
+        assert self.model.may_start(merchant)
+        assert self.model.slots_free() > 0
+        assert (call.patience < 1) <= (merchant.state == "half_open")
+        self.calls.append((self.model.start(name, call.ticket, self.now), call))
 
     def _pass(self, seconds: float) -> None:
         self.now += seconds
         self.admission.tick(self.now)
-        for merchant, _, call in self.running:
-            # Out for longer than anybody may be: it is slow by now, whoever it is.
-            assert self.now - call.started < LIMITS.slow_after or self._slow(merchant)
+        self._expire(self.model.pass_time(self.now))
+
+    def _expire(self, too_late: list[int] | None = None) -> None:
+        """What admission gives up must be what the model does."""
+        gone = self.model.too_late(self.now) if too_late is None else too_late
+        assert sorted(self.admission.expired()) == sorted(gone)
+        for number in gone:
+            self._end(number)
+
+    @staticmethod
+    def _may_be_cut_short(sent: Sent) -> bool:
+        terms = sent.merchant.terms
+        able = terms is not None and terms.may_be_cut_short and sent.merchant.silent
+        return able and sent.seen_slow < inf and not sent.cut_short
+
+    def _kept(self, number: int) -> Kept:
+        return next(each for each in self.model.kept if each.number == number)
 
     def _end(self, number: int) -> None:
         assert number not in self.ended
@@ -176,6 +313,6 @@ class AdmissionMachine(RuleBasedStateMachine):
 
 
 AdmissionMachine.TestCase.settings = hypothesis_settings(
-    max_examples=int(os.environ.get("EXAMPLES", "400")), stateful_step_count=100, deadline=None
+    max_examples=int(os.environ.get("EXAMPLES", "2000")), stateful_step_count=100, deadline=None
 )
 TestAdmissionAsAWhole = AdmissionMachine.TestCase

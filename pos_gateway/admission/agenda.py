@@ -1,0 +1,52 @@
+"""What is to happen at a time: one heap for everything that admission waits for."""
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from math import inf
+from typing import Any, Protocol
+
+#: Entries that may have lost their purpose before they are looked through.
+STALE = 1000
+
+
+class Timed(Protocol):
+    """What an entry is about."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, so that its entry means nothing any more."""
+        ...
+
+
+class Agenda:
+    """Calls an action with its item when its time has come, unless the item is done by then.
+
+    Entries whose item is done are thrown out once they are as many as the others, so that an
+    entry costs the logarithm of those that still mean something.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[float, int, Callable[[Any, float], None], Timed]] = []
+        self._number = count()
+        self._look_at = STALE
+
+    def add(self, at: float, action: Callable[[Any, float], None], item: Timed) -> None:
+        """Call ``action(item, now)`` at the first ``run`` from then on."""
+        if len(self._entries) >= self._look_at:
+            self._entries = [entry for entry in self._entries if not entry[3].done]
+            heapq.heapify(self._entries)
+            self._look_at = max(STALE, 2 * len(self._entries))
+        heapq.heappush(self._entries, (at, next(self._number), action, item))
+
+    def run(self, now: float) -> None:
+        """Do all that is due."""
+        while self._entries and self._entries[0][0] <= now:
+            _, _, action, item = heapq.heappop(self._entries)
+            if not item.done:
+                action(item, now)
+
+    @property
+    def next_at(self) -> float:
+        """When something is due next; it may turn out to be done."""
+        return self._entries[0][0] if self._entries else inf

@@ -1,0 +1,273 @@
+"""Admission as a person would do it with pencil and paper: lists, looked through from end to end.
+
+Written from the rules alone; it shares no code with what it checks, only the numbers.
+"""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from pos_gateway.admission import breaker, lane, pace
+from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.outcome import Contact
+
+
+@dataclass(eq=False)
+class Sent:
+    """An order under way."""
+
+    merchant: "Merchant"
+    number: int
+    started: float
+    provider: str | None
+    slow_at: float
+    probe: int | None
+    #: When it was seen to be out for too long.
+    seen_slow: float = inf
+    late_at: float = inf
+    late: bool = False
+    cut_short: bool = False
+
+
+@dataclass(eq=False)
+class Merchant:
+    name: str
+    terms: Terms | None
+    adapted: float = inf
+    answers: int = 0
+    reached: bool = False
+    halved: float = -inf
+    allotment: int | None = None
+    results: list[tuple[bool, bool]] = field(default_factory=list)
+    state: str = "closed"
+    until: float = 0.0
+    spell: int = 0
+    good_probes: int = 0
+    mean: float | None = None
+    slow: bool = False
+    silent: bool = False
+    quick: int = 0
+    relapses: int = 0
+    healthy_since: float = -inf
+    last_call: float = 0.0
+    last_answer: float = -inf
+
+    @property
+    def limit(self) -> float:
+        return 0 if self.terms is None else min(self.terms.limit, self.adapted)
+
+
+@dataclass
+class Kept:
+    """An order that waits."""
+
+    merchant: Merchant
+    number: int
+    deadline: float
+
+
+class Model:
+    """Merchants, orders under way and orders that wait, each in a list."""
+
+    def __init__(self, limits: Limits, terms: dict[str, Terms | None]) -> None:
+        self.limits = limits
+        self.merchants = {name: Merchant(name, each) for name, each in terms.items()}
+        self.sent: list[Sent] = []
+        self.kept: list[Kept] = []
+        self.provider_cap = max(1, int(limits.slots * limits.provider_share))
+        self.slow_cap = max(1, int(limits.slots * limits.slow_share))
+        #: What must be announced, in any order: merchant and state.
+        self.transitions: list[tuple[str, str]] = []
+
+    def of(self, merchant: Merchant) -> list[Sent]:
+        return [each for each in self.sent if each.merchant is merchant]
+
+    def slots_free(self) -> int:
+        return self.limits.slots - len(self.sent)
+
+    def slow_in_flight(self) -> int:
+        return sum(each.merchant.slow for each in self.sent)
+
+    def may_start(self, merchant: Merchant) -> bool:
+        """Whether only a slot is missing, shares included."""
+        if merchant.terms is None or len(self.of(merchant)) >= merchant.limit:
+            return False
+        if merchant.allotment is not None and len(self.of(merchant)) >= merchant.allotment:
+            return False
+        if merchant.state == "open":
+            return False
+        if merchant.state == "half_open" and self.probes(merchant):
+            return False
+        if merchant.slow and self.slow_in_flight() >= self.slow_cap:
+            return False
+        provider = merchant.terms.provider
+        if provider is not None:
+            held = sum(each.provider == provider for each in self.sent)
+            others = len(self.sent) - held
+            if held >= self.provider_cap and not self.slots_free() > others:
+                return False
+        return True
+
+    def is_within_share(self, merchant: Merchant) -> bool:
+        provider = merchant.terms.provider if merchant.terms else None
+        held = sum(each.provider == provider for each in self.sent)
+        return provider is None or held < self.provider_cap
+
+    def probes(self, merchant: Merchant) -> list[Sent]:
+        return [each for each in self.of(merchant) if each.probe == merchant.spell]
+
+    def startable(self) -> set[str]:
+        return {each.merchant.name for each in self.kept if self.may_start(each.merchant)}
+
+    def is_troubled(self, merchant: Merchant) -> bool:
+        in_flight = len(self.of(merchant))
+        full = merchant.terms is not None and (
+            in_flight >= merchant.limit
+            or (merchant.allotment is not None and 0 <= merchant.allotment <= in_flight)
+        )
+        return merchant.slow or merchant.state != "closed" or full
+
+    def start(self, name: str, number: int, now: float) -> Sent:
+        merchant = self.merchants[name]
+        assert merchant.terms is not None
+        after = self.limits.slow_after
+        if merchant.mean is not None:
+            after = min(after, max(pace.NEVER_SLOW, pace.UNUSUAL * merchant.mean))
+        probe = merchant.spell if merchant.state == "half_open" else None
+        sent = Sent(merchant, number, now, merchant.terms.provider, now + after, probe)
+        self.sent.append(sent)
+        if len(self.of(merchant)) >= merchant.limit:
+            merchant.reached = True
+        return sent
+
+    def pass_time(self, now: float) -> list[int]:
+        """What time does; the orders that are too late now."""
+        for each in [each for each in self.sent if each.seen_slow == inf and each.slow_at <= now]:
+            each.seen_slow, each.merchant.silent = now, True
+            each.merchant.quick = 0
+            self.turn_slow(each.merchant, now)
+            if each.merchant.mean is not None:
+                usual = pace.LATE * each.merchant.mean
+                each.late_at = each.started + max(self.limits.slow_after, usual)
+        for each in sorted(self.sent, key=lambda each: each.late_at):
+            if each.late_at <= now and not each.late:
+                each.late = True
+                self.trip(each.merchant, now)
+        for merchant in self.merchants.values():
+            if merchant.state == "open" and merchant.until <= now:
+                merchant.state, merchant.good_probes = "half_open", 0
+                merchant.spell += 1
+                self.transitions.append((merchant.name, "half_open"))
+        return self.too_late(now)
+
+    def too_late(self, now: float) -> list[int]:
+        gone = [
+            each
+            for each in self.kept
+            if each.deadline <= now
+            or (each.merchant.state == "open" and each.deadline <= each.merchant.until)
+        ]
+        self.kept = [each for each in self.kept if each not in gone]
+        return [each.number for each in gone]
+
+    def come_back(
+        self, sent: Sent, now: float, contact: Contact, retry_after: float | None
+    ) -> None:
+        merchant, seconds = sent.merchant, now - sent.started
+        usual = merchant.mean
+        self.sent.remove(sent)
+        merchant.last_call = now
+        answered = contact is Contact.ANSWERED
+        if answered and (not sent.late or sent.probe is not None):
+            merchant.answers += 1
+            if merchant.reached and merchant.answers >= merchant.limit:
+                assert merchant.terms is not None
+                below = merchant.limit < merchant.terms.limit
+                merchant.adapted = merchant.limit + 1 if below else inf
+                merchant.answers, merchant.reached = 0, False
+        elif contact in (Contact.ANSWERED, Contact.FAILED):
+            merchant.answers = 0
+        elif contact is not Contact.NONE:
+            merchant.answers, merchant.reached = 0, False
+            if sent.started >= merchant.halved and merchant.terms and merchant.terms.limit:
+                merchant.adapted = max(1, merchant.limit // 2)
+                merchant.halved = now
+        if contact is Contact.NONE:
+            self.judge(sent, now, contact, retry_after)
+            return
+        after = self.limits.slow_after
+        if usual is not None:
+            after = min(after, max(pace.NEVER_SLOW, pace.UNUSUAL * usual))
+        if contact in (Contact.ANSWERED, Contact.OVERLOADED):
+            merchant.silent = False
+            merchant.last_answer = now
+        if answered and sent.probe is not None:
+            merchant.mean = seconds
+        elif answered and not sent.late:
+            merchant.mean = seconds if usual is None else usual + pace.NEWEST * (seconds - usual)
+        if seconds >= after:
+            merchant.quick = 0
+            self.turn_slow(merchant, now)
+        else:
+            merchant.quick += answered
+            wanted = min(
+                pace.MOST_REPLIES, pace.QUICK_REPLIES * pace.RELAPSED ** min(10, merchant.relapses)
+            )
+            if merchant.slow and merchant.quick >= wanted:
+                self.turn_healthy(merchant, now)
+        self.judge(sent, now, contact, retry_after)
+
+    def judge(self, sent: Sent, now: float, contact: Contact, retry_after: float | None) -> None:
+        merchant = sent.merchant
+        good = contact is Contact.ANSWERED
+        if sent.probe is not None:
+            if merchant.state == "half_open" and sent.probe == merchant.spell:
+                if contact is not Contact.NONE and not good:
+                    self.open(merchant)
+                    return
+                merchant.good_probes += good
+                if merchant.good_probes >= breaker.PROBES_TO_CLOSE:
+                    self.close(merchant)
+        elif merchant.state == "closed" and contact is not Contact.NONE:
+            merchant.results = [*merchant.results, (not good, sent.late)][-breaker.WINDOW :]
+            if self.trip(merchant, now):
+                return
+        if retry_after is not None:
+            self.open(merchant)
+
+    def trip(self, merchant: Merchant, now: float) -> bool:
+        overdue = sum(each.late for each in self.of(merchant))
+        calls = len(merchant.results) + overdue
+        failed = sum(bad for bad, _ in merchant.results)
+        late = sum(late for _, late in merchant.results) + overdue
+        bad = failed >= breaker.FAILURE_RATE * calls or late >= breaker.SLOW_RATE * calls
+        if merchant.state != "closed" or calls < breaker.MINIMUM or not bad:
+            return False
+        self.open(merchant)
+        return True
+
+    def open(self, merchant: Merchant) -> None:
+        """``until`` is what is announced: it has jitter."""
+        merchant.state = "open"
+        self.transitions.append((merchant.name, "open"))
+
+    def close(self, merchant: Merchant) -> None:
+        merchant.state, merchant.results = "closed", []
+        self.transitions.append((merchant.name, "closed"))
+
+    def turn_slow(self, merchant: Merchant, now: float) -> None:
+        if not merchant.slow:
+            relapse = now - merchant.healthy_since < pace.RELAPSE
+            merchant.relapses = merchant.relapses + 1 if relapse else 0
+        merchant.slow = True
+
+    def turn_healthy(self, merchant: Merchant, now: float) -> None:
+        if merchant.slow:
+            merchant.healthy_since = now
+            merchant.slow = merchant.silent = False
+
+    def on_arrival(self, merchant: Merchant, now: float) -> None:
+        """After a quiet spell the merchant gets the benefit of the doubt."""
+        idle = not self.of(merchant) and not any(k.merchant is merchant for k in self.kept)
+        if idle and now - merchant.last_call > lane.QUIET:
+            self.turn_healthy(merchant, merchant.last_call)
+            merchant.adapted, merchant.results = inf, []
