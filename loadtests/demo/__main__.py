@@ -113,7 +113,8 @@ def _worker() -> Iterator[Any]:
 
     def lanes() -> list[tuple[str, int, int]]:
         dispatcher = getattr(getattr(controller, "consumer", None), "dispatcher", None)
-        return list(dispatcher.admission.lanes()) if dispatcher else []
+        merchants = dispatcher.admission.merchants() if dispatcher else ()
+        return [(each.merchant_id, each.in_flight, each.waiting) for each in merchants]
 
     try:
         yield lanes

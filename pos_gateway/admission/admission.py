@@ -24,7 +24,7 @@ from typing import Generic
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.bulkhead import UNASKED
-from pos_gateway.admission.lane import Call, Lane, Queued, Ticket, Waiting
+from pos_gateway.admission.lane import Call, Lane, Queued, Standing, Ticket, Waiting
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.share import Share
 from pos_gateway.admission.turns import Turns
@@ -203,10 +203,10 @@ class Admission(Generic[Ticket]):
             self._change(lane, lambda: setattr(lane.bulkhead, "allotment", permits))
             self._line_up(lane)
 
-    def demand(self, merchant_id: str) -> tuple[int, int, int]:
-        """A merchant's agreed limit (0: paused, or not known), and its orders under way and waiting."""
+    def merchant(self, merchant_id: str) -> Standing | None:
+        """How things stand with a merchant; None if nothing is known of it."""
         lane = self._lanes.get(merchant_id)
-        return (lane.bulkhead.ceiling, lane.bulkhead.in_flight, lane.waiting) if lane else (0, 0, 0)
+        return lane.standing() if lane else None
 
     def open_breaker(self, merchant_id: str, seconds: float, now: float) -> None:
         """Another worker found that the merchant is to be left alone for so long."""
@@ -280,11 +280,11 @@ class Admission(Generic[Ticket]):
             yield waiting.lane.merchant_id, waiting.ticket
         self._by_age.extendleft(reversed(again))
 
-    def lanes(self) -> Iterator[tuple[str, int, int]]:
-        """Every merchant that has orders here: its id, how many under way, how many waiting."""
+    def merchants(self) -> Iterator[Standing]:
+        """How things stand with every merchant that has orders here or is in trouble."""
         for lane in self._lanes.values():
-            if not lane.is_idle:
-                yield lane.merchant_id, lane.bulkhead.in_flight, lane.waiting
+            if not lane.is_idle or lane.is_troubled:
+                yield lane.standing()
 
     def drop_waiting(self) -> list[Ticket]:
         """Let go of everything that waits (the connection it came by is gone). Those under way stay."""

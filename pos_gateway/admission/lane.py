@@ -3,9 +3,9 @@
 import heapq
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
-from pos_gateway.admission.breaker import Breaker
+from pos_gateway.admission.breaker import Breaker, State
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.pace import Pace
 from pos_gateway.admission.share import Share
@@ -35,6 +35,19 @@ class Waiting(Generic[Ticket]):
     deadline: float
     #: It has started, or was given back.
     done: bool = False
+
+
+class Standing(NamedTuple):
+    """How things stand with a merchant."""
+
+    merchant_id: str
+    in_flight: int
+    waiting: int
+    #: What was agreed with it (0: it is paused, or not known yet), and what it is held to.
+    agreed: int
+    limit: int
+    slow: bool
+    breaker: State
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +95,18 @@ class Lane(Generic[Ticket]):
     @property
     def is_idle(self) -> bool:
         return not self.bulkhead.in_flight and not self.waiting
+
+    def standing(self) -> Standing:
+        bulkhead = self.bulkhead
+        return Standing(
+            self.merchant_id,
+            bulkhead.in_flight,
+            self.waiting,
+            bulkhead.ceiling,
+            max(0, bulkhead.limit),
+            self.pace.slow,
+            self.breaker.state,
+        )
 
     def is_quiet(self, now: float) -> bool:
         """Nothing has been heard of it for so long that what is remembered says little."""

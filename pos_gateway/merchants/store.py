@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Engine, Row, delete, insert, select
+from sqlalchemy import Engine, Row, delete, insert, select, update
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.ledger.schema import merchants
@@ -40,6 +40,23 @@ class MerchantStore:
                 query = select(merchants).where(merchants.c.id.in_(batch))
                 found.update((row.id, _merchant(row)) for row in connection.execute(query))
         return found
+
+    def pause(self, ids: Iterable[str], *, paused: bool) -> list[str]:
+        """Pause the merchants with these ids, or resume them; all, unless one is not there.
+
+        Returns the ids that no merchant has; if there are any, nothing was changed.
+        """
+        wanted = sorted(set(ids))
+        with self._engine.begin() as connection:
+            found: set[str] = set()
+            for batch in _batches(wanted):
+                of_these = merchants.c.id.in_(batch)
+                found.update(connection.scalars(select(merchants.c.id).where(of_these)))
+            missing = [merchant_id for merchant_id in wanted if merchant_id not in found]
+            for batch in _batches([] if missing else wanted):
+                change = update(merchants).where(merchants.c.id.in_(batch))
+                connection.execute(change.values(paused=paused, updated_at=self._clock.now()))
+        return missing
 
     def all(self) -> Iterator[Merchant]:
         """Every merchant, by id."""

@@ -8,6 +8,7 @@ it, it only holds itself. Celery's task tracing is left out: it would acknowledg
 green thread was killed, obey callbacks and revocations from the wire, and cost a tenth.
 """
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -284,7 +285,9 @@ class Dispatcher:
 
 def _announce(transition: Transition) -> None:
     metrics.breakers.labels(transition.state).inc()
-    log.info(
+    # That a merchant is left alone, and that it is back, is what whoever is called wants to see.
+    log.log(
+        logging.INFO if transition.state is State.HALF_OPEN else logging.WARNING,
         f"breaker.{_ANNOUNCED[transition.state]}",
         merchant_id=transition.merchant_id,
         why=transition.why,

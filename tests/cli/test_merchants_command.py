@@ -149,3 +149,21 @@ def test_a_file_that_is_no_database_is_said(program: Program, tmp_path: Path) ->
     done = program.invoke("merchants", "list", POS_GATEWAY_DATABASE_URL=f"sqlite:///{path}")
     assert done.exit_code == 1
     assert "file is not a database" in done.stderr
+
+
+def test_merchants_are_paused_and_resumed_all_or_none(migrated: Program) -> None:
+    records = json_lines(merchant("a"), merchant("b"), merchant("c"))
+    migrated.invoke("merchants", "import", "-", stdin=records)
+
+    def paused() -> list[str]:
+        listed = migrated.invoke("merchants", "list", "--json").stdout.splitlines()
+        return [each["id"] for each in map(json.loads, listed) if each["paused"]]
+
+    assert migrated.invoke("merchants", "pause", "a", "b", "a").stdout == "2 merchants paused\n"
+    assert paused() == ["a", "b"]
+    assert migrated.invoke("merchants", "resume", "b").stdout == "1 merchant resumed\n"
+    assert paused() == ["a"]
+    wrong = migrated.invoke("merchants", "pause", "c", "bb")
+    assert wrong.exit_code == 1
+    assert "no merchant has the id 'bb'; did you mean 'b'?" in wrong.stderr
+    assert paused() == ["a"]

@@ -179,6 +179,13 @@ class WorkerProcess:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
+    def wait_for_log(self, text: str) -> None:
+        """Wait until it has said this: its log is looked at again and again."""
+        until = time.monotonic() + PATIENCE
+        while text not in self.log:
+            assert time.monotonic() < until, f"{text!r} is not in\n{self.log[-2000:]}"
+            time.sleep(0.02)
+
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 

@@ -7,6 +7,8 @@ from pos_gateway.cli.lazy import Lazy, LazyGroup
 COMMANDS = {
     "import": Lazy("pos_gateway.cli.merchants.importing:import_", "Write records from a file."),
     "list": Lazy("pos_gateway.cli.merchants.listing:list_", "List every merchant."),
+    "pause": Lazy("pos_gateway.cli.merchants.pausing:pause", "Send merchants nothing for now."),
+    "resume": Lazy("pos_gateway.cli.merchants.pausing:resume", "Send them orders again."),
     "show": Lazy("pos_gateway.cli.merchants.showing:show", "Show one merchant."),
 }
 

@@ -24,7 +24,7 @@ def show(merchant_id: str, as_json: bool) -> None:
         store = MerchantStore(engine)
         merchant = store.get([merchant_id]).get(merchant_id)
         if merchant is None:
-            raise Failure(_unknown(merchant_id, store))
+            raise Failure(unknown(merchant_id, store))
     record = merchant.model_dump()
     if as_json:
         output.json_document(record)
@@ -32,7 +32,8 @@ def show(merchant_id: str, as_json: bool) -> None:
         output.table(("FIELD", "VALUE"), record.items())
 
 
-def _unknown(merchant_id: str, store: MerchantStore) -> str:
+def unknown(merchant_id: str, store: MerchantStore) -> str:
+    """That there is no such merchant, and which one may have been meant."""
     near = difflib.get_close_matches(merchant_id, (m.id for m in store.all()), n=3)
     advice = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"no merchant has the id {merchant_id!r}{advice}"

@@ -1,0 +1,319 @@
+"""Faults planted in admission one at a time: the state machine must find every one.
+
+A test that cannot fail proves nothing. Each fault breaks one rule in a copy of the package; add
+one when a rule is added.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Examples after which a fault counts as not found; most are found in the first twenty.
+EXAMPLES = "1500"
+
+
+@dataclass(frozen=True)
+class Fault:
+    rule: str
+    file: str
+    right: str
+    wrong: str
+
+
+FAULTS = [
+    Fault(
+        "no more are under way than there are slots",
+        "admission",
+        "return self.in_flight < self.limits.slots",
+        "return self.in_flight <= self.limits.slots",
+    ),
+    Fault(
+        "a merchant keeps to its limit",
+        "bulkhead",
+        "return self.in_flight < self.limit",
+        "return self.in_flight <= self.limit",
+    ),
+    Fault(
+        "a limit is halved when the merchant does not answer in time",
+        "admission",
+        "lane.bulkhead.overloaded(call.started, now)",
+        "lane.bulkhead.hesitated()",
+    ),
+    Fault(
+        "a limit is halved once for all that were out together",
+        "bulkhead",
+        "if started >= self._halved and",
+        "if",
+    ),
+    Fault("a limit never falls below one", "bulkhead", "max(1, self.here // 2)", "self.here // 2"),
+    Fault(
+        "a limit rises only after a full window of answers",
+        "bulkhead",
+        "self._answers >= self.here",
+        "self._answers >= 1",
+    ),
+    Fault(
+        "a limit rises only when it was reached",
+        "bulkhead",
+        "if self._reached and self",
+        "if self",
+    ),
+    Fault(
+        "a provider keeps to its share",
+        "turns",
+        "if lane.provider is not None and lane.provider.is_full:",
+        "if False:",
+    ),
+    Fault(
+        "a provider exceeds its share only while the others could not want the slots",
+        "admission",
+        "return self.limits.slots - self.in_flight > others",
+        "return self.limits.slots - self.in_flight > 0",
+    ),
+    Fault(
+        "idle slots are not kept from a provider at its share",
+        "admission",
+        "return self._start_above_share(now) if self._slot_is_free else None",
+        "return None",
+    ),
+    Fault(
+        "whoever comes back makes room for its provider's next",
+        "admission",
+        "            self._turns.wake(call.provider)\n",
+        "            pass\n",
+    ),
+    Fault(
+        "the slow keep to their share",
+        "turns",
+        "if lane.pace.slow and self.slow.is_full:",
+        "if False:",
+    ),
+    Fault(
+        "whoever comes back makes room for the next of the slow",
+        "admission",
+        "        self._turns.wake(self._turns.slow)\n\n    def tick",
+        "\n    def tick",
+    ),
+    Fault(
+        "a merchant becomes slow while its call is out",
+        "admission",
+        "        self._set_slow(lane, now, slow=True)\n        late_at",
+        "        late_at",
+    ),
+    Fault(
+        "all that a slow merchant holds counts",
+        "admission",
+        "self._turns.slow.in_flight += in_flight if slow else -in_flight",
+        "self._turns.slow.in_flight += 1 if slow else -1",
+    ),
+    Fault(
+        "a merchant that relapses stays slow for longer",
+        "pace",
+        "self._relapses = self._relapses + 1 if relapsed else 0",
+        "self._relapses = 0",
+    ),
+    Fault(
+        "the merchants have their turns one after the other",
+        "turns",
+        "lane = self._line.popleft()",
+        "lane = self._line.pop()",
+    ),
+    Fault(
+        "who waits behind a lane for a share has its turn too",
+        "turns",
+        "            self.wake(woken_by)",
+        "            pass",
+    ),
+    Fault(
+        "the most urgent of a merchant's orders goes first",
+        "lane",
+        "heapq.heappush(self._line, (deadline, self._number, waiting))",
+        "heapq.heappush(self._line, (0.0, self._number, waiting))",
+    ),
+    Fault(
+        "an order that waits expires when its time is over",
+        "admission",
+        "self._agenda.add(deadline, self._expire, waiting)",
+        "pass",
+    ),
+    Fault(
+        "an order expires once",
+        "lane",
+        "        waiting.done = True\n",
+        "",
+    ),
+    Fault(
+        "an order that cannot start in time expires when that is certain",
+        "admission",
+        "while (first := lane.first()) is not None and first.deadline <= breaker.until:",
+        "while (first := lane.first()) is not None and first.deadline <= now:",
+    ),
+    Fault(
+        "an order that waits for a slot only is not parked",
+        "admission",
+        "again.append(waiting)\n                continue",
+        "pass",
+    ),
+    Fault(
+        "those that wait for a merchant in trouble are counted",
+        "admission",
+        "        self.blocked += number * (lane.is_troubled - was_troubled)\n",
+        "",
+    ),
+    Fault(
+        "a breaker opens on failures",
+        "breaker",
+        "self._failed.bit_count() >= FAILURE_RATE * calls or ",
+        "",
+    ),
+    Fault(
+        "a breaker opens on late calls",
+        "breaker",
+        " or late >= SLOW_RATE * calls",
+        "",
+    ),
+    Fault(
+        "a late call counts while it is out",
+        "admission",
+        '            self._open(lane, now, "late")\n\n    def _expire',
+        "            pass\n\n    def _expire",
+    ),
+    Fault("few calls say nothing", "breaker", "if calls < MINIMUM:", "if calls < 1:"),
+    Fault(
+        "an open breaker lets nothing through",
+        "breaker",
+        "        return self.state is State.CLOSED\n\n    @property\n    def patience",
+        "        return True\n\n    @property\n    def patience",
+    ),
+    Fault(
+        "a half-open breaker lets one probe through at a time",
+        "breaker",
+        "return self.probes < PROBES",
+        "return self.probes <= PROBES",
+    ),
+    Fault(
+        "a breaker closes after answers in a row",
+        "breaker",
+        "return self._answered >= PROBES_TO_CLOSE",
+        "return self._answered >= 1",
+    ),
+    Fault(
+        "a probe of an earlier spell says nothing",
+        "breaker",
+        "if spell != self.spell or self.state is not State.HALF_OPEN:",
+        "if False:",
+    ),
+    Fault(
+        "a probe that fails opens the breaker again",
+        "admission",
+        "elif is_present and answered is False:",
+        "elif False:",
+    ),
+    Fault(
+        "a merchant is left alone when it asks for it",
+        "admission",
+        "        if retry_after is not None:\n",
+        "        if False:\n",
+    ),
+    Fault(
+        "a breaker half-opens when its time is over",
+        "admission",
+        "        self._agenda.add(breaker.until, self._half_open, lane)\n",
+        "",
+    ),
+    Fault(
+        "a lane whose breaker half-opens lines up",
+        "admission",
+        'State.HALF_OPEN, 0.0, "time"))\n            self._line_up(lane)',
+        'State.HALF_OPEN, 0.0, "time"))',
+    ),
+    Fault(
+        "no more are cut short than the slow hold too many",
+        "admission",
+        " - self._ending\n",
+        "\n",
+    ),
+    Fault(
+        "only merchants that are silent are cut short",
+        "admission",
+        "if not call.done and call.lane.pace.silent and call",
+        "if not call.done and call",
+    ),
+    Fault(
+        "what hangs is cut short when others wait",
+        "admission",
+        "self._stuck.append(call)",
+        "pass",
+    ),
+    Fault(
+        "a merchant keeps to what the fleet leaves it",
+        "bulkhead",
+        "return limit if self.allotment is None else min(limit, self.allotment)",
+        "return limit",
+    ),
+    Fault(
+        "the fleet is asked when an order waits for an allotment only",
+        "admission",
+        "            self._on_short(lane.merchant_id)",
+        "            pass",
+    ),
+    Fault(
+        "what is dropped is not started",
+        "admission",
+        "        self._turns.clear()\n",
+        "",
+    ),
+]
+
+
+def test_the_state_machine_finds_every_planted_fault(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = dict(pool.map(lambda fault: (fault, _is_found(fault, tmp_path)), FAULTS))
+    missed = [fault.rule for fault, caught in found.items() if not caught]
+    assert not missed, "\n".join(missed)
+
+
+def test_without_a_fault_it_finds_none(tmp_path: Path) -> None:
+    whole = Fault("nothing is wrong", "admission", "class Admission", "class Admission")
+    assert not _is_found(whole, tmp_path, examples="30")
+
+
+def test_there_is_a_fault_for_every_rule() -> None:
+    assert len(FAULTS) >= 15
+    assert len({fault.rule for fault in FAULTS}) == len(FAULTS)
+
+
+def _is_found(fault: Fault, folder: Path, examples: str = EXAMPLES) -> bool:
+    """Whether the state machine fails in a copy of the package that has the fault."""
+    copy = folder / str(abs(hash(fault)))
+    for package in ("pos_gateway/admission", "tests/admission"):
+        shutil.copytree(
+            ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for file in ("pos_gateway/__init__.py", "pos_gateway/outcome.py", "tests/__init__.py"):
+        shutil.copy(ROOT / file, copy / file)
+    source = copy / "pos_gateway" / "admission" / f"{fault.file}.py"
+    text = source.read_text()
+    if fault.right not in text:
+        pytest.fail(f"{fault.rule}: {fault.file}.py has no {fault.right!r} any more")
+    source.write_text(text.replace(fault.right, fault.wrong, 1))
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
+            *("--timeout=150", "--rootdir", str(copy), "tests/admission/test_admission_machine.py"),
+        ],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), "EXAMPLES": examples, "HUNT": "1"},
+        capture_output=True,
+        text=True,
+    )
+    if run.returncode not in (0, 1):
+        pytest.fail(f"{fault.rule}: {run.stdout[-2000:]}{run.stderr[-2000:]}")
+    return run.returncode == 1

@@ -1,0 +1,109 @@
+"""Merchants in trouble, seen from the merchants' side: what a real worker does about them."""
+
+from typing import Any
+
+from sqlalchemy import delete
+
+from pos_gateway.ledger.database import open_database
+from pos_gateway.ledger.schema import merchants as merchants_table
+from tests.worker.lab import Lab, by_type
+
+SOON = {"latency": 0.02}
+
+
+def of(event: dict[str, Any]) -> tuple[str, str]:
+    return event["type"], event["order_id"]
+
+
+def test_a_merchant_that_fails_is_left_alone_and_has_everything_when_it_is_back(lab: Lab) -> None:
+    lab.open_merchants("m-1", max_concurrency=5)
+    lab.merchants.profile("m-1", {"kind": "reset"})
+    orders = [f"o{n}" for n in range(12)]
+    with lab.worker() as worker:
+        lab.submit("m-1", *orders)
+        worker.wait_for_log("breaker.opened")
+        lab.merchants.profile("m-1", {"kind": "accept"})
+        events = lab.events_until_all_ended(orders)
+        worker.wait_for_log("breaker.closed")
+    assert sorted(by_type(events)["order.accepted"]) == sorted(orders)
+    assert lab.merchants.doubled() == []
+    assert worker.log.index("breaker.opened") < worker.log.index("breaker.closed")
+
+
+def test_an_order_expires_while_the_one_before_it_is_still_at_its_merchant(lab: Lab) -> None:
+    lab.open_merchants("hang-1", max_concurrency=1)
+    with lab.worker(request_timeout=30):
+        lab.submit("hang-1", "first")
+        lab.merchants.wait_until(merchant_id="hang-1", in_flight=1)
+        lab.submit("hang-1", "late", seconds=2)
+        [event] = lab.events(1)
+        assert of(event) == ("order.expired", "late")
+        assert lab.merchants.merchant("hang-1")["in_flight"] == 1
+        lab.merchants.profile("hang-1", SOON, release=True)
+    assert event["attempts"] == 1
+    assert lab.merchants.order("hang-1", "late") is None
+
+
+def test_an_order_expires_at_once_if_its_merchant_asks_to_be_left_alone_for_longer(
+    lab: Lab,
+) -> None:
+    lab.open_merchants("m-1", max_concurrency=1)
+    lab.merchants.profile("m-1", {"kind": "limit", "retry_after": "600", "latency": 0.5})
+    with lab.worker():
+        lab.submit("m-1", "first", seconds=3000)
+        lab.merchants.wait_until(merchant_id="m-1", requests=1)
+        lab.submit("m-1", "hopeless", seconds=500)
+        [event] = lab.events(1)
+    assert of(event) == ("order.expired", "hopeless")
+    assert lab.merchants.merchant("m-1")["requests"] == 1
+
+
+def test_merchants_that_hang_together_are_cut_short_when_a_healthy_one_waits(lab: Lab) -> None:
+    """With eight slots, and eight merchants that stop answering at once, for a minute."""
+    hanging = [f"hang-{n}" for n in range(8)]
+    lab.open_merchants(*hanging, "fast-1", request_timeout=60)
+    lab.merchants.profile("hang-*", SOON)
+    with lab.worker(slots=8, slow_after=1.0):
+        for merchant in hanging:
+            lab.submit(merchant, f"well-{merchant}")
+        lab.events(8)
+        lab.merchants.profile("hang-*", "hang")
+        for merchant in hanging:
+            lab.submit(merchant, f"stuck-{merchant}")
+        lab.merchants.wait_until(in_flight=8)
+        lab.submit("fast-1", "healthy")
+        [event] = lab.events(1)
+        assert of(event) == ("order.accepted", "healthy")
+        lab.merchants.profile("hang-*", SOON, release=True)
+        events = lab.events_until_all_ended([f"stuck-{merchant}" for merchant in hanging])
+    assert set(by_type(events)) == {"order.accepted"}
+    assert lab.merchants.doubled() == []
+
+
+def test_a_merchant_that_is_deleted_while_its_orders_wait_has_them_set_aside(lab: Lab) -> None:
+    lab.open_merchants("gone-1", paused=True)
+    with lab.worker():
+        lab.submit("gone-1", "o1", "o2")
+        engine = open_database(lab.database_url)
+        with engine.begin() as connection:
+            connection.execute(delete(merchants_table))
+        engine.dispose()
+        lab.submit("gone-1", "o3")  # it is asked for again, and found to be gone
+        events = lab.events(3)
+    assert {event["reason"]["code"] for event in events} == {"unknown_merchant"}
+    assert sorted(by_type(events)["order.failed"]) == ["o1", "o2", "o3"]
+
+
+def test_a_merchant_that_asks_for_less_gets_less_at_a_time(lab: Lab) -> None:
+    lab.open_merchants("m-1", max_concurrency=8)
+    lab.merchants.profile("m-1", {"kind": "fail", "status": 503, "latency": 0.3})
+    orders = [f"o{n}" for n in range(8)]
+    with lab.worker():
+        lab.submit("m-1", *orders)
+        lab.merchants.wait_until(merchant_id="m-1", requests=8, idle=True)
+        assert lab.merchants.merchant("m-1")["max_in_flight"] == 8
+        lab.merchants.reset()
+        lab.merchants.profile("m-1", {"kind": "accept", "latency": 0.3})
+        events = lab.events_until_all_ended(orders)
+    assert lab.merchants.merchant("m-1")["max_in_flight"] <= 4
+    assert sorted(by_type(events)["order.accepted"]) == sorted(orders)
