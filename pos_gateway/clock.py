@@ -28,3 +28,24 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
+
+#: Seconds by which the time of day must have moved by itself to count as stepped; NTP slews less.
+STEP = 1.0
+
+
+class StepWatch:
+    """Notices when the time of day is stepped, which moves every order's ``deliver_by``."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._offset = self._measure()
+
+    def stepped(self) -> float:
+        """Seconds that the time of day was stepped since the last look; 0.0 if it was not."""
+        offset = self._measure()
+        step = offset - self._offset
+        self._offset = offset
+        return step if abs(step) >= STEP else 0.0
+
+    def _measure(self) -> float:
+        return self._clock.now().timestamp() - self._clock.monotonic()

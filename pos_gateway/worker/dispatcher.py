@@ -25,6 +25,7 @@ from pos_gateway.admission.breaker import State
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.message import Message
+from pos_gateway.clock import StepWatch
 from pos_gateway.errors import PublishError
 from pos_gateway.gateway import Gateway
 from pos_gateway.merchant import Merchant
@@ -131,6 +132,7 @@ class Dispatcher:
         late, self._late = self._late, []
         for request in late:  # they came before this worker was ready
             self.offer(request)
+        time_of_day = StepWatch(self._gate.clock)
         while True:
             self._wake.wait(min(TICK, max(0.0, self.admission.next_at - monotonic())))
             self._wake.clear()
@@ -139,6 +141,9 @@ class Dispatcher:
                 self._park_soon(request)
             metrics.in_flight.set(self.admission.in_flight)
             metrics.waiting.set(self.admission.waiting)
+            if step := time_of_day.stepped():
+                # Orders that wait keep the time they had; those that come go by the new one.
+                log.warning("clock.stepped", seconds=round(step, 3))
 
     def _dispatch(self) -> None:
         """Start what may start, give up what is too late, end what stands in others' way."""

@@ -1,0 +1,44 @@
+"""The time of day may be stepped; whoever goes by it wants to know."""
+
+from datetime import UTC, datetime, timedelta
+
+from pos_gateway.clock import StepWatch
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Clocks:
+    """Two clocks that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds, self.day = 0.0, NOON
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return self.day
+
+    def pass_time(self, seconds: float, *, shown: float | None = None) -> None:
+        self.seconds += seconds
+        self.day += timedelta(seconds=seconds if shown is None else shown)
+
+
+def test_a_step_is_noticed_once_in_either_direction() -> None:
+    clocks = Clocks()
+    watch = StepWatch(clocks)
+    clocks.pass_time(10)
+    assert watch.stepped() == 0.0
+    clocks.pass_time(1, shown=3601)
+    assert watch.stepped() == 3600
+    assert watch.stepped() == 0.0
+    clocks.pass_time(1, shown=-3599)
+    assert watch.stepped() == -3600
+
+
+def test_a_clock_that_is_slewed_is_not_stepped() -> None:
+    clocks = Clocks()
+    watch = StepWatch(clocks)
+    for _ in range(100):
+        clocks.pass_time(0.5, shown=0.5005)
+        assert watch.stepped() == 0.0
