@@ -1,0 +1,173 @@
+"""An attack's tables: what came, how late, and whether that is good enough."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from loadtests.bench.attacks.attack import Attack
+from loadtests.bench.attacks.bout import Bout, Figures, Pair
+from loadtests.bench.attacks.cost import Cost
+from loadtests.bench.attacks.latency import Latency
+from loadtests.bench.attacks.throughput import Throughput
+from loadtests.bench.candidate import OURS
+from loadtests.bench.report import number, table
+
+#: What is wanted of the gateway: healthy merchants' throughput and p99, under attack / undisturbed.
+LEAST_THROUGHPUT = 0.97
+MOST_LATENCY = 1.10
+
+_THROUGHPUT = ("full queue", "orders/s", "CPU ms/order")
+_LATENCY = ("60 % load", "p50 ms", "p99 ms", "worst ms")
+_COST = ("worker", "had to wait", "merchants", "RabbitMQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A ratio of each round, and whether their median is as wanted."""
+
+    what: str
+    #: Of the rounds that can be compared.
+    ratios: Sequence[float]
+    #: Why others cannot.
+    faults: Sequence[str] = ()
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def word(self) -> str:
+        """``met``, ``MISSED``, ``INVALID`` if no round says anything, or nothing if none is wanted."""
+        if not self.ratios:
+            return "INVALID"
+        middle = median(self.ratios)
+        if self.at_least is None and self.at_most is None:
+            return ""
+        good = (self.at_least is None or middle >= self.at_least) and (
+            self.at_most is None or middle <= self.at_most
+        )
+        return "met" if good else "MISSED"
+
+    def line(self) -> list[str]:
+        """Its line of a table."""
+        wanted = ""
+        if self.at_least is not None:
+            wanted = f">= {self.at_least:.2f}"
+        if self.at_most is not None:
+            wanted = f"<= {self.at_most:.2f}"
+        middle = f"{median(self.ratios):.2f}" if self.ratios else ""
+        rounds = " ".join(f"{ratio:.2f}" for ratio in self.ratios)
+        return [self.what, middle, rounds, wanted, self.word]
+
+
+def report(attack: Attack, rounds: Sequence[Sequence[Bout]]) -> str:
+    """The attack's figures and targets as Markdown."""
+    bouts: dict[str, list[Bout]] = {}
+    for bout in (each for played in rounds for each in played):
+        bouts.setdefault(bout.candidate, []).append(bout)
+    rates = [line for name, each in bouts.items() for line in _rates(name, each)]
+    delays = [line for name, each in bouts.items() for line in _delays(name, each)]
+    verdicts = [verdict for name, each in bouts.items() for verdict in judge(name, each)]
+    parts = [
+        f"## {attack.name} ({attack.letter}): {attack.title}",
+        table((*_THROUGHPUT, *_COST, "limited by"), rates),
+    ]
+    if delays:
+        parts.append(table((*_LATENCY, *_COST, "producer late ms", "disturbed by"), delays))
+    parts.append(
+        table(
+            ("healthy merchants, attacked / undisturbed", "median", "rounds", "target", ""),
+            [verdict.line() for verdict in verdicts],
+        )
+    )
+    faults = dict.fromkeys(f"{each.what}: {fault}" for each in verdicts for fault in each.faults)
+    parts += [f"Invalid: {fault}." for fault in faults]
+    return "\n\n".join(parts) + "\n"
+
+
+def judge(candidate: str, bouts: Sequence[Bout]) -> list[Verdict]:
+    """Throughput and, where it was measured, latency; targets are the gateway's."""
+    ours = candidate == OURS.name
+    rates = [bout.throughput for bout in bouts]
+    delays = [bout.latency for bout in bouts if bout.latency is not None]
+    verdicts = [
+        Verdict(
+            f"{candidate}: throughput",
+            [_ratio(each, lambda figures: figures.rate) for each in rates if not each.fault],
+            [each.fault for each in rates if each.fault],
+            at_least=LEAST_THROUGHPUT if ours else None,
+        )
+    ]
+    if delays:
+        verdicts.append(
+            Verdict(
+                f"{candidate}: p99",
+                [_ratio(each, lambda figures: figures.p99) for each in delays if not each.fault],
+                [each.fault for each in delays if each.fault],
+                at_most=MOST_LATENCY if ours else None,
+            )
+        )
+    return verdicts
+
+
+def _ratio(pair: Pair[Figures], figure: Callable[[Figures], float]) -> float:
+    return figure(pair.attacked) / figure(pair.undisturbed)
+
+
+def _rates(name: str, bouts: Sequence[Bout]) -> list[list[str]]:
+    return [
+        _rate(name, [bout.throughput.undisturbed for bout in bouts]),
+        _rate(f"{name}, attacked", [bout.throughput.attacked for bout in bouts]),
+    ]
+
+
+def _rate(name: str, figures: Sequence[Throughput]) -> list[str]:
+    stopped = "" if all(each.complete for each in figures) else " (time was up)"
+    return [
+        name,
+        number(median(each.rate for each in figures)),
+        f"{median(each.cpu_ms for each in figures):.2f}",
+        *_cost([each.cost for each in figures]),
+        _words(each.limited_by for each in figures) + stopped,
+    ]
+
+
+def _delays(name: str, bouts: Sequence[Bout]) -> list[list[str]]:
+    pairs = [bout.latency for bout in bouts if bout.latency is not None]
+    if not pairs:
+        return []
+    return [
+        _delay(name, [pair.undisturbed for pair in pairs]),
+        _delay(f"{name}, attacked", [pair.attacked for pair in pairs]),
+    ]
+
+
+def _delay(name: str, figures: Sequence[Latency]) -> list[str]:
+    missing = sum(each.missing for each in figures) / sum(each.orders for each in figures)
+    late = f" ({missing:.1%} had not come)" if missing else ""
+    return [
+        name,
+        _ms(median(each.p50 for each in figures)),
+        _ms(median(each.p99 for each in figures)),
+        _ms(max(each.worst for each in figures)),
+        *_cost([each.cost for each in figures]),
+        _ms(max(each.late for each in figures)),
+        _words(each.disturbed_by for each in figures) + late,
+    ]
+
+
+def _cost(costs: Sequence[Cost]) -> list[str]:
+    parts = (
+        [cost.worker for cost in costs],
+        [cost.waited for cost in costs],
+        [cost.simulator for cost in costs],
+        [cost.rabbitmq for cost in costs],
+    )
+    return [f"{median(part):.0%}" for part in parts]
+
+
+def _words(words: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, words)))
+
+
+def _ms(seconds: float) -> str:
+    milliseconds = seconds * 1000
+    return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.1f}"
