@@ -1,7 +1,6 @@
 """An attack's tables: what came, how late, and whether that is good enough."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from loadtests.bench.attacks.attack import Attack
@@ -9,6 +8,7 @@ from loadtests.bench.attacks.bout import Bout, Figures, Pair
 from loadtests.bench.attacks.cost import Cost
 from loadtests.bench.attacks.latency import Latency
 from loadtests.bench.attacks.throughput import Throughput
+from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.candidate import OURS
 from loadtests.bench.report import number, table
 
@@ -19,43 +19,6 @@ MOST_LATENCY = 1.10
 _THROUGHPUT = ("full queue", "orders/s", "CPU ms/order")
 _LATENCY = ("60 % load", "p50 ms", "p99 ms", "worst ms")
 _COST = ("worker", "had to wait", "merchants", "RabbitMQ")
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A ratio of each round, and whether their median is as wanted."""
-
-    what: str
-    #: Of the rounds that can be compared.
-    ratios: Sequence[float]
-    #: Why others cannot.
-    faults: Sequence[str] = ()
-    at_least: float | None = None
-    at_most: float | None = None
-
-    @property
-    def word(self) -> str:
-        """``met``, ``MISSED``, ``INVALID`` if no round says anything, or nothing if none is wanted."""
-        if not self.ratios:
-            return "INVALID"
-        middle = median(self.ratios)
-        if self.at_least is None and self.at_most is None:
-            return ""
-        good = (self.at_least is None or middle >= self.at_least) and (
-            self.at_most is None or middle <= self.at_most
-        )
-        return "met" if good else "MISSED"
-
-    def line(self) -> list[str]:
-        """Its line of a table."""
-        wanted = ""
-        if self.at_least is not None:
-            wanted = f">= {self.at_least:.2f}"
-        if self.at_most is not None:
-            wanted = f"<= {self.at_most:.2f}"
-        middle = f"{median(self.ratios):.2f}" if self.ratios else ""
-        rounds = " ".join(f"{ratio:.2f}" for ratio in self.ratios)
-        return [self.what, middle, rounds, wanted, self.word]
 
 
 def report(attack: Attack, rounds: Sequence[Sequence[Bout]]) -> str:

@@ -1,6 +1,6 @@
 """Slots over time: the requests in flight by class of merchant, as the merchants saw them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil, floor
 from typing import Any
 
@@ -11,10 +11,7 @@ from loadtests.merchants.levels import BUCKETS
 def series(kind: str, seen: Observation) -> dict[str, Any]:
     """A run's slots in steps of a tenth of a second from its beginning, to be drawn."""
     attack = seen.trial.attack
-    classes: dict[str, list[Sequence[tuple[float, int]]]] = {"healthy": [], "troubled": []}
-    for group, points in seen.levels.items():
-        troubled = attack is not None and group in attack.troubled
-        classes["troubled" if troubled else "healthy"].append(points)
+    troubled = attack.troubled if attack else ()
     return {
         "run": kind,
         "candidate": seen.trial.candidate.name,
@@ -24,12 +21,23 @@ def series(kind: str, seen: Observation) -> dict[str, Any]:
         #: Seconds from the beginning; 0 for merchants that were in trouble before it.
         "struck_after": None if attack is None else max(0.0, (seen.struck or 0.0) - seen.began),
         "flaps_every": attack.flaps_every if attack else None,
-        "slots": {
-            name: summed([steps(points, seen.began, seen.ended) for points in groups])
-            for name, groups in classes.items()
-        },
+        "slots": slots(seen.levels, troubled, seen.began, seen.ended),
         "arrivals": arrivals(seen),
     }
+
+
+def slots(
+    levels: Mapping[str, Sequence[tuple[float, int]]],
+    troubled: Collection[str],
+    began: float,
+    ended: float,
+) -> dict[str, list[int]]:
+    """The requests in flight in each tenth of a second, by class."""
+    classes: dict[str, list[list[int]]] = {"healthy": [], "troubled": []}
+    for group, points in levels.items():
+        name = "troubled" if group in troubled else "healthy"
+        classes[name].append(steps(points, began, ended))
+    return {name: summed(groups) for name, groups in classes.items()}
 
 
 def steps(points: Sequence[tuple[float, int]], began: float, ended: float) -> list[int]:

@@ -1,0 +1,236 @@
+"""A dead merchant with thousands of orders ahead of everyone: sifted, kept, and drained.
+
+What is parked may be anywhere and in any form: this looks at the queue ``orders`` and at the
+merchants only.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kombu import Connection
+
+from loadtests.bench import filling, orders
+from loadtests.bench.accounting import Accounting
+from loadtests.bench.attacks.cost import Cost
+from loadtests.bench.attacks.drain import busiest, full_since, made_between
+from loadtests.bench.attacks.observation import unaccounted
+from loadtests.bench.attacks.patience import wait_for_consumer, wait_until
+from loadtests.bench.attacks.producer import Producer
+from loadtests.bench.attacks.schedule import Schedule
+from loadtests.bench.attacks.series import slots
+from loadtests.bench.attacks.steady import LATENCY, RATE
+from loadtests.bench.attacks.trial import TIMEOUT
+from loadtests.bench.candidate import Candidate
+from loadtests.bench.gauge import Gauge
+from loadtests.bench.run import BROKER, SIMULATOR, WORKER, account_for
+from loadtests.bench.worker import Worker
+from loadtests.bench.world import World, world
+from loadtests.load.histogram import percentile
+from loadtests.merchants.levels import BUCKETS
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.broker import topology
+
+DEAD, HEALTHY = "dead", "healthy"
+_DEAD_ID = f"{DEAD}-0"
+_HEALTHY_IDS = [f"{HEALTHY}-{number}" for number in range(200)]
+
+#: The dead merchant's limit, and the seconds it takes over an order once it has recovered.
+LIMIT, RECOVERED = 10, 0.05
+#: Orders a second that it can take then.
+ITS_RATE = LIMIT / RECOVERED
+#: Share of these that make a drain, and the seconds over which they are counted.
+SHARE, WIDTH = 0.9, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogSize:
+    """How many orders, and the seconds of each part."""
+
+    #: The dead merchant's orders, and the healthy ones' behind them.
+    dead: int
+    behind: int
+    #: For the healthy orders behind to come.
+    sift: float
+    #: Between the first of them and the measuring of what the parked orders cost, and that itself.
+    rest: float = 10.0
+    idle: float = 40.0
+    #: Of healthy orders at a steady rate while the others are parked; 0: the run ends before.
+    flow: float = 10.0
+    #: For the drain to begin, and that it is watched from then on.
+    recovery: float = 90.0
+    drain: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Healthy merchants' orders while the others are parked; seconds from queue to POS."""
+
+    orders: int
+    missing: int
+    p50: float
+    p99: float
+    late: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The drain, once the merchant replies again."""
+
+    #: Seconds until it had taken 0.9 of what it can over 10 s; None: not while it was watched.
+    seconds: float | None
+    #: Orders a second from then on; without a drain, those of the best 10 s.
+    rate: float
+    watched: float
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a run showed."""
+
+    candidate: str
+    dead: int
+    #: The dead merchant's orders taken out of the queue a second, until the first healthy one came.
+    sift_rate: float
+    #: Seconds from the worker's taking its first order; None: it did not come in time.
+    first_healthy: float | None
+    #: Seconds until the last of those behind had come.
+    last_healthy: float | None
+    #: While everything was parked and nothing came; None: it never was.
+    idle: Cost | None
+    #: Requests a second at the dead merchant in that time.
+    probes: float
+    flow: Flow | None
+    recovery: Recovery | None
+    accounting: Accounting | None
+    slots: Mapping[str, Sequence[int]]
+    fault: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures by name."""
+        return {name: value for name, value in asdict(self).items() if name != "slots"}
+
+
+def play_backlog(rabbitmq: RabbitMQ, candidate: Candidate, size: BacklogSize) -> Backlog:
+    """Play the parts in turn; the later ones only if the healthy orders behind have come."""
+    profiles = {DEAD: {"kind": "hang"}, HEALTHY: {"kind": "accept", "latency": LATENCY}}
+    whose = [_DEAD_ID] * size.dead + orders.spread(size.behind, _HEALTHY_IDS)
+    placed = list(orders.place_many(whose))
+    healthy = [order.order_id for order in placed[size.dead :]]
+    probes, flow, recovery, accounting = 0.0, None, None, None
+    idle: tuple[float, float] | None = None
+    terms = {DEAD: {"max_concurrency": LIMIT}}
+    with world(rabbitmq, [_DEAD_ID, *_HEALTHY_IDS], profiles, terms) as place:
+        filling.fill(place.broker_url, [candidate.message(order) for order in placed])
+        environment = candidate.environment(place, TIMEOUT)
+        began = time.time()
+        with Worker(candidate.arguments, environment, place.folder) as worker:
+            parts = {WORKER: worker.pid, SIMULATOR: place.merchants.pid, BROKER: rabbitmq.pid}
+            with Gauge(parts, waiting=WORKER) as gauge:
+                ready = wait_for_consumer(place.broker_url, worker)
+                sifted = _wait_for_healthy(place, worker, size.behind, size.sift)
+                came = sorted(at for each, _, at in place.merchants.arrivals() if each != _DEAD_ID)
+                rate = _sift_rate(place, size, ready, came)
+                if sifted:
+                    time.sleep(max(0.0, came[0] + size.rest - time.time()))
+                    before, start = _requests(place), time.time()
+                    time.sleep(size.idle)
+                    probes = (_requests(place) - before) / size.idle
+                    idle = (start, time.time())
+                if sifted and size.flow:
+                    flow = _flow(place, candidate, worker, size, first=len(placed))
+                    healthy += [f"order-{len(placed) + n}" for n in range(flow.orders)]
+                    recovery = _recover(place, worker, size)
+            if sifted and candidate.accountable:
+                accounting = account_for(place, healthy)
+            held = slots(place.merchants.levels(began), {DEAD}, began, time.time())
+    return Backlog(
+        candidate=candidate.name,
+        dead=size.dead,
+        sift_rate=rate,
+        first_healthy=came[0] - ready if came else None,
+        last_healthy=came[-1] - ready if sifted else None,
+        idle=Cost.between(gauge.readings, *idle) if idle else None,
+        probes=probes,
+        flow=flow,
+        recovery=recovery,
+        accounting=accounting,
+        slots=held,
+        fault=unaccounted(accounting),
+    )
+
+
+def _created(place: World, group: str) -> int:
+    counts = place.merchants.summary()["profiles"].get(group)
+    return int(counts["creates"]) if counts else 0
+
+
+def _requests(place: World) -> int:
+    counts = place.merchants.merchant(_DEAD_ID)
+    return int(counts["requests"]) + int(counts["lookups"])
+
+
+def _wait_for_healthy(place: World, worker: Worker, number: int, seconds: float) -> bool:
+    def came() -> bool:
+        worker.check()
+        return _created(place, HEALTHY) >= number
+
+    return wait_until(came, time.monotonic() + seconds)
+
+
+def _sift_rate(place: World, size: BacklogSize, ready: float, came: Sequence[float]) -> float:
+    if came:
+        return size.dead / max(1e-9, came[0] - ready)
+    with Connection(place.broker_url) as connection:
+        left = filling.depth(connection, topology.orders_queue) - size.behind
+    return (size.dead - left) / (time.time() - ready)
+
+
+def _flow(
+    place: World, candidate: Candidate, worker: Worker, size: BacklogSize, first: int
+) -> Flow:
+    schedule = Schedule(RATE, size.flow)
+    whose = orders.spread(schedule.orders, _HEALTHY_IDS)
+    before = _created(place, HEALTHY)
+    with Producer(
+        place.broker_url, candidate, schedule, whose, place.folder, first=first
+    ) as producer:
+        production = producer.finish()
+    _wait_for_healthy(place, worker, before + schedule.orders, 10.0)
+    ended = time.time()
+    arrived = {order_id: at for _, order_id, at in place.merchants.arrivals()}
+    published = production.published
+    seconds = sorted(arrived.get(order_id, ended) - at for order_id, at in published.items())
+    return Flow(
+        orders=schedule.orders,
+        missing=sum(order_id not in arrived for order_id in published),
+        p50=percentile(seconds, 0.5),
+        p99=percentile(seconds, 0.99),
+        late=production.late,
+    )
+
+
+def _recover(place: World, worker: Worker, size: BacklogSize) -> Recovery:
+    """Let the merchant reply, and watch until it has drained for long enough, or never did."""
+    moment = time.time()
+    place.merchants.profile(f"{DEAD}-*", {"kind": "accept", "latency": RECOVERED})
+    wanted, nearly_all = SHARE * ITS_RATE * WIDTH, 0.95 * size.dead
+    since: float | None = None
+    deadline = time.monotonic() + size.recovery
+    while True:
+        worker.check()
+        made = place.merchants.timeline(moment).get(DEAD, [])
+        if since is None:
+            since = full_since(made, moment, WIDTH, wanted)
+        total, now = sum(number for _, number in made), time.time()
+        if total >= nearly_all or (since is not None and now >= since + size.drain):
+            break
+        if since is None and time.monotonic() >= deadline:
+            break
+        time.sleep(0.5)
+    if since is None:
+        return Recovery(None, busiest(made, WIDTH) / WIDTH, now - moment)
+    # Not beyond the last order: a backlog that is drained has no rate.
+    end = max(since + 1 / BUCKETS, min(now, made[-1][0]))
+    return Recovery(since - moment, made_between(made, since, end) / (end - since), now - moment)
