@@ -14,7 +14,7 @@ from kombu import Connection
 from loadtests.bench import filling, orders
 from loadtests.bench.accounting import Accounting
 from loadtests.bench.attacks.cost import Cost
-from loadtests.bench.attacks.drain import busiest, full_since, made_between
+from loadtests.bench.attacks.drain import Recovery, full_since
 from loadtests.bench.attacks.observation import unaccounted
 from loadtests.bench.attacks.patience import wait_for_consumer, wait_until
 from loadtests.bench.attacks.producer import Producer
@@ -22,7 +22,7 @@ from loadtests.bench.attacks.schedule import Schedule
 from loadtests.bench.attacks.series import slots
 from loadtests.bench.attacks.steady import LATENCY, RATE
 from loadtests.bench.attacks.trial import TIMEOUT
-from loadtests.bench.candidate import Candidate
+from loadtests.bench.candidate import OURS, PLAIN, Candidate
 from loadtests.bench.gauge import Gauge
 from loadtests.bench.run import BROKER, SIMULATOR, WORKER, account_for
 from loadtests.bench.worker import Worker
@@ -42,6 +42,9 @@ LIMIT, RECOVERED = 10, 0.05
 ITS_RATE = LIMIT / RECOVERED
 #: Share of these that make a drain, and the seconds over which they are counted.
 SHARE, WIDTH = 0.9, 10.0
+
+#: Seconds for the last healthy orders of the flow; and between two looks at the drain.
+_SETTLE, _LOOK = 10.0, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,28 @@ class BacklogSize:
     drain: float = 20.0
 
 
+#: Who plays, quick or not. Plain Celery is watched while it does not come to the healthy orders.
+BACKLOGS = {
+    False: (
+        (OURS, BacklogSize(20_000, 1000, sift=60)),
+        (PLAIN, BacklogSize(20_000, 1000, sift=20, flow=0)),
+    ),
+    True: (
+        (OURS, BacklogSize(6000, 500, sift=30, rest=5, idle=8, flow=5, recovery=65, drain=8)),
+        (PLAIN, BacklogSize(6000, 500, sift=10, flow=0)),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """While everything is parked and nothing comes."""
+
+    cost: Cost
+    #: Requests a second at the dead merchant.
+    probes: float
+
+
 @dataclass(frozen=True, slots=True)
 class Flow:
     """Healthy merchants' orders while the others are parked; seconds from queue to POS."""
@@ -71,18 +96,8 @@ class Flow:
     missing: int
     p50: float
     p99: float
+    #: Seconds by which the latest hundredth of the orders was published late, or more.
     late: float
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """The drain, once the merchant replies again."""
-
-    #: Seconds until it had taken 0.9 of what it can over 10 s; None: not while it was watched.
-    seconds: float | None
-    #: Orders a second from then on; without a drain, those of the best 10 s.
-    rate: float
-    watched: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +108,17 @@ class Backlog:
     dead: int
     #: The dead merchant's orders taken out of the queue a second, until the first healthy one came.
     sift_rate: float
-    #: Seconds from the worker's taking its first order; None: it did not come in time.
+    #: Seconds from the worker's beginning to take orders; None: it did not come in time.
     first_healthy: float | None
     #: Seconds until the last of those behind had come.
     last_healthy: float | None
-    #: While everything was parked and nothing came; None: it never was.
-    idle: Cost | None
-    #: Requests a second at the dead merchant in that time.
-    probes: float
+    #: None, as those that follow: the run did not come to it.
+    idle: Idle | None
     flow: Flow | None
     recovery: Recovery | None
+    #: None if the candidate tells nobody what came of an order, or not all healthy ones came.
     accounting: Accounting | None
+    #: Requests in flight in each tenth of a second from the worker's start, by class.
     slots: Mapping[str, Sequence[int]]
     fault: str = ""
 
@@ -111,21 +126,29 @@ class Backlog:
         """The figures by name."""
         return {name: value for name, value in asdict(self).items() if name != "slots"}
 
+    def series(self) -> dict[str, Any]:
+        """Its slots over time, as those of an attack."""
+        return {
+            "run": "backlog",
+            "candidate": self.candidate,
+            "attack": "backlog",
+            "step": 1 / BUCKETS,
+            "slots": self.slots,
+        }
+
 
 def play_backlog(rabbitmq: RabbitMQ, candidate: Candidate, size: BacklogSize) -> Backlog:
     """Play the parts in turn; the later ones only if the healthy orders behind have come."""
     profiles = {DEAD: {"kind": "hang"}, HEALTHY: {"kind": "accept", "latency": LATENCY}}
     whose = [_DEAD_ID] * size.dead + orders.spread(size.behind, _HEALTHY_IDS)
     placed = list(orders.place_many(whose))
-    healthy = [order.order_id for order in placed[size.dead :]]
-    probes, flow, recovery, accounting = 0.0, None, None, None
-    idle: tuple[float, float] | None = None
     terms = {DEAD: {"max_concurrency": LIMIT}}
+    idle, flow, recovery, accounting = None, None, None, None
     with world(rabbitmq, [_DEAD_ID, *_HEALTHY_IDS], profiles, terms) as place:
         filling.fill(place.broker_url, [candidate.message(order) for order in placed])
-        environment = candidate.environment(place, TIMEOUT)
+        worker = Worker(candidate.arguments, candidate.environment(place, TIMEOUT), place.folder)
         began = time.time()
-        with Worker(candidate.arguments, environment, place.folder) as worker:
+        with worker:
             parts = {WORKER: worker.pid, SIMULATOR: place.merchants.pid, BROKER: rabbitmq.pid}
             with Gauge(parts, waiting=WORKER) as gauge:
                 ready = wait_for_consumer(place.broker_url, worker)
@@ -134,15 +157,13 @@ def play_backlog(rabbitmq: RabbitMQ, candidate: Candidate, size: BacklogSize) ->
                 rate = _sift_rate(place, size, ready, came)
                 if sifted:
                     time.sleep(max(0.0, came[0] + size.rest - time.time()))
-                    before, start = _requests(place), time.time()
-                    time.sleep(size.idle)
-                    probes = (_requests(place) - before) / size.idle
-                    idle = (start, time.time())
+                    idle = _idle(place, gauge, size.idle)
                 if sifted and size.flow:
-                    flow = _flow(place, candidate, worker, size, first=len(placed))
-                    healthy += [f"order-{len(placed) + n}" for n in range(flow.orders)]
+                    flow = _flow(place, candidate, worker, size)
                     recovery = _recover(place, worker, size)
-            if sifted and candidate.accountable:
+            if sifted and candidate.accountable and not (flow and flow.missing):
+                number = size.behind + (flow.orders if flow else 0)
+                healthy = [f"order-{size.dead + each}" for each in range(number)]
                 accounting = account_for(place, healthy)
             held = slots(place.merchants.levels(began), {DEAD}, began, time.time())
     return Backlog(
@@ -151,8 +172,7 @@ def play_backlog(rabbitmq: RabbitMQ, candidate: Candidate, size: BacklogSize) ->
         sift_rate=rate,
         first_healthy=came[0] - ready if came else None,
         last_healthy=came[-1] - ready if sifted else None,
-        idle=Cost.between(gauge.readings, *idle) if idle else None,
-        probes=probes,
+        idle=idle,
         flow=flow,
         recovery=recovery,
         accounting=accounting,
@@ -164,11 +184,6 @@ def play_backlog(rabbitmq: RabbitMQ, candidate: Candidate, size: BacklogSize) ->
 def _created(place: World, group: str) -> int:
     counts = place.merchants.summary()["profiles"].get(group)
     return int(counts["creates"]) if counts else 0
-
-
-def _requests(place: World) -> int:
-    counts = place.merchants.merchant(_DEAD_ID)
-    return int(counts["requests"]) + int(counts["lookups"])
 
 
 def _wait_for_healthy(place: World, worker: Worker, number: int, seconds: float) -> bool:
@@ -187,17 +202,27 @@ def _sift_rate(place: World, size: BacklogSize, ready: float, came: Sequence[flo
     return (size.dead - left) / (time.time() - ready)
 
 
-def _flow(
-    place: World, candidate: Candidate, worker: Worker, size: BacklogSize, first: int
-) -> Flow:
+def _idle(place: World, gauge: Gauge, seconds: float) -> Idle:
+    before, start = _requests(place), time.time()
+    time.sleep(seconds)
+    end, requests = time.time(), _requests(place) - before
+    return Idle(Cost.between(gauge.readings, start, end), requests / (end - start))
+
+
+def _requests(place: World) -> int:
+    counts = place.merchants.merchant(_DEAD_ID)
+    return int(counts["requests"]) + int(counts["lookups"])
+
+
+def _flow(place: World, candidate: Candidate, worker: Worker, size: BacklogSize) -> Flow:
     schedule = Schedule(RATE, size.flow)
     whose = orders.spread(schedule.orders, _HEALTHY_IDS)
-    before = _created(place, HEALTHY)
+    first = size.dead + size.behind
     with Producer(
         place.broker_url, candidate, schedule, whose, place.folder, first=first
     ) as producer:
         production = producer.finish()
-    _wait_for_healthy(place, worker, before + schedule.orders, 10.0)
+    _wait_for_healthy(place, worker, size.behind + schedule.orders, _SETTLE)
     ended = time.time()
     arrived = {order_id: at for _, order_id, at in place.merchants.arrivals()}
     published = production.published
@@ -214,23 +239,17 @@ def _flow(
 def _recover(place: World, worker: Worker, size: BacklogSize) -> Recovery:
     """Let the merchant reply, and watch until it has drained for long enough, or never did."""
     moment = time.time()
-    place.merchants.profile(f"{DEAD}-*", {"kind": "accept", "latency": RECOVERED})
+    deadline = time.monotonic() + size.recovery
     wanted, nearly_all = SHARE * ITS_RATE * WIDTH, 0.95 * size.dead
     since: float | None = None
-    deadline = time.monotonic() + size.recovery
+    place.merchants.profile(f"{DEAD}-*", {"kind": "accept", "latency": RECOVERED})
     while True:
         worker.check()
         made = place.merchants.timeline(moment).get(DEAD, [])
-        if since is None:
-            since = full_since(made, moment, WIDTH, wanted)
-        total, now = sum(number for _, number in made), time.time()
-        if total >= nearly_all or (since is not None and now >= since + size.drain):
+        since = full_since(made, moment, WIDTH, wanted)
+        if sum(number for _, number in made) >= nearly_all:
             break
-        if since is None and time.monotonic() >= deadline:
+        if time.monotonic() >= deadline if since is None else time.time() >= since + size.drain:
             break
-        time.sleep(0.5)
-    if since is None:
-        return Recovery(None, busiest(made, WIDTH) / WIDTH, now - moment)
-    # Not beyond the last order: a backlog that is drained has no rate.
-    end = max(since + 1 / BUCKETS, min(now, made[-1][0]))
-    return Recovery(since - moment, made_between(made, since, end) / (end - since), now - moment)
+        time.sleep(_LOOK)
+    return Recovery.of(made, moment, since, WIDTH, time.time())

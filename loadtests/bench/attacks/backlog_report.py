@@ -55,7 +55,7 @@ def judge(results: Sequence[Backlog]) -> list[Verdict]:
         ),
         Verdict(
             "CPU while parked, share of a core",
-            [each.idle.worker if each.idle else math.inf for each in valid],
+            [each.idle.cost.worker if each.idle else math.inf for each in valid],
             at_most=MOST_IDLE,
             form=".1%",
         ),
@@ -81,9 +81,12 @@ _ROWS: tuple[tuple[str, Callable[[Backlog], str | None]], ...] = (
     ("sifted, orders/s", lambda run: number(run.sift_rate)),
     ("first healthy order, s", lambda run: _seconds(run.first_healthy)),
     ("last healthy order behind, s", lambda run: _seconds(run.last_healthy)),
-    ("parked: worker", lambda run: f"{run.idle.worker:.1%}" if run.idle else None),
-    ("parked: RabbitMQ", lambda run: f"{run.idle.rabbitmq:.1%}" if run.idle else None),
-    ("parked: requests/s at the dead one", lambda run: f"{run.probes:.1f}" if run.idle else None),
+    ("parked: worker", lambda run: f"{run.idle.cost.worker:.1%}" if run.idle else None),
+    ("parked: RabbitMQ", lambda run: f"{run.idle.cost.rabbitmq:.1%}" if run.idle else None),
+    (
+        "parked: requests/s at the dead one",
+        lambda run: f"{run.idle.probes:.1f}" if run.idle else None,
+    ),
     (
         f"parked: healthy at {RATE:.0f}/s, p50 ms",
         lambda run: f"{run.flow.p50 * 1000:.1f}" if run.flow else None,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from kombu import Connection
 
 from loadtests.bench.filling import consumers
+from loadtests.bench.run import InvalidRunError
 from loadtests.bench.worker import Worker
 from pos_gateway.broker import topology
 
@@ -28,7 +29,7 @@ def wait_for_consumer(broker_url: str, worker: Worker) -> float:
 
     Raises:
         WorkerEndedError: it ended instead.
-        TimeoutError: it did not begin.
+        InvalidRunError: it did not begin.
     """
     with Connection(broker_url) as connection:
 
@@ -37,5 +38,5 @@ def wait_for_consumer(broker_url: str, worker: Worker) -> float:
             return consumers(connection, topology.orders_queue) > 0
 
         if not wait_until(ready, time.monotonic() + _START, look=0.02):
-            raise TimeoutError(f"no worker took orders within {_START:g} s")
+            raise InvalidRunError(f"no worker took orders within {_START:g} s")
     return time.time()

@@ -20,6 +20,7 @@ from loadtests.bench import orders
 from loadtests.bench.attacks.schedule import TOLERANCE, Schedule, lateness
 from loadtests.bench.candidate import OURS, PLAIN, Candidate
 from loadtests.bench.filling import Confirms
+from loadtests.bench.run import InvalidRunError
 from loadtests.servers.process import end
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -105,7 +106,7 @@ class Producer:
         assert stdout is not None
         line = stdout.readline()
         if not line:
-            raise RuntimeError("the producer ended before its last order")
+            raise InvalidRunError("the producer ended before its last order")
         return line
 
     def _running(self) -> subprocess.Popen[bytes]:
