@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from loadtests.bench.accounting import Accounting
 from loadtests.bench.attacks.attack import Attack
 from loadtests.bench.attacks.cost import Cost
 from loadtests.bench.attacks.observation import Observation
@@ -24,6 +25,9 @@ class Latency:
     late: float
     cost: Cost
     disturbed_by: str
+    #: Of all orders of merchants that stayed healthy; None if there was none.
+    accounting: Accounting | None = None
+    #: Why the run says nothing; empty if it does.
     fault: str = ""
 
 
@@ -49,6 +53,7 @@ def latency(seen: Observation, attack: Attack, warm_up: float) -> Latency:
         late=production.late,
         cost=cost,
         disturbed_by=disturbed_by(cost, production.fell_behind),
+        accounting=seen.accounting,
         fault=seen.fault,
     )
 

@@ -10,7 +10,7 @@ from loadtests.bench.attacks.latency import Latency
 from loadtests.bench.attacks.throughput import Throughput
 from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.candidate import OURS
-from loadtests.bench.report import number, table
+from loadtests.bench.report import accounted, number, table
 
 #: What is wanted of the gateway: healthy merchants' throughput and p99, under attack / undisturbed.
 LEAST_THROUGHPUT = 0.97
@@ -42,6 +42,8 @@ def report(attack: Attack, rounds: Sequence[Sequence[Bout]]) -> str:
         )
     )
     faults = dict.fromkeys(f"{each.what}: {fault}" for each in verdicts for fault in each.faults)
+    if not faults:
+        parts += _accounts(bouts.get(OURS.name, []))
     parts += [f"Invalid: {fault}." for fault in faults]
     return "\n\n".join(parts) + "\n"
 
@@ -69,6 +71,19 @@ def judge(candidate: str, bouts: Sequence[Bout]) -> list[Verdict]:
             )
         )
     return verdicts
+
+
+def _accounts(bouts: Sequence[Bout]) -> list[str]:
+    """That the attacked runs' healthy orders add up, and how many runs could not be accounted for."""
+    attacked = [bout.throughput.attacked.accounting for bout in bouts]
+    attacked += [bout.latency.attacked.accounting for bout in bouts if bout.latency is not None]
+    lines = accounted(attacked)
+    if None in attacked:
+        lines.append(
+            f"Not accounted for, since time was up before the last: {attacked.count(None)} "
+            f"of the gateway's {len(attacked)} attacked runs."
+        )
+    return lines
 
 
 def _ratio(pair: Pair[Figures], figure: Callable[[Figures], float]) -> float:

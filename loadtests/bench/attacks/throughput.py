@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from loadtests.bench.accounting import Accounting
 from loadtests.bench.attacks.attack import Attack
 from loadtests.bench.attacks.cost import Cost
 from loadtests.bench.attacks.full_queue import FIRST, LAST, LATENCY
@@ -27,6 +28,9 @@ class Throughput:
     cost: Cost
     limited_by: str
     filled_at: float | None
+    #: Of all orders of merchants that stayed healthy; None if there was none.
+    accounting: Accounting | None = None
+    #: Why the run says nothing; empty if it does.
     fault: str = ""
 
 
@@ -38,7 +42,9 @@ def throughput(seen: Observation, attack: Attack) -> Throughput:
     if measured is None:
         nothing = Cost.of({})
         fault = seen.fault or f"{len(arrivals)} of {len(spared)} orders came"
-        return Throughput(len(spared), 0.0, False, 0.0, 0.0, nothing, "", seen.filled_at, fault)
+        return Throughput(
+            len(spared), 0.0, False, 0.0, 0.0, nothing, "", seen.filled_at, fault=fault
+        )
     cost = Cost.between(seen.readings, measured.start, measured.end)
     everything = sum(measured.start < at <= measured.end for at in seen.arrived.values())
     return Throughput(
@@ -52,6 +58,7 @@ def throughput(seen: Observation, attack: Attack) -> Throughput:
             seen.trial.candidate, LATENCY, everything / measured.seconds, cost.shares
         ),
         filled_at=seen.filled_at,
+        accounting=seen.accounting,
         fault=seen.fault,
     )
 
