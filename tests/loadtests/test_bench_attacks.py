@@ -222,6 +222,12 @@ class TestVerdicts:
     def test_without_a_round_that_says_something_there_is_none(self) -> None:
         assert Verdict("it", [], ["the producer fell behind"], at_most=1.1).word == "INVALID"
 
+    def test_a_run_that_something_else_than_the_worker_disturbed_leaves_doubts(self) -> None:
+        _, delays = judge(OURS.name, [bout(), bout(disturbed_by="CORES (shared)")])
+        assert delays.word == "met (doubtful)"
+        _, delays = judge(OURS.name, [bout(disturbed_by="its CPU")])
+        assert delays.word == "met"
+
     def test_what_never_happened_is_too_late(self) -> None:
         verdict = Verdict("it", [math.inf], at_most=60.0)
         assert verdict.line() == ["it", "never", "never", "<= 60.00", "MISSED"]

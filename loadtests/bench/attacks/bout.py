@@ -56,12 +56,12 @@ class Sizes:
     steady: SteadySize | None
 
 
-_QUICK_QUEUE = QueueSize(quick=True, limit=12)
+_QUICK_QUEUE = QueueSize(quick=True, limit=10)
 
 #: Plain Celery collapses, and longer runs would show no more of that.
 _SIZES = {
     (OURS, False): Sizes(QueueSize(quick=False, limit=60), SteadySize(5, 25)),
-    (OURS, True): Sizes(QueueSize(quick=True, limit=25), SteadySize(3, 12)),
+    (OURS, True): Sizes(QueueSize(quick=True, limit=25), SteadySize(2, 12)),
     (PLAIN, False): Sizes(_QUICK_QUEUE, SteadySize(4, 12, settle=2)),
     (PLAIN, True): Sizes(_QUICK_QUEUE, None),
 }

@@ -78,7 +78,7 @@ ONE_BUSY = Population(
         Group("healthy", 200, 0.9),
     ),
     orders=16_000,
-    quick_orders=6000,
+    quick_orders=5000,
 )
 
 #: A thousand merchants with as many orders each; 300 have the same provider, the others many.
@@ -90,5 +90,5 @@ THOUSAND = Population(
         Group("rest", 200, 0.2),
     ),
     orders=24_000,
-    quick_orders=8000,
+    quick_orders=6000,
 )

@@ -59,6 +59,11 @@ def judge(candidate: str, bouts: Sequence[Bout]) -> list[Verdict]:
             [_ratio(each, lambda figures: figures.rate) for each in rates if not each.fault],
             [each.fault for each in rates if each.fault],
             at_least=LEAST_THROUGHPUT if ours else None,
+            doubtful=_doubtful(
+                figures.limited_by
+                for pair in rates
+                for figures in (pair.undisturbed, pair.attacked)
+            ),
         )
     ]
     if delays:
@@ -68,9 +73,19 @@ def judge(candidate: str, bouts: Sequence[Bout]) -> list[Verdict]:
                 [_ratio(each, lambda figures: figures.p99) for each in delays if not each.fault],
                 [each.fault for each in delays if each.fault],
                 at_most=MOST_LATENCY if ours else None,
+                doubtful=_doubtful(
+                    figures.disturbed_by
+                    for pair in delays
+                    for figures in (pair.undisturbed, pair.attacked)
+                ),
             )
         )
     return verdicts
+
+
+def _doubtful(words: Iterable[str]) -> bool:
+    """Whether something else than the worker limited or disturbed a run: it is in capitals."""
+    return any(word.split(" ")[0].isupper() for word in words if word)
 
 
 def _accounts(bouts: Sequence[Bout]) -> list[str]:

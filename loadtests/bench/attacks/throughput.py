@@ -23,7 +23,7 @@ class Throughput:
     #: Nine tenths of the orders came before time was up.
     complete: bool
     rate: float
-    #: CPU milliseconds of the worker for each of these orders.
+    #: CPU milliseconds of the worker for each order that came, those of the others included.
     cpu_ms: float
     cost: Cost
     limited_by: str
@@ -52,7 +52,7 @@ def throughput(seen: Observation, attack: Attack) -> Throughput:
         seconds=measured.seconds,
         complete=measured.complete,
         rate=measured.rate,
-        cpu_ms=1000 * cost.worker * measured.seconds / max(1, measured.orders),
+        cpu_ms=1000 * cost.worker * measured.seconds / max(1, everything),
         cost=cost,
         limited_by=limited_by(
             seen.trial.candidate, LATENCY, everything / measured.seconds, cost.shares

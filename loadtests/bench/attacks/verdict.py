@@ -17,6 +17,8 @@ class Verdict:
     faults: Sequence[str] = ()
     at_least: float | None = None
     at_most: float | None = None
+    #: Something else than what is judged may have made the difference.
+    doubtful: bool = False
     #: How a value is written.
     form: str = ",.2f"
 
@@ -31,7 +33,7 @@ class Verdict:
         good = (self.at_least is None or middle >= self.at_least) and (
             self.at_most is None or middle <= self.at_most
         )
-        return "met" if good else "MISSED"
+        return ("met" if good else "MISSED") + (" (doubtful)" if self.doubtful else "")
 
     def line(self) -> list[str]:
         """Its line of a table: what, median, rounds, target, word."""
