@@ -23,7 +23,7 @@ from loadtests.bench.attacks.population import THOUSAND, Group, Population, grou
 from loadtests.bench.attacks.producer import Production
 from loadtests.bench.attacks.report import judge, report
 from loadtests.bench.attacks.schedule import Schedule, lateness
-from loadtests.bench.attacks.series import series, steps, summed
+from loadtests.bench.attacks.series import series, slots, steps, summed
 from loadtests.bench.attacks.steady import SteadySize, steady
 from loadtests.bench.attacks.throughput import Throughput, measured_window, throughput
 from loadtests.bench.attacks.trial import Trial
@@ -295,7 +295,12 @@ class TestTheSeries:
 
     def test_groups_of_a_class_are_taken_together(self) -> None:
         assert summed([[1, 2], [3, 4]]) == [4, 6]
-        assert summed([]) == []
+
+    def test_a_class_to_which_nothing_came_held_no_slots(self) -> None:
+        assert slots({"ill": [(0.0, 2)]}, {"ill"}, 0.0, 0.2) == {
+            "healthy": [0, 0],
+            "troubled": [2, 2],
+        }
 
     def test_a_run_is_told_by_class_of_merchant(self) -> None:
         run = seen(

@@ -33,7 +33,8 @@ def slots(
     ended: float,
 ) -> dict[str, list[int]]:
     """The requests in flight in each tenth of a second, by class."""
-    classes: dict[str, list[list[int]]] = {"healthy": [], "troubled": []}
+    nothing = steps((), began, ended)
+    classes = {"healthy": [nothing], "troubled": [nothing]}
     for group, points in levels.items():
         name = "troubled" if group in troubled else "healthy"
         classes[name].append(steps(points, began, ended))
