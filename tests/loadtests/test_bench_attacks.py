@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loadtests.bench.attacks import bout as bouts
 from loadtests.bench.attacks.attack import ATTACKS, Attack
 from loadtests.bench.attacks.backlog import Backlog, BacklogSize, play_backlog
 from loadtests.bench.attacks.backlog_report import judge as judge_backlog
@@ -253,6 +254,74 @@ class TestVerdicts:
         shown = report(ONE_ILL, [[replace(bout(PLAIN.name), latency=None)]])
         assert "full queue" in shown
         assert "60 % load" not in shown
+
+
+class TestARound:
+    """Which runs are played, in which order; the runs themselves are made up."""
+
+    ANOTHER = replace(ONE_ILL, name="another", letter="y")
+
+    def play(
+        self, monkeypatch: pytest.MonkeyPatch, turn: int = 0, *, quick: bool = False, late: int = 0
+    ) -> tuple[list[str], dict[str, list[Bout]]]:
+        played, behind = [], iter([1.0] * late)
+
+        def full_queue(_: Any, trial: Trial, __: Any) -> Observation:
+            played.append(f"full queue: {trial}")
+            return seen(("healthy-0", 1.0), ("healthy-1", 2.0), trial=trial)
+
+        def steady(_: Any, trial: Trial, __: Any) -> Observation:
+            played.append(f"60 % load: {trial}")
+            production = Production(0.0, {"order-0": 50.0}, next(behind, 0.0))
+            return seen(("healthy-0", 51.0), trial=trial, production=production)
+
+        monkeypatch.setattr(bouts, "full_queue", full_queue)
+        monkeypatch.setattr(bouts, "steady", steady)
+        attacks = [ONE_ILL, self.ANOTHER]
+        results = bouts.play_round(
+            None,  # type: ignore[arg-type]
+            attacks,
+            turn,
+            quick=quick,
+            watcher=lambda *_: None,
+        )
+        return played, results
+
+    def test_attacks_on_the_same_merchants_share_the_undisturbed_runs(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        played, results = self.play(monkeypatch, turn=2)
+        assert played == [
+            f"{kind}: gateway, {name}"
+            for kind in ("full queue", "60 % load")
+            for name in ("undisturbed", "ill", "another")
+        ]
+        assert {name: len(each) for name, each in results.items()} == {"ill": 1, "another": 1}
+
+    def test_every_other_round_goes_backwards(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        played, _ = self.play(monkeypatch, turn=1)
+        assert [each.rpartition(" ")[2] for each in played[:3]] == ["another", "ill", "undisturbed"]
+
+    def test_plain_celery_plays_in_the_first_round_and_without_latency_if_quick(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        played, results = self.play(monkeypatch, quick=True)
+        assert sum("plain" in each for each in played) == 3
+        ours, plain = results["ill"]
+        assert (ours.candidate, plain.candidate) == (OURS.name, PLAIN.name)
+        assert ours.latency is not None
+        assert plain.latency is None
+
+    def test_a_run_whose_producer_fell_behind_is_played_once_more(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        played, _ = self.play(monkeypatch, turn=2, late=2)
+        assert [each.rpartition(" ")[2] for each in played[3:]] == [
+            "undisturbed",
+            "undisturbed",
+            "ill",
+            "another",
+        ]
 
 
 class TestTheDrain:

@@ -86,6 +86,8 @@ class Idle:
     cost: Cost
     #: Requests a second at the dead merchant.
     probes: float
+    #: Messages that wait in the queue ``orders`` at the end: those that are not parked.
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,16 +199,20 @@ def _wait_for_healthy(place: World, worker: Worker, number: int, seconds: float)
 def _sift_rate(place: World, size: BacklogSize, ready: float, came: Sequence[float]) -> float:
     if came:
         return size.dead / max(1e-9, came[0] - ready)
+    return (size.dead + size.behind - _depth(place)) / (time.time() - ready)
+
+
+def _depth(place: World) -> int:
     with Connection(place.broker_url) as connection:
-        left = filling.depth(connection, topology.orders_queue) - size.behind
-    return (size.dead - left) / (time.time() - ready)
+        return filling.depth(connection, topology.orders_queue)
 
 
 def _idle(place: World, gauge: Gauge, seconds: float) -> Idle:
     before, start = _requests(place), time.time()
     time.sleep(seconds)
     end, requests = time.time(), _requests(place) - before
-    return Idle(Cost.between(gauge.readings, start, end), requests / (end - start))
+    cost = Cost.between(gauge.readings, start, end)
+    return Idle(cost, requests / (end - start), _depth(place))
 
 
 def _requests(place: World) -> int:

@@ -87,6 +87,7 @@ _ROWS: tuple[tuple[str, Callable[[Backlog], str | None]], ...] = (
         "parked: requests/s at the dead one",
         lambda run: f"{run.idle.probes:.1f}" if run.idle else None,
     ),
+    ("parked: left in queue orders", lambda run: f"{run.idle.waiting:,}" if run.idle else None),
     (
         f"parked: healthy at {RATE:.0f}/s, p50 ms",
         lambda run: f"{run.flow.p50 * 1000:.1f}" if run.flow else None,

@@ -39,7 +39,7 @@ def throughput(seen: Observation, attack: Attack) -> Throughput:
     spared = seen.spared(attack)
     arrivals = sorted(seen.arrived[each] for each in spared if each in seen.arrived)
     measured = measured_window(arrivals, len(spared), seen.struck, seen.ended)
-    if measured is None:
+    if measured is None or not (measured.orders or seen.trial.attack):
         nothing = Cost.of({})
         fault = seen.fault or f"{len(arrivals)} of {len(spared)} orders came"
         return Throughput(
