@@ -219,6 +219,7 @@ class TestVerdicts:
         assert Verdict("it", [0.9, 0.98, 0.99], at_least=0.97).word == "met"
         assert Verdict("it", [1.2, 1.05, 1.11], at_most=1.10).word == "MISSED"
         assert Verdict("it", [1.2]).word == ""
+        assert Verdict("it", [1.2], doubtful=True).word == "doubtful"
 
     def test_without_a_round_that_says_something_there_is_none(self) -> None:
         assert Verdict("it", [], ["the producer fell behind"], at_most=1.1).word == "INVALID"
@@ -228,6 +229,11 @@ class TestVerdicts:
         assert delays.word == "met (doubtful)"
         _, delays = judge(OURS.name, [bout(disturbed_by="its CPU")])
         assert delays.word == "met"
+
+    def test_so_does_an_undisturbed_run_that_did_not_keep_up(self) -> None:
+        late = replace(PROMPT, missing=3)
+        _, delays = judge(OURS.name, [replace(bout(), latency=Pair(late, PROMPT))])
+        assert delays.doubtful
 
     def test_what_never_happened_is_too_late(self) -> None:
         verdict = Verdict("it", [math.inf], at_most=60.0)

@@ -77,7 +77,8 @@ def judge(candidate: str, bouts: Sequence[Bout]) -> list[Verdict]:
                     figures.disturbed_by
                     for pair in delays
                     for figures in (pair.undisturbed, pair.attacked)
-                ),
+                )
+                or any(pair.undisturbed.missing for pair in delays),
             )
         )
     return verdicts

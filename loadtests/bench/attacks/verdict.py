@@ -24,11 +24,11 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """``met``, ``MISSED``, ``INVALID`` if no round says anything, or nothing if none is wanted."""
+        """``met`` or ``MISSED``, unless nothing is wanted; ``INVALID`` if no round says anything."""
         if not self.values:
             return "INVALID"
         if self.at_least is None and self.at_most is None:
-            return ""
+            return "doubtful" if self.doubtful else ""
         middle = median(self.values)
         good = (self.at_least is None or middle >= self.at_least) and (
             self.at_most is None or middle <= self.at_most
