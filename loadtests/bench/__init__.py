@@ -10,4 +10,6 @@ throughput is what the merchants saw, not what the gateway believes.
 - ``worker``, ``gauge``, ``run``: one run and what it cost
 - ``window``, ``accounting``: when orders arrived, and whether each did, once
 - ``report``: medians, ratios and tables
+- ``attacks``: merchants in trouble, for throughput and for latency
+- ``bench``: all of it in turn
 """

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from amqp.basic_message import Message as AmqpMessage
@@ -31,6 +32,41 @@ class Filling:
         return self.messages / self.seconds
 
 
+class Confirms:
+    """Publishes on a connection without waiting for each confirm, and knows how many are open."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._channel = connection.default_channel
+        self._sent = self._confirmed = 0
+        self._channel.confirm_select()
+        self._channel.events["basic_ack"].add(self._on_ack)
+
+    def publish(self, message: Message) -> None:
+        """Publish a message; waits only while too many are unconfirmed."""
+        while self._open >= _UNCONFIRMED:
+            self._connection.drain_events(timeout=30)
+        self._channel.basic_publish(_amqp(message), message.exchange, message.routing_key)
+        self._sent += 1
+
+    def read(self, seconds: float) -> None:
+        """Take in confirms that come within this time; returns with the first."""
+        with suppress(TimeoutError):
+            self._connection.drain_events(timeout=seconds)
+
+    def settle(self, timeout: float) -> None:
+        """Return once everything is confirmed. Raises TimeoutError if no confirm comes in time."""
+        while self._open:
+            self._connection.drain_events(timeout=timeout)
+
+    @property
+    def _open(self) -> int:
+        return self._sent - self._confirmed
+
+    def _on_ack(self, tag: int, _multiple: bool) -> None:
+        self._confirmed = max(self._confirmed, tag)  # one queue confirms in the order of arrival
+
+
 def fill(broker_url: str, messages: Sequence[Message], *, patience: float = 30.0) -> Filling:
     """Declare the gateway's queues and put the messages into them; returns once all are stored.
 
@@ -41,22 +77,11 @@ def fill(broker_url: str, messages: Sequence[Message], *, patience: float = 30.0
     """
     with Connection(broker_url) as connection:
         topology.declare(connection)
-        channel = connection.default_channel
-        confirmed = 0
-
-        def on_ack(tag: int, _multiple: bool) -> None:
-            nonlocal confirmed
-            confirmed = max(confirmed, tag)  # one queue confirms in the order of arrival
-
-        channel.confirm_select()
-        channel.events["basic_ack"].add(on_ack)
+        confirms = Confirms(connection)
         began = time.perf_counter()
-        for sent, message in enumerate(messages):
-            while sent - confirmed >= _UNCONFIRMED:
-                connection.drain_events(timeout=30)
-            channel.basic_publish(_amqp(message), message.exchange, message.routing_key)
-        while confirmed < len(messages):
-            connection.drain_events(timeout=30)
+        for message in messages:
+            confirms.publish(message)
+        confirms.settle(timeout=30)
         seconds = time.perf_counter() - began
     held = _settled_depth(broker_url, topology.orders_queue, len(messages), patience)
     if held != len(messages):
@@ -68,6 +93,11 @@ def depth(connection: Connection, queue: Queue) -> int:
     """Messages that wait in the queue."""
     _, messages, _ = connection.default_channel.queue_declare(queue.name, passive=True)
     return int(messages)
+
+
+def consumers(connection: Connection, queue: Queue) -> int:
+    """Workers that take messages from the queue."""
+    return int(connection.default_channel.queue_declare(queue.name, passive=True)[2])
 
 
 def _settled_depth(broker_url: str, queue: Queue, wanted: int, patience: float) -> int:

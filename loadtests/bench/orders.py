@@ -51,23 +51,22 @@ def place(order_id: str, merchant_id: str, *, deliver_within: float = PLENTY) ->
     }
 
 
-def place_many(merchant_ids: Iterable[str]) -> Iterator[PlacedOrder]:
-    """One order for each id, numbered from 0."""
-    for number, merchant_id in enumerate(merchant_ids):
+def place_many(merchant_ids: Iterable[str], *, first: int = 0) -> Iterator[PlacedOrder]:
+    """One order for each id, numbered from ``first``."""
+    for number, merchant_id in enumerate(merchant_ids, first):
         order = place(f"order-{number}", merchant_id)
         yield PlacedOrder(order["order_id"], merchant_id, json.dumps(order).encode())
 
 
-def spread(
-    orders: int, healthy: Sequence[str], *, hanging: str | None = None, share: float = 0.0
-) -> list[str]:
-    """Whose each order is: ``orders`` for the healthy merchants in turn, and some to hang.
-
-    The hanging merchant's are ``share`` of all. Shuffled, since orders that come in a pattern
-    meet the worker's batches in a pattern too; with a fixed seed, so that everybody gets the same.
+def shuffled(merchant_ids: Iterable[str]) -> list[str]:
+    """Whose each order is, in no order, since orders that come in a pattern meet the worker's
+    batches in a pattern too; by a fixed seed, so that everybody gets the same.
     """
-    ids = list(islice(cycle(healthy), orders))
-    if hanging is not None:
-        ids += [hanging] * round(orders * share / (1 - share))
+    ids = list(merchant_ids)
     Random(4).shuffle(ids)
     return ids
+
+
+def spread(orders: int, merchant_ids: Sequence[str]) -> list[str]:
+    """Whose each order is: the merchants' in turn, shuffled."""
+    return shuffled(islice(cycle(merchant_ids), orders))

@@ -1,8 +1,9 @@
 """Medians, ratios and tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
+from loadtests.bench.accounting import Accounting
 from loadtests.bench.run import Result
 from loadtests.bench.scenario import Case, Target
 
@@ -88,19 +89,24 @@ def _verdict(target: Target, rounds: Sequence[Round]) -> list[str]:
 
 def _accounts(results: Sequence[Result]) -> list[str]:
     """That the gateway's orders add up, which ``run`` has checked, and where it could not."""
-    lines = []
-    kept = [each.accounting for each in results if each.accounting is not None]
-    if kept:
-        again = sum(accounting.sent_again for accounting in kept)
-        lines.append(
-            f"{sum(accounting.orders for accounting in kept):,} orders of the gateway's are "
-            "accounted for: one create and one event each"
-            + (f"; {again:,} were sent more than once." if again else ".")
-        )
+    lines = accounted([each.accounting for each in results])
     open_ = dict.fromkeys(each.entry for each in results if each.unfinished)
     if open_:
         lines.append(f"Not accounted for, since time was up before the last: {', '.join(open_)}.")
     return lines
+
+
+def accounted(accounts: Iterable[Accounting | None]) -> list[str]:
+    """That these orders add up, if there are any."""
+    kept = [accounting for accounting in accounts if accounting is not None]
+    if not kept:
+        return []
+    again = sum(accounting.sent_again for accounting in kept)
+    return [
+        f"{sum(accounting.orders for accounting in kept):,} orders of the gateway's are "
+        "accounted for: one create and one event each"
+        + (f"; {again:,} were sent more than once." if again else ".")
+    ]
 
 
 def number(figure: float) -> str:

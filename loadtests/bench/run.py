@@ -1,14 +1,16 @@
 """One run: fill a queue, start a worker, and see from the merchants' side what it does."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from loadtests.bench import filling, orders
 from loadtests.bench.accounting import Accounting, account, read_events
+from loadtests.bench.candidate import Candidate
 from loadtests.bench.gauge import MACHINE, WAITED, Gauge, used_between
-from loadtests.bench.scenario import HANGING, Entry
-from loadtests.bench.window import Window, window
+from loadtests.bench.scenario import Entry
+from loadtests.bench.window import window
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import World, world
 from loadtests.merchants.client import SimulatedMerchants
@@ -33,7 +35,7 @@ class Result:
     planned: int
     seconds: float
     complete: bool
-    #: Orders a second of healthy merchants.
+    #: Orders a second.
     rate: float
     #: CPU milliseconds of the worker's processes for each of them.
     cpu_ms: float
@@ -58,7 +60,7 @@ class Result:
 
 
 def run(rabbitmq: RabbitMQ, entry: Entry, *, quick: bool) -> Result:
-    """Run the entry's worker until all orders of healthy merchants have come, or time is up.
+    """Run the entry's worker until all orders have come, or time is up.
 
     Raises:
         InvalidRunError: nothing was measured, or the gateway lost or doubled an order.
@@ -68,13 +70,7 @@ def run(rabbitmq: RabbitMQ, entry: Entry, *, quick: bool) -> Result:
     scenario, candidate = entry.scenario, entry.candidate
     number = entry.quick_orders if quick else entry.orders
     limit = entry.quick_limit if quick else entry.limit
-    whose = orders.spread(
-        number,
-        scenario.healthy_ids,
-        hanging=HANGING if scenario.hanging else None,
-        share=scenario.hanging,
-    )
-    placed = list(orders.place_many(whose))
+    placed = list(orders.place_many(orders.spread(number, scenario.merchant_ids)))
     with world(rabbitmq, scenario.merchant_ids, scenario.profiles) as place:
         filled = filling.fill(place.broker_url, [candidate.message(order) for order in placed])
         environment = candidate.environment(place, scenario.timeout)
@@ -83,11 +79,10 @@ def run(rabbitmq: RabbitMQ, entry: Entry, *, quick: bool) -> Result:
             with Gauge(parts, waiting=WORKER) as gauge:
                 _wait_for(worker, place.merchants, number, time.monotonic() + limit)
             time_up = time.time()
-            arrivals = [at for merchant, _, at in place.merchants.arrivals() if merchant != HANGING]
+            arrivals = [at for _, _, at in place.merchants.arrivals()]
             accounting = None
             if candidate.accountable and len(arrivals) >= number:
-                healthy = [order.order_id for order in placed if order.merchant_id != HANGING]
-                accounting = _account(place, healthy)
+                accounting = account_for(place, [order.order_id for order in placed])
     measured = window(arrivals, number, time_up)
     if measured is None:
         raise InvalidRunError(f"{entry.name}: {len(arrivals)} orders came in {limit} s")
@@ -108,22 +103,29 @@ def run(rabbitmq: RabbitMQ, entry: Entry, *, quick: bool) -> Result:
         rabbitmq=shares[BROKER],
         machine=shares[MACHINE],
         waited=shares[WAITED],
-        limited_by=limited_by(entry, measured, shares),
+        limited_by=limited_by(candidate, scenario.latency, measured.rate, shares),
         filled_at=filled.rate,
         accounting=accounting,
         unfinished=candidate.accountable and accounting is None,
     )
 
 
-def limited_by(entry: Entry, measured: Window, shares: dict[str, float]) -> str:
+def limited_by(
+    candidate: Candidate, latency: float, rate: float, shares: Mapping[str, float]
+) -> str:
     """What kept the rate from being higher, as far as the figures tell.
 
     The producer never does: the queue is full before the worker starts, which ``fill`` checks.
+
+    Args:
+        candidate: what ran.
+        latency: seconds that its merchants take over an order.
+        rate: orders a second, those of merchants in trouble included.
+        shares: of one core, by part.
     """
-    candidate, scenario = entry.candidate, entry.scenario
     if shares[SIMULATOR] > 0.9:
         return "SIMULATOR"  # in capitals: the figure is a lower bound
-    if measured.rate > 0.9 * candidate.slots / scenario.latency:
+    if rate > 0.9 * candidate.slots / latency:
         return f"its {candidate.slots} slots"
     if shares[WAITED] > 0.1 * candidate.processes:
         return "CORES (shared)"
@@ -141,6 +143,7 @@ def _wait_for(worker: Worker, merchants: SimulatedMerchants, orders: int, deadli
         time.sleep(_LOOK)
 
 
-def _account(place: World, order_ids: list[str]) -> Accounting:
+def account_for(place: World, order_ids: list[str]) -> Accounting:
+    """Compare these orders with the merchants' records and the events in the broker."""
     events = read_events(place.broker_url, len(order_ids))
     return account(order_ids, place.merchants.orders(), events)

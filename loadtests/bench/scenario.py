@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 
 from loadtests.bench.candidate import OURS, PLAIN, PLAIN_WITHOUT_FLAGS, SYNCHRONOUS, Candidate
 
-#: The merchant that reads orders and never replies.
-HANGING = "hang-0"
-
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
@@ -17,8 +14,6 @@ class Scenario:
     latency: float
     #: Healthy merchants: so many that no merchant's limit of ten binds before the slots do.
     healthy: int = 200
-    #: Share of all orders that are the hanging merchant's.
-    hanging: float = 0.0
     #: Seconds after which an exchange is given up.
     timeout: float = 10.0
 
@@ -28,14 +23,9 @@ class Scenario:
         return {"healthy": {"kind": "accept", "latency": self.latency}}
 
     @property
-    def healthy_ids(self) -> list[str]:
-        """The healthy merchants."""
-        return [f"healthy-{number}" for number in range(self.healthy)]
-
-    @property
     def merchant_ids(self) -> list[str]:
-        """All merchants."""
-        return [*self.healthy_ids, *([HANGING] if self.hanging else [])]
+        """All of them."""
+        return [f"healthy-{number}" for number in range(self.healthy)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +35,7 @@ class Entry:
     name: str
     candidate: Candidate
     scenario: Scenario
-    #: Orders for healthy merchants, and the seconds from the worker's start until it is stopped.
+    #: Orders, and the seconds from the worker's start until it is stopped.
     orders: int
     limit: float
     #: The same of a quick run.
@@ -75,8 +65,6 @@ class Case:
 
 _20_MS = Scenario(latency=0.02)
 _200_MS = Scenario(latency=0.2)
-_WELL = Scenario(latency=0.05, timeout=30.0)
-_ONE_HANGS = Scenario(latency=0.05, timeout=30.0, hanging=0.1)
 
 CASES = (
     Case(
@@ -104,19 +92,5 @@ CASES = (
             Entry("plain", PLAIN, _200_MS, 15_000, 60, 4000, 16),
         ),
         (Target("gateway", at_least=900), Target("gateway", "plain")),
-    ),
-    Case(
-        "hanging",
-        "Healthy merchants reply after 50 ms; one takes 10 % of all orders and never replies",
-        (
-            Entry("gateway", OURS, _WELL, 10_000, 60, 4000, 16),
-            Entry("gateway, one hangs", OURS, _ONE_HANGS, 10_000, 60, 4000, 16),
-            Entry("plain", PLAIN, _WELL, 10_000, 60, 4000, 16),
-            Entry("plain, one hangs", PLAIN, _ONE_HANGS, 10_000, 60, 4000, 24),
-        ),
-        (
-            Target("gateway, one hangs", "gateway", at_least=0.9),
-            Target("plain, one hangs", "plain"),
-        ),
     ),
 )

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from loadtests.merchants.client import SimulatedMerchants
 from loadtests.servers.rabbitmq import RabbitMQ
@@ -39,7 +40,10 @@ class World:
 
 @contextmanager
 def world(
-    rabbitmq: RabbitMQ, merchant_ids: Sequence[str], profiles: Mapping[str, object] | None = None
+    rabbitmq: RabbitMQ,
+    merchant_ids: Sequence[str],
+    profiles: Mapping[str, object] | None = None,
+    terms: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[World]:
     """A world with these merchants, gone at the end of the block.
 
@@ -47,6 +51,8 @@ def world(
         rabbitmq: a node that runs; the world has a virtual host of its own on it.
         merchant_ids: a merchant behaves as the profile before its dash: ``healthy-7``.
         profiles: profiles beside those that exist by themselves (``fast``, ``slow``, ``hang``).
+        terms: what the records of merchants say beyond their URLs, by the part before the dash;
+            without a provider they are spread over many.
     """
     with TemporaryDirectory(prefix="pos-gateway-world-") as name:
         folder = Path(name)
@@ -54,7 +60,7 @@ def world(
         scenario.write_text(json.dumps({"profiles": profiles or {}}))
         with SimulatedMerchants(scenario=scenario) as merchants:
             database_url = f"sqlite:///{folder / 'pos_gateway.db'}"
-            _store(database_url, _records(merchants, merchant_ids))
+            _store(database_url, _records(merchants, merchant_ids, terms or {}))
             broker_url = rabbitmq.add_vhost()
             try:
                 yield World(broker_url, database_url, merchants, folder)
@@ -62,13 +68,14 @@ def world(
                 rabbitmq.delete_vhost(broker_url)
 
 
-def _records(merchants: SimulatedMerchants, ids: Sequence[str]) -> Iterator[Merchant]:
+def _records(
+    merchants: SimulatedMerchants, ids: Sequence[str], terms: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Merchant]:
     for number, merchant_id in enumerate(ids):
-        yield Merchant(
-            id=merchant_id,
-            base_url=merchants.base_url(merchant_id),
-            provider=f"{merchant_id.partition('-')[0]}-{number % _PROVIDERS}",
-        )
+        group = merchant_id.partition("-")[0]
+        agreed = {"provider": f"{group}-{number % _PROVIDERS}", **terms.get(group, {})}
+        base_url = merchants.base_url(merchant_id)
+        yield Merchant.parse({"id": merchant_id, "base_url": base_url, **agreed})
 
 
 def _store(database_url: str, merchants: Iterator[Merchant]) -> None:

@@ -28,6 +28,7 @@ class Call:
         "_exchange",
         "_external_id",
         "_hanging",
+        "_level",
         "_order",
         "_order_id",
         "_records",
@@ -54,6 +55,7 @@ class Call:
         self._order: Order | None = None
         self._external_id = 0  # of the order that this call has made
         self._timer: asyncio.TimerHandle | None = None
+        self._level = records.levels[merchant.group]
         self._tallies = (
             records.totals,
             merchant.counts,
@@ -73,6 +75,7 @@ class Call:
 
     def _arrive(self) -> None:
         action = self._action
+        self._level.change(1)
         for counts in self._tallies:
             counts.arrived()
             match action:
@@ -142,6 +145,7 @@ class Call:
             self._timer.cancel()
 
     def _end(self, status: str) -> None:
+        self._level.change(-1)
         for counts in self._tallies:
             counts.ended(status)
         if self._order is not None and len(self._order.statuses) < STATUSES_KEPT:

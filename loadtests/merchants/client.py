@@ -66,11 +66,14 @@ class MerchantsClient:
 
     def timeline(self, since: float = 0.0) -> dict[str, list[tuple[float, int]]]:
         """Orders made, by group: pairs of a tenth of a second's wall-clock time and how many."""
-        groups = self._dict("GET", f"/_/timeline?since={since!r}")["groups"]
-        return {
-            group: sorted((float(at), int(made)) for at, made in buckets)
-            for group, buckets in groups.items()
-        }
+        return self._by_group("timeline", since)
+
+    def levels(self, since: float = 0.0) -> dict[str, list[tuple[float, int]]]:
+        """Requests in flight, by group: a tenth of a second's wall-clock time and its last level.
+
+        A tenth without a change is left out: the level is that of the one before.
+        """
+        return self._by_group("levels", since)
 
     def arrivals(self) -> list[tuple[str, str, float]]:
         """Merchant, order and the wall-clock time at which its first POST arrived."""
@@ -123,6 +126,13 @@ class MerchantsClient:
     def reset(self) -> None:
         """Begin anew, as after a start; who still waits for a reply is disconnected."""
         self._dict("POST", "/_/reset")
+
+    def _by_group(self, what: str, since: float) -> dict[str, list[tuple[float, int]]]:
+        groups = self._dict("GET", f"/_/{what}?since={since!r}")["groups"]
+        return {
+            group: sorted((float(at), int(number)) for at, number in buckets)
+            for group, buckets in groups.items()
+        }
 
     def _dict(
         self, method: str, path: str, body: object = None, *, patience: float = _PATIENCE

@@ -9,8 +9,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from loadtests.merchants import replies
 from loadtests.merchants.connection import Connections, Exchange
 from loadtests.merchants.errors import ScenarioError
+from loadtests.merchants.levels import BUCKETS
 from loadtests.merchants.pos import PointOfSale
-from loadtests.merchants.records import BUCKETS, Counts, Order
+from loadtests.merchants.records import Counts, Order
 from loadtests.merchants.watch import Watches
 
 
@@ -55,6 +56,8 @@ class Control:
                 return self._orders(None, lambda order: order.creates > 1)
             case (b"GET", ["timeline"]):
                 return self._timeline(float(query.get("since", 0.0)))
+            case (b"GET", ["levels"]):
+                return self._levels(float(query.get("since", 0.0)))
             case (b"GET", ["arrivals"]):
                 return self._arrivals()
             case (b"GET", ["wait"]):
@@ -118,6 +121,10 @@ class Control:
             group: [[place / BUCKETS, made] for place, made in buckets.items() if place >= first]
             for group, buckets in self._records.timeline.items()
         }
+        return {"bucket_seconds": 1 / BUCKETS, "groups": groups}
+
+    def _levels(self, since: float) -> dict[str, Any]:
+        groups = {group: level.since(since) for group, level in self._records.levels.items()}
         return {"bucket_seconds": 1 / BUCKETS, "groups": groups}
 
     def _arrivals(self) -> dict[str, list[Any]]:

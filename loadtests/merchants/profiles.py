@@ -1,42 +1,12 @@
-"""Profiles: how one merchant behaves over many requests, by weight and chance."""
+"""Profiles: how one merchant behaves over many requests."""
 
-from bisect import bisect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
-from random import Random
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from loadtests.merchants.behaviour import Behaviour, Kind, parse_behaviour
+from loadtests.merchants.behaviour import Behaviour, Kind
 from loadtests.merchants.errors import ScenarioError
 from loadtests.merchants.latency import Fixed, Lognormal, Uniform
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """Behaviours with weights; each request meets one, picked by chance, not in turn."""
-
-    weighted: tuple[tuple[float, Behaviour], ...]
-    _bounds: tuple[float, ...] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        weights = [weight for weight, _ in self.weighted]
-        if not weights or min(weights) <= 0:
-            raise ScenarioError(f"weights {weights!r}: at least one, all above 0")
-        object.__setattr__(self, "_bounds", tuple(accumulate(weights)))
-
-    @classmethod
-    def only(cls, behaviour: Behaviour) -> "Mix":
-        """The same behaviour every time."""
-        return cls(((1.0, behaviour),))
-
-    def pick(self, chance: Random) -> Behaviour:
-        """What the next request meets."""
-        if len(self._bounds) == 1:
-            return self.weighted[0][1]
-        # The last bound is left out, so that rounding cannot point behind the list.
-        place = bisect(self._bounds, chance.random() * self._bounds[-1], 0, len(self._bounds) - 1)
-        return self.weighted[place][1]
+from loadtests.merchants.mix import Mix, Picks, parse_mix
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +15,9 @@ class Profile:
 
     name: str
     #: What meets a new order.
-    create: Mix
+    create: Picks
     #: What meets lookups and cancellations.
-    lookups: Mix
+    lookups: Picks
     #: An Idempotency-Key is honoured; without it every repetition makes another order.
     keyed: bool = True
     #: A body that is not JSON is answered with 400.
@@ -66,38 +36,23 @@ class Profile:
 def parse_profile(name: str, value: object) -> Profile:
     """Read a profile from JSON.
 
-    A behaviour, a list of behaviours with a ``weight`` each, or the long form
-    ``{"create": …, "lookups": …, "keyed": true, "checks_body": false}`` with either in its places.
+    A behaviour, a list of behaviours with a ``weight`` each, two that alternate, or the long form
+    ``{"create": …, "lookups": …, "keyed": true, "checks_body": false}`` with one of them in its
+    places.
     """
     if not isinstance(value, Mapping) or "create" not in value:
-        mix = _parse_mix(value)
+        mix = parse_mix(value)
         return Profile(name, mix, mix)
     if unknown := value.keys() - {"create", "lookups", "keyed", "checks_body"}:
         raise ScenarioError(f"profile {name}: unknown {', '.join(sorted(unknown))}")
-    create = _parse_mix(value["create"])
+    create = parse_mix(value["create"])
     return Profile(
         name,
         create,
-        _parse_mix(value["lookups"]) if "lookups" in value else create,
+        parse_mix(value["lookups"]) if "lookups" in value else create,
         keyed=bool(value.get("keyed", True)),
         checks_body=bool(value.get("checks_body", False)),
     )
-
-
-def _parse_mix(value: object) -> Mix:
-    match value:
-        case Mapping() if value:
-            return _parse_mix([value])
-        case Sequence() if value and all(isinstance(each, Mapping) for each in value):
-            return Mix(tuple(_parse_weighted(each) for each in value))
-    raise ScenarioError(f"behaviours {value!r}: give one behaviour or a list of them")
-
-
-def _parse_weighted(value: Mapping[str, Any]) -> tuple[float, Behaviour]:
-    weight = value.get("weight", 1.0)
-    if not isinstance(weight, int | float):
-        raise ScenarioError(f"weight {weight!r}: a number above 0")
-    return float(weight), parse_behaviour({k: v for k, v in value.items() if k != "weight"})
 
 
 _QUICK = Lognormal(median=0.05, sigma=0.3)

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from loadtests.merchants.levels import BUCKETS, Level
 from loadtests.merchants.profiles import Profile
 
 #: Statuses kept of one order; ``requests`` goes on counting.
 STATUSES_KEPT = 16
-#: Buckets of the timeline in a second.
-BUCKETS = 10
 
 
 @dataclass(slots=True)
@@ -99,6 +98,8 @@ class Records:
         self.profiles: dict[str, Counts] = defaultdict(Counts)
         #: Orders made, by group and by bucket of the wall clock.
         self.timeline: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        #: Requests in flight, by group.
+        self.levels: dict[str, Level] = defaultdict(Level)
         self.malformed = 0
         self._made = 0
 

@@ -139,8 +139,7 @@ class TestWhatLimitedARun:
     @staticmethod
     def limit(candidate: Any = OURS, rate: float = 500.0, **shares: float) -> str:
         all_shares = {WORKER: 0.5, SIMULATOR: 0.3, BROKER: 0.3, MACHINE: 1.1, WAITED: 0.0, **shares}
-        measured = Window(0.0, 1.0, round(rate), complete=True)
-        return limited_by(entry(candidate, Scenario(latency=0.2)), measured, all_shares)
+        return limited_by(candidate, 0.2, rate, all_shares)
 
     def test_a_busy_simulator_is_named_before_all(self) -> None:
         assert self.limit(simulator=0.95, worker=0.99) == "SIMULATOR"
@@ -237,17 +236,19 @@ class TestTheOrders:
         order = Order.parse_json(placed.json)
         assert (order.order_id, order.merchant_id) == ("order-0", "healthy-1")
 
-    def test_a_tenth_of_all_orders_hangs_and_the_others_are_spread_evenly(self) -> None:
-        ids = orders.spread(900, ["a", "b", "c"], hanging="hang-0", share=0.1)
-        assert {each: ids.count(each) for each in ("a", "b", "c", "hang-0")} == {
-            "a": 300,
-            "b": 300,
-            "c": 300,
-            "hang-0": 100,
-        }
+    def test_the_merchants_have_as_many_each_and_in_no_pattern(self) -> None:
+        ids = orders.spread(900, ["a", "b", "c"])
+        assert {each: ids.count(each) for each in ("a", "b", "c")} == {"a": 300, "b": 300, "c": 300}
+        assert ids[:6] != ["a", "b", "c"] * 2
 
     def test_everybody_gets_the_same_sequence(self) -> None:
         assert orders.spread(50, ["a", "b"]) == orders.spread(50, ["a", "b"])
+
+    def test_orders_that_follow_others_are_numbered_on(self) -> None:
+        assert [order.order_id for order in orders.place_many("ab", first=7)] == [
+            "order-7",
+            "order-8",
+        ]
 
 
 class TestTheOutcomes:

@@ -16,8 +16,10 @@ import pytest
 import requests
 import trustme
 
+from loadtests.merchants.behaviour import Behaviour, Kind
 from loadtests.merchants.client import SimulatedMerchants
 from loadtests.merchants.measure import Load, measure
+from loadtests.merchants.mix import Alternation, Mix
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDER = {"order_id": "o-1", "items": []}
@@ -299,6 +301,41 @@ class TestHanging:
         assert send(merchants, "instant-1").status_code == 201
 
 
+class TestAlternation:
+    def test_the_turns_follow_the_clock_also_before_the_moment_they_are_counted_from(self) -> None:
+        well, ill = Mix.only(Behaviour(Kind.ACCEPT)), Mix.only(Behaviour(Kind.HANG))
+        flapping = Alternation(ill, well, every=10.0, since=100.0)
+
+        moments = (100.0, 109.9, 110.0, 119.9, 120.0, 99.9)
+        turns = ["ill" if flapping.at(moment) is ill else "well" for moment in moments]
+        assert turns == ["ill", "ill", "well", "well", "ill", "well"]
+
+    def test_a_request_that_came_while_its_merchant_hung_is_never_answered(
+        self, merchants: SimulatedMerchants
+    ) -> None:
+        turns = [{"kind": "hang"}, {"kind": "accept"}]
+        hour, now = 3600.0, time.time()
+        merchants.profile("m", {"alternate": turns, "every": hour, "since": now - 1})
+        with send_raw(merchants, "m", "a") as connection:
+            merchants.wait_until(merchant_id="m", in_flight=1)
+
+            merchants.profile("m", {"alternate": turns, "every": hour, "since": now - hour - 1})
+
+            assert send(merchants, "m", "b").status_code == 201
+            assert merchants.merchant("m")["in_flight"] == 1
+            connection.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+
+    def test_without_a_moment_the_first_turn_begins_when_it_is_told(
+        self, merchants: SimulatedMerchants
+    ) -> None:
+        turns = [{"kind": "reject"}, {"kind": "accept"}]
+        merchants.profile("m", {"alternate": turns, "every": 3600})
+
+        assert send(merchants, "m").status_code == 422
+
+
 class TestChance:
     def statuses(self, merchants: SimulatedMerchants, merchant: str, number: int) -> list[bytes]:
         orders = [f"o-{n}" for n in range(number)]
@@ -338,6 +375,9 @@ class TestChance:
             ({"latency": {"uniform": [2, 1]}}, "0 <= low <= high"),
             ([{"weight": 0, "kind": "accept"}], "all above 0"),
             ({"kind": "hang", "hangs_for": -1}, "hangs_for -1: 0 or more seconds"),
+            ({"alternate": [{}, {"kind": "hang"}], "every": 1}, "give one behaviour or a list"),
+            ({"alternate": [{"kind": "hang"}, {"kind": "fail"}]}, "give every, in seconds"),
+            ({"alternate": [{"kind": "hang"}, {"kind": "fail"}], "every": 0}, "every 0.0: seconds"),
             ([], "give one behaviour or a list"),
             ({}, "give one behaviour or a list"),
         ],
@@ -393,6 +433,20 @@ class TestTheTruth:
         }
         assert all(before - 0.1 <= at <= after for at, _ in timeline["instant"])
         assert merchants.timeline(since=after + 1) == {"instant": [], "other": []}
+
+    def test_the_levels_say_how_many_requests_each_group_had_in_flight(
+        self, merchants: SimulatedMerchants
+    ) -> None:
+        before = time.time()
+        with send_raw(merchants, "hang-1", "a"), send_raw(merchants, "hang-2", "b"):
+            merchants.wait_until(in_flight=2)
+            assert merchants.levels(since=before)["hang"][-1][1] == 2
+        merchants.wait_until(requests=2, idle=True)
+
+        levels = merchants.levels(since=before)
+        assert levels["hang"][-1][1] == 0
+        assert all(before - 0.1 <= at <= time.time() for at, _ in levels["hang"])
+        assert merchants.levels(since=time.time() + 1) == {"hang": []}
 
     def test_waiting_ends_when_it_happens_and_says_so_when_it_does_not(
         self, merchants: SimulatedMerchants

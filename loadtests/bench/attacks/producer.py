@@ -1,0 +1,164 @@
+"""An open-model producer: publishes at a schedule, and never waits for what becomes of an order.
+
+A process of its own, so that neither the worker nor whoever watches it delays an order.
+"""
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kombu import Connection
+
+from loadtests.bench import orders
+from loadtests.bench.attacks.schedule import TOLERANCE, Schedule, lateness
+from loadtests.bench.candidate import OURS, PLAIN, Candidate
+from loadtests.bench.filling import Confirms
+from loadtests.bench.run import InvalidRunError
+from loadtests.servers.process import end
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+#: Seconds for the broker to confirm what is still open when the last order has been published.
+_PATIENCE = 30.0
+
+_CANDIDATES = {each.name: each for each in (OURS, PLAIN)}
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    """What was published when."""
+
+    began: float
+    #: The wall-clock time at which each order was handed to the broker, by its id.
+    published: Mapping[str, float]
+    #: Seconds by which the latest hundredth of the orders came late, or more.
+    late: float
+
+    @property
+    def fell_behind(self) -> bool:
+        """The orders did not come as scheduled: what was measured is not what was asked."""
+        return self.late > TOLERANCE
+
+
+class Producer:
+    """Publishes an order for each of ``whose``, numbered from ``first``, while its block lasts."""
+
+    def __init__(
+        self,
+        broker_url: str,
+        candidate: Candidate,
+        schedule: Schedule,
+        whose: Sequence[str],
+        folder: Path,
+        *,
+        first: int = 0,
+    ) -> None:
+        self._schedule = schedule
+        self._first = first
+        self._plan, self._done = folder / "plan.json", folder / "production.json"
+        plan = {
+            "broker_url": broker_url,
+            "candidate": candidate.name,
+            "rate": schedule.rate,
+            "seconds": schedule.seconds,
+            "whose": list(whose),
+            "first": first,
+        }
+        self._plan.write_text(json.dumps(plan))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.began = 0.0
+
+    @property
+    def pid(self) -> int:
+        """Its process, which stays until the block ends."""
+        return self._running().pid
+
+    def start(self) -> None:
+        """Have it prepare the orders; returns when the first one goes, at ``began``."""
+        command = [sys.executable, "-m", __name__, str(self._plan), str(self._done)]
+        self._process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", *command],
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.began = float(self._line())
+
+    def finish(self) -> Production:
+        """Wait for the last order; it comes at its time, however busy the gateway is."""
+        self._line()
+        published: list[float] = json.loads(self._done.read_text())
+        return Production(
+            self.began,
+            {f"order-{number}": at for number, at in enumerate(published, self._first)},
+            lateness(self._schedule, self.began, published),
+        )
+
+    def _line(self) -> bytes:
+        stdout = self._running().stdout
+        assert stdout is not None
+        line = stdout.readline()
+        if not line:
+            raise InvalidRunError("the producer ended before its last order")
+        return line
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "not started"
+        return self._process
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            end(process)
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def main(plan: Path, done: Path) -> None:
+    """Publish as planned, write down when, and stay until standard input ends."""
+    published = _publish(json.loads(plan.read_text()))
+    done.write_text(json.dumps(published))
+    print("done", flush=True)
+    sys.stdin.buffer.read()
+
+
+def _publish(plan: Mapping[str, Any]) -> list[float]:
+    schedule = Schedule(plan["rate"], plan["seconds"])
+    candidate = _CANDIDATES[plan["candidate"]]
+    placed = orders.place_many(plan["whose"], first=plan["first"])
+    messages = [candidate.message(order) for order in placed]
+    gc.freeze()  # a collection would walk them all, and be late with the next one
+    published: list[float] = []
+    with Connection(plan["broker_url"]) as connection:
+        confirms = Confirms(connection)
+        began = time.time() + 0.1
+        print(began, flush=True)
+        for number, message in enumerate(messages):
+            due = began + schedule.due(number)
+            while (left := due - time.time()) > 0:
+                confirms.read(left)
+            published.append(time.time())
+            confirms.publish(message)
+        confirms.settle(_PATIENCE)
+    return published
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""A run for latency: orders come at a steady rate, whatever becomes of them."""
+
+import time
+from dataclasses import dataclass
+
+from kombu import Connection
+
+from loadtests.bench.attacks.cost import PRODUCER
+from loadtests.bench.attacks.observation import Observation, unaccounted
+from loadtests.bench.attacks.patience import wait_for_consumer, wait_until
+from loadtests.bench.attacks.producer import Producer
+from loadtests.bench.attacks.schedule import TOLERANCE, Schedule
+from loadtests.bench.attacks.trial import Trial, strike
+from loadtests.bench.gauge import Gauge
+from loadtests.bench.run import BROKER, SIMULATOR, WORKER, account_for
+from loadtests.bench.worker import Worker
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.broker import topology
+
+#: Seconds that a healthy merchant takes over an order: 200 slots allow 1,000 orders a second.
+LATENCY = 0.2
+#: Orders a second: 60 % of that.
+RATE = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SteadySize:
+    """How long it is to last, in seconds."""
+
+    #: Before trouble begins, and the figures with it.
+    warm_up: float
+    #: That the figures are of.
+    measured: float
+    #: For the last orders to arrive.
+    settle: float = 5.0
+    rate: float = RATE
+
+
+def steady(rabbitmq: RabbitMQ, trial: Trial, size: SteadySize) -> Observation:
+    """Publish the orders at their times; stop when those of healthy merchants have come, or soon."""
+    schedule = Schedule(size.rate, size.warm_up + size.measured)
+    whose = trial.population.whose(schedule.orders)
+    merchant_of = {f"order-{number}": merchant_id for number, merchant_id in enumerate(whose)}
+    healthy = [order_id for order_id, each in merchant_of.items() if trial.is_healthy(each)]
+    struck = None
+    with trial.world(rabbitmq, LATENCY) as place:
+        with Connection(place.broker_url) as connection:
+            topology.declare(connection)
+        worker = Worker(trial.candidate.arguments, trial.environment(place), place.folder)
+        producer = Producer(place.broker_url, trial.candidate, schedule, whose, place.folder)
+        with worker:
+            wait_for_consumer(place.broker_url, worker)
+            with producer:
+                parts = {
+                    WORKER: worker.pid,
+                    SIMULATOR: place.merchants.pid,
+                    BROKER: rabbitmq.pid,
+                    PRODUCER: producer.pid,
+                }
+                with Gauge(parts, waiting=WORKER) as gauge:
+                    if trial.attack is not None and trial.attack.mid_run:
+                        time.sleep(max(0.0, producer.began + size.warm_up - time.time()))
+                        struck = strike(place, trial.attack, LATENCY)
+                    production = producer.finish()
+
+                    def all_came() -> bool:
+                        worker.check()
+                        return trial.created(place) >= len(healthy)
+
+                    complete = wait_until(all_came, time.monotonic() + size.settle)
+            ended = time.time()
+            arrived = {order_id: at for _, order_id, at in place.merchants.arrivals()}
+            accounting = None
+            if trial.candidate.accountable and complete:
+                accounting = account_for(place, healthy)
+            levels = place.merchants.levels(production.began)
+    return Observation(
+        trial,
+        merchant_of,
+        arrived,
+        gauge.readings,
+        production.began,
+        ended,
+        struck,
+        levels,
+        production=production,
+        accounting=accounting,
+        fault=_behind(production.late) or unaccounted(accounting),
+    )
+
+
+def _behind(late: float) -> str:
+    if late <= TOLERANCE:
+        return ""
+    return f"the producer fell behind its schedule: 1 in 100 orders was {late * 1000:.0f} ms late"

@@ -1,0 +1,161 @@
+"""A whole benchmark: the cases that are named, in turn, and what they showed."""
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from loadtests.bench.attacks import backlog_report
+from loadtests.bench.attacks.attack import ATTACKS, Attack
+from loadtests.bench.attacks.backlog import BACKLOGS, Backlog, play_backlog
+from loadtests.bench.attacks.bout import Bout, play_round
+from loadtests.bench.attacks.observation import Observation
+from loadtests.bench.attacks.report import report as attack_report
+from loadtests.bench.attacks.series import series
+from loadtests.bench.report import Round, number, report
+from loadtests.bench.run import Result, run
+from loadtests.bench.scenario import CASES, Case
+from loadtests.servers.rabbitmq import RabbitMQ
+
+_VERSIONS = ("celery", "gevent", "kombu", "amqp", "requests")
+
+#: The names of what can be played, and attacks by their letters, as the documentation has them.
+LETTERS = {
+    **{attack.letter: attack.name for attack in ATTACKS},
+    backlog_report.LETTER: backlog_report.NAME,
+}
+NAMES = [*(case.name for case in CASES), *(LETTERS[letter] for letter in sorted(LETTERS))]
+
+
+class Bench:
+    """Plays the cases that are named, and keeps what they showed.
+
+    Args:
+        names: of cases and attacks.
+        rounds: None: one if quick, else three, but one of the backlog, which takes minutes.
+        quick: shorter runs.
+    """
+
+    def __init__(self, names: Sequence[str], rounds: int | None, *, quick: bool) -> None:
+        self._cases = [case for case in CASES if case.name in names]
+        self._attacks = [attack for attack in ATTACKS if attack.name in names]
+        self._with_backlog = backlog_report.NAME in names
+        self._rounds = rounds or (1 if quick else 3)
+        self._backlog_rounds = rounds or 1
+        self._quick = quick
+        self._results: dict[str, list[Round]] = {}
+        self._bouts: list[dict[str, list[Bout]]] = []
+        self._backlogs: list[list[Backlog]] = []
+        #: What is being played.
+        self.playing = ""
+        #: Slots over time of every run in which merchants were in trouble.
+        self.series: list[dict[str, Any]] = []
+        self._began = time.monotonic()
+
+    def play(self, rabbitmq: RabbitMQ) -> Iterator[str]:
+        """The tables of each case, once it has been played."""
+        for case in self._cases:
+            self._results[case.name] = self._play(rabbitmq, case)
+            yield report(case, self._results[case.name])
+        if self._attacks:
+            for turn in range(self._rounds):
+                self._begin(f"attacks, round {turn + 1} of {self._rounds}")
+                bouts = play_round(
+                    rabbitmq, self._attacks, turn, quick=self._quick, watcher=self._watch
+                )
+                self._bouts.append(bouts)
+            for attack in self._attacks:
+                yield attack_report(attack, self._bouts_of(attack))
+        if self._with_backlog:
+            for turn in range(self._backlog_rounds):
+                self._backlogs.append(self._play_backlog(rabbitmq, turn))
+            yield backlog_report.report(self._backlogs)
+
+    @property
+    def faults(self) -> list[str]:
+        """Why attacks or backlogs that were played say nothing."""
+        pairs = [
+            (attack.name, bout.candidate, pair.fault)
+            for attack in self._attacks
+            for played in self._bouts_of(attack)
+            for bout in played
+            for pair in (bout.throughput, bout.latency)
+            if pair is not None
+        ]
+        pairs += [
+            (backlog_report.NAME, each.candidate, each.fault)
+            for played in self._backlogs
+            for each in played
+        ]
+        return [f"{name}: {candidate}: {fault}" for name, candidate, fault in pairs if fault]
+
+    def as_json(self) -> dict[str, Any]:
+        """Every run's figures."""
+        return {
+            "machine": machine(),
+            "cases": {
+                name: [[result.as_json() for result in each.values()] for each in rounds]
+                for name, rounds in self._results.items()
+            },
+            "attacks": {
+                attack.name: [[bout.as_json() for bout in each] for each in self._bouts_of(attack)]
+                for attack in self._attacks
+            },
+            "backlog": [[each.as_json() for each in played] for played in self._backlogs],
+        }
+
+    def _play(self, rabbitmq: RabbitMQ, case: Case) -> list[Round]:
+        """The entries in turn, every other round backwards: what drifts meets each of them alike."""
+        played: list[Round] = []
+        for turn in range(self._rounds):
+            results: dict[str, Result] = {}
+            for entry in case.entries if turn % 2 == 0 else reversed(case.entries):
+                self._begin(f"{case.name}, round {turn + 1} of {self._rounds}: {entry.name}")
+                result = results[entry.name] = run(rabbitmq, entry, quick=self._quick)
+                self._done(f"{number(result.rate)} orders/s")
+            played.append(results)
+        return played
+
+    def _play_backlog(self, rabbitmq: RabbitMQ, turn: int) -> list[Backlog]:
+        played = []
+        # Nothing is compared between the two, so that plain Celery need not play again.
+        for candidate, size in list(BACKLOGS[self._quick])[: None if turn == 0 else 1]:
+            self._begin(
+                f"{backlog_report.NAME}, round {turn + 1} of {self._backlog_rounds}: "
+                f"{candidate.name}"
+            )
+            played.append(play_backlog(rabbitmq, candidate, size))
+            self.series.append(played[-1].series())
+            self._done(f"{number(played[-1].sift_rate)} orders/s sifted")
+        return played
+
+    def _bouts_of(self, attack: Attack) -> list[list[Bout]]:
+        return [each[attack.name] for each in self._bouts]
+
+    def _watch(self, kind: str, seen: Observation) -> None:
+        if seen.trial.attack is not None:
+            self.series.append(series(kind, seen))
+        self._done(f"{kind}: {seen.trial}{': ' + seen.fault if seen.fault else ''}")
+
+    def _begin(self, what: str) -> None:
+        self.playing, self._began = what, time.monotonic()
+        _progress(f"{what} ...")
+
+    def _done(self, what: str) -> None:
+        now = time.monotonic()
+        _progress(f"    {what} ({now - self._began:.0f} s)")
+        self._began = now
+
+
+def machine() -> str:
+    """What the figures are from."""
+    versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
+
+
+def _progress(line: str) -> None:
+    if sys.stderr.isatty():
+        print(line, file=sys.stderr, flush=True)
