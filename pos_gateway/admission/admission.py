@@ -227,10 +227,10 @@ class Admission(Generic[Ticket]):
         once; the caller may let it go on.
         """
         chosen: list[Call[Ticket]] = []
-        if self._slot_is_free or not self._turns:
+        if self._slot_is_free or not self._turns.somebody_lacks_a_slot():
             return chosen
         too_many = self._turns.slow.in_flight - self._turns.slow.cap
-        wanted = min(too_many, self.waiting - self.blocked) - self._ending
+        wanted = min(too_many, max(1, self.waiting - self.blocked)) - self._ending
         while self._stuck and len(chosen) < wanted:
             call = self._stuck.popleft()
             if not call.done and call.lane.pace.silent and call.lane.may_be_cut_short:

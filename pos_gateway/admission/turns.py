@@ -60,6 +60,18 @@ class Turns(Generic[Ticket]):
             lane.queued = Queued.NOWHERE
             self.line_up(lane)
 
+    def somebody_lacks_a_slot(self) -> bool:
+        """Whether there is one in line that could start, if there were a slot."""
+        while self._line:
+            lane = self._line[0]
+            if lane.queued is Queued.TURNS and lane.waiting and self.may_start(lane):
+                return True
+            self._line.popleft()  # things have changed since it lined up
+            if lane.queued is Queued.TURNS:
+                lane.queued = Queued.NOWHERE
+                self.done_with(lane)
+        return False
+
     def next(self) -> Lane[Ticket] | None:
         """The lane whose turn it is, which may have no use for it by now. ``done_with`` it after."""
         while self._line:

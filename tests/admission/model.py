@@ -62,6 +62,7 @@ class Kept:
 
     merchant: Merchant
     number: int
+    since: float
     deadline: float
 
 
@@ -125,6 +126,32 @@ class Model:
             or (merchant.allotment is not None and 0 <= merchant.allotment <= in_flight)
         )
         return merchant.slow or merchant.state != "closed" or full
+
+    def is_too_much(self, merchant: Merchant, now: float) -> bool:
+        """Whether no more of its orders may wait."""
+        limits, provider = self.limits, merchant.terms and merchant.terms.provider
+        if provider is not None:
+            fellows = [
+                each
+                for each in self.kept
+                if each.merchant.terms and each.merchant.terms.provider == provider
+            ]
+            if not self.is_within_share(merchant) and len(fellows) >= limits.max_blocked // 2:
+                return True
+        if not self.is_troubled(merchant) or self.may_start_within_share(merchant):
+            return False
+        if sum(self.is_troubled(each.merchant) for each in self.kept) >= limits.max_blocked:
+            return True
+        if merchant.state == "open" and merchant.until - now > limits.max_wait:
+            return True
+        own = sum(each.merchant is merchant for each in self.kept)
+        duration = lane.UNKNOWN_DURATION if merchant.mean is None else merchant.mean
+        allotted = inf if merchant.allotment is None else merchant.allotment
+        turn = duration / max(1, min(merchant.limit, allotted))
+        return own >= limits.max_waiting and own * turn > limits.max_wait / 2
+
+    def may_start_within_share(self, merchant: Merchant) -> bool:
+        return self.may_start(merchant) and self.is_within_share(merchant)
 
     def start(self, name: str, number: int, now: float) -> Sent:
         merchant = self.merchants[name]

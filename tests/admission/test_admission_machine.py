@@ -13,7 +13,7 @@ from pos_gateway.admission.breaker import FIRST_OPEN, LONGEST_OPEN
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.outcome import Contact
-from tests.admission.model import Kept, Model, Sent
+from tests.admission.model import Kept, Merchant, Model, Sent
 
 LIMITS = Limits(
     slots=8,
@@ -31,6 +31,8 @@ TERMS: dict[str, Terms | None] = {
     "d": None,
     "e": Terms(3, "y", may_be_cut_short=False),
     "f": Terms(6),
+    "g": Terms(4, "x"),
+    "h": Terms(2),
 }
 MERCHANTS = st.sampled_from(sorted(TERMS))
 SECONDS = st.sampled_from([0.0, 0.01, 0.1, 0.7, 1.5, 3.0, 3.5, 11.0])
@@ -57,34 +59,22 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.ended: set[int] = set()
         self.known: set[str] = set()
 
-    @rule(merchant=MERCHANTS, patience=st.sampled_from([inf, inf, 20.0, 6.0, 0.5, 0.0]))
-    def arrive(self, merchant: str, patience: float) -> None:
-        self.number += 1
-        deadline = self.now + patience
-        known = self.model.merchants[merchant]
-        if self.in_fleet and merchant not in self.known:
-            known.allotment = -1
-        self.known.add(merchant)
-        self.model.on_arrival(known, self.now)
-        hopeless = deadline <= (known.until if known.state == "open" else self.now)
-        may_start = self.model.may_start(known)
-        within_share = self.model.is_within_share(known)
-        free, in_line = self.model.slots_free(), self.model.startable()
-        match self.admission.offer(merchant, self.number, self.now, deadline):
-            case Call() as call:
-                assert may_start and free and not in_line and not hopeless
-                self._began(call)
-            case Verdict.WAIT:
-                # It can start and nobody is before it: then it does, unless above a share.
-                assert not hopeless
-                assert not (may_start and within_share and free and not in_line)
-                self.model.kept.append(Kept(known, self.number, deadline))
-            case Verdict.PARK:
-                assert not may_start and not hopeless
-                self._end(self.number)
-            case Verdict.EXPIRE:
-                assert hopeless
-                self._end(self.number)
+    @rule(
+        merchant=MERCHANTS,
+        patience=st.sampled_from([inf, inf, 20.0, 6.0, 0.5, 0.0]),
+        times=st.sampled_from([1, 1, 2, 6]),
+    )
+    def arrive(self, merchant: str, patience: float, times: int) -> None:
+        for _ in range(times):
+            self._offer(merchant, self.now + patience)
+        self._dispatch()
+
+    @rule(merchants=st.lists(MERCHANTS, min_size=4, max_size=12), seconds=SECONDS)
+    def arrive_from_everywhere(self, merchants: list[str], seconds: float) -> None:
+        for merchant in merchants:
+            self._offer(merchant, inf)
+            self._dispatch()
+        self._pass(seconds)
         self._dispatch()
 
     @precondition(lambda self: self.calls)
@@ -106,18 +96,32 @@ class AdmissionMachine(RuleBasedStateMachine):
         self._end(sent.number)
         self._dispatch()
 
-    @rule(merchant=MERCHANTS, times=st.integers(1, 12), seconds=st.sampled_from([0.01, 0.1, 4.0]))
+    @rule(
+        merchant=MERCHANTS,
+        contact=st.sampled_from(Contact),
+        seconds=SECONDS,
+        between=st.sampled_from([0.0, 0.1]),
+    )
+    def come_back_together(
+        self, merchant: str, contact: Contact, seconds: float, between: float
+    ) -> None:
+        """All that is out at a merchant, as when it is restarted."""
+        self._pass(seconds)
+        self._dispatch()
+        for sent, _ in [each for each in self.calls if each[0].merchant.name == merchant]:
+            place = next(i for i, (each, _) in enumerate(self.calls) if each is sent)
+            self.complete(place, between, contact, None)
+
+    @rule(merchant=MERCHANTS, times=st.integers(1, 15), seconds=st.sampled_from([0.01, 0.1, 4.0]))
     def be_answered(self, merchant: str, times: int, seconds: float) -> None:
         """A merchant's orders are answered one after the other, as most of them are."""
         for _ in range(times):
             if not any(sent.merchant.name == merchant for sent, _ in self.calls):
-                self.arrive(merchant, inf)
-            place = next(
-                (i for i, (s, _) in enumerate(self.calls) if s.merchant.name == merchant), -1
-            )
-            if place < 0:
+                self.arrive(merchant, inf, 1)
+            places = [i for i, (s, _) in enumerate(self.calls) if s.merchant.name == merchant]
+            if not places:
                 return
-            self.complete(place, seconds, Contact.ANSWERED, None)
+            self.complete(places[0], seconds, Contact.ANSWERED, None)
 
     @rule(merchant=MERCHANTS, limit=st.integers(0, 8), provider=st.sampled_from([None, "x", "y"]))
     def edit(self, merchant: str, limit: int, provider: str | None) -> None:
@@ -126,85 +130,37 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.admission.set_terms(merchant, known.terms)
         self._dispatch()
 
-    @rule(joined=st.booleans())
-    def join_or_leave_the_fleet(self, joined: bool) -> None:
-        self.in_fleet = joined
-        self.admission.join_fleet(joined=joined)
-        for name in self.known:
-            merchant = self.model.merchants[name]
-            merchant.allotment = max(-1, len(self.model.of(merchant)) or -1) if joined else None
-        self._dispatch()
-
-    @precondition(lambda self: self.in_fleet)
-    @rule(merchant=MERCHANTS, permits=st.integers(0, 6))
-    def be_allotted(self, merchant: str, permits: int) -> None:
-        self.admission.allot(merchant, permits)
-        if merchant in self.known:
-            self.model.merchants[merchant].allotment = permits
-        self._dispatch()
-
-    @rule(merchant=MERCHANTS, seconds=st.sampled_from([1.0, 20.0]))
-    def hear_that_a_breaker_opened(self, merchant: str, seconds: float) -> None:
-        known = self.model.merchants[merchant]
-        if self.in_fleet and merchant not in self.known:
-            known.allotment = -1
-        self.known.add(merchant)
-        self.admission.open_breaker(merchant, seconds, self.now)
-        if known.state != "open":
-            self.model.open(known)
-        self._expire()
-        self._dispatch()
-
-    @rule(merchant=MERCHANTS)
-    def hear_that_a_breaker_closed(self, merchant: str) -> None:
-        self.admission.close_breaker(merchant, self.now)
-        known = self.model.merchants[merchant]
-        if merchant in self.known and known.state != "closed":
-            self.model.close(known)
+    @rule(
+        merchant=MERCHANTS,
+        what=st.sampled_from(["fleet", "allot", "allot", "opened", "closed", "connection"]),
+        number=st.integers(0, 6),
+    )
+    def do_something_rare(self, merchant: str, what: str, number: int) -> None:
+        match what:
+            case "fleet":
+                self._join_or_leave_the_fleet(joined=number < 3)
+            case "allot" if self.in_fleet:
+                self._allot(merchant, number)
+            case "opened":
+                self._hear_that_a_breaker_opened(merchant, 1.0 + 5 * number)
+            case "closed":
+                self._hear_that_a_breaker_closed(merchant)
+            case "connection" if number < 2:
+                self._lose_the_connection()
         self._dispatch()
 
     @rule(seconds=st.sampled_from([0.5, 2.0, 3.5, 31.0, 61.0]))
     def wait(self, seconds: float) -> None:
         self._pass(seconds)
         self._dispatch()
-        within_share = {
-            each.merchant.name
-            for each in self.model.kept
-            if self.model.may_start(each.merchant) and self.model.is_within_share(each.merchant)
-        }
-        for name, number in self.admission.overdue(self.now):
-            assert name not in within_share
-            self.model.kept.remove(self._kept(number))
-            self._end(number)
-
-    @rule()
-    def lose_the_connection(self) -> None:
-        dropped = self.admission.drop_waiting()
-        assert sorted(dropped) == sorted(each.number for each in self.model.kept)
-        for number in dropped:
-            self._end(number)
-        self.model.kept.clear()
-
-    @rule()
-    def cut_short(self) -> None:
-        chosen = self.admission.to_cut_short()
-        ending = sum(each.cut_short for each in self.model.sent)
-        too_many = self.model.slow_in_flight() - self.model.slow_cap - ending
-        candidates = [
-            each
-            for each in self.model.sent
-            if self._may_be_cut_short(each) and each.seen_slow > each.merchant.last_answer
-        ]
-        if chosen:
-            assert not self.model.slots_free()
-            assert self.model.startable()
-            assert len(chosen) <= too_many
-        elif too_many > 0 and not self.model.slots_free() and len(self.model.startable()) > ending:
-            assert not candidates
-        for call in chosen:
-            sent = next(sent for sent, each in self.calls if each is call)
-            assert self._may_be_cut_short(sent)
-            sent.cut_short = True
+        handed_out = {number for _, number in self.admission.overdue(self.now)}
+        for each in list(self.model.kept):
+            waits_for_a_slot = self.model.may_start_within_share(each.merchant)
+            too_long = each.since <= self.now - LIMITS.max_wait
+            assert (each.number in handed_out) == (too_long and not waits_for_a_slot)
+            if each.number in handed_out:
+                self.model.kept.remove(each)
+                self._end(each.number)
 
     @rule(merchant=MERCHANTS)
     def park(self, merchant: str) -> None:
@@ -251,6 +207,94 @@ class AdmissionMachine(RuleBasedStateMachine):
             if merchant.allotment <= in_flight < merchant.limit:
                 assert merchant.name in self.short
 
+    def _offer(self, name: str, deadline: float) -> None:
+        self.number += 1
+        merchant = self._met(name)
+        self.model.on_arrival(merchant, self.now)
+        hopeless = deadline <= (merchant.until if merchant.state == "open" else self.now)
+        may_start = self.model.may_start_within_share(merchant) and self.model.slots_free() > 0
+        too_much = self.model.is_too_much(merchant, self.now)
+        match self.admission.offer(name, self.number, self.now, deadline):
+            case Call() as call:
+                assert may_start and not hopeless
+                self._began(call)
+            case Verdict.WAIT:
+                in_line = {each.merchant.name for each in self.model.kept}
+                assert not hopeless and not too_much
+                assert not may_start or in_line
+                self.model.kept.append(Kept(merchant, self.number, self.now, deadline))
+            case Verdict.PARK:
+                assert too_much and not may_start and not hopeless
+                self._end(self.number)
+            case Verdict.EXPIRE:
+                assert hopeless
+                self._end(self.number)
+
+    def _met(self, name: str) -> Merchant:
+        """The merchant, of whom admission knows from now on."""
+        merchant = self.model.merchants[name]
+        if self.in_fleet and name not in self.known:
+            merchant.allotment = -1
+        self.known.add(name)
+        return merchant
+
+    def _join_or_leave_the_fleet(self, *, joined: bool) -> None:
+        self.in_fleet = joined
+        self.admission.join_fleet(joined=joined)
+        for name in self.known:
+            merchant = self.model.merchants[name]
+            merchant.allotment = (len(self.model.of(merchant)) or -1) if joined else None
+
+    def _allot(self, name: str, permits: int) -> None:
+        self.admission.allot(name, permits)
+        if name in self.known:
+            self.model.merchants[name].allotment = permits
+
+    def _hear_that_a_breaker_opened(self, name: str, seconds: float) -> None:
+        merchant = self._met(name)
+        self.admission.open_breaker(name, seconds, self.now)
+        if merchant.state != "open":
+            self.model.open(merchant)
+        self._expire()
+
+    def _hear_that_a_breaker_closed(self, name: str) -> None:
+        self.admission.close_breaker(name, self.now)
+        merchant = self.model.merchants[name]
+        if name in self.known and merchant.state != "closed":
+            self.model.close(merchant)
+
+    def _lose_the_connection(self) -> None:
+        dropped = self.admission.drop_waiting()
+        assert sorted(dropped) == sorted(each.number for each in self.model.kept)
+        for number in dropped:
+            self._end(number)
+        self.model.kept.clear()
+
+    def _cut_short(self) -> None:
+        chosen = self.admission.to_cut_short()
+        ending = sum(each.cut_short for each in self.model.sent)
+        too_many = self.model.slow_in_flight() - self.model.slow_cap - ending
+        candidates = [
+            each
+            for each in self.model.sent
+            if self._may_be_cut_short(each) and each.seen_slow > each.merchant.last_answer
+        ]
+        in_line = self._in_line()
+        if chosen:
+            assert not self.model.slots_free() and in_line
+            assert len(chosen) <= too_many
+        elif too_many > 0 and not self.model.slots_free() and len(in_line) > ending:
+            assert not candidates
+        for call in chosen:
+            sent = next(sent for sent, each in self.calls if each is call)
+            assert self._may_be_cut_short(sent)
+            sent.cut_short = True
+
+    def _in_line(self) -> set[str]:
+        """Merchants that have an order waiting and lack a slot only."""
+        kept = self.model.kept
+        return {k.merchant.name for k in kept if self.model.may_start_within_share(k.merchant)}
+
     def _is_short(self, name: str) -> None:
         self.short.add(name)
 
@@ -267,14 +311,10 @@ class AdmissionMachine(RuleBasedStateMachine):
     def _dispatch(self) -> None:
         turns: list[str] = []
         while True:
-            in_line = {
-                each.merchant.name
-                for each in self.model.kept
-                if self.model.may_start(each.merchant) and self.model.is_within_share(each.merchant)
-            }
+            in_line = self._in_line()
             call = self.admission.next_start(self.now)
             if call is None:
-                return
+                break
             name = call.lane.merchant_id
             merchant = self.model.merchants[name]
             own = [each for each in self.model.kept if each.merchant is merchant]
@@ -287,6 +327,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             turns.append(name)
             others = in_line - set(turns)
             assert not (others and turns.count(name) > 1), f"{turns} before {others}"
+        self._cut_short()
 
     def _began(self, call: Call[int]) -> None:
         name = call.lane.merchant_id
@@ -313,9 +354,6 @@ class AdmissionMachine(RuleBasedStateMachine):
         terms = sent.merchant.terms
         able = terms is not None and terms.may_be_cut_short and sent.merchant.silent
         return able and sent.seen_slow < inf and not sent.cut_short
-
-    def _kept(self, number: int) -> Kept:
-        return next(each for each in self.model.kept if each.number == number)
 
     def _end(self, number: int) -> None:
         assert number not in self.ended

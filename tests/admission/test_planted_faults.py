@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Examples after which a fault counts as not found; most are found in the first twenty.
-EXAMPLES = "1500"
+EXAMPLES = "600"
 
 
 @dataclass(frozen=True)
@@ -265,10 +265,28 @@ FAULTS = [
         "            pass",
     ),
     Fault(
-        "what is dropped is not started",
+        "what is dropped does not count for its provider any more",
+        "turns",
+        "            share.waiting = 0\n",
+        "            pass\n",
+    ),
+    Fault(
+        "a merchant in trouble may have only so many orders waiting",
         "admission",
-        "        self._turns.clear()\n",
-        "",
+        "return lane.waiting * lane.turn > self.limits.max_wait / 2",
+        "return False",
+    ),
+    Fault(
+        "all merchants in trouble together may have only so many waiting",
+        "admission",
+        "if self.blocked >= self.limits.max_blocked:",
+        "if False:",
+    ),
+    Fault(
+        "those of a provider at its share may not fill the window",
+        "admission",
+        "provider.is_full and provider.waiting >= self._most_of_one",
+        "False",
     ),
 ]
 
