@@ -37,6 +37,9 @@ _ROUNDS = 100
 _LOOKS = 100
 #: Of a pod's time, so much may go into pulses.
 _PULSE_SHARE = 0.1
+#: Answers in a row after which Redis counts as back: one that answers now and then would have
+#: orders wait for it most of the time.
+_KNOCKS = 2
 #: Seconds that ``stop`` waits for the thread: a sync that is under way, and the last one.
 _FAREWELL = 3.0
 
@@ -86,6 +89,7 @@ class Coordinator:
         #: Whether Redis may remember of this pod what is not so.
         self._anew = True
         self._was_alone = False
+        self._knocks = 0
         #: When the last sync began that was answered.
         self._reached = 0.0
         self._last_beat = self._last_pulse = -self._timing.lease
@@ -321,10 +325,12 @@ class Coordinator:
         self._last_beat, self._retry_at = now, now + self._timing.retry
         answer = self._exchange(Report(anew=True), now)
         if answer is None:
+            self._knocks = 0
             return
-        if answer.settling:
-            # Those that are together keep what they have; nothing would be granted to this pod.
-            self._retry_at = now + max(self._timing.beat, min(answer.settling, self._timing.retry))
+        self._knocks += 1
+        if answer.settling or self._knocks < _KNOCKS:
+            # While it settles nothing would be granted, and to be alone is no worse than before.
+            self._retry_at = now + self._timing.beat
             return
         self._holdings.revoke()
         self.state, self._anew, self._was_alone = State.JOINING, True, True
@@ -338,6 +344,7 @@ class Coordinator:
         self._holdings.set_free(self._holdings.merchants, self._clock.monotonic())
         self._to_look.clear()
         self._retry_at = self._clock.monotonic() + self._timing.retry
+        self._knocks = 0
         self.state, self._anew, self._was_alone = State.ALONE, True, False
         metrics.fleet_connected.set(0)
         log.error("fleet.lost", merchants=len(self._holdings))

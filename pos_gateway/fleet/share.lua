@@ -46,6 +46,10 @@ if sequence <= stored then
   return redis.error_reply('OVERTAKEN a later sync of this pod was here before')
 end
 
+-- The first write: a Redis without memory refuses this one, and none after a first.
+local is_empty = redis.call('EXISTS', known_key, settling_key) == 0
+redis.call('SET', known_key, '1', 'PX', DAY)
+
 -- The pod knows of an answer that this Redis does not remember giving: others' may be lost too.
 local forgotten = acknowledged > stored
 if forgotten or acknowledged == 0 then
@@ -55,10 +59,9 @@ if forgotten then
   if redis.call('GET', settling_key) ~= 'forgotten' then
     redis.call('SET', settling_key, 'forgotten', 'PX', lease)
   end
-elseif settle > 0 and redis.call('EXISTS', known_key, settling_key) == 0 then
+elseif settle > 0 and is_empty then
   redis.call('SET', settling_key, 'empty', 'PX', settle)
 end
-redis.call('SET', known_key, '1', 'PX', DAY)
 local settling = math.max(0, redis.call('PTTL', settling_key))
 
 local function parse(id, record)
