@@ -4,9 +4,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from redis import Redis
 
+from pos_gateway.clock import Clock
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.fleet.permits import PREFIX, RedisPermits
 from pos_gateway.fleet.timing import Timing
@@ -91,10 +93,10 @@ class Pod:
         url: str,
         *,
         timing: Timing = PROMPT,
-        clock: ManualClock | None = None,
+        clock: Clock | None = None,
         limits: dict[str, int] | None = None,
     ) -> None:
-        self.clock = clock or ManualClock()
+        self.clock: Any = clock or ManualClock()
         self.permits = RedisPermits(url, timing=timing)
         self.admission = FakeAdmission()
         self.admission.limits.update(limits or {})
