@@ -35,8 +35,9 @@ _ROUNDS = 100
 #: Merchants looked at in each beat for what they do not use any more: at least so many, and a
 #: quarter of them.
 _LOOKS = 100
-#: Of a pod's time, so much may go into pulses.
-_PULSE_SHARE = 0.1
+#: Of Redis's time, the pods together may take so much to ask again what was not granted: where
+#: many pods lack permits of many merchants they ask less often, and Redis answers in time.
+_SHARE_OF_REDIS = 0.5
 #: Answers in a row after which Redis counts as back: one that answers now and then would have
 #: orders wait for it most of the time.
 _KNOCKS = 2
@@ -96,7 +97,9 @@ class Coordinator:
         #: Redis is to hear of this pod even if there is nothing to tell: it keeps its leases so.
         self._beat_is_due = False
         self._retry_at = 0.0
-        self._last_sync_took = 0.0
+        self._last_asked_again = -self._timing.lease
+        #: Seconds that a sync takes when merchants are asked for again, times the pods that do.
+        self._asking_takes = 0.0
         self._failing = False
         self._wake = threading.Event()
         self._stopping = False
@@ -220,7 +223,9 @@ class Coordinator:
             self._to_look.update(dict.fromkeys(self._holdings.hungry, True))
         if now - self._last_beat >= self._timing.beat:
             self._last_beat, self._beat_is_due = now, True
-            self._to_look.update(dict.fromkeys(self._holdings.contended, True))
+            if now - self._last_asked_again >= self._asking_takes / _SHARE_OF_REDIS:
+                self._last_asked_again = now
+                self._to_look.update(dict.fromkeys(self._holdings.contended, True))
             for merchant_id in self._some():
                 self._to_look.setdefault(merchant_id, False)
 
@@ -284,6 +289,7 @@ class Coordinator:
         self._to_look.update(dict.fromkeys((*answer.contended, *more), True))
         may_start = self._hear(answer) or may_start
         metrics.fleet_permits.set(self._holdings.permits)
+        metrics.fleet_pods.set(answer.pods)
         if may_start:
             self._on_change()
 
@@ -312,7 +318,8 @@ class Coordinator:
         metrics.fleet_syncs.labels("answered").inc()
         self._failing = self._beat_is_due = False
         self._reached = now
-        self._last_sync_took = self._clock.monotonic() - now
+        if report.asks:
+            self._asking_takes = (self._clock.monotonic() - now) * answer.pods
         return answer
 
     def _step_alone(self, short: set[str], now: float) -> None:
@@ -363,4 +370,4 @@ class Coordinator:
 
     @property
     def _pulse(self) -> float:
-        return max(self._timing.pulse, self._last_sync_took / _PULSE_SHARE)
+        return max(self._timing.pulse, self._asking_takes / _SHARE_OF_REDIS)

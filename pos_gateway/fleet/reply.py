@@ -16,13 +16,13 @@ def read_reply(reply: Any, sequence: int, asks: Sequence[Ask]) -> tuple[Answer, 
     Raises:
         FleetUnavailable: this is no answer to them.
     """
-    if not (isinstance(reply, list) and len(reply) == 8):
-        _refuse("is no list of eight", reply)
-    mark, number, settling, forgotten, heard, grants, notes, news = reply
+    if not (isinstance(reply, list) and len(reply) == 9):
+        _refuse("is no list of nine", reply)
+    mark, number, settling, forgotten, pods, heard, grants, notes, news = reply
     if mark != b"fleet" or not _is_count(number) or number != sequence:
         _refuse("is no answer to this sync", reply[:2])
-    if not _is_count(settling, _LONGEST) or not _is_count(forgotten, 1):
-        _refuse("has no state", reply[2:4])
+    if not (_is_count(settling, _LONGEST) and _is_count(forgotten, 1) and _is_count(pods)):
+        _refuse("has no state", reply[2:5])
     if not (isinstance(heard, bytes) and heard.isdigit() and len(heard) <= 16):
         _refuse("has no number of its news", heard)
     opened, closed = _news(news)
@@ -33,6 +33,7 @@ def read_reply(reply: Any, sequence: int, asks: Sequence[Ask]) -> tuple[Answer, 
         closed=closed,
         settling=settling / 1000,
         forgotten=bool(forgotten),
+        pods=pods,
     )
     return answer, heard.decode("ascii")
 

@@ -101,11 +101,15 @@ end
 
 -- Fair shares of a limit: nobody gets more than it wishes, or more than another that wishes more.
 local function share_out(rows, limit)
-  local by_wish = {}
+  local by_wish, sum = {}, 0
   for i, row in ipairs(rows) do
     row.needs = math.min(row.wish, limit)
     row.share = row.needs
+    sum = sum + row.needs
     by_wish[i] = row
+  end
+  if sum <= limit then
+    return -- the usual case, and without it the rest would cost most of a sync
   end
   table.sort(by_wish, function(a, b)
     if a.needs ~= b.needs then
@@ -327,5 +331,6 @@ for i = 1, #fresh, 2 do
   end
 end
 
+local pods = redis.call('SCARD', pods_key)
 local notes = redis.call('SPOP', my_notes, MOST_NOTES)
-return { 'fleet', sequence, settling, forgotten and 1 or 0, heard, grants, notes, news }
+return { 'fleet', sequence, settling, forgotten and 1 or 0, pods, heard, grants, notes, news }

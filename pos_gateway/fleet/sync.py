@@ -72,6 +72,8 @@ class Answer:
     settling: float
     #: Redis has lost its memory: all that this pod holds is to be told again. It holds it still.
     forgotten: bool
+    #: How many pods there are, about.
+    pods: int
 
 
 class Permits(Protocol):

@@ -36,3 +36,4 @@ fleet_sync_seconds = Histogram(
 fleet_permits = Gauge(
     "pos_gateway_fleet_permits", "Permits that this worker holds, all merchants'."
 )
+fleet_pods = Gauge("pos_gateway_fleet_pods", "Workers that share limits with this one, and it.")

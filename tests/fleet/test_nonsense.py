@@ -18,7 +18,7 @@ from tests.fleet.liar import lying
 from tests.fleet.pods import PROMPT, Pod, beats, start
 
 ASK = Ask("a", permits=1, in_flight=1, wish=3, limit=5)
-GOOD = [b"fleet", 7, 0, 0, b"0", [3, 3, 0], [], []]
+GOOD = [b"fleet", 7, 0, 0, 1, b"0", [3, 3, 0], [], []]
 
 NONSENSE = {
     "no protocol": b"HTTP/1.1 400 Bad Request\r\n\r\n",
@@ -83,30 +83,32 @@ def test_a_good_reply_is_believed() -> None:
         (2, b"0"),
         (2, 10**18),
         (3, 2),
-        (4, b"-1"),
-        (4, 0),
-        (4, b"9" * 17),
-        (4, b""),
-        (5, None),
-        (5, []),
-        (5, [3, 3]),
-        (5, [3, 3, 0, 3, 3, 0]),
-        (5, [4, 4, 0]),  # more than was wished
-        (5, [0, 0, 0]),  # taken away: not Redis's to decide
-        (5, [3, 4, 0]),
-        (5, [3, -1, 0]),
-        (5, [3, 3, 2]),
-        (5, [b"3", 3, 0]),
-        (5, [3.0, 3, 0]),
-        (6, b"a"),
-        (6, [1]),
-        (6, [b"\xff"]),
-        (6, [None]),
-        (7, [b"a"]),
-        (7, [b"a", -1]),
-        (7, [b"a", b"1"]),
-        (7, [1, 1]),
-        (7, [b"a", 10**18]),
+        (4, None),
+        (4, -1),
+        (5, b"-1"),
+        (5, 0),
+        (5, b"9" * 17),
+        (5, b""),
+        (6, None),
+        (6, []),
+        (6, [3, 3]),
+        (6, [3, 3, 0, 3, 3, 0]),
+        (6, [4, 4, 0]),  # more than was wished
+        (6, [0, 0, 0]),  # taken away: not Redis's to decide
+        (6, [3, 4, 0]),
+        (6, [3, -1, 0]),
+        (6, [3, 3, 2]),
+        (6, [b"3", 3, 0]),
+        (6, [3.0, 3, 0]),
+        (7, b"a"),
+        (7, [1]),
+        (7, [b"\xff"]),
+        (7, [None]),
+        (8, [b"a"]),
+        (8, [b"a", -1]),
+        (8, [b"a", b"1"]),
+        (8, [1, 1]),
+        (8, [b"a", 10**18]),
     ],
 )
 def test_one_wrong_value_spoils_the_reply(position: int, value: object) -> None:
