@@ -96,6 +96,8 @@ class Coordinator:
         self._last_beat = self._last_pulse = -self._timing.lease
         #: Redis is to hear of this pod even if there is nothing to tell: it keeps its leases so.
         self._beat_is_due = False
+        #: When the last sync ended, whatever became of it.
+        self._tried = 0.0
         self._retry_at = 0.0
         self._last_asked_again = -self._timing.lease
         #: Seconds that a sync takes when merchants are asked for again, times the pods that do.
@@ -156,7 +158,7 @@ class Coordinator:
         now = self._clock.monotonic()
         short, self._short = self._short, set()
         if self.state is not State.ALONE and now - self._reached >= self._timing.trust:
-            if self._failing:
+            if self._failing and now - self._tried < self._timing.trust:
                 self._go_alone()
             else:
                 self._lapse()  # nobody has tried: this process was paused
@@ -313,11 +315,11 @@ class Coordinator:
             metrics.fleet_syncs.labels("failed").inc()
             if not self._failing:
                 log.warning("fleet.sync_failed", error=str(error))
-            self._failing = True
+            self._failing, self._tried = True, self._clock.monotonic()
             return None
         metrics.fleet_syncs.labels("answered").inc()
         self._failing = self._beat_is_due = False
-        self._reached = now
+        self._reached, self._tried = now, self._clock.monotonic()
         if report.asks:
             self._asking_takes = (self._clock.monotonic() - now) * answer.pods
         return answer

@@ -40,6 +40,7 @@ class RedisPermits:
         *,
         timing: Timing | None = None,
         prefix: str = PREFIX,
+        pod: str | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
         try:
@@ -50,7 +51,7 @@ class RedisPermits:
         except ModuleNotFoundError:
             raise _invalid("needs the package redis: pip install 'pos-gateway[redis]'") from None
         #: Names this pod, and this life of it: what is held under another name is another's.
-        self.pod = f"{platform.node()[:64]}:{uuid.uuid4().hex}"
+        self.pod = pod or f"{platform.node()[:64]}:{uuid.uuid4().hex}"
         self._timing = timing or Timing()
         self._prefix = prefix
         self._failures: tuple[type[BaseException], ...] = (RedisError, OSError, *_NONSENSE)
@@ -74,6 +75,9 @@ class RedisPermits:
         self._sequence = 0
         #: The last sync that was answered; 0: none since this pod holds nothing.
         self._acknowledged = 0
+        #: The sync at which Redis began its record of this pod.
+        self._made_at = 0
+        #: Up to where news of breakers were heard.
         self._heard = "0"
 
     def sync(self, report: Report) -> Answer:
@@ -92,7 +96,7 @@ class RedisPermits:
             self.close()
             raise FleetUnavailable(f"{type(error).__name__}: {error}"[:200]) from error
         try:
-            answer, self._heard = read_reply(reply, self._sequence, report.asks)
+            answer, self._made_at, self._heard = read_reply(reply, self._sequence, report.asks)
         except FleetUnavailable:
             self.close()  # the rest of it may be on its way
             raise
@@ -110,6 +114,7 @@ class RedisPermits:
             *map(_milliseconds, (timing.lease, timing.turn, timing.settle)),
             *(self._heard, int(report.leaving)),
             *map(len, (report.asks, report.openings, report.closings)),
+            self._made_at,
         ]
         for ask in report.asks:
             arguments += encode(ask.merchant_id), ask.permits, ask.in_flight, ask.wish, ask.limit

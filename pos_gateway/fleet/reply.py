@@ -10,19 +10,21 @@ from pos_gateway.fleet.sync import MOST_PERMITS, Answer, Ask, Grant
 _LONGEST = 366 * 24 * 3600 * 1000
 
 
-def read_reply(reply: Any, sequence: int, asks: Sequence[Ask]) -> tuple[Answer, str]:
-    """The answer to these asks, and the number of the newest news that it tells.
+def read_reply(reply: Any, sequence: int, asks: Sequence[Ask]) -> tuple[Answer, int, str]:
+    """The answer to these asks, at which sync the pod's record began, and the newest news' number.
 
     Raises:
         FleetUnavailable: this is no answer to them.
     """
-    if not (isinstance(reply, list) and len(reply) == 9):
-        _refuse("is no list of nine", reply)
-    mark, number, settling, forgotten, pods, heard, grants, notes, news = reply
+    if not (isinstance(reply, list) and len(reply) == 10):
+        _refuse("is no list of ten", reply)
+    mark, number, made_at, settling, forgotten, pods, heard, grants, notes, news = reply
     if mark != b"fleet" or not _is_count(number) or number != sequence:
         _refuse("is no answer to this sync", reply[:2])
+    if not _is_count(made_at, sequence):
+        _refuse("has no beginning", made_at)
     if not (_is_count(settling, _LONGEST) and _is_count(forgotten, 1) and _is_count(pods)):
-        _refuse("has no state", reply[2:5])
+        _refuse("has no state", reply[3:6])
     if not (isinstance(heard, bytes) and heard.isdigit() and len(heard) <= 16):
         _refuse("has no number of its news", heard)
     opened, closed = _news(news)
@@ -35,7 +37,7 @@ def read_reply(reply: Any, sequence: int, asks: Sequence[Ask]) -> tuple[Answer, 
         forgotten=bool(forgotten),
         pods=pods,
     )
-    return answer, heard.decode("ascii")
+    return answer, made_at, heard.decode("ascii")
 
 
 def encode(merchant_id: str) -> bytes:

@@ -6,7 +6,8 @@
 --
 -- Keys, all of which expire by themselves:
 --   pods       set: the pods that may be alive
---   pod:<id>   hash, expires with the pod's lease: "#" its last sequence number,
+--   pod:<id>   hash, expires with the pod's lease: "#" its last sequence number, "@" the one
+--              that this hash was made at,
 --              "=<merchant>" what it holds: "permits in_flight wish limit since contended"
 --   note:<id>  set: merchants that this pod is to sync again, as another pod lacks permits
 --   known      exists: this Redis has been used by the fleet lately
@@ -26,7 +27,8 @@ local sequence, acknowledged = tonumber(ARGV[3]), tonumber(ARGV[4])
 local lease, turn, settle = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local heard, leaving = ARGV[8], ARGV[9] == '1'
 local asks, openings, closings = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local argument = 12
+local made_at = tonumber(ARGV[13])
+local argument = 13
 
 local function next_argument()
   argument = argument + 1
@@ -51,9 +53,12 @@ local is_empty = redis.call('EXISTS', known_key, settling_key) == 0
 redis.call('SET', known_key, '1', 'PX', DAY)
 
 -- The pod knows of an answer that this Redis does not remember giving: others' may be lost too.
+-- Or Redis found that out before, and the pod has not heard of it: that answer was lost.
 local forgotten = acknowledged > stored
+  or (acknowledged > 0 and made_at ~= tonumber(redis.call('HGET', my_key, '@')))
 if forgotten or acknowledged == 0 then
   redis.call('DEL', my_key)
+  made_at = sequence
 end
 if forgotten then
   if redis.call('GET', settling_key) ~= 'forgotten' then
@@ -264,11 +269,11 @@ for i = 1, asks do
   end
 end
 
-redis.call('HSET', my_key, '#', integer(sequence))
+redis.call('HSET', my_key, '#', integer(sequence), '@', integer(made_at))
 redis.call('PEXPIRE', my_key, lease)
 redis.call('SADD', pods_key, me)
 redis.call('PEXPIRE', pods_key, DAY)
-if leaving and redis.call('HLEN', my_key) == 1 then -- else its calls count until they are done
+if leaving and redis.call('HLEN', my_key) == 2 then -- else its calls count until they are done
   redis.call('DEL', my_key, my_notes)
   redis.call('SREM', pods_key, me)
 end
@@ -333,4 +338,4 @@ end
 
 local pods = redis.call('SCARD', pods_key)
 local notes = redis.call('SPOP', my_notes, MOST_NOTES)
-return { 'fleet', sequence, settling, forgotten and 1 or 0, pods, heard, grants, notes, news }
+return { 'fleet', sequence, made_at, settling, forgotten and 1 or 0, pods, heard, grants, notes, news }

@@ -95,9 +95,10 @@ class Pod:
         timing: Timing = PROMPT,
         clock: Clock | None = None,
         limits: dict[str, int] | None = None,
+        name: str | None = None,
     ) -> None:
         self.clock: Any = clock or ManualClock()
-        self.permits = RedisPermits(url, timing=timing)
+        self.permits = RedisPermits(url, timing=timing, pod=name)
         self.admission = FakeAdmission()
         self.admission.limits.update(limits or {})
         self.timing = timing

@@ -18,7 +18,7 @@ from tests.fleet.liar import lying
 from tests.fleet.pods import PROMPT, Pod, beats, start
 
 ASK = Ask("a", permits=1, in_flight=1, wish=3, limit=5)
-GOOD = [b"fleet", 7, 0, 0, 1, b"0", [3, 3, 0], [], []]
+GOOD = [b"fleet", 7, 5, 0, 0, 1, b"0", [3, 3, 0], [], []]
 
 NONSENSE = {
     "no protocol": b"HTTP/1.1 400 Bad Request\r\n\r\n",
@@ -67,9 +67,9 @@ def test_random_bytes_are_one_error() -> None:
 
 
 def test_a_good_reply_is_believed() -> None:
-    answer, heard = read_reply(GOOD, 7, [ASK])
+    answer, made_at, heard = read_reply(GOOD, 7, [ASK])
     assert answer.grants[0].permits == 3
-    assert heard == "0"
+    assert (made_at, heard) == (5, "0")
 
 
 @pytest.mark.parametrize(
@@ -79,36 +79,38 @@ def test_a_good_reply_is_believed() -> None:
         (0, None),
         (1, 8),
         (1, True),
-        (2, -1),
-        (2, b"0"),
-        (2, 10**18),
-        (3, 2),
-        (4, None),
-        (4, -1),
-        (5, b"-1"),
-        (5, 0),
-        (5, b"9" * 17),
-        (5, b""),
-        (6, None),
-        (6, []),
-        (6, [3, 3]),
-        (6, [3, 3, 0, 3, 3, 0]),
-        (6, [4, 4, 0]),  # more than was wished
-        (6, [0, 0, 0]),  # taken away: not Redis's to decide
-        (6, [3, 4, 0]),
-        (6, [3, -1, 0]),
-        (6, [3, 3, 2]),
-        (6, [b"3", 3, 0]),
-        (6, [3.0, 3, 0]),
-        (7, b"a"),
-        (7, [1]),
-        (7, [b"\xff"]),
-        (7, [None]),
-        (8, [b"a"]),
-        (8, [b"a", -1]),
-        (8, [b"a", b"1"]),
-        (8, [1, 1]),
-        (8, [b"a", 10**18]),
+        (2, 8),
+        (2, None),
+        (3, -1),
+        (3, b"0"),
+        (3, 10**18),
+        (4, 2),
+        (5, None),
+        (5, -1),
+        (6, b"-1"),
+        (6, 0),
+        (6, b"9" * 17),
+        (6, b""),
+        (7, None),
+        (7, []),
+        (7, [3, 3]),
+        (7, [3, 3, 0, 3, 3, 0]),
+        (7, [4, 4, 0]),  # more than was wished
+        (7, [0, 0, 0]),  # taken away: not Redis's to decide
+        (7, [3, 4, 0]),
+        (7, [3, -1, 0]),
+        (7, [3, 3, 2]),
+        (7, [b"3", 3, 0]),
+        (7, [3.0, 3, 0]),
+        (8, b"a"),
+        (8, [1]),
+        (8, [b"\xff"]),
+        (8, [None]),
+        (9, [b"a"]),
+        (9, [b"a", -1]),
+        (9, [b"a", b"1"]),
+        (9, [1, 1]),
+        (9, [b"a", 10**18]),
     ],
 )
 def test_one_wrong_value_spoils_the_reply(position: int, value: object) -> None:

@@ -1,9 +1,11 @@
 """Redis that goes away, comes back, or has forgotten; pods that were paused."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from redis import Redis as Client
+from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
 from loadtests.servers.redis import Redis
@@ -178,6 +180,25 @@ def test_a_pod_that_was_paused_starts_nothing_before_it_knows(redis_url: str) ->
     assert held(redis_url, "a") <= 4
 
 
+def test_a_pod_that_was_paused_while_redis_was_failing_tries_before_it_goes_alone(
+    redis: Redis, redis_url: str
+) -> None:
+    (pod,) = start(redis_url, 1, a=4)
+    pod.submit("a", 2)
+    pod.step()
+    redis.kill()
+    beats([pod], 2)
+    redis.start()
+    pod.clock.sleep(pod.timing.lease)
+    pod.step()
+    assert pod.coordinator.state is State.TOGETHER
+
+    redis.kill()
+    pod.clock.sleep(pod.timing.lease)
+    beats([pod], 2)
+    assert pod.coordinator.state is State.ALONE
+
+
 def test_an_answer_from_before_a_pause_is_not_believed(redis_url: str) -> None:
     (pod,) = start(redis_url, 1, a=4)
     pod.submit("a", 1)
@@ -236,6 +257,27 @@ def test_a_lost_answer_loses_no_permits(redis_url: str) -> None:
     assert pods[1].running("a") == 4
 
 
+def test_a_lost_answer_after_redis_has_forgotten_hides_nothing(redis_url: str) -> None:
+    pods = start(redis_url, 2, a=4, b=4)
+    for merchant in "ab":
+        pods[0].submit(merchant, 4)
+    pods[0].step()
+    with Client.from_url(redis_url) as client:
+        client.flushall()
+    share = pods[0].permits._share
+
+    def lose(**call: Any) -> None:
+        share(**call)
+        raise ResponseError("the answer was lost")
+
+    pods[0].permits._share = lose  # type: ignore[assignment]
+    beats(pods[:1])
+    pods[0].permits._share = share
+    beats(pods[:1], 2)
+
+    assert held(redis_url, "a") == held(redis_url, "b") == 4
+
+
 def test_on_its_way_back_a_pod_does_not_wait_for_a_redis_that_is_gone_again(
     redis: Redis, redis_url: str
 ) -> None:
@@ -270,4 +312,4 @@ def test_a_restarted_redis_is_asked_for_all_that_was_held(redis: Redis, redis_ur
     beats([pod], 2)
 
     with Client.from_url(redis_url) as client:
-        assert client.hlen(f"{PREFIX}pod:{pod.permits.pod}") == 1201
+        assert client.hlen(f"{PREFIX}pod:{pod.permits.pod}") == 1202
