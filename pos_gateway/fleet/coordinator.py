@@ -263,7 +263,7 @@ class Coordinator:
         answer = self._exchange(report, now)
         if answer is None:
             self._news.put_back(news)
-            self._holdings.doubt(asks)
+            # Redis may have heard it, or not: to be told again, whatever it is by then.
             self._to_look.update((ask.merchant_id, True) for ask in asks)
             self._retry_at = now + self._timing.beat
             if self._was_alone:

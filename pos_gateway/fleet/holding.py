@@ -16,8 +16,6 @@ class Holding:
     permits: int = 0
     #: What Redis has on record for this pod; None: nothing.
     told: Ask | None = None
-    #: Whether a sync that told something else failed: it may have been heard, or not.
-    uncertain: bool = False
     #: What Redis wants this pod to hold.
     target: int = 0
     contended: bool = False
@@ -58,11 +56,10 @@ class Holding:
 
     def is_over(self, ask: Ask) -> bool:
         """Whether there is nothing to remember."""
-        return not (self.uncertain or self.told or ask.permits or ask.in_flight or ask.wish)
+        return not (self.told or ask.permits or ask.in_flight or ask.wish)
 
     def settle(self, ask: Ask, grant: Grant) -> int:
         """Redis has heard the ask and granted this; how many permits this pod has from now on."""
-        self.uncertain = False
         self.target, self.contended = grant.target, grant.contended
         told = replace(ask, permits=grant.permits)
         self.told = told if told.permits or told.in_flight or told.wish else None
@@ -70,7 +67,7 @@ class Holding:
 
     def forgotten(self) -> None:
         """Redis has nothing on record."""
-        self.told, self.uncertain, self.contended, self.target = None, False, False, 0
+        self.told, self.contended, self.target = None, False, 0
 
     @property
     def is_hungry(self) -> bool:

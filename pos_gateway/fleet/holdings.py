@@ -63,7 +63,7 @@ class Holdings:
         if holding.is_over(ask) and not forced:
             self._forget(holding)
             return None
-        return ask if forced or holding.uncertain or holding.is_news(ask) else None
+        return ask if forced or holding.is_news(ask) else None
 
     def affirm(self, merchant_id: str) -> bool:
         """Tell admission again what it is allotted: it may have forgotten, too. Whether it has any."""
@@ -87,11 +87,6 @@ class Holdings:
                 more.append(ask.merchant_id)
             self._classify(holding)
         return raised, more
-
-    def doubt(self, asks: Iterable[Ask]) -> None:
-        """Redis may have heard these asks, or not."""
-        for ask in asks:
-            self._by_id[ask.merchant_id].uncertain = True
 
     def revoke(self) -> None:
         """Nothing is held any more; what is under way goes on, and counts as held."""

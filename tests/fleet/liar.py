@@ -17,6 +17,11 @@ class Liar:
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
         threading.Thread(target=self._accept, daemon=True).start()
 
+    @property
+    def connections(self) -> int:
+        """How many there were."""
+        return len(self._open)
+
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

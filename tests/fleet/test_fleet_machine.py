@@ -4,6 +4,7 @@ The model only counts: what is under way at once, and what may be at most.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,8 @@ class Fate:
     def __init__(self, pod: Pod, told: set[Pod]) -> None:
         self.next = "well"
         self._told = told
+        #: What the pod does before Redis hears of it, and again before the answer is back.
+        self.meanwhile: Callable[[], None] = lambda: None
         self.late: list[dict[str, Any]] = []
         self._pod = pod
         self._sync = pod.permits.sync
@@ -43,7 +46,9 @@ class Fate:
     def sync(self, report: Report) -> Answer:
         fate, self.next = self.next, "well"
         if fate == "well":
+            self.meanwhile()
             answer = self._sync(report)
+            self.meanwhile()
             self._told.add(self._pod)
             return answer
         permits = self._pod.permits
@@ -122,6 +127,21 @@ class FleetMachine(RuleBasedStateMachine):
         self.fates[pod].next = fate
         pod.beat()
         self.fates[pod].next = "well"
+
+    @rule(who=which, merchant=merchants, orders=st.integers(0, 3), ended=st.integers(0, 3))
+    def step_while_orders_come_and_go(
+        self, who: int, merchant: str, orders: int, ended: int
+    ) -> None:
+        pod = self._pod(who)
+
+        def meanwhile() -> None:
+            pod.submit(merchant, orders)
+            pod.finish(merchant, min(ended, pod.running(merchant)))
+
+        self.fates[pod].meanwhile = meanwhile
+        pod.clock.sleep(20)
+        pod.step()
+        self.fates[pod].meanwhile = lambda: None
 
     @rule(who=which)
     def deliver_late(self, who: int) -> None:

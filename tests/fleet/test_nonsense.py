@@ -54,6 +54,16 @@ def test_what_is_no_answer_is_one_error(reply: bytes, greets: bool) -> None:
         permits.close()
 
 
+def test_a_connection_that_spoke_nonsense_is_not_used_again() -> None:
+    with lying(b"*1\r\n$5\r\nfleet\r\n") as liar:
+        permits = RedisPermits(liar.url)
+        for _ in range(3):
+            with pytest.raises(FleetUnavailable):
+                permits.sync(Report([ASK]))
+        assert liar.connections == 3
+        permits.close()
+
+
 def test_random_bytes_are_one_error() -> None:
     chance = random.Random(7)
     with lying(b"") as liar:

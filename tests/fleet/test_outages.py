@@ -43,6 +43,7 @@ def test_when_redis_is_away_each_pod_goes_on_by_itself_and_joins_again(
         beats(pods, 12)
     assert [entry["event"] for entry in logs] == ["fleet.joined", "fleet.joined"]
     assert [pod.running("a") for pod in pods] == [4, 4]  # nothing is cut short
+    assert sum(pod.allotted("a") for pod in pods) <= 4  # and none is None
     assert held(redis_url, "a") == 8
     for _ in range(3):
         for pod in pods:

@@ -57,6 +57,21 @@ def test_pods_that_want_more_than_there_is_get_fair_shares(redis_url: str) -> No
     assert sorted(pod.running("a") for pod in pods) == [3, 3, 4]
 
 
+def test_calls_over_a_pods_permits_make_room_as_they_end(redis_url: str) -> None:
+    pods = start(redis_url, 2, a=4)
+    pods[0].submit("a", 4)
+    pods[0].step()
+    pods[1].submit("a", 4)
+    beats(pods, 2)
+    assert [pod.running("a") for pod in pods] == [4, 0]
+    pods[0].finish("a", 2)
+
+    pods[0].clock.sleep(pods[0].timing.pulse)  # much less than a beat
+    for pod in pods:
+        pod.step()
+    assert [pod.running("a") for pod in pods] == [2, 2]
+
+
 def test_a_pod_that_wishes_little_has_it_and_the_rest_goes_to_the_others(redis_url: str) -> None:
     pods = start(redis_url, 3, a=10)
     for pod, orders in zip(pods, (1, 50, 50), strict=True):
