@@ -356,6 +356,7 @@ class Coordinator:
         self._knocks = 0
         self.state, self._anew, self._was_alone = State.ALONE, True, False
         metrics.fleet_connected.set(0)
+        metrics.fleet_permits.set(0)
         log.error("fleet.lost", merchants=len(self._holdings))
         self._on_change()
 

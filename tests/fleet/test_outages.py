@@ -252,6 +252,7 @@ def test_a_lost_answer_loses_no_permits(redis_url: str) -> None:
     lane = pods[0].admission.lane("a")
     lane.waiting = 0  # they went elsewhere
     beats(pods, 2)
+    assert held(redis_url, "a") == 0
     pods[1].submit("a", 4)
     beats(pods, 2)
 

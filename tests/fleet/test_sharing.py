@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from pos_gateway.fleet.permits import PREFIX
+from pos_gateway.fleet.sync import Answer, Report
 from tests.fleet.pods import Pod, beats, expire, held, start
 
 
@@ -124,6 +125,32 @@ def test_permits_that_nobody_wants_are_given_back_after_a_while_and_forgotten(
     assert len(pod.coordinator._holdings) == 0
     with Redis.from_url(redis_url) as client:
         assert set(client.hkeys(f"{PREFIX}pod:{pod.permits.pod}")) == {b"#", b"@"}
+
+
+def test_permits_are_taken_from_admission_before_redis_hears_that_they_are_free(
+    redis_url: str,
+) -> None:
+    pods = start(redis_url, 2, a=4)
+    pods[0].submit("a", 4)
+    pods[0].step()
+    pods[0].finish("a", 4)
+    sync = pods[0].permits.sync
+
+    def orders_come_meanwhile(report: Report) -> Answer:
+        answer = sync(report)
+        if not any(ask.permits < 4 for ask in report.asks):
+            return answer
+        pods[0].submit("a", 4)
+        pods[1].submit("a", 4)
+        pods[1].step()
+        assert sum(pod.running("a") for pod in pods) <= 4
+        pods[0].coordinator._permits.sync = sync  # type: ignore[method-assign]
+        return answer
+
+    pods[0].coordinator._permits.sync = orders_come_meanwhile  # type: ignore[method-assign]
+    beats(pods, 45)  # twice as long as permits may lie idle
+
+    assert pods[1].running("a") == 4
 
 
 def test_permits_in_use_are_kept(redis_url: str) -> None:
