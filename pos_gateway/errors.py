@@ -6,6 +6,7 @@ PosGatewayError
 ├── InvalidSettings         the environment breaks the contract; names the variable
 ├── UnknownMerchant         no merchant has this id
 ├── PendingMigration        the database's schema is not the one this version needs
+├── FleetUnavailable        Redis did not answer, or answered nonsense: each pod is by itself
 └── PublishError            the broker did not take a message
     ├── BrokerUnavailable   not reachable, or no confirm came in time: it may or may not be stored
     ├── PublishRefused      the broker said no (nack), or its topology contradicts ours
@@ -77,6 +78,10 @@ class UnknownMerchant(PosGatewayError):
 
 class PendingMigration(PosGatewayError):
     """Raised when the database's schema is not the one this version needs."""
+
+
+class FleetUnavailable(PosGatewayError):
+    """Raised when Redis, where pods share limits, does not answer or answers nonsense."""
 
 
 class PublishError(PosGatewayError):

@@ -26,3 +26,20 @@ breakers = Counter(
 publish_trouble = Counter(
     "pos_gateway_publish_trouble_total", "Publishes that the broker did not take at once."
 )
+
+fleet_connected = Gauge(
+    "pos_gateway_fleet_connected",
+    "1: merchants' limits hold for all pods together; 0: for this worker by itself.",
+)
+fleet_syncs = Counter(
+    "pos_gateway_fleet_syncs_total", "Exchanges with Redis about permits.", ("outcome",)
+)
+fleet_sync_seconds = Histogram(
+    "pos_gateway_fleet_sync_seconds",
+    "Time of one exchange with Redis about permits.",
+    buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1),
+)
+fleet_permits = Gauge(
+    "pos_gateway_fleet_permits", "Permits that this worker holds, all merchants'."
+)
+fleet_pods = Gauge("pos_gateway_fleet_pods", "Workers that share limits with this one, and it.")

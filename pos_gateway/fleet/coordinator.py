@@ -1,0 +1,376 @@
+"""Keeps this pod's allotments in step with the fleet's, beside the orders.
+
+An order never waits for Redis: its pod decides against its merchant's allotment. Where that is
+used up, or the merchant is new here, this green thread asks for more: what comes within a few
+milliseconds goes in one round trip.
+
+    JOINING   holds nothing yet, and nothing starts        ─ an answer ──────────► TOGETHER
+    TOGETHER  each merchant's limit is the fleet's         ─ paused for too long ► JOINING
+    (both)                                                 ─ Redis is away ──────► ALONE
+    ALONE     each merchant's limit is this pod's alone    ─ Redis is back ──────► JOINING
+
+A pod takes permits from admission before it tells Redis so, and gives admission more only when
+Redis has said so. What Redis has on record is never less than what the pod may have under way.
+"""
+
+import threading
+from collections.abc import Callable
+from enum import Enum
+
+import structlog
+
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.errors import FleetUnavailable
+from pos_gateway.fleet.admitting import Admitting
+from pos_gateway.fleet.breakers import BreakerNews
+from pos_gateway.fleet.holdings import Holdings
+from pos_gateway.fleet.sync import MOST_ASKS, Answer, Ask, Permits, Report
+from pos_gateway.fleet.timing import Timing
+from pos_gateway.telemetry import metrics
+
+log = structlog.get_logger(__name__)
+
+#: Syncs in a row at most, before the thread waits for something to happen.
+_ROUNDS = 100
+#: Merchants looked at in each beat for what they do not use any more: at least so many, and a
+#: quarter of them.
+_LOOKS = 100
+#: Of Redis's time, the pods together may take so much to ask again what was not granted: where
+#: many pods lack permits of many merchants they ask less often, and Redis answers in time.
+_SHARE_OF_REDIS = 0.5
+#: Answers in a row after which Redis counts as back: one that answers now and then would have
+#: orders wait for it most of the time.
+_KNOCKS = 2
+#: Seconds that ``stop`` waits for the thread: a sync that is under way, and the last one.
+_FAREWELL = 3.0
+
+
+class State(Enum):
+    """See above."""
+
+    JOINING = "joining"
+    TOGETHER = "together"
+    ALONE = "alone"
+
+
+class Coordinator:
+    """One pod's part in the fleet. The constructor does no I/O.
+
+    ``short``, ``breaker_opened``, ``breaker_closed`` and ``may_start`` never block, and may be
+    called from any green thread, before the start and after the end too.
+
+    Args:
+        permits: where the fleet's permits are kept.
+        admission: what to allot to. Called from the coordinator's own green thread only.
+        on_change: called there when orders may start that could not before. Must not block.
+        timing: the fleet's.
+        clock: where time comes from.
+    """
+
+    def __init__(
+        self,
+        permits: Permits,
+        admission: Admitting,
+        *,
+        on_change: Callable[[], None],
+        timing: Timing | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._permits = permits
+        self._admission = admission
+        self._on_change = on_change
+        self._timing = timing or Timing()
+        self._clock = clock
+        self._holdings = Holdings(admission, idle=self._timing.idle)
+        self._news = BreakerNews()
+        self._short: set[str] = set()
+        #: Merchants to look at -> whether to ask for them, changed or not. Keeps its order.
+        self._to_look: dict[str, bool] = {}
+        self.state = State.JOINING
+        #: Whether Redis may remember of this pod what is not so.
+        self._anew = True
+        self._was_alone = False
+        self._knocks = 0
+        #: When the last sync began that was answered.
+        self._reached = 0.0
+        self._last_beat = self._last_pulse = -self._timing.lease
+        #: Redis is to hear of this pod even if there is nothing to tell: it keeps its leases so.
+        self._beat_is_due = False
+        #: When the last sync ended, whatever became of it.
+        self._tried = 0.0
+        self._retry_at = 0.0
+        self._last_asked_again = -self._timing.lease
+        #: Seconds that a sync takes when merchants are asked for again, times the pods that do.
+        self._asking_takes = 0.0
+        self._failing = False
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def short(self, merchant_id: str) -> None:
+        """An order waits for want of an allotment, or the merchant is new here, or its terms are."""
+        self._short.add(merchant_id)
+        self._wake.set()
+
+    def breaker_opened(self, merchant_id: str, seconds: float) -> None:
+        """This pod found the merchant down; its breaker stays open for so many seconds from now."""
+        self._news.opened(merchant_id, self._clock.monotonic() + seconds)
+        self._wake.set()
+
+    def breaker_closed(self, merchant_id: str) -> None:
+        """This pod found the merchant well again."""
+        self._news.closed(merchant_id)
+        self._wake.set()
+
+    def may_start(self, now: float) -> bool:
+        """Whether allotments count at this moment (seconds of the monotonic clock).
+
+        Not after a pause of the whole process that was longer than its lease, until it has heard
+        what became of its permits. Whoever starts orders asks, and waits for ``on_change``.
+        """
+        return self.state is State.ALONE or now - self._reached < self._timing.trust
+
+    def start(self) -> None:
+        """Start the thread (a green thread in a green worker). Idempotent."""
+        if self._thread is None:
+            self._stopping = False
+            self.begin()
+            self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Give everything back, and end; nothing starts any more. Idempotent, bounded in time.
+
+        What is under way counts as held for another lease. So stop after it is done, if possible.
+        """
+        thread, self._thread = self._thread, None
+        self._stopping = True
+        self._wake.set()
+        if thread is not None:
+            thread.join(_FAREWELL)
+
+    def begin(self) -> None:
+        """Time runs from now: Redis is away when it is not reached within so long."""
+        self._reached = self._clock.monotonic()
+
+    def step(self) -> None:
+        """Do what is due now. What the thread does over and over; tests do it by hand."""
+        now = self._clock.monotonic()
+        short, self._short = self._short, set()
+        if self.state is not State.ALONE and now - self._reached >= self._timing.trust:
+            if self._failing and now - self._tried < self._timing.trust:
+                self._go_alone()
+            else:
+                self._lapse()  # nobody has tried: this process was paused
+        if self.state is State.ALONE:
+            self._step_alone(short, now)
+            return
+        self._collect(short, now)
+        if now >= self._retry_at:
+            self._sync_all(now)
+
+    def patience(self) -> float:
+        """Seconds until something is due, if nothing happens before."""
+        now = self._clock.monotonic()
+        due = self._last_beat + self._timing.beat
+        if self._holdings.hungry or self._holdings.draining:
+            due = min(due, self._last_pulse + self._pulse)
+        return max(0.0, max(due, self._retry_at) - now)
+
+    def leave(self) -> None:
+        """Give everything back, as far as Redis is there to take it. Nothing starts any more."""
+        now = self._clock.monotonic()
+        self._holdings.revoke()
+        metrics.fleet_connected.set(0)
+        asks = [ask for m in list(self._holdings.merchants) if (ask := self._holdings.look(m, now))]
+        # Nobody waits for this pod's orders any more; only what is under way counts.
+        asks = [
+            Ask(a.merchant_id, 0, a.in_flight, wish=0, limit=a.limit) for a in asks if a.in_flight
+        ]
+        if self.state is not State.ALONE:
+            for start in range(0, max(1, len(asks)), MOST_ASKS):
+                some, last = asks[start : start + MOST_ASKS], start + MOST_ASKS >= len(asks)
+                if not self._exchange(Report(some, anew=start == 0, leaving=last), now):
+                    break  # its lease ends by itself
+        self._permits.close()
+        self._to_look = dict.fromkeys(self._holdings.merchants, True)
+        self.state, self._anew = State.JOINING, True
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while not self._stopping:
+            if self._wake.wait(self.patience()):
+                pause.wait(self._timing.batch)  # what comes together goes together
+            self._wake.clear()
+            try:
+                self.step()
+            except Exception as error:  # noqa: BLE001  (without this thread, orders would wait)
+                log.error("fleet.failed", error=repr(error))
+                self._go_alone()
+                pause.wait(self._timing.retry)
+        self.leave()
+
+    def _collect(self, short: set[str], now: float) -> None:
+        """Which merchants to look at."""
+        may_start = False
+        for merchant_id in short:
+            self._to_look.setdefault(merchant_id, False)
+            may_start = self._holdings.affirm(merchant_id) or may_start
+        if may_start:
+            self._on_change()
+        if now - self._last_pulse >= self._pulse:
+            self._last_pulse = now
+            for merchant_id in self._holdings.draining:
+                self._to_look.setdefault(merchant_id, False)
+            self._to_look.update(dict.fromkeys(self._holdings.hungry, True))
+        if now - self._last_beat >= self._timing.beat:
+            self._last_beat, self._beat_is_due = now, True
+            if now - self._last_asked_again >= self._asking_takes / _SHARE_OF_REDIS:
+                self._last_asked_again = now
+                self._to_look.update(dict.fromkeys(self._holdings.contended, True))
+            for merchant_id in self._some():
+                self._to_look.setdefault(merchant_id, False)
+
+    def _sync_all(self, now: float) -> None:
+        """Tell all that there is to tell, and what the answers bring about."""
+        for _ in range(_ROUNDS):
+            asks = self._next_asks(now)
+            if not (asks or self._news or self._beat_is_due):
+                return
+            if not self._sync(asks, now):
+                return
+            now = self._clock.monotonic()
+
+    def _next_asks(self, now: float) -> list[Ask]:
+        asks: list[Ask] = []
+        while self._to_look and len(asks) < MOST_ASKS:
+            merchant_id = next(iter(self._to_look))
+            forced = self._to_look.pop(merchant_id)
+            ask = self._holdings.look(merchant_id, now, forced=forced)
+            if ask is not None:
+                asks.append(ask)
+        return asks
+
+    def _sync(self, asks: list[Ask], now: float) -> bool:
+        news = self._news.take()
+        report = Report(
+            asks=asks,
+            # A breaker that was to be open until a moment ago is not worth telling.
+            openings={m: until - now for m, until in news.items() if until and until > now},
+            closings=[m for m, until in news.items() if until is None],
+            anew=self._anew,
+        )
+        answer = self._exchange(report, now)
+        if answer is None:
+            self._news.put_back(news)
+            # Redis may have heard it, or not: to be told again, whatever it is by then.
+            self._to_look.update((ask.merchant_id, True) for ask in asks)
+            self._retry_at = now + self._timing.beat
+            if self._was_alone:
+                self._go_alone()  # it was on its way back, and not for long
+            return False
+        if self._clock.monotonic() - now >= self._timing.trust:
+            self._lapse()  # this process was paused: the answer is from long ago
+            return False
+        self._take_in(asks, answer)
+        return True
+
+    def _take_in(self, asks: list[Ask], answer: Answer) -> None:
+        self._anew = self._was_alone = False
+        if self.state is State.JOINING:
+            self.state = State.TOGETHER
+            metrics.fleet_connected.set(1)
+            log.info("fleet.joined", merchants=len(self._holdings), settling=answer.settling)
+        if answer.forgotten:
+            log.warning("fleet.forgotten", merchants=len(self._holdings))
+            self._holdings.forgotten()
+            self._to_look.update(dict.fromkeys(self._holdings.merchants, True))
+            for ask in asks:
+                self._to_look.pop(ask.merchant_id, None)
+        may_start, more = self._holdings.settle(asks, answer.grants)
+        self._to_look.update(dict.fromkeys((*answer.contended, *more), True))
+        may_start = self._hear(answer) or may_start
+        metrics.fleet_permits.set(self._holdings.permits)
+        metrics.fleet_pods.set(answer.pods)
+        if may_start:
+            self._on_change()
+
+    def _hear(self, answer: Answer) -> bool:
+        """The breakers of others. Whether orders may start."""
+        now = self._clock.monotonic()
+        for merchant_id, seconds in answer.opened.items():
+            if merchant_id not in self._news:  # this pod knows something newer
+                self._admission.open_breaker(merchant_id, seconds, now)
+        for merchant_id in answer.closed:
+            if merchant_id not in self._news:
+                self._admission.close_breaker(merchant_id, now)
+        return bool(answer.closed)
+
+    def _exchange(self, report: Report, now: float) -> Answer | None:
+        """One round trip; None if it failed."""
+        try:
+            with metrics.fleet_sync_seconds.time():
+                answer = self._permits.sync(report)
+        except FleetUnavailable as error:
+            metrics.fleet_syncs.labels("failed").inc()
+            if not self._failing:
+                log.warning("fleet.sync_failed", error=str(error))
+            self._failing, self._tried = True, self._clock.monotonic()
+            return None
+        metrics.fleet_syncs.labels("answered").inc()
+        self._failing = self._beat_is_due = False
+        self._reached, self._tried = now, self._clock.monotonic()
+        if report.asks:
+            self._asking_takes = (self._clock.monotonic() - now) * answer.pods
+        return answer
+
+    def _step_alone(self, short: set[str], now: float) -> None:
+        self._holdings.set_free(short, now)
+        if short:
+            self._on_change()
+        if now < self._retry_at:
+            return
+        self._holdings.forget_idle(self._some(), now)
+        self._last_beat, self._retry_at = now, now + self._timing.retry
+        answer = self._exchange(Report(anew=True), now)
+        if answer is None:
+            self._knocks = 0
+            return
+        self._knocks += 1
+        if answer.settling or self._knocks < _KNOCKS:
+            # While it settles nothing would be granted, and to be alone is no worse than before.
+            self._retry_at = now + self._timing.beat
+            return
+        self._holdings.revoke()
+        self.state, self._anew, self._was_alone = State.JOINING, True, True
+        self._retry_at = now
+        self._to_look = dict.fromkeys(self._holdings.merchants, True)
+        self._sync_all(self._clock.monotonic())
+
+    def _go_alone(self) -> None:
+        """Redis is away: orders go on, each merchant's limit being this pod's alone."""
+        self._holdings.forgotten()
+        self._holdings.set_free(self._holdings.merchants, self._clock.monotonic())
+        self._to_look.clear()
+        self._retry_at = self._clock.monotonic() + self._timing.retry
+        self._knocks = 0
+        self.state, self._anew, self._was_alone = State.ALONE, True, False
+        metrics.fleet_connected.set(0)
+        metrics.fleet_permits.set(0)
+        log.error("fleet.lost", merchants=len(self._holdings))
+        self._on_change()
+
+    def _lapse(self) -> None:
+        """This process was paused for so long that others may have its permits."""
+        self._holdings.revoke()
+        self._to_look = dict.fromkeys(self._holdings.merchants, True)
+        self._beat_is_due, self._retry_at = True, 0.0
+        self.state, self._anew = State.JOINING, True
+        log.warning("fleet.lapsed", merchants=len(self._holdings))
+
+    def _some(self) -> list[str]:
+        return self._holdings.some(max(_LOOKS, len(self._holdings) // 4))
+
+    @property
+    def _pulse(self) -> float:
+        return max(self._timing.pulse, self._asking_takes / _SHARE_OF_REDIS)

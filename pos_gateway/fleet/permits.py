@@ -1,0 +1,132 @@
+"""The fleet's permits, in Redis: one script, one round trip for a sync.
+
+Redis Cluster is not supported: the script looks at the keys of all pods.
+"""
+
+import platform
+import uuid
+from importlib import resources
+from typing import Any
+
+from pos_gateway.errors import FieldError, FleetUnavailable, InvalidSettings
+from pos_gateway.fleet.reply import encode, read_reply
+from pos_gateway.fleet.sync import Answer, Report
+from pos_gateway.fleet.timing import Timing
+
+#: Seconds for connecting and for each answer. The beat goes on while Redis is silent, and the
+#: first orders of merchants wait for no longer than this when it is away.
+TIMEOUT = 0.5
+PREFIX = "pos_gateway:fleet:"
+
+#: What redis-py's parser lets through when the other side does not speak the protocol.
+_NONSENSE = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
+    *(RecursionError, MemoryError, AssertionError, EOFError),
+)
+
+
+class RedisPermits:
+    """One pod's side. The client is made once; a broken connection is made anew by the next sync.
+
+    For one thread (or green thread): that of the coordinator. The constructor does no I/O.
+
+    Raises:
+        InvalidSettings: the package ``redis`` is not installed, or the URL is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timing: Timing | None = None,
+        prefix: str = PREFIX,
+        pod: str | None = None,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        try:
+            from redis import Redis  # noqa: PLC0415  (an optional extra)
+            from redis.backoff import NoBackoff  # noqa: PLC0415
+            from redis.exceptions import RedisError  # noqa: PLC0415
+            from redis.retry import Retry  # noqa: PLC0415
+        except ModuleNotFoundError:
+            raise _invalid("needs the package redis: pip install 'pos-gateway[redis]'") from None
+        #: Names this pod, and this life of it: what is held under another name is another's.
+        self.pod = pod or f"{platform.node()[:64]}:{uuid.uuid4().hex}"
+        self._timing = timing or Timing()
+        self._prefix = prefix
+        self._failures: tuple[type[BaseException], ...] = (RedisError, OSError, *_NONSENSE)
+        try:
+            # Retrying is the coordinator's: it has something newer to tell by then.
+            self._client = Redis.from_url(
+                url,
+                socket_timeout=timeout,
+                socket_connect_timeout=timeout,
+                retry=Retry(NoBackoff(), 0),
+                protocol=2,
+            )
+        except ValueError as error:
+            raise _invalid(f"cannot be used: {error}") from None
+        source = resources.files("pos_gateway.fleet").joinpath("share.lua").read_text("utf-8")
+        self._share = self._client.register_script(source)
+        own = (f"pod:{self.pod}", f"note:{self.pod}")
+        self._keys = [
+            prefix + name for name in ("pods", "settling", "known", *own, "breaker", "news")
+        ]
+        self._sequence = 0
+        #: The last sync that was answered; 0: none since this pod holds nothing.
+        self._acknowledged = 0
+        #: The sync at which Redis began its record of this pod.
+        self._made_at = 0
+        #: Up to where news of breakers were heard.
+        self._heard = "0"
+
+    def sync(self, report: Report) -> Answer:
+        """Tell and be told. At most ``MOST_ASKS`` asks.
+
+        Raises:
+            FleetUnavailable: Redis is not reached in time, refuses, or answers nonsense.
+        """
+        if report.anew:
+            self._acknowledged, self._heard = 0, "0"
+        # Never used again, even if this fails: Redis may hear of it after the next one.
+        self._sequence += 1
+        try:
+            reply = self._share(keys=self._keys, args=self._arguments(report))
+        except self._failures as error:
+            self.close()
+            raise FleetUnavailable(f"{type(error).__name__}: {error}"[:200]) from error
+        try:
+            answer, self._made_at, self._heard = read_reply(reply, self._sequence, report.asks)
+        except FleetUnavailable:
+            self.close()  # the rest of it may be on its way
+            raise
+        self._acknowledged = self._sequence
+        return answer
+
+    def close(self) -> None:
+        """Let go of the connection. Idempotent; ``sync`` makes a new one."""
+        self._client.connection_pool.disconnect()
+
+    def _arguments(self, report: Report) -> list[Any]:
+        timing = self._timing
+        arguments: list[Any] = [
+            *(self._prefix, self.pod, self._sequence, self._acknowledged),
+            *map(_milliseconds, (timing.lease, timing.turn, timing.settle)),
+            *(self._heard, int(report.leaving)),
+            *map(len, (report.asks, report.openings, report.closings)),
+            self._made_at,
+        ]
+        for ask in report.asks:
+            arguments += encode(ask.merchant_id), ask.permits, ask.in_flight, ask.wish, ask.limit
+        for merchant_id, seconds in report.openings.items():
+            arguments += encode(merchant_id), max(1, _milliseconds(seconds))
+        arguments += map(encode, report.closings)
+        return arguments
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _invalid(problem: str) -> InvalidSettings:
+    return InvalidSettings([FieldError("POS_GATEWAY_REDIS_URL", problem)])

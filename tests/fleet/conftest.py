@@ -1,0 +1,12 @@
+"""Redis for pods."""
+
+import pytest
+
+from loadtests.servers.redis import Redis
+
+
+@pytest.fixture(scope="session")
+def redis_server_url(redis: Redis) -> str:
+    """Redis as it is, for tests that run many times on it."""
+    redis.start()
+    return redis.url

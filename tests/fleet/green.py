@@ -1,0 +1,47 @@
+"""The coordinator on green threads: ``python -m tests.fleet.green URL``. Exits with 0 if all is well."""
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import sys
+
+import gevent
+from gevent.event import Event
+
+from pos_gateway.clock import SYSTEM_CLOCK
+from tests.fleet.pods import PROMPT, Pod
+
+
+def main(url: str) -> None:
+    pod = Pod(url, timing=PROMPT, clock=SYSTEM_CLOCK, limits={"a": 3})
+    started = Event()
+
+    def on_change() -> None:
+        pod.admission.start_what_may()
+        started.set()
+
+    pod.coordinator._on_change = on_change
+    pod.coordinator.start()
+    pod.coordinator.start()  # idempotent
+    pod.submit("a", 5)
+    assert started.wait(30)
+    assert pod.running("a") == 3, pod.running("a")
+
+    print("paused?", flush=True)  # whoever started this pauses Redis now
+    sys.stdin.readline()
+    turns = 0
+    pod.submit("b", 1)
+    with gevent.Timeout(30):
+        while not pod.coordinator._failing:
+            gevent.sleep(0.001)
+            turns += 1
+    assert turns > 50, turns  # the other green threads went on while it waited for Redis
+    pod.coordinator.stop()
+    pod.coordinator.stop()
+    assert pod.allotted("a") == 0
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,122 @@
+"""Breakers that open and close for all pods."""
+
+import pytest
+from redis import Redis as Client
+
+from loadtests.servers.redis import Redis
+from pos_gateway.fleet.breakers import KEPT, BreakerNews
+from pos_gateway.fleet.permits import PREFIX
+from tests.fleet.pods import Pod, beats, start
+
+
+def test_a_breaker_that_opens_opens_everywhere_and_closes_everywhere(redis_url: str) -> None:
+    pods = start(redis_url, 3)
+    beats(pods)
+    pods[0].coordinator.breaker_opened("a", 30.0)
+    beats(pods, 2)
+    now = pods[0].clock.monotonic()
+    for pod in pods[1:]:
+        # It was told within a beat, and so much has passed on Redis's clock as well, or less.
+        assert pod.admission.breakers["a"] == pytest.approx(now + 30, abs=2)
+    assert not pods[0].admission.breakers  # its own is not news to it
+
+    pods[1].coordinator.breaker_closed("a")
+    beats(pods, 2)
+    assert not pods[2].admission.breakers
+    assert "a" in pods[1].admission.breakers  # likewise
+
+
+def test_a_pod_that_joins_learns_of_breakers_that_are_open(redis_url: str) -> None:
+    (pod,) = start(redis_url, 1)
+    pod.coordinator.breaker_opened("a", 30.0)
+    pod.coordinator.breaker_opened("b", 30.0)
+    pod.step()
+    pod.coordinator.breaker_closed("b")
+    pod.step()
+
+    newcomer = Pod(redis_url)
+    newcomer.step()
+    assert list(newcomer.admission.breakers) == ["a"]
+
+
+def test_the_longer_opening_counts(redis_url: str) -> None:
+    pods = start(redis_url, 3)
+    pods[0].coordinator.breaker_opened("a", 60.0)
+    pods[0].step()
+    pods[1].coordinator.breaker_opened("a", 5.0)
+    pods[1].step()
+    beats(pods)
+
+    remaining = pods[2].admission.breakers["a"] - pods[2].clock.monotonic()
+    assert remaining > 30
+
+
+def test_what_redis_did_not_hear_is_told_when_it_is_back(redis: Redis, redis_url: str) -> None:
+    pods = start(redis_url, 2)
+    beats(pods)
+    redis.kill()
+    pods[0].coordinator.breaker_opened("a", 60.0)
+    pods[0].coordinator.breaker_opened("short", 0.4)
+    pods[0].coordinator.breaker_opened("b", 60.0)
+    pods[0].coordinator.breaker_closed("b")
+    pods[0].step()
+    redis.start()
+    beats(pods, 3)
+
+    assert set(pods[1].admission.breakers) == {"a"}
+
+
+def test_what_a_pod_found_itself_counts_more_than_what_it_hears(redis_url: str) -> None:
+    pods = start(redis_url, 2)
+    beats(pods)
+    pods[0].coordinator.breaker_opened("a", 60.0)
+    pods[0].step()
+    sync = pods[1].permits.sync
+
+    def closes_meanwhile(report: object) -> object:
+        pods[1].coordinator.breaker_closed("a")
+        pods[1].coordinator._permits.sync = sync  # type: ignore[method-assign]
+        return sync(report)  # type: ignore[arg-type]
+
+    pods[1].coordinator._permits.sync = closes_meanwhile  # type: ignore[method-assign, assignment]
+    pods[1].beat()
+    assert not pods[1].admission.breakers
+    beats(pods, 2)
+    assert not pods[0].admission.breakers
+
+
+def test_more_news_than_one_sync_takes_arrives_in_several(redis_url: str) -> None:
+    pods = start(redis_url, 2)
+    for number in range(450):
+        pods[0].coordinator.breaker_opened(f"m{number}", 60.0)
+    pods[0].step()
+    beats(pods, 6)
+
+    assert len(pods[1].admission.breakers) == 450
+
+
+def test_what_is_over_is_forgotten(redis_url: str) -> None:
+    (pod,) = start(redis_url, 1)
+    client = Client.from_url(redis_url)
+    for number in range(30):
+        client.hset(f"{PREFIX}breaker", f"old{number}", "1 somebody")
+        client.zadd(f"{PREFIX}news", {f"old{number}": number + 1})
+    for number in range(3):
+        pod.coordinator.breaker_opened(f"m{number}", 60.0)
+        pod.step()
+
+    assert client.zcard(f"{PREFIX}news") == 3
+    assert client.hlen(f"{PREFIX}breaker") == 3
+    assert len(pod.admission.breakers) == 0
+
+
+def test_untold_news_is_bounded() -> None:
+    news = BreakerNews()
+    for number in range(KEPT + 10):
+        news.opened(f"m{number}", 1.0)
+    assert "m9" not in news
+    assert "m10" in news
+    taken = news.take()
+    news.closed("m10")
+    news.put_back(taken)
+    assert news.take()["m10"] is None

@@ -1,0 +1,317 @@
+"""Redis that goes away, comes back, or has forgotten; pods that were paused."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from redis import Redis as Client
+from redis.exceptions import ResponseError
+from structlog.testing import capture_logs
+
+from loadtests.servers.redis import Redis
+from pos_gateway.errors import FleetUnavailable
+from pos_gateway.fleet.coordinator import State
+from pos_gateway.fleet.permits import PREFIX
+from pos_gateway.fleet.sync import Answer, Ask, Report
+from tests.fleet.pods import PROMPT, Pod, beats, end_settling, expire, held, start
+
+CAUTIOUS = replace(PROMPT, settle=2.0)
+
+
+def test_when_redis_is_away_each_pod_goes_on_by_itself_and_joins_again(
+    redis: Redis, redis_url: str
+) -> None:
+    pods = start(redis_url, 2, a=4)
+    for pod in pods:
+        pod.submit("a", 20)
+    beats(pods, 2)
+    assert sum(pod.running("a") for pod in pods) == 4
+    redis.kill()
+
+    beats(pods, 13)
+    assert sum(pod.running("a") for pod in pods) == 4  # they rely on their leases
+    with capture_logs() as logs:
+        beats(pods)
+    assert [entry["event"] for entry in logs] == ["fleet.lost", "fleet.lost"]
+    assert [pod.running("a") for pod in pods] == [4, 4]
+    pods[0].submit("new", 3)
+    pods[0].step()
+    assert pods[0].running("new") == 3
+
+    redis.start()
+    with capture_logs() as logs:
+        beats(pods, 12)
+    assert [entry["event"] for entry in logs] == ["fleet.joined", "fleet.joined"]
+    assert [pod.running("a") for pod in pods] == [4, 4]  # nothing is cut short
+    assert sum(pod.allotted("a") for pod in pods) <= 4  # and none is None
+    assert held(redis_url, "a") == 8
+    for _ in range(3):
+        for pod in pods:
+            pod.finish("a", min(2, pod.running("a")))
+        beats(pods, 3)
+    assert sum(pod.running("a") for pod in pods) == 4
+    assert held(redis_url, "a") == 4
+
+
+def test_a_pod_that_starts_without_redis_goes_alone_as_well(redis: Redis, redis_url: str) -> None:
+    redis.kill()
+    (pod,) = start(redis_url, 1, a=4)
+    pod.submit("a", 5)
+    beats([pod], 14)
+
+    assert pod.coordinator.state is State.ALONE
+    assert pod.running("a") == 4
+
+
+def test_alone_a_merchant_without_orders_is_forgotten(redis: Redis, redis_url: str) -> None:
+    redis.kill()
+    (pod,) = start(redis_url, 1, a=4, b=4)
+    pod.submit("a", 1)
+    pod.submit("b", 1)
+    beats([pod], 14)
+    pod.finish("a")
+    assert pod.allotted("a") is None
+    for _ in range(4):
+        pod.clock.sleep(pod.timing.idle)
+        pod.step()
+
+    assert pod.allotted("a") == 0
+    assert pod.allotted("b") is None
+    pod.submit("a", 1)
+    pod.step()
+    assert pod.running("a") == 1
+
+
+def test_redis_restarted_empty_grants_nothing_that_pods_may_hold(
+    redis: Redis, redis_url: str
+) -> None:
+    pods = start(redis_url, 2, a=6)
+    pods[0].submit("a", 4)
+    pods[1].submit("a", 2)
+    beats(pods, 2)
+    redis.kill()
+    redis.start()
+    newcomer = Pod(redis_url, timing=CAUTIOUS, clock=pods[0].clock, limits={"a": 6})
+
+    newcomer.submit("a", 6)  # it comes first, before those that hold all there is
+    for _ in range(3):
+        newcomer.beat()
+    assert newcomer.running("a") == 0
+    with capture_logs() as logs:
+        beats(pods)
+    assert {entry["event"] for entry in logs} == {"fleet.forgotten"}
+    assert held(redis_url, "a") == 6
+    assert [pod.running("a") for pod in pods] == [4, 2]
+
+    everybody = [*pods, newcomer]
+    pods[0].finish("a")
+    beats(everybody, 3)
+    assert newcomer.running("a") == 0
+    end_settling(redis_url)
+    beats(everybody, 3)
+    assert newcomer.running("a") == 1
+    assert held(redis_url, "a") <= 6
+
+
+def test_an_empty_redis_waits_before_it_grants_the_first_permits(redis_url: str) -> None:
+    (pod,) = start(redis_url, 1, timing=CAUTIOUS, a=3)
+    pod.submit("a", 3)
+    beats([pod], 3)
+    assert pod.running("a") == 0
+
+    end_settling(redis_url)
+    pod.clock.sleep(pod.timing.pulse)
+    pod.step()
+    assert pod.running("a") == 3
+    other = Pod(redis_url, timing=CAUTIOUS, limits={"b": 3})
+    other.submit("b", 3)
+    other.step()
+    assert other.running("b") == 3  # this Redis is known
+
+
+def test_redis_that_lost_its_newest_writes_grants_nothing_either(redis_url: str) -> None:
+    pods = start(redis_url, 2, a=6)
+    pods[0].submit("a", 6)
+    beats(pods)
+    # A replica took over that had heard nothing of the last syncs.
+    with Client.from_url(redis_url) as client:
+        key = f"{PREFIX}pod:{pods[0].permits.pod}"
+        client.hdel(key, "=a")
+        client.hincrby(key, "#", -1)
+    beats(pods)
+    pods[1].submit("a", 6)
+    beats(pods, 4)
+
+    assert [pod.running("a") for pod in pods] == [6, 0]
+    assert held(redis_url, "a") == 6
+
+
+def test_a_pod_that_was_paused_starts_nothing_before_it_knows(redis_url: str) -> None:
+    pods = start(redis_url, 2, a=4)
+    pods[0].submit("a", 4)
+    pods[0].step()
+    pods[0].finish("a", 2)
+    paused, other = pods
+    paused.clock = paused.coordinator._clock = type(paused.clock)()
+    expire(redis_url, paused)
+    other.submit("a", 4)
+    beats([other])
+    assert other.running("a") == 4
+
+    paused.clock.sleep(paused.timing.lease * 3)
+    assert not paused.coordinator.may_start(paused.clock.monotonic())
+    with capture_logs() as logs:
+        paused.step()
+    assert [entry["event"] for entry in logs] == ["fleet.lapsed", "fleet.joined"]
+    assert paused.coordinator.may_start(paused.clock.monotonic())
+    paused.submit("a", 2)
+    for _ in range(3):
+        paused.beat()
+        assert paused.running("a") == 2  # they were under way before
+    assert held(redis_url, "a") == 6
+    other.finish("a", 3)
+    for _ in range(3):
+        other.beat()
+        paused.beat()
+    paused.finish("a", 2)
+    for _ in range(3):
+        other.beat()
+        paused.beat()
+    assert paused.running("a") == 2
+    assert held(redis_url, "a") <= 4
+
+
+def test_a_pod_that_was_paused_while_redis_was_failing_tries_before_it_goes_alone(
+    redis: Redis, redis_url: str
+) -> None:
+    (pod,) = start(redis_url, 1, a=4)
+    pod.submit("a", 2)
+    pod.step()
+    redis.kill()
+    beats([pod], 2)
+    redis.start()
+    pod.clock.sleep(pod.timing.lease)
+    pod.step()
+    assert pod.coordinator.state is State.TOGETHER
+
+    redis.kill()
+    pod.clock.sleep(pod.timing.lease)
+    beats([pod], 2)
+    assert pod.coordinator.state is State.ALONE
+
+
+def test_an_answer_from_before_a_pause_is_not_believed(redis_url: str) -> None:
+    (pod,) = start(redis_url, 1, a=4)
+    pod.submit("a", 1)
+    pod.step()
+    sync, pauses = pod.permits.sync, [pod.timing.lease]
+
+    def slow_sync(report: Report) -> Answer:
+        answer = sync(report)
+        if pauses:
+            pod.clock.sleep(pauses.pop())
+            expire(redis_url, pod)
+        return answer
+
+    pod.coordinator._permits.sync = slow_sync  # type: ignore[method-assign]
+    pod.submit("a", 3)
+    pod.step()
+    assert pod.allotted("a") == 0
+    assert pod.running("a") == 1
+    pod.step()
+    assert pod.running("a") == 4
+
+
+def test_a_sync_that_is_late_changes_nothing(redis_url: str) -> None:
+    """Redis hears of it after the next one: the pod had given up on it."""
+    pods = start(redis_url, 2, a=4)
+    pods[0].submit("a", 4)
+    pods[0].step()
+    pods[0].permits._sequence -= 1
+
+    with pytest.raises(FleetUnavailable, match="OVERTAKEN"):
+        pods[0].permits.sync(Report([Ask("a", 0, 0, 0, 4)]))
+    assert held(redis_url, "a") == 4
+
+
+def test_a_lost_answer_loses_no_permits(redis_url: str) -> None:
+    pods = start(redis_url, 2, a=4)
+    pods[0].step()
+    sync = pods[0].permits.sync
+
+    def lose(report: Report) -> Answer:
+        sync(report)
+        raise FleetUnavailable("the answer was lost")
+
+    pods[0].coordinator._permits.sync = lose  # type: ignore[method-assign]
+    pods[0].submit("a", 4)
+    pods[0].step()
+    assert pods[0].running("a") == 0
+    assert held(redis_url, "a") == 4
+    pods[0].coordinator._permits.sync = sync  # type: ignore[method-assign]
+    lane = pods[0].admission.lane("a")
+    lane.waiting = 0  # they went elsewhere
+    beats(pods, 2)
+    assert held(redis_url, "a") == 0
+    pods[1].submit("a", 4)
+    beats(pods, 2)
+
+    assert pods[1].running("a") == 4
+
+
+def test_a_lost_answer_after_redis_has_forgotten_hides_nothing(redis_url: str) -> None:
+    pods = start(redis_url, 2, a=4, b=4)
+    for merchant in "ab":
+        pods[0].submit(merchant, 4)
+    pods[0].step()
+    with Client.from_url(redis_url) as client:
+        client.flushall()
+    share = pods[0].permits._share
+
+    def lose(**call: Any) -> None:
+        share(**call)
+        raise ResponseError("the answer was lost")
+
+    pods[0].permits._share = lose  # type: ignore[assignment]
+    beats(pods[:1])
+    pods[0].permits._share = share
+    beats(pods[:1], 2)
+
+    assert held(redis_url, "a") == held(redis_url, "b") == 4
+
+
+def test_on_its_way_back_a_pod_does_not_wait_for_a_redis_that_is_gone_again(
+    redis: Redis, redis_url: str
+) -> None:
+    (pod,) = start(redis_url, 1, a=4)
+    pod.submit("a", 2)
+    redis.kill()
+    beats([pod], 14)
+    assert pod.coordinator.state is State.ALONE
+    redis.start()
+    sync = pod.permits.sync
+
+    def only_knocks(report: Report) -> Answer:
+        if report.asks:
+            raise FleetUnavailable("gone again")
+        return sync(report)
+
+    pod.coordinator._permits.sync = only_knocks  # type: ignore[method-assign]
+    beats([pod], 12)
+    assert pod.coordinator.state is State.ALONE
+    pod.submit("a", 2)
+    assert pod.running("a") == 4
+
+
+def test_a_restarted_redis_is_asked_for_all_that_was_held(redis: Redis, redis_url: str) -> None:
+    (pod,) = start(redis_url, 1)
+    merchants = [f"m{number}" for number in range(1200)]
+    for merchant in merchants:
+        pod.submit(merchant)
+    pod.step()
+    redis.kill()
+    redis.start()
+    beats([pod], 2)
+
+    with Client.from_url(redis_url) as client:
+        assert client.hlen(f"{PREFIX}pod:{pod.permits.pod}") == 1202
