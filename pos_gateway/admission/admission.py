@@ -13,7 +13,6 @@ process, which switch only where they block, and nothing here blocks.
 """
 
 import heapq
-import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -29,6 +28,8 @@ from pos_gateway.admission.lane import (
     Waiting,
 )
 from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.parked_count import ParkedCount
+from pos_gateway.admission.parking import QUICKEST, Place, Standing
 from pos_gateway.admission.share import Share
 
 #: Merchants of whom something is remembered (their replies' durations) before the idle ones are
@@ -65,6 +66,8 @@ class Admission(Generic[Ticket]):
         #: When each call under way becomes slow; those that returned since are skipped.
         self._slow_at: list[tuple[float, int, Call[Ticket]]] = []
         self._number = count()
+        #: Orders that this worker has parked.
+        self.parked_count = ParkedCount()
         self.in_flight = 0
         self.waiting = 0
         #: Those of ``waiting`` whose merchant is in trouble.
@@ -76,7 +79,7 @@ class Admission(Generic[Ticket]):
         Returns:
             A call: it has started and holds its slot until ``release``. WAIT: it will come out
             of ``next_start``, ``overdue`` or ``drop_waiting``. PARK: it is the caller's again,
-            to be handed back to the broker for ``park_delay`` seconds.
+            to be handed back to the broker until ``place`` says.
         """
         lane = self._lane(merchant_id)
         if lane.slow and lane.is_quiet(now):
@@ -148,6 +151,7 @@ class Admission(Generic[Ticket]):
                 call.lane.quick_replies = 0
                 call.lane.silent = True
                 self._set_slow(call.lane, True)
+        self.parked_count.pass_time(now)
 
     def set_terms(self, merchant_id: str, terms: Terms) -> None:
         """This is now agreed with a merchant. Orders under way go on."""
@@ -162,25 +166,30 @@ class Admission(Generic[Ticket]):
         self._change(lane, agree)
         self._queue(lane)
 
-    def park_delay(self, merchant_id: str, now: float) -> float:
-        """Seconds until about the turn of an order that is parked now.
-
-        Each parked order takes the turn after the one parked before it, so that a backlog comes
-        back at the rate that its merchant can take, not all at once. Bounded, and jittered
-        where the bound cuts it off. A merchant that does not answer has no rate: every order
-        that comes back too early only comes and goes.
-        """
-        limits = self.limits
+    def place(self, merchant_id: str, orders: int, now: float, *, few: bool = False) -> Place:
+        """Where so many orders stand that are parked now; ``few`` of them are to meet others."""
         lane = self._lane(merchant_id)
-        if lane.silent:
-            return random.uniform(limits.longest_park / 2, limits.longest_park)
-        soonest = now + max(limits.shortest_park, len(lane.waiting) * lane.turn)
-        turn = max(soonest, lane.parked_until + lane.turn)
-        if turn - now > limits.longest_park:
-            lane.parked_until = now + limits.longest_park
-            return random.uniform(limits.longest_park / 2, limits.longest_park)
-        lane.parked_until = turn
-        return turn - now
+        return lane.line.place(orders, self._standing(lane, now), few=few)
+
+    def let_out(self, merchant_id: str, orders: int, now: float, *, reserved: bool) -> int:
+        """How many of so many parked orders that are back may come to the queue now.
+
+        Args:
+            merchant_id: whose orders they are.
+            orders: how many are back.
+            now: the time.
+            reserved: whether the place that they had was kept for them.
+        """
+        lane = self._lane(merchant_id)
+        return lane.line.let_out(orders, self._standing(lane, now), reserved=reserved)
+
+    def count_parked(self, merchant_id: str, orders: int, due: float) -> None:
+        """So many orders are in the broker until then."""
+        self.parked_count.add(merchant_id, orders, due)
+
+    def parked(self, merchant_id: str) -> int:
+        """How many of a merchant's orders this worker has parked that are not due yet."""
+        return self.parked_count.of(merchant_id)
 
     def overdue(self, now: float) -> Iterator[tuple[str, Ticket]]:
         """Orders that have waited too long for their merchant; they are the caller's, to park."""
@@ -253,6 +262,21 @@ class Admission(Generic[Ticket]):
         if len(lane.waiting) < self.limits.max_waiting:
             return False
         return len(lane.waiting) * lane.turn > self.limits.max_wait / 2
+
+    def _standing(self, lane: Lane[Ticket], now: float) -> Standing:
+        limits = self.limits
+        turn = max(lane.turn, QUICKEST)
+        room = max(limits.max_waiting, int(limits.max_wait / 2 / turn))
+        return Standing(
+            now=now,
+            answers=lane.limit != 0 and not lane.silent,
+            may_be_called=lane.limit != 0,
+            turn=turn,
+            waiting=len(lane.waiting),
+            capacity=room if self.blocked < limits.max_blocked else 0,
+            shortest=limits.shortest_park,
+            longest=limits.longest_park,
+        )
 
     def _start(self, lane: Lane[Ticket], now: float) -> Call[Ticket]:
         call = Call(lane, now, lane.provider)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeVar
 
+from pos_gateway.admission.parking import Line
 from pos_gateway.admission.share import Share
 
 Ticket = TypeVar("Ticket")
@@ -56,8 +57,8 @@ class Lane(Generic[Ticket]):
     silent: bool = False
     #: When its last call ended, whether or not it replied.
     last_call: float = 0.0
-    #: When the order that was parked last is expected to have its turn.
-    parked_until: float = 0.0
+    #: The turns of its orders that are parked.
+    line: Line = field(default_factory=Line)
     queued: Queued | Share = Queued.NOWHERE
     #: The share that has room again and gave this lane its turn.
     woken_by: Share | None = None

@@ -22,12 +22,14 @@ from gevent.event import Event
 from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import PublishError
 from pos_gateway.gateway import Gateway
 from pos_gateway.merchant import Merchant
 from pos_gateway.tasks import deliver
 from pos_gateway.telemetry import metrics
+from pos_gateway.worker.bundles import ReturnedBundle
+from pos_gateway.worker.parking import Parking
 from pos_gateway.worker.request import OrderRequest
 
 log = structlog.get_logger(__name__)
@@ -47,6 +49,7 @@ class Dispatcher:
             those that wait for the broker.
         limits: admission's.
         park_message: the message that brings a request again.
+        quarantine: sets a message aside, with a code and a sentence.
     """
 
     def __init__(
@@ -56,12 +59,14 @@ class Dispatcher:
         pool: Any,
         limits: Limits,
         park_message: Callable[[OrderRequest], Message],
+        quarantine: Callable[[Any, str, str], None],
     ) -> None:
         self._gate = gate
         self._pool = pool
         self._park_message = park_message
         #: Who may start now; to be looked at by others, changed only from here.
         self.admission: Admission[OrderRequest] = Admission(limits, self._terms_of)
+        self._parking = Parking(gate, self.admission, quarantine)
         self._storing = 0
         self._under_way: dict[tuple[str, str], OrderRequest] = {}
         self._joined: dict[tuple[str, str], list[OrderRequest]] = {}
@@ -69,6 +74,7 @@ class Dispatcher:
         self._ticker: gevent.Greenlet | None = None
         self._closed = False
         self._late: list[OrderRequest] = []
+        self._late_bundles: list[ReturnedBundle] = []
         gate.directory.listen(self._merchant_loaded)
 
     def start(self) -> bool:
@@ -83,15 +89,20 @@ class Dispatcher:
         """Start nothing more. What still arrives is kept for ``hand_back``."""
         self._closed = True
 
-    def hand_back(self) -> None:
+    def hand_back(self, timeout: float) -> None:
         """Give what waits back to the broker; what is under way goes on.
 
-        Called once nothing is consumed any more: the broker would send it straight back.
+        Called once nothing is consumed any more: the broker would send it straight back. What is
+        being parked has so many seconds to be stored.
         """
         for request in self.admission.drop_waiting() + self._late:
             task_ready(request)
             request.reject(requeue=True)
+        for back in self._late_bundles:
+            back.reject(requeue=True)
         self._late.clear()
+        self._late_bundles.clear()
+        self._parking.hand_back(timeout)
 
     def connection_lost(self) -> None:
         """Forget what waits: it came by a connection that is gone, and the broker has it back."""
@@ -99,6 +110,16 @@ class Dispatcher:
             task_ready(request)
         self._joined.clear()
         self._late.clear()
+        self._late_bundles.clear()
+        self._parking.forget()
+
+    def take_back(self, back: ReturnedBundle) -> None:
+        """Take parked orders in that are back from the broker. Never blocks."""
+        if self._closed or self._ticker is None:
+            self._late_bundles.append(back)
+            return
+        self._gate.directory.want(back.bundle.merchant_id)
+        self._parking.take_back(back)
 
     def offer(self, request: OrderRequest) -> None:
         """Take a request in. Never blocks."""
@@ -116,6 +137,8 @@ class Dispatcher:
                 self._start(request, call)
             case Verdict.WAIT:
                 self._dispatch()
+            case Verdict.PARK if lane == NOBODY:
+                self._park(request)
             case Verdict.PARK:
                 self._park_soon(request)
 
@@ -123,6 +146,9 @@ class Dispatcher:
         late, self._late = self._late, []
         for request in late:  # they came before this worker was ready
             self.offer(request)
+        bundles, self._late_bundles = self._late_bundles, []
+        for back in bundles:
+            self.take_back(back)
         while True:
             self._wake.wait(TICK)
             self._wake.clear()
@@ -132,6 +158,8 @@ class Dispatcher:
                 self._park_soon(request)
             metrics.in_flight.set(self.admission.in_flight)
             metrics.waiting.set(self.admission.waiting)
+            parked = self.admission.parked_count
+            metrics.show_parked(parked.total, parked.largest(metrics.WORST))
 
     def _dispatch(self) -> None:
         while not self._closed:
@@ -214,24 +242,15 @@ class Dispatcher:
             self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
-        left = self._seconds_left(request)
-        if left <= 0:
+        if self._seconds_left(request) <= 0:
             self.offer(request)  # too late by now: it is told so at once, whoever it was for
-            return
-        delay = self.admission.park_delay(request.merchant_id, monotonic())
-        again = self._park_message(request).delayed(min(delay, left), before=left)
-        gevent.spawn(self._park, request, again)
-
-    def _park(self, request: OrderRequest, again: Message) -> None:
-        try:
-            self._gate.store([again])
-        except PublishError as error:  # this process is going down
-            log.warning("order.not_parked", order_id=request.order_id, error=str(error))
-            request.reject(requeue=True)
         else:
-            request.acknowledge()
-            metrics.parked.inc()
+            self._park(request)
+
+    def _park(self, request: OrderRequest) -> None:
+        order = ParkedOrder(self._park_message(request), request.deliver_by)
         task_ready(request)
+        self._parking.park(request.merchant_id, order, request)
 
     @staticmethod
     def _seconds_left(request: OrderRequest) -> float:
