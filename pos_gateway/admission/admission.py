@@ -63,6 +63,8 @@ class Admission(Generic[Ticket]):
         self._turns: deque[Lane[Ticket]] = deque()
         #: Every order that began to wait, oldest first; those that started since are skipped.
         self._by_age: deque[tuple[Lane[Ticket], Waiting[Ticket]]] = deque()
+        #: Merchants whose orders waited for their record, perhaps more than it allows.
+        self._crowded: list[Lane[Ticket]] = []
         #: When each call under way becomes slow; those that returned since are skipped.
         self._slow_at: list[tuple[float, int, Call[Ticket]]] = []
         self._number = count()
@@ -165,6 +167,8 @@ class Admission(Generic[Ticket]):
 
         self._change(lane, agree)
         self._queue(lane)
+        if len(lane.waiting) > self.limits.max_waiting:
+            self._crowded.append(lane)
 
     def place(self, merchant_id: str, orders: int, now: float, *, few: bool = False) -> Place:
         """Where so many orders stand that are parked now; ``few`` of them are to meet others."""
@@ -192,7 +196,17 @@ class Admission(Generic[Ticket]):
         return self.parked_count.of(merchant_id)
 
     def overdue(self, now: float) -> Iterator[tuple[str, Ticket]]:
-        """Orders that have waited too long for their merchant; they are the caller's, to park."""
+        """Orders that have waited too long for their merchant; they are the caller's, to park.
+
+        And those that came while it was not known how many of its orders may wait, if that was
+        more: a window full of them would hold up everybody for as long as one may wait.
+        """
+        while self._crowded:
+            lane = self._crowded.pop()
+            while len(lane.waiting) > self.limits.max_waiting and self._is_too_much(lane):
+                newest = lane.waiting.pop()
+                self._count_waiting(lane, -1)
+                yield lane.merchant_id, newest.ticket
         until = now - self.limits.max_wait
         again: list[tuple[Lane[Ticket], Waiting[Ticket]]] = []
         while self._by_age and self._by_age[0][1].since <= until:
@@ -225,6 +239,7 @@ class Admission(Generic[Ticket]):
             share.waiting = 0
         self._turns.clear()
         self._by_age.clear()
+        self._crowded.clear()
         self.waiting = self.blocked = 0
         return dropped
 

@@ -7,6 +7,7 @@ reply, above all when a merchant is back that did not answer for an hour.
 
 import random
 from dataclasses import dataclass
+from math import inf
 
 #: Seconds that a turn takes at least, whatever was measured.
 QUICKEST = 0.0005
@@ -16,6 +17,8 @@ SPAN = 2.0
 #: Seconds by which parked orders are to be back before their turn: the broker's delays are whole
 #: seconds, and a merchant whose line is late idles.
 LEAD = 1.5
+#: Seconds of turns under which a merchant is about to idle, whatever its line looks like.
+DRY = 0.5
 #: Seconds within which an order that was let out has come by the queue, to this worker or another.
 ON_ITS_WAY = 1.0
 
@@ -58,9 +61,9 @@ class Line:
     #: Orders whose turn is still to come, when that was last reckoned, and when that was.
     _ahead: float = 0.0
     _reckoned: float = 0.0
-    #: Orders that were let out and may be on their way, and since when.
-    _coming: int = 0
-    _coming_since: float = 0.0
+    #: Orders that were let out and may be on their way, and when the last of them were.
+    _coming: float = 0.0
+    _let_out_at: float = -inf
     #: When those are to be back that are too few for a bundle of their own.
     _meeting: float = 0.0
 
@@ -97,23 +100,25 @@ class Line:
         One at least, if nobody else is there to find out how the merchant does.
         """
         here = standing.waiting + self._on_their_way(standing.now)
-        number = 0
+        number = 0.0
         if standing.answers:
             number = min(_at_once(standing), standing.capacity - here)
+            if not reserved and here * standing.turn >= DRY:
+                number = min(number, SPAN / standing.turn - self.ahead(standing))
+        elif standing.waiting == 0 and standing.now - self._let_out_at >= ON_ITS_WAY:
+            number = 1
+        if not standing.may_be_called:
+            return 0
+        whole = max(0, min(orders, int(number)))
+        if whole:
+            self._coming = self._on_their_way(standing.now) + whole
+            self._let_out_at = standing.now
             if not reserved:
-                number = min(number, int(SPAN / standing.turn - self.ahead(standing)))
-        if here == 0 and standing.may_be_called:
-            number = max(1, number)
-        number = max(0, min(orders, number))
-        if number:
-            self._coming = self._on_their_way(standing.now) + number
-            self._coming_since = standing.now
-            if not reserved:
-                self._ahead = self.ahead(standing) + number
-        return number
+                self._ahead = self.ahead(standing) + whole
+        return whole
 
-    def _on_their_way(self, now: float) -> int:
-        return self._coming if now - self._coming_since < ON_ITS_WAY else 0
+    def _on_their_way(self, now: float) -> float:
+        return self._coming * max(0.0, 1 - (now - self._let_out_at) / ON_ITS_WAY)
 
 
 def _at_once(standing: Standing) -> int:

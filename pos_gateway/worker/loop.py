@@ -12,7 +12,7 @@ from celery.worker import loops, state
 
 #: Frames (three to a message) after which other green threads have their turn: while the next one
 #: is there already, reading it waits for nothing, and nobody else would run.
-IN_A_ROW = 60
+IN_A_ROW = 30
 #: Seconds after which the loop looks whether it is to stop, when no message comes.
 IDLE = 1.0
 

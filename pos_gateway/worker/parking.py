@@ -16,7 +16,7 @@ from gevent.pool import Group
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.broker.bundle import MOST_BYTES, MOST_ORDERS, Bundle, ParkedOrder, joined
-from pos_gateway.broker.message import COARSE, FINE, Message
+from pos_gateway.broker.message import FINE, Message
 from pos_gateway.errors import InvalidBundle, PublishError
 from pos_gateway.gateway import Gateway
 from pos_gateway.telemetry import metrics
@@ -26,6 +26,9 @@ log = structlog.get_logger(__name__)
 
 #: Seconds after its first order that a bundle waits for more.
 OPEN_FOR = 0.2
+
+#: Acknowledgements after which other green threads have their turn.
+IN_A_ROW = 16
 
 
 class Original(Protocol):
@@ -116,9 +119,11 @@ class Parking:
     def _park(self, bundle: Bundle, originals: list[Original]) -> None:
         message = self._delayed(bundle)
         if self._store(message):
-            for original in originals:
-                original.acknowledge()
             self._count(bundle, message)
+            for number, original in enumerate(originals, 1):
+                original.acknowledge()
+                if number % IN_A_ROW == 0:
+                    gevent.sleep(0)
         else:
             _reject(originals)
 
@@ -156,9 +161,7 @@ class Parking:
         place = self._admission.place(bundle.merchant_id, bundle.orders, monotonic(), few=few)
         bundle.reserved = place.reserved
         left = inf if bundle.deliver_by is None else bundle.deliver_by - time()
-        return bundle.message().delayed(
-            min(place.delay, left), before=left, bits=FINE if few or place.reserved else COARSE
-        )
+        return bundle.message().delayed(min(place.delay, left), before=left, bits=FINE)
 
     def _store(self, message: Message) -> bool:
         """Whether the broker has it; not when this process is going down."""

@@ -57,8 +57,8 @@ class AdmissionMachine(RuleBasedStateMachine):
             case Verdict.PARK:
                 assert not could_start
                 assert not self._may_start(merchant)
-                delay = self.admission.park_delay(merchant, self.now)
-                assert 0 < delay <= LIMITS.longest_park
+                place = self.admission.place(merchant, 1, self.now)
+                assert 0 < place.delay <= LIMITS.longest_park
                 self._end(self.number)
         self._dispatch()
 
