@@ -9,13 +9,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kombu import Connection
+from kombu.transport.native_delayed_delivery import MAX_NUMBER_OF_BITS_TO_USE, level_name
 
 from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.broker import topology
+from pos_gateway.broker.bundle import Bundle, ParkedOrder
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.wire import submit_message
 from pos_gateway.client import OrderClient
 from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.merchant import Merchant
@@ -66,6 +72,48 @@ class Lab:
         while (ready := self.queued(queue)) != count:
             assert time.monotonic() < until, f"{queue} has {ready} messages, not {count}"
 
+    def wait_until_parked(self, least: int, most: int) -> None:
+        """Wait until nothing is ready in ``orders`` and so many messages are delayed in the broker."""
+        until = time.monotonic() + PATIENCE
+        while (state := (self.queued(), self.delayed())) and (
+            state[0] or not least <= state[1] <= most
+        ):
+            assert time.monotonic() < until, f"{state} messages are ready and delayed"
+
+    def delayed(self) -> int:
+        """How many messages the broker holds back."""
+        with Connection(self.broker_url) as connection:
+            channel = connection.default_channel
+            return sum(
+                int(channel.queue_declare(level_name(level), passive=True).message_count)
+                for level in range(MAX_NUMBER_OF_BITS_TO_USE)
+            )
+
+    def publish_bundle(
+        self,
+        merchant_id: str,
+        orders: Iterable[dict[str, Any]],
+        *,
+        routing_key: str = topology.ORDERS_KEY,
+        headers: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Put a message with parked orders on the queue, as if its delay were over."""
+        parked = [
+            ParkedOrder(
+                submit_message(
+                    order["order_id"],
+                    json.dumps(order).encode(),
+                    routing_key=routing_key,
+                    headers=headers,
+                ),
+                datetime.fromisoformat(order["deliver_by"]).timestamp(),
+            )
+            for order in orders
+        ]
+        publisher = Publisher(self.broker_url)
+        publisher.publish(Bundle.of(merchant_id, routing_key, parked).message())
+        publisher.close()
+
     def publish_raw(self, body: bytes, headers: Mapping[str, Any], **properties: Any) -> None:
         """Put bytes on the queue that no client of ours would put there."""
         self.client.connect()
@@ -79,6 +127,13 @@ class Lab:
                 content_encoding=properties.pop("content_encoding", "utf-8"),
                 **properties,
             )
+
+    def take_raw(self, queue: str) -> Any:
+        """The next message of the queue, taken off it."""
+        with Connection(self.broker_url) as connection:
+            message = connection.default_channel.basic_get(queue, no_ack=True)
+            assert message is not None, f"{queue} is empty"
+            return message
 
     @contextmanager
     def worker(
