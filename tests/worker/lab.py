@@ -14,12 +14,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from amqp.exceptions import NotFound
 from kombu import Connection
 from kombu.transport.native_delayed_delivery import MAX_NUMBER_OF_BITS_TO_USE, level_name
 
 from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.broker import topology
 from pos_gateway.broker.bundle import Bundle, ParkedOrder
+from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.wire import submit_message
 from pos_gateway.client import OrderClient
@@ -84,34 +86,20 @@ class Lab:
         """How many messages the broker holds back."""
         with Connection(self.broker_url) as connection:
             channel = connection.default_channel
-            return sum(
-                int(channel.queue_declare(level_name(level), passive=True).message_count)
-                for level in range(MAX_NUMBER_OF_BITS_TO_USE)
-            )
+            try:
+                return sum(
+                    int(channel.queue_declare(level_name(level), passive=True).message_count)
+                    for level in range(MAX_NUMBER_OF_BITS_TO_USE)
+                )
+            except NotFound:
+                return 0  # no worker has declared them yet
 
     def publish_bundle(
-        self,
-        merchant_id: str,
-        orders: Iterable[dict[str, Any]],
-        *,
-        routing_key: str = topology.ORDERS_KEY,
-        headers: Mapping[str, Any] = MappingProxyType({}),
+        self, merchant_id: str, orders: Iterable[dict[str, Any]], **options: Any
     ) -> None:
         """Put a message with parked orders on the queue, as if its delay were over."""
-        parked = [
-            ParkedOrder(
-                submit_message(
-                    order["order_id"],
-                    json.dumps(order).encode(),
-                    routing_key=routing_key,
-                    headers=headers,
-                ),
-                datetime.fromisoformat(order["deliver_by"]).timestamp(),
-            )
-            for order in orders
-        ]
         publisher = Publisher(self.broker_url)
-        publisher.publish(Bundle.of(merchant_id, routing_key, parked).message())
+        publisher.publish(a_bundle(merchant_id, orders, **options))
         publisher.close()
 
     def publish_raw(self, body: bytes, headers: Mapping[str, Any], **properties: Any) -> None:
@@ -127,13 +115,6 @@ class Lab:
                 content_encoding=properties.pop("content_encoding", "utf-8"),
                 **properties,
             )
-
-    def take_raw(self, queue: str) -> Any:
-        """The next message of the queue, taken off it."""
-        with Connection(self.broker_url) as connection:
-            message = connection.default_channel.basic_get(queue, no_ack=True)
-            assert message is not None, f"{queue} is empty"
-            return message
 
     @contextmanager
     def worker(
@@ -250,6 +231,29 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError(f"the worker did not stop:\n{self.log[-2000:]}") from None
+
+
+def a_bundle(
+    merchant_id: str,
+    orders: Iterable[dict[str, Any]],
+    *,
+    routing_key: str = topology.ORDERS_KEY,
+    headers: Mapping[str, Any] = MappingProxyType({}),
+) -> Message:
+    """The message with these orders parked; each has these headers."""
+    parked = [
+        ParkedOrder(
+            submit_message(
+                order["order_id"],
+                json.dumps(order).encode(),
+                routing_key=routing_key,
+                headers=headers,
+            ),
+            datetime.fromisoformat(order["deliver_by"]).timestamp(),
+        )
+        for order in orders
+    ]
+    return Bundle.of(merchant_id, routing_key, parked).message()
 
 
 def in_background(function: Any, *arguments: Any) -> threading.Thread:

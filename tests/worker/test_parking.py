@@ -8,7 +8,7 @@ from typing import Any
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
 from tests.orders import an_order
-from tests.worker.lab import Lab, by_type
+from tests.worker.lab import Lab, a_bundle, by_type
 from tests.worker.test_nothing_lost import everything_ended_once
 
 
@@ -46,14 +46,17 @@ def test_a_worker_that_is_killed_while_it_parks_loses_nothing(lab: Lab, rabbitmq
     lab.merchants.profile("m", {"kind": "hang"})
     orders = [f"o{n}" for n in range(1000)]
     lab.submit("m", *orders)
-    for end in (lambda worker: worker.send(signal.SIGKILL), lambda _: rabbitmq.drop_connections()):
-        with lab.worker() as worker:
-            while not lab.delayed():  # it has parked some, and acknowledged fewer
-                pass
-            end(worker)
-            lab.wait_until_queued("orders", lab.queued())
-            worker.send(signal.SIGKILL)
-            worker.wait()
+    with lab.worker() as worker:
+        while not lab.delayed():  # it has parked some, and acknowledged fewer
+            pass
+        worker.send(signal.SIGKILL)
+        worker.wait()
+    with lab.worker() as worker:
+        lab.merchants.wait_until(merchant_id="m", in_flight=2, timeout=30)
+        rabbitmq.drop_connections()
+        lab.wait_until_queued("orders", 0)
+        worker.send(signal.SIGKILL)
+        worker.wait()
     lab.merchants.profile("m", {"kind": "accept", "latency": 0}, release=True)
     with lab.worker():
         everything_ended_once(lab, orders)
@@ -123,12 +126,11 @@ NO_BUNDLES: dict[str, tuple[dict[str, Any], bytes, str]] = {
 
 
 def publish_no_bundles(lab: Lab) -> None:
-    lab.publish_bundle("fast-1", orders_of("fast-1", 2))
-    good = lab.take_raw("orders")
+    good = a_bundle("fast-1", orders_of("fast-1", 2))
     for name, (headers, body, _) in NO_BUNDLES.items():
         changed = {**good.headers, **headers}
         kept = {key: value for key, value in changed.items() if value is not None}
-        lab.publish_raw(body or bytes(good.body), kept, message_id=name)
+        lab.publish_raw(body or good.body, kept, message_id=name)
 
 
 def set_aside(lab: Lab) -> None:
@@ -156,10 +158,9 @@ def test_a_small_bundle_that_is_none_does_not_spoil_those_that_it_would_be_parke
     lab: Lab,
 ) -> None:
     lab.open_merchants("m", paused=True)
-    lab.publish_bundle("m", orders_of("m", 2))
-    good = lab.take_raw("orders")
-    lab.publish_raw(bytes(good.body), good.headers)
-    lab.publish_raw(bytes(good.body), {**good.headers, "x-orders": 7})
+    good = a_bundle("m", orders_of("m", 2))
+    lab.publish_raw(good.body, good.headers)
+    lab.publish_raw(good.body, {**good.headers, "x-orders": 7})
     with lab.worker():
         [dead] = lab.dead_letters(1)
         lab.wait_until_parked(1, 1)
