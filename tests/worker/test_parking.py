@@ -62,6 +62,22 @@ def test_a_worker_that_is_killed_while_it_parks_loses_nothing(lab: Lab, rabbitmq
         everything_ended_once(lab, orders)
 
 
+def test_a_worker_that_is_stopped_while_it_parks_leaves_every_order_there_once(lab: Lab) -> None:
+    lab.open_merchants("m", paused=True)
+    orders = [f"o{n}" for n in range(1500)]
+    lab.submit("m", *orders)
+    with lab.worker() as worker:
+        while not lab.delayed():
+            pass
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
+    lab.open_merchants("m")
+    lab.merchants.profile("m", {"kind": "accept", "latency": 0})
+    with lab.worker():
+        everything_ended_once(lab, orders)
+    assert lab.merchants.summary()["requests"] == 1500
+
+
 def test_a_bundle_that_is_back_is_let_out_with_every_orders_history(lab: Lab) -> None:
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "accept", "latency": 0})
