@@ -82,15 +82,18 @@ class Parking:
             self._publishing.spawn(self._park, bundle, [back])
 
     def forget(self) -> None:
-        """The connection is gone that the orders came by, and the broker has them back."""
-        for gathering in self._open.values():
-            gathering.close(forget=True)
+        """The connection is gone that the orders came by, and the broker has them back.
+
+        Whatever is published of them from now on is there twice, so nothing more is.
+        """
         self._open.clear()
+        self._publishing.kill(block=False)
 
     def hand_back(self, timeout: float) -> None:
         """Give back to the broker what is not being published yet; the rest has so many seconds."""
         for gathering in self._open.values():
-            gathering.close(forget=True)
+            gathering.handed_back = True
+            gathering.closed.set()
             _reject(gathering.originals)
         self._open.clear()
         self._publishing.join(timeout)
@@ -99,21 +102,21 @@ class Parking:
         key = bundle.merchant_id, bundle.routing_key
         gathering = self._open.get(key)
         if gathering is not None and not gathering.has_room_for(bundle):
-            gathering.close()
+            gathering.closed.set()
             gathering = None
         if gathering is None:
             gathering = self._open[key] = _Gathering()
             self._publishing.spawn(self._park_gathered, key, gathering)
         gathering.add(bundle, original)
         if gathering.is_full:
-            gathering.close()
+            gathering.closed.set()
             del self._open[key]
 
     def _park_gathered(self, key: tuple[str, str], gathering: "_Gathering") -> None:
         gathering.closed.wait(OPEN_FOR)
         if self._open.get(key) is gathering:
             del self._open[key]
-        if not gathering.forgotten:
+        if not gathering.handed_back:
             self._park(joined(gathering.parts), gathering.originals)
 
     def _park(self, bundle: Bundle, originals: list[Original]) -> None:
@@ -138,7 +141,7 @@ class Parking:
         if rest[number:]:
             staying = Bundle.of(bundle.merchant_id, bundle.routing_key, rest[number:])
             messages.append(self._delayed(staying))
-        threads = [gevent.spawn(self._store, message) for message in messages]
+        threads = [self._publishing.spawn(self._store, message) for message in messages]
         gevent.joinall(threads)
         if not all(thread.value for thread in threads):
             _reject([back])
@@ -181,13 +184,14 @@ class Parking:
 class _Gathering:
     """A bundle that is still open for more orders."""
 
-    __slots__ = ("_orders", "_size", "closed", "forgotten", "originals", "parts")
+    __slots__ = ("_orders", "_size", "closed", "handed_back", "originals", "parts")
 
     def __init__(self) -> None:
         self.parts: list[Bundle] = []
         self.originals: list[Original] = []
+        #: Nothing more comes into it.
         self.closed = Event()
-        self.forgotten = False
+        self.handed_back = False
         self._orders = self._size = 0
 
     @property
@@ -204,11 +208,6 @@ class _Gathering:
         self.originals.append(original)
         self._orders += bundle.orders
         self._size += bundle.size
-
-    def close(self, *, forget: bool = False) -> None:
-        """Nothing more comes into it; it is published now, or not at all."""
-        self.forgotten = self.forgotten or forget
-        self.closed.set()
 
 
 def _reject(originals: list[Original]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import gevent
 import pytest
+from gevent.event import Event
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.limits import Limits, Terms
@@ -19,15 +20,17 @@ from pos_gateway.worker.parking import Parking
 
 
 class Gate:
-    """Stores what it is given, unless it is away."""
+    """Stores what it is given, when it answers, unless it is away."""
 
     def __init__(self) -> None:
+        self.answers = Event()
+        self.answers.set()
         self.stored: list[Message] = []
         self.refuses: set[str] = set()
 
     def store(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            gevent.sleep(0)
+            self.answers.wait()
             if self.refuses & {"all", message.message_id}:
                 raise BrokerUnavailable("this publisher is closed")
             self.stored.append(message)
@@ -163,12 +166,18 @@ def test_orders_go_back_to_the_queue_when_this_process_is_going_down() -> None:
 
 
 def test_what_is_not_published_yet_is_forgotten_when_the_connection_is_lost() -> None:
-    scene = Scene()
-    originals = scene.park(10)
+    scene = Scene(limit=10)
+    scene.gate.answers.clear()
+    originals = [*scene.park(10), *scene.park(MOST_ORDERS), scene.bring_back(MOST_ORDERS)]
+    gevent.sleep(0)  # the full ones have begun
     scene.parking.forget()
+    scene.gate.answers.set()
     scene.settle()
     assert scene.gate.stored == []
     assert {tuple(each.said) for each in originals} == {()}
+    scene.park(2)  # by the next connection
+    scene.settle()
+    assert scene.sizes() == [2]
 
 
 def test_what_is_not_published_yet_is_handed_back_and_the_rest_is_waited_for() -> None:
