@@ -20,7 +20,10 @@ LEAD = 1.5
 #: Seconds of turns under which a merchant is about to idle, whatever its line looks like.
 DRY = 0.5
 #: Seconds within which an order that was let out has come by the queue, to this worker or another.
-ON_ITS_WAY = 1.0
+#: Longer, and those that wait here already are counted twice: then there seems to be no room.
+ON_ITS_WAY = 0.25
+#: Seconds between two orders that are let out to see whether a silent merchant is back.
+PROBE_EVERY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class Line:
             number = min(_at_once(standing), standing.capacity - here)
             if not reserved and here * standing.turn >= DRY:
                 number = min(number, SPAN / standing.turn - self.ahead(standing))
-        elif standing.waiting == 0 and standing.now - self._let_out_at >= ON_ITS_WAY:
+        elif standing.waiting == 0 and standing.now - self._let_out_at >= PROBE_EVERY:
             number = 1
         if not standing.may_be_called:
             return 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.admission.parked_count import ParkedCount
-from pos_gateway.admission.parking import LEAD, ON_ITS_WAY, SPAN, Line, Place, Standing
+from pos_gateway.admission.parking import LEAD, ON_ITS_WAY, PROBE_EVERY, SPAN, Line, Place, Standing
 
 LONGEST = 30.0
 ANSWERING = Standing(
@@ -124,8 +124,8 @@ def test_of_a_silent_merchants_orders_one_at_a_time_finds_out_whether_it_is_back
     line = Line()
     assert line.let_out(64, SILENT, reserved=True) == 1
     assert line.let_out(64, SILENT, reserved=True) == 0
-    assert line.let_out(64, later(ON_ITS_WAY, SILENT, waiting=1), reserved=True) == 0
-    assert line.let_out(64, later(ON_ITS_WAY, SILENT), reserved=True) == 1
+    assert line.let_out(64, later(PROBE_EVERY, SILENT, waiting=1), reserved=True) == 0
+    assert line.let_out(64, later(PROBE_EVERY, SILENT), reserved=True) == 1
 
 
 def test_of_a_merchant_that_may_not_be_called_none_comes() -> None:
