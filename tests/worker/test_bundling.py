@@ -118,6 +118,15 @@ def test_a_full_bundle_is_closed_and_another_one_begun() -> None:
     assert scene.sizes() == [1, MOST_ORDERS, MOST_ORDERS]
 
 
+def test_a_full_bundle_does_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "OPEN_FOR", 1e6)
+    scene = Scene()
+    scene.park(MOST_ORDERS)
+    scene.park(1, bytes_=MOST_BYTES)
+    scene.settle()
+    assert scene.sizes() == [1, MOST_ORDERS]
+
+
 def test_large_orders_fill_a_bundle_sooner_and_a_huge_one_goes_alone() -> None:
     scene = Scene()
     scene.park(6, bytes_=MOST_BYTES // 3)
