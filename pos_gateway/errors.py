@@ -4,6 +4,7 @@ PosGatewayError
 ├── InvalidOrder            the order breaks the contract; names the field
 ├── InvalidMerchant         a merchant's record breaks the contract; names the field
 ├── InvalidSettings         the environment breaks the contract; names the variable
+├── InvalidBundle           a message with parked orders is not what it says; nothing of it is used
 ├── UnknownMerchant         no merchant has this id
 ├── PendingMigration        the database's schema is not the one this version needs
 ├── FleetUnavailable        Redis did not answer, or answered nonsense: each pod is by itself
@@ -74,6 +75,10 @@ class UnknownMerchant(PosGatewayError):
     def __init__(self, merchant_id: str) -> None:
         self.merchant_id = merchant_id
         super().__init__(f"merchant_id: no merchant has the id {merchant_id!r}")
+
+
+class InvalidBundle(PosGatewayError):
+    """Raised when a message with parked orders is not what it should be."""
 
 
 class PendingMigration(PosGatewayError):

@@ -13,7 +13,6 @@ under way or waits). Not safe from threads: one thread, or the green threads of 
 which switch only where they block, and nothing here blocks.
 """
 
-import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ from pos_gateway.admission.breaker import State
 from pos_gateway.admission.bulkhead import UNASKED
 from pos_gateway.admission.lane import Call, Lane, Queued, Standing, Ticket, Waiting
 from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.parked_count import ParkedCount
+from pos_gateway.admission.parking import QUICKEST, Outlook, Place
 from pos_gateway.admission.share import Share
 from pos_gateway.admission.turns import Turns
 from pos_gateway.outcome import Contact
@@ -88,6 +89,10 @@ class Admission(Generic[Ticket]):
         self._ending = 0
         self._expired: list[Ticket] = []
         self._agenda = Agenda()
+        #: Merchants whose orders waited for their record, perhaps more than it allows.
+        self._crowded: list[Lane[Ticket]] = []
+        #: Orders that this worker has parked.
+        self.parked_count = ParkedCount()
         self.in_flight = 0
         self.waiting = 0
         #: Those of ``waiting`` whose merchant is in trouble.
@@ -101,7 +106,7 @@ class Admission(Generic[Ticket]):
         Returns:
             A call: it has started and holds its slot until ``release``. WAIT: it will come out
             of ``next_start``, ``expired``, ``overdue`` or ``drop_waiting``. PARK: it is the
-            caller's again, to be handed back to the broker for ``park_delay`` seconds. EXPIRE:
+            caller's again, to be handed back to the broker until ``place`` says. EXPIRE:
             it is the caller's again, and can certainly not be started before its deadline.
         """
         self.tick(now)
@@ -166,6 +171,7 @@ class Admission(Generic[Ticket]):
     def tick(self, now: float) -> None:
         """Let time pass: calls become slow and late, breakers half open, waiting orders expire."""
         self._agenda.run(now)
+        self.parked_count.pass_time(now)
 
     @property
     def next_at(self) -> float:
@@ -186,6 +192,8 @@ class Admission(Generic[Ticket]):
 
         self._change(lane, agree)
         self._line_up(lane)
+        if lane.waiting > self.limits.max_waiting:
+            self._crowded.append(lane)
 
     def join_fleet(self, *, joined: bool) -> None:
         """From now on merchants need an allotment (``allot``) to start more; or no longer."""
@@ -239,25 +247,31 @@ class Admission(Generic[Ticket]):
         self._ending += len(chosen)
         return chosen
 
-    def park_delay(self, merchant_id: str, now: float) -> float:
-        """Seconds until about the turn of an order that is parked now.
-
-        Each parked order takes the turn after the one parked before it, so that a backlog comes
-        back at the rate that its merchant can take, not all at once. Bounded, and jittered
-        where the bound cuts it off. A merchant that does not answer has no rate: every order
-        that comes back too early only comes and goes.
-        """
-        limits = self.limits
+    def place(self, merchant_id: str, orders: int, now: float, *, few: bool = False) -> Place:
+        """Where so many orders stand that are parked now; ``few`` of them are to meet others."""
         lane = self._lane(merchant_id)
-        if lane.pace.silent:
-            return random.uniform(limits.longest_park / 2, limits.longest_park)
-        soonest = now + max(limits.shortest_park, lane.waiting * lane.turn)
-        turn = max(soonest, lane.parked_until + lane.turn)
-        if turn - now > limits.longest_park:
-            lane.parked_until = now + limits.longest_park
-            return random.uniform(limits.longest_park / 2, limits.longest_park)
-        lane.parked_until = turn
-        return turn - now
+        return lane.line.place(orders, self._outlook(lane, now), few=few)
+
+    def let_out(self, merchant_id: str, orders: int, now: float, *, reserved: bool) -> int:
+        """How many of so many parked orders that are back may come to the queue now.
+
+        Args:
+            merchant_id: whose orders they are.
+            orders: how many are back.
+            now: the time.
+            reserved: whether the place that they had was kept for them.
+        """
+        self.tick(now)
+        lane = self._lane(merchant_id)
+        return lane.line.let_out(orders, self._outlook(lane, now), reserved=reserved)
+
+    def count_parked(self, merchant_id: str, orders: int, due: float) -> None:
+        """So many orders are in the broker until then."""
+        self.parked_count.add(merchant_id, orders, due)
+
+    def parked(self, merchant_id: str) -> int:
+        """How many of a merchant's orders this worker has parked that are not due yet."""
+        return self.parked_count.of(merchant_id)
 
     def expired(self) -> list[Ticket]:
         """Orders whose time ran out while they waited, or will before they can start."""
@@ -265,7 +279,19 @@ class Admission(Generic[Ticket]):
         return expired
 
     def overdue(self, now: float) -> Iterator[tuple[str, Ticket]]:
-        """Orders that have waited too long for their merchant; they are the caller's, to park."""
+        """Orders that have waited too long for their merchant; they are the caller's, to park.
+
+        And those that came while it was not known how many of its orders may wait, if that was
+        more: a window full of them would hold up everybody for as long as one may wait.
+        """
+        for lane in self._crowded:
+            for waiting in lane.least_urgent_first():
+                few_enough = lane.waiting <= self.limits.max_waiting
+                if few_enough or not self._is_too_much(lane, now):
+                    break
+                self._take(waiting)
+                yield lane.merchant_id, waiting.ticket
+        self._crowded.clear()
         until = now - self.limits.max_wait
         again: list[Waiting[Ticket]] = []
         while self._by_age and (self._by_age[0].done or self._by_age[0].since <= until):
@@ -294,6 +320,7 @@ class Admission(Generic[Ticket]):
             lane.queued, lane.woken_by = Queued.NOWHERE, None
         self._turns.clear()
         self._by_age.clear()
+        self._crowded.clear()
         self.waiting = self.blocked = 0
         return dropped
 
@@ -337,6 +364,24 @@ class Admission(Generic[Ticket]):
     def _most_of_one(self) -> int:
         """Orders of one provider that may wait here while it is at its share."""
         return self.limits.max_blocked // 2
+
+    def _outlook(self, lane: Lane[Ticket], now: float) -> Outlook:
+        limits = self.limits
+        turn = max(lane.turn, QUICKEST)
+        room = max(limits.max_waiting, int(limits.max_wait / 2 / turn))
+        is_paused = lane.known and not lane.bulkhead.ceiling
+        may_be_called = not is_paused and not lane.breaker.is_open
+        return Outlook(
+            now=now,
+            answers=may_be_called and lane.breaker.is_closed and not lane.pace.silent,
+            may_be_called=may_be_called,
+            not_before=lane.breaker.until if lane.breaker.is_open else now,
+            turn=turn,
+            waiting=lane.waiting,
+            capacity=room if self.blocked < limits.max_blocked else 0,
+            shortest=limits.shortest_park,
+            longest=limits.longest_park,
+        )
 
     # Starting and coming back
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 from pos_gateway.admission.breaker import Breaker, State
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.pace import Pace
+from pos_gateway.admission.parking import Line
 from pos_gateway.admission.share import Share
 
 Ticket = TypeVar("Ticket")
@@ -72,12 +73,12 @@ class Lane(Generic[Ticket]):
     late_calls: int = 0
     #: When its last call ended, whether or not it was answered.
     last_call: float = 0.0
-    #: When the order that was parked last is expected to have its turn.
-    parked_until: float = 0.0
+    #: The turns of its orders that are parked.
+    line: Line = field(default_factory=Line)
     queued: Queued | Share = Queued.NOWHERE
     #: The share that has room again and gave this lane its turn.
     woken_by: Share | None = None
-    _line: list[tuple[float, int, Waiting[Ticket]]] = field(default_factory=list)
+    _queue: list[tuple[float, int, Waiting[Ticket]]] = field(default_factory=list)
     _number: int = 0
 
     @property
@@ -123,17 +124,21 @@ class Lane(Generic[Ticket]):
         waiting = Waiting(self, ticket, now, deadline)
         self._number += 1
         self.waiting += 1
-        if len(self._line) > 2 * self.waiting + 16:  # most of it has been taken from the middle
-            self._line = [entry for entry in self._line if not entry[2].done]
-            heapq.heapify(self._line)
-        heapq.heappush(self._line, (deadline, self._number, waiting))
+        if len(self._queue) > 2 * self.waiting + 16:  # most of it has been taken from the middle
+            self._queue = [entry for entry in self._queue if not entry[2].done]
+            heapq.heapify(self._queue)
+        heapq.heappush(self._queue, (deadline, self._number, waiting))
         return waiting
 
     def first(self) -> Waiting[Ticket] | None:
         """The order whose turn is next among those that wait."""
-        while self._line and self._line[0][2].done:
-            heapq.heappop(self._line)
-        return self._line[0][2] if self._line else None
+        while self._queue and self._queue[0][2].done:
+            heapq.heappop(self._queue)
+        return self._queue[0][2] if self._queue else None
+
+    def least_urgent_first(self) -> list[Waiting[Ticket]]:
+        """All that wait, from the one whose turn is last."""
+        return [entry[2] for entry in sorted(self._queue, reverse=True) if not entry[2].done]
 
     def take(self, waiting: Waiting[Ticket]) -> None:
         """It waits no more."""
@@ -142,10 +147,10 @@ class Lane(Generic[Ticket]):
 
     def take_all(self) -> list[Ticket]:
         """None wait any more; who they were."""
-        left = [waiting for _, _, waiting in self._line if not waiting.done]
+        left = [waiting for _, _, waiting in self._queue if not waiting.done]
         for waiting in left:
             self.take(waiting)
-        self._line.clear()
+        self._queue.clear()
         return [waiting.ticket for waiting in left]
 
 

@@ -6,7 +6,6 @@ from math import ceil, inf
 from typing import Any
 
 from kombu.transport.native_delayed_delivery import (
-    MAX_LEVEL,
     MAX_NUMBER_OF_BITS_TO_USE,
     calculate_routing_key,
     level_name,
@@ -14,6 +13,9 @@ from kombu.transport.native_delayed_delivery import (
 
 #: Longest native delay in seconds: 28 queues, one for each power of two.
 MAX_DELAY = 2**MAX_NUMBER_OF_BITS_TO_USE - 1
+
+#: Significant bits of a delay: as a rule, and where it matters to be back within the second.
+COARSE, FINE = 2, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +30,27 @@ class Message:
     #: Whole seconds that the broker holds it back; 0 is not at all.
     delay: int = 0
 
-    def delayed(self, seconds: float, *, before: float = inf) -> "Message":
+    def delayed(self, seconds: float, *, before: float = inf, bits: int = COARSE) -> "Message":
         """The same message, to arrive in that many seconds, or somewhat later but not earlier.
 
         Every set bit of the delay costs a hop through another queue of the broker, so it is
-        rounded up to two of them (31 s becomes 32 s, one hop instead of five), unless that would
-        take it to ``before``. At least a second.
+        rounded up to ``bits`` of them (two: 31 s becomes 32 s, one hop instead of five), unless
+        that would take it to ``before``. At least a second.
         """
         whole = min(max(1, ceil(seconds)), MAX_DELAY)
-        low = max(0, whole.bit_length() - 2)
+        low = max(0, whole.bit_length() - bits)
         rounded = min(-(-whole >> low) << low, MAX_DELAY)
         return replace(self, delay=rounded if rounded < before else whole)
 
     def route(self) -> tuple[str, str]:
-        """Exchange and routing key on RabbitMQ, through native delayed delivery if delayed."""
+        """Exchange and routing key on RabbitMQ, through native delayed delivery if delayed.
+
+        Delayed, it enters at the first queue that holds it back. The exchanges before that one
+        only pass it on, each by a topic's pattern, and took the broker 2 ms a message.
+        """
         if self.delay:
-            return level_name(MAX_LEVEL), calculate_routing_key(self.delay, self.routing_key)
+            first = level_name(self.delay.bit_length() - 1)
+            return first, calculate_routing_key(self.delay, self.routing_key)
         return self.exchange, self.routing_key
 
 

@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Any
 
 from pos_gateway.broker import topology
-from pos_gateway.broker.message import Message
+from pos_gateway.broker.message import Message, undelayed
 
 SUBMIT_ORDER = "pos_gateway.submit_order"
 
 #: Celery's third element of the body: no callbacks, no chain. Bytes, since it never changes.
-_NO_EMBED = b'{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
+NO_EMBED = b'{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
 
 
 def submit_message(
@@ -29,7 +29,7 @@ def submit_message(
     return Message(
         exchange=topology.orders_exchange.name,
         routing_key=routing_key,
-        body=b"[[" + order_json + b"],{}," + _NO_EMBED + b"]",
+        body=b"[[" + order_json + b"],{}," + NO_EMBED + b"]",
         message_id=order_id,
         headers={"task": SUBMIT_ORDER, "id": order_id, "lang": "py", **headers},
     )
@@ -42,3 +42,9 @@ def dead_letter(message: Message, *, code: str, reason: str) -> Message:
         routing_key=topology.DEAD_KEY,
         headers={**message.headers, "x-reason-code": code, "x-reason": reason},
     )
+
+
+def home_key(routing_key: str | None) -> str:
+    """The key of the queue that an order belongs to, canary or not, by the key that it came by."""
+    key = undelayed(routing_key or "")
+    return key if key == topology.CANARY_KEY else topology.ORDERS_KEY

@@ -1,4 +1,6 @@
-"""Prometheus metrics. Labels never carry an order id, nor a merchant's."""
+"""Prometheus metrics. Labels never carry an order id, and a merchant's only of the few worst."""
+
+from collections.abc import Iterable
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -23,6 +25,12 @@ cut_short = Counter(
 breakers = Counter(
     "pos_gateway_breaker_transitions_total", "Merchants' circuit breakers.", ("state",)
 )
+parked_now = Gauge("pos_gateway_parked_orders", "Orders that this worker has parked at present.")
+parked_of_merchant = Gauge(
+    "pos_gateway_merchant_parked_orders",
+    "The same for the merchants that have most of them.",
+    ("merchant",),
+)
 publish_trouble = Counter(
     "pos_gateway_publish_trouble_total", "Publishes that the broker did not take at once."
 )
@@ -43,3 +51,13 @@ fleet_permits = Gauge(
     "pos_gateway_fleet_permits", "Permits that this worker holds, all merchants'."
 )
 fleet_pods = Gauge("pos_gateway_fleet_pods", "Workers that share limits with this one, and it.")
+#: Merchants in trouble that are named in a label: ten thousand would be more than it tells.
+WORST = 10
+
+
+def show_parked(total: int, worst: Iterable[tuple[str, int]]) -> None:
+    """So many orders are parked, and these merchants have most of them."""
+    parked_now.set(total)
+    parked_of_merchant.clear()
+    for merchant_id, orders in worst:
+        parked_of_merchant.labels(merchant_id).set(orders)

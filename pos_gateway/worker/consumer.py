@@ -12,14 +12,16 @@ from kombu.common import ignore_errors
 from pos_gateway import gateway
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker import topology, wire
-from pos_gateway.broker.message import Message, undelayed
+from pos_gateway.broker.bundle import PARKED_ORDERS
+from pos_gateway.broker.message import Message
 from pos_gateway.errors import PublishError
 from pos_gateway.outcome import Reason
 from pos_gateway.telemetry import metrics
+from pos_gateway.worker import bundles
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.properties import tolerate_bad_properties
-from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.strategy import known_headers
 
 log = structlog.get_logger(__name__)
@@ -65,9 +67,12 @@ class OrderConsumer(Consumer):
         return connection
 
     def update_strategies(self) -> None:
-        """Take orders, and none of the tasks that Celery brings along."""
+        """Take orders, single or parked, and none of the tasks that Celery brings along."""
         super().update_strategies()
-        self.strategies = {wire.SUBMIT_ORDER: self.strategies[wire.SUBMIT_ORDER]}
+        self.strategies = {
+            wire.SUBMIT_ORDER: self.strategies[wire.SUBMIT_ORDER],
+            PARKED_ORDERS: bundles.returned(self, self._gateway),
+        }
 
     def create_task_handler(self, *arguments: Any, **options: Any) -> Any:
         """Celery's handler, which a single odd message must not stop."""
@@ -110,7 +115,7 @@ class OrderConsumer(Consumer):
             self._bound_the_drain()
             self.dispatcher.close()
             if self._stop_consuming():
-                self.dispatcher.hand_back()
+                self.dispatcher.hand_back(CANCEL_TIMEOUT)
             else:
                 # The broker does not answer; what is not acknowledged is its again in any case.
                 self.dispatcher.connection_lost()
@@ -172,7 +177,7 @@ class OrderConsumer(Consumer):
         original = Message(
             exchange=topology.orders_exchange.name,
             routing_key=topology.DEAD_KEY,
-            body=_bytes(message.body),
+            body=body_of(message),
             message_id=str(message.properties.get("message_id") or message.headers.get("id", ""))[
                 :64
             ],
@@ -203,6 +208,7 @@ class OrderConsumer(Consumer):
                 max_blocked=max(settings.max_waiting, pool.limit * WINDOW // 2),
             ),
             park_message=_same_again,
+            quarantine=self.quarantine,
         )
 
 
@@ -210,7 +216,7 @@ class OrderConsumer(Consumer):
 CONNECT_TIMEOUT = 5.0
 #: Seconds between attempts to connect at most: the broker's return is noticed within them.
 RECONNECT_AFTER = 3.0
-#: Seconds for the broker to confirm that it sends no more.
+#: Seconds for the broker to confirm that it sends no more, and to store what is being parked.
 CANCEL_TIMEOUT = 2.0
 
 #: Messages in the prefetch window for each slot.
@@ -239,18 +245,13 @@ def _not_connected(error: BaseException, interval: float) -> None:
 def _same_again(request: OrderRequest) -> Message:
     """The message as it came, history and all, to be published again."""
     message = request.message
-    key = undelayed(request.delivery_info["routing_key"] or "")
     return Message(
         exchange=topology.orders_exchange.name,
-        routing_key=key if key == topology.CANARY_KEY else topology.ORDERS_KEY,
-        body=_bytes(message.body),
+        routing_key=wire.home_key(request.delivery_info["routing_key"]),
+        body=body_of(message),
         message_id=request.order_id or "",
         headers=known_headers(message.headers),
     )
-
-
-def _bytes(body: Any) -> bytes:
-    return body.encode() if isinstance(body, str) else bytes(body)
 
 
 def _plain(headers: dict[str, Any]) -> dict[str, Any]:

@@ -24,15 +24,17 @@ from pos_gateway.admission.admission import Admission, Transition, Verdict
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.clock import StepWatch
-from pos_gateway.errors import PublishError
 from pos_gateway.gateway import Gateway
 from pos_gateway.merchant import Merchant
 from pos_gateway.outcome import Contact, Outcome
 from pos_gateway.tasks import deliver
 from pos_gateway.telemetry import metrics
 from pos_gateway.transport.deadline import Patience
+from pos_gateway.worker.bundles import ReturnedBundle
+from pos_gateway.worker.parking import Parking
 from pos_gateway.worker.request import OrderRequest
 
 log = structlog.get_logger(__name__)
@@ -52,6 +54,7 @@ class Dispatcher:
             those that wait for the broker.
         limits: admission's.
         park_message: the message that brings a request again.
+        quarantine: sets a message aside, with a code and a sentence.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Dispatcher:
         pool: Any,
         limits: Limits,
         park_message: Callable[[OrderRequest], Message],
+        quarantine: Callable[[Any, str, str], None],
     ) -> None:
         self._gate = gate
         self._pool = pool
@@ -69,6 +73,7 @@ class Dispatcher:
         self.admission: Admission[OrderRequest] = Admission(
             limits, self._terms_of, announce=_announce
         )
+        self._parking = Parking(gate, self.admission, quarantine)
         self._storing = 0
         self._under_way: dict[tuple[str, str], OrderRequest] = {}
         self._joined: dict[tuple[str, str], list[OrderRequest]] = {}
@@ -76,6 +81,7 @@ class Dispatcher:
         self._ticker: gevent.Greenlet | None = None
         self._closed = False
         self._late: list[OrderRequest] = []
+        self._late_bundles: list[ReturnedBundle] = []
         gate.directory.listen(self._merchant_loaded)
 
     def start(self) -> bool:
@@ -90,15 +96,20 @@ class Dispatcher:
         """Start nothing more. What still arrives is kept for ``hand_back``."""
         self._closed = True
 
-    def hand_back(self) -> None:
+    def hand_back(self, timeout: float) -> None:
         """Give what waits back to the broker; what is under way goes on.
 
-        Called once nothing is consumed any more: the broker would send it straight back.
+        Called once nothing is consumed any more: the broker would send it straight back. What is
+        being parked has so many seconds to be stored.
         """
         for request in self.admission.drop_waiting() + self._late:
             task_ready(request)
             request.reject(requeue=True)
+        for back in self._late_bundles:
+            back.reject(requeue=True)
         self._late.clear()
+        self._late_bundles.clear()
+        self._parking.hand_back(timeout)
 
     def connection_lost(self) -> None:
         """Forget what waits: it came by a connection that is gone, and the broker has it back."""
@@ -106,6 +117,16 @@ class Dispatcher:
             task_ready(request)
         self._joined.clear()
         self._late.clear()
+        self._late_bundles.clear()
+        self._parking.forget()
+
+    def take_back(self, back: ReturnedBundle) -> None:
+        """Take parked orders in that are back from the broker. Never blocks."""
+        if self._closed or self._ticker is None:
+            self._late_bundles.append(back)
+            return
+        self._gate.directory.want(back.bundle.merchant_id)
+        self._parking.take_back(back)
 
     def offer(self, request: OrderRequest) -> None:
         """Take a request in. Never blocks."""
@@ -133,6 +154,9 @@ class Dispatcher:
         for request in late:  # they came before this worker was ready
             self.offer(request)
         time_of_day = StepWatch(self._gate.clock)
+        bundles, self._late_bundles = self._late_bundles, []
+        for back in bundles:
+            self.take_back(back)
         while True:
             self._wake.wait(min(TICK, max(0.0, self.admission.next_at - monotonic())))
             self._wake.clear()
@@ -144,6 +168,8 @@ class Dispatcher:
             if step := time_of_day.stepped():
                 # Orders that wait keep the time they had; those that come go by the new one.
                 log.warning("clock.stepped", seconds=round(step, 3))
+            parked = self.admission.parked_count
+            metrics.show_parked(parked.total, parked.largest(metrics.WORST))
 
     def _dispatch(self) -> None:
         """Start what may start, give up what is too late, end what stands in others' way."""
@@ -172,6 +198,8 @@ class Dispatcher:
         match self.admission.offer(NOBODY, request, monotonic()):
             case Call() as call:
                 self._start(call)
+            case Verdict.PARK:
+                self._park(request)
             case _:
                 self._dispatch()
 
@@ -245,24 +273,15 @@ class Dispatcher:
         self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
-        left = self._seconds_left(request)
-        if left <= 0:
+        if self._seconds_left(request) <= 0:
             self._expire(request)
-            return
-        delay = self.admission.park_delay(request.merchant_id, monotonic())
-        again = self._park_message(request).delayed(min(delay, left), before=left)
-        gevent.spawn(self._park, request, again)
-
-    def _park(self, request: OrderRequest, again: Message) -> None:
-        try:
-            self._gate.store([again])
-        except PublishError as error:  # this process is going down
-            log.warning("order.not_parked", order_id=request.order_id, error=str(error))
-            request.reject(requeue=True)
         else:
-            request.acknowledge()
-            metrics.parked.inc()
+            self._park(request)
+
+    def _park(self, request: OrderRequest) -> None:
+        order = ParkedOrder(self._park_message(request), request.deliver_by)
         task_ready(request)
+        self._parking.park(request.merchant_id, order, request)
 
     @staticmethod
     def _seconds_left(request: OrderRequest) -> float:

@@ -38,3 +38,9 @@ class OrderRequest(Request):
     def key(self) -> tuple[str, str] | None:
         """What tells two messages for the same order; None when it does not say which."""
         return (self.merchant_id, self.order_id) if self.merchant_id and self.order_id else None
+
+
+def body_of(message: Any) -> bytes:
+    """A message's body as it came (the in-memory broker has text)."""
+    body = message.body
+    return body.encode() if isinstance(body, str) else bytes(body)

@@ -11,6 +11,7 @@ from typing import Any
 from celery.worker import strategy
 from kombu.exceptions import ContentDisallowed, DecodeError
 
+from pos_gateway.broker.bundle import is_plain
 from pos_gateway.record import identifier
 from pos_gateway.tasks import HISTORY
 from pos_gateway.worker.request import OrderRequest
@@ -69,7 +70,9 @@ def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
     Celery would obey others (``expires`` loses an order, ``timelimit`` kills it, ``eta`` keeps
     it in memory) and stumble over some of them.
     """
-    return {name: value for name, value in headers.items() if name in KNOWN_HEADERS}
+    return {
+        name: value for name, value in headers.items() if name in KNOWN_HEADERS and is_plain(value)
+    }
 
 
 def _offer(task: Any, app: Any, consumer: Any) -> Handler:

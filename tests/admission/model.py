@@ -76,6 +76,8 @@ class Model:
         self.kept: list[Kept] = []
         self.provider_cap = max(1, int(limits.slots * limits.provider_share))
         self.slow_cap = max(1, int(limits.slots * limits.slow_share))
+        #: Those whose terms became known, or others, since it was looked who waits for too long.
+        self.crowded: list[Merchant] = []
         #: What must be announced, in any order: merchant and state.
         self.transitions: list[tuple[str, str]] = []
 
@@ -149,6 +151,20 @@ class Model:
         allotted = inf if merchant.allotment is None else merchant.allotment
         turn = duration / max(1, min(merchant.limit, allotted))
         return own >= limits.max_waiting and own * turn > limits.max_wait / 2
+
+    def crowded_out(self, now: float) -> list[int]:
+        """The least urgent of those that came while it was not known how many may wait."""
+        out = []
+        for merchant in self.crowded:
+            own = [each for each in self.kept if each.merchant is merchant]
+            for each in sorted(own, key=lambda each: (-each.deadline, -each.number)):
+                waiting = sum(kept.merchant is merchant for kept in self.kept)
+                if waiting <= self.limits.max_waiting or not self.is_too_much(merchant, now):
+                    break
+                self.kept.remove(each)
+                out.append(each.number)
+        self.crowded.clear()
+        return out
 
     def may_start_within_share(self, merchant: Merchant) -> bool:
         return self.may_start(merchant) and self.is_within_share(merchant)

@@ -298,35 +298,65 @@ def test_a_merchant_that_moves_to_another_provider_takes_its_waiting_orders_alon
     assert len(stage.starts()) == 1
 
 
-def test_parked_orders_come_back_one_turn_after_the_other() -> None:
-    stage = Stage(limit=1, max_waiting=1, longest_park=1000.0)
-    for _ in range(100):
-        stage.offer("m")
-        stage.reply("m", after=3.0)  # its replies take three seconds
-    delays = [stage.admission.park_delay("m", stage.now) for _ in range(5)]
-    gaps = [later - sooner for sooner, later in itertools.pairwise(delays)]
-    assert all(gap == pytest.approx(3.0, rel=0.01) for gap in gaps)
+def test_a_window_of_orders_of_a_merchant_that_was_not_known_is_parked_once_it_is() -> None:
+    stage = Stage(limit=None, max_waiting=3)
+    stage.offers("m", 50)
+    stage.admission.set_terms("m", Terms(1))
+    assert stage.starts() == ["m0"]
+    parked = [ticket for _, ticket in stage.admission.overdue(stage.now)]
+    assert parked == [f"m{n}" for n in range(49, 3, -1)]
+    assert stage.admission.waiting == 3
 
 
 def test_orders_of_a_merchant_that_does_not_answer_are_not_back_before_it_may_have() -> None:
     stage = Stage(limit=1, slow_after=3.0, longest_park=30.0)
     stage.offer("m")
     stage.offer("m", "again")
-    assert stage.admission.park_delay("m", stage.now) < 5
+    assert stage.admission.place("m", 1, stage.now).delay < 5
     stage.pass_time(3.0)
-    assert stage.admission.park_delay("m", stage.now) >= 15
+    assert stage.admission.place("m", 1, stage.now).delay >= 15
     stage.reply("m", after=7.0, contact=Contact.TIMED_OUT)
-    assert stage.admission.park_delay("m", stage.now) >= 15
+    assert stage.admission.place("m", 1, stage.now).delay >= 15
     stage.starts()
     stage.reply("m", after=0.1)
-    assert stage.admission.park_delay("m", stage.now) < 15
+    assert stage.admission.place("m", 1, stage.now).delay < 15
 
 
-def test_a_parked_order_never_stays_away_longer_than_the_bound() -> None:
-    stage = Stage(limit=1, longest_park=10.0)
-    delays = [stage.admission.park_delay("m", 0.0) for _ in range(1000)]
-    assert max(delays) <= 10.0
-    assert len(set(delays[500:])) > 400  # spread, so that they do not come back at once
+def test_of_a_paused_merchant_no_parked_order_comes_and_of_an_unknown_one_some_do() -> None:
+    paused, unknown = Stage(limit=0), Stage(limit=None)
+    assert paused.admission.let_out("m", 64, 100.0, reserved=True) == 0
+    assert not paused.admission.place("m", 64, 100.0).reserved
+    assert 0 < unknown.admission.let_out("m", 64, 100.0, reserved=False) < 64
+
+
+def test_parked_orders_are_back_when_their_merchant_is_left_alone_no_more() -> None:
+    stage = Stage(limit=2, slots=8)
+    stage.offers("m", 2)
+    stage.reply("m", contact=Contact.OVERLOADED, retry_after=120.0)
+    open_for = stage.announced[-1].seconds
+    places = [stage.admission.place("m", 64, stage.now) for _ in range(50)]
+    assert all(open_for <= place.delay <= open_for + 15 for place in places)
+    assert stage.admission.let_out("m", 64, stage.now, reserved=True) == 0
+    stage.pass_time(open_for)
+    assert stage.admission.let_out("m", 64, stage.now, reserved=False) == 1  # the probe
+
+
+def test_no_more_parked_orders_come_than_may_wait_here() -> None:
+    stage = Stage(limit=1, max_waiting=3, max_blocked=100)
+    stage.offers("m", 3)
+    assert stage.admission.let_out("m", 64, stage.now, reserved=True) == 1
+    full = Stage(limit=1, max_waiting=3, max_blocked=2)
+    full.offers("m", 3)
+    assert full.admission.let_out("other", 64, full.now, reserved=True) == 0
+
+
+def test_what_is_parked_is_counted_until_it_is_due() -> None:
+    stage = Stage()
+    stage.admission.count_parked("m", 64, 20.0)
+    stage.admission.count_parked("m", 10, 25.0)
+    assert stage.admission.parked("m") == 74
+    stage.pass_time(22.0)
+    assert (stage.admission.parked("m"), stage.admission.parked("other")) == (10, 0)
 
 
 def test_the_most_urgent_of_a_merchants_orders_goes_first() -> None:

@@ -128,6 +128,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         known = self.model.merchants[merchant]
         known.terms = Terms(limit, provider)
         self.admission.set_terms(merchant, known.terms)
+        if sum(each.merchant is known for each in self.model.kept) > LIMITS.max_waiting:
+            self.model.crowded.append(known)
         self._dispatch()
 
     @rule(
@@ -154,6 +156,10 @@ class AdmissionMachine(RuleBasedStateMachine):
         self._pass(seconds)
         self._dispatch()
         handed_out = {number for _, number in self.admission.overdue(self.now)}
+        for number in self.model.crowded_out(self.now):
+            assert number in handed_out
+            handed_out.remove(number)
+            self._end(number)
         for each in list(self.model.kept):
             waits_for_a_slot = self.model.may_start_within_share(each.merchant)
             too_long = each.since <= self.now - LIMITS.max_wait
@@ -165,7 +171,9 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule(merchant=MERCHANTS)
     def park(self, merchant: str) -> None:
         if merchant in self.known:
-            assert 0 < self.admission.park_delay(merchant, self.now) <= LIMITS.longest_park
+            until = self.model.merchants[merchant].until
+            longest = max(LIMITS.longest_park, until - self.now + LIMITS.longest_park / 2)
+            assert 0 < self.admission.place(merchant, 3, self.now).delay <= longest
 
     @invariant()
     def counts_agree(self) -> None:
@@ -269,6 +277,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         for number in dropped:
             self._end(number)
         self.model.kept.clear()
+        self.model.crowded.clear()
 
     def _cut_short(self) -> None:
         chosen = self.admission.to_cut_short()

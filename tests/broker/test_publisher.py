@@ -2,15 +2,20 @@
 
 import multiprocessing
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kombu import Connection
+from kombu.transport.native_delayed_delivery import (
+    bind_queue_to_native_delayed_delivery_exchange,
+    declare_native_delayed_delivery_exchanges_and_queues,
+)
 
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
-from pos_gateway.broker.message import MAX_DELAY, Message, undelayed
+from pos_gateway.broker.message import FINE, MAX_DELAY, Message, undelayed
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
 
@@ -180,6 +185,34 @@ def test_a_delay_is_never_shorter_than_asked_and_at_most_two_hops(
 ) -> None:
     assert a_message().delayed(wanted).delay == delay
     assert a_message().delayed(1e12).delay <= MAX_DELAY
+
+
+def test_a_delay_can_be_kept_to_the_second() -> None:
+    assert [a_message().delayed(n, bits=FINE).delay for n in range(1, 32)] == list(range(1, 32))
+    assert a_message().delayed(33, bits=FINE).delay == 34
+
+
+@pytest.mark.parametrize("seconds", [1, 3, 5])
+def test_a_delayed_message_is_back_when_its_delay_is_over(
+    publisher: Publisher, broker_url: str, seconds: int
+) -> None:
+    """It enters at the first queue that holds it back; kombu would have it go through 28 exchanges."""
+    publisher.publish(a_message())  # declares the queue
+    with Connection(broker_url) as connection:
+        declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
+        bind_queue_to_native_delayed_delivery_exchange(connection, topology.orders_queue)
+        arrived: list[float] = []
+        consumer = connection.Consumer(
+            [topology.orders_queue],
+            on_message=lambda _: arrived.append(time.monotonic()),
+            auto_declare=False,
+        )
+        with consumer:
+            connection.drain_events(timeout=30)
+            published = time.monotonic()
+            publisher.publish(a_message().delayed(seconds, bits=FINE))
+            connection.drain_events(timeout=30)
+    assert arrived[1] - published >= seconds
 
 
 def test_a_delay_is_not_rounded_past_the_moment_before_which_it_must_end() -> None:

@@ -139,6 +139,8 @@ TAKES_A_CODE = {
     "_failure": 1,
     "_error": 1,
     "self.quarantine": 1,
+    "consumer.quarantine": 1,
+    "self._quarantine": 1,
 }
 
 

@@ -9,13 +9,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from amqp.exceptions import NotFound
 from kombu import Connection
+from kombu.transport.native_delayed_delivery import MAX_NUMBER_OF_BITS_TO_USE, level_name
 
 from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.broker import topology
+from pos_gateway.broker.bundle import Bundle, ParkedOrder
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.wire import submit_message
 from pos_gateway.client import OrderClient
 from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.merchant import Merchant
@@ -65,6 +73,34 @@ class Lab:
         until = time.monotonic() + PATIENCE
         while (ready := self.queued(queue)) != count:
             assert time.monotonic() < until, f"{queue} has {ready} messages, not {count}"
+
+    def wait_until_parked(self, least: int, most: int) -> None:
+        """Wait until nothing is ready in ``orders`` and so many messages are delayed in the broker."""
+        until = time.monotonic() + PATIENCE
+        while (state := (self.queued(), self.delayed())) and (
+            state[0] or not least <= state[1] <= most
+        ):
+            assert time.monotonic() < until, f"{state} messages are ready and delayed"
+
+    def delayed(self) -> int:
+        """How many messages the broker holds back."""
+        with Connection(self.broker_url) as connection:
+            channel = connection.default_channel
+            try:
+                return sum(
+                    int(channel.queue_declare(level_name(level), passive=True).message_count)
+                    for level in range(MAX_NUMBER_OF_BITS_TO_USE)
+                )
+            except NotFound:
+                return 0  # no worker has declared them yet
+
+    def publish_bundle(
+        self, merchant_id: str, orders: Iterable[dict[str, Any]], **options: Any
+    ) -> None:
+        """Put a message with parked orders on the queue, as if its delay were over."""
+        publisher = Publisher(self.broker_url)
+        publisher.publish(a_bundle(merchant_id, orders, **options))
+        publisher.close()
 
     def publish_raw(self, body: bytes, headers: Mapping[str, Any], **properties: Any) -> None:
         """Put bytes on the queue that no client of ours would put there."""
@@ -202,6 +238,29 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError(f"the worker did not stop:\n{self.log[-2000:]}") from None
+
+
+def a_bundle(
+    merchant_id: str,
+    orders: Iterable[dict[str, Any]],
+    *,
+    routing_key: str = topology.ORDERS_KEY,
+    headers: Mapping[str, Any] = MappingProxyType({}),
+) -> Message:
+    """The message with these orders parked; each has these headers."""
+    parked = [
+        ParkedOrder(
+            submit_message(
+                order["order_id"],
+                json.dumps(order).encode(),
+                routing_key=routing_key,
+                headers=headers,
+            ),
+            datetime.fromisoformat(order["deliver_by"]).timestamp(),
+        )
+        for order in orders
+    ]
+    return Bundle.of(merchant_id, routing_key, parked).message()
 
 
 def in_background(function: Any, *arguments: Any) -> threading.Thread:

@@ -114,7 +114,7 @@ def test_a_worker_that_is_stopped_in_mid_order_finishes_it_and_hands_back_the_re
     lab.merchants.profile("m", {"kind": "accept", "latency": 5.0})
     orders = [f"o{n}" for n in range(60)]
     lab.submit("m", *orders)
-    with lab.worker() as worker:
+    with lab.worker(max_waiting=60) as worker:
         lab.merchants.wait_until(merchant_id="m", in_flight=10, timeout=30)
         worker.send(signal.SIGTERM)
         lab.wait_until_queued("orders", 50)  # at once: the others are still under way

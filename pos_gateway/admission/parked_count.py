@@ -1,0 +1,43 @@
+"""How many orders are parked in the broker, as far as this worker knows: those that it parked."""
+
+import heapq
+
+
+class ParkedCount:
+    """How many orders this worker has parked that are not due yet.
+
+    Its memory is bounded by the longest delay: one entry for each merchant and second.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._of: dict[str, int] = {}
+        self._due: dict[int, dict[str, int]] = {}
+        self._second = 0
+
+    def add(self, merchant_id: str, orders: int, due: float) -> None:
+        """So many orders are parked until then."""
+        self.total += orders
+        self._of[merchant_id] = self._of.get(merchant_id, 0) + orders
+        second = self._due.setdefault(int(due), {})
+        second[merchant_id] = second.get(merchant_id, 0) + orders
+
+    def of(self, merchant_id: str) -> int:
+        """How many of this merchant's."""
+        return self._of.get(merchant_id, 0)
+
+    def largest(self, number: int) -> list[tuple[str, int]]:
+        """The merchants that have most parked: so many of them at most."""
+        return heapq.nlargest(number, self._of.items(), key=lambda entry: entry[1])
+
+    def pass_time(self, now: float) -> None:
+        """What was due before this second is parked no more."""
+        if int(now) == self._second:
+            return
+        self._second = int(now)
+        for second in [second for second in self._due if second < self._second]:
+            for merchant_id, orders in self._due.pop(second).items():
+                self.total -= orders
+                self._of[merchant_id] -= orders
+                if not self._of[merchant_id]:
+                    del self._of[merchant_id]

@@ -1,0 +1,211 @@
+"""Parked orders, many to a message: how a bundle stands on the wire.
+
+A Celery message like an order's (``wire.py``) whose one argument is a list: for each order what
+its message said beside its body, then the body as it came. The list is laid out by lines and the
+headers say what is in it, so that a bundle is put together, added to another and parked again
+without anybody parsing an order.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil, isfinite
+from typing import Any, Self
+from uuid import uuid4
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import NO_EMBED
+from pos_gateway.errors import InvalidBundle
+from pos_gateway.record import identifier
+
+PARKED_ORDERS = "pos_gateway.parked_orders"
+
+#: Orders that a bundle carries at most, and the bytes that they and their headers may have.
+MOST_ORDERS = 64
+MOST_BYTES = 128 * 1024
+
+#: What a bundle may have on arrival: another version's may be somewhat larger.
+BYTES_ALLOWED, ORDERS_ALLOWED = 4 * MOST_BYTES, 4 * MOST_ORDERS
+
+_HEAD, _TAIL = b"[[[\n", b"\n]],{}," + NO_EMBED + b"]"
+#: Between two lines. It stands nowhere in a line: JSON has a newline between tokens only, and
+#: there a blank takes its place.
+_NEXT = b",\n"
+
+_MERCHANT, _ORDERS, _DELIVER_BY, _RESERVED = (
+    *("x-merchant-id", "x-orders", "x-deliver-by"),
+    "x-reserved",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedOrder:
+    """An order's message in a bundle."""
+
+    message: Message
+    #: When it is worthless (Unix time); None when it does not say.
+    deliver_by: float | None
+
+    def lines(self) -> bytes:
+        """How it stands in a bundle."""
+        said: dict[str, Any] = {
+            "message_id": self.message.message_id,
+            "headers": dict(self.message.headers),
+        }
+        if self.deliver_by is not None:
+            said["deliver_by"] = self.deliver_by
+        return json.dumps(said).encode() + _NEXT + self.message.body.replace(b"\n", b" ")
+
+
+@dataclass(slots=True)
+class Bundle:
+    """Orders of one merchant that are parked together; also what one that came back says of itself."""
+
+    merchant_id: str
+    #: The key that its orders are published under when they are let out, and it itself.
+    routing_key: str
+    #: Orders in it.
+    orders: int = 0
+    #: Bytes of their lines.
+    size: int = 0
+    #: The whole second (Unix time) by which the first of them has become worthless; None: none does.
+    deliver_by: int | None = None
+    #: It has a place in the merchant's line, kept for when it is back.
+    reserved: bool = False
+    _lines: bytes = b""
+
+    @classmethod
+    def of(cls, merchant_id: str, routing_key: str, parked: Iterable[ParkedOrder]) -> Self:
+        """A bundle of these orders, however many."""
+        bundle = cls(merchant_id, routing_key)
+        chunks = []
+        for each in parked:
+            chunks.append(each.lines())
+            bundle._count(1, len(chunks[-1]), each.deliver_by)
+        bundle._lines = _NEXT.join(chunks)
+        return bundle
+
+    @classmethod
+    def read(cls, headers: Mapping[str, Any], body: bytes, routing_key: str) -> Self:
+        """What the message says of itself; the orders in it are looked at only by ``open``.
+
+        Raises:
+            InvalidBundle: it is none.
+        """
+        merchant_id, orders = identifier(headers.get(_MERCHANT)), headers.get(_ORDERS)
+        deliver_by = headers.get(_DELIVER_BY)
+        if merchant_id is None:
+            raise InvalidBundle(f"the header {_MERCHANT} is missing or no identifier")
+        if type(orders) is not int or not 1 <= orders <= ORDERS_ALLOWED:
+            raise InvalidBundle(f"the header {_ORDERS} is missing or no number of orders")
+        if deliver_by is not None and type(deliver_by) is not int:
+            raise InvalidBundle(f"the header {_DELIVER_BY} is no whole number of seconds")
+        if not (body.startswith(_HEAD) and body.endswith(_TAIL)):
+            raise InvalidBundle("the body does not begin or end as a bundle's")
+        lines = body[len(_HEAD) : -len(_TAIL)]
+        return cls(
+            merchant_id,
+            routing_key,
+            orders,
+            len(lines),
+            deliver_by,
+            headers.get(_RESERVED) is True,
+            lines,
+        )
+
+    def is_small(self) -> bool:
+        """Whether it is at most half full, so that two such are better off as one."""
+        return 2 * self.orders <= MOST_ORDERS and 2 * self.size <= MOST_BYTES
+
+    def message(self) -> Message:
+        """The message that carries it; a single order's own message if it has only one.
+
+        Raises:
+            InvalidBundle: it has one order, and that is not what it should be.
+        """
+        if self.orders == 1:
+            return self.open()[0].message
+        number = uuid4().hex
+        headers: dict[str, Any] = {
+            "task": PARKED_ORDERS,
+            "id": number,
+            "lang": "py",
+            _MERCHANT: self.merchant_id,
+            _ORDERS: self.orders,
+            _RESERVED: self.reserved,
+        }
+        if self.deliver_by is not None:
+            headers[_DELIVER_BY] = self.deliver_by
+        return Message(
+            exchange=topology.orders_exchange.name,
+            routing_key=self.routing_key,
+            body=_HEAD + self._lines + _TAIL,
+            message_id=number,
+            headers=headers,
+        )
+
+    def open(self) -> list[ParkedOrder]:
+        """The orders in it.
+
+        Raises:
+            InvalidBundle: they are not what the bundle says; nothing of it can be relied upon.
+        """
+        lines = self._lines.split(_NEXT)
+        if len(lines) != 2 * self.orders:
+            raise InvalidBundle(f"{len(lines)} lines are not those of {self.orders} orders")
+        return [self._order(said, body) for said, body in zip(lines[::2], lines[1::2], strict=True)]
+
+    def _order(self, said: bytes, body: bytes) -> ParkedOrder:
+        try:
+            match json.loads(said):
+                case {"message_id": str() as number, "headers": dict() as headers, **rest}:
+                    deliver_by: Any = rest.get("deliver_by")
+                    if _is_sendable(number, headers) and _is_time(deliver_by):
+                        message = Message(
+                            exchange=topology.orders_exchange.name,
+                            routing_key=self.routing_key,
+                            body=body,
+                            message_id=number,
+                            headers=headers,
+                        )
+                        return ParkedOrder(message, deliver_by)
+        except (ValueError, RecursionError) as error:
+            raise InvalidBundle(f"what is said of an order cannot be read: {error}") from error
+        raise InvalidBundle("what is said of an order is not what it should be")
+
+    def _count(self, orders: int, size: int, deliver_by: float | None) -> None:
+        self.size += size + (len(_NEXT) if self.orders else 0)
+        self.orders += orders
+        if deliver_by is not None:
+            due = ceil(deliver_by)
+            self.deliver_by = due if self.deliver_by is None else min(self.deliver_by, due)
+
+
+def joined(bundles: Iterable[Bundle]) -> Bundle:
+    """One bundle of all the orders in these, which are one merchant's and have one key."""
+    parts = list(bundles)
+    whole = Bundle(parts[0].merchant_id, parts[0].routing_key)
+    for part in parts:
+        whole._count(part.orders, part.size, part.deliver_by)
+    whole._lines = _NEXT.join(part._lines for part in parts)
+    return whole
+
+
+def is_plain(value: object) -> bool:
+    """Whether a header's value fits into JSON and AMQP alike."""
+    return isinstance(value, str | bool) or (isinstance(value, int) and abs(value) < 2**63)
+
+
+def _is_sendable(number: str, headers: Mapping[str, Any]) -> bool:
+    """Whether the broker's protocol can carry them. Raises ValueError if it cannot be UTF-8."""
+    for name, value in headers.items():
+        if isinstance(value, str):
+            value.encode()
+        if not (is_plain(value) and identifier(name)):
+            return False
+    return number == "" or identifier(number) is not None
+
+
+def _is_time(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and isfinite(value))

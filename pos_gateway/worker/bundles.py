@@ -1,0 +1,75 @@
+"""What becomes of a message with parked orders, where an order has ``strategy.py``.
+
+A green worker asks admission for its turn. A synchronous one has none to ask: it lets every order
+out to the queue at once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from pos_gateway.broker import wire
+from pos_gateway.broker.bundle import BYTES_ALLOWED, Bundle, ParkedOrder
+from pos_gateway.errors import BrokerUnavailable, InvalidBundle
+from pos_gateway.gateway import Gateway
+from pos_gateway.tasks import SYNCHRONOUS_PATIENCE
+from pos_gateway.worker.request import body_of
+from pos_gateway.worker.strategy import Handler
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class ReturnedBundle:
+    """A message with parked orders, from its arrival to its acknowledgement."""
+
+    bundle: Bundle
+    message: Any
+    _ack: Callable[..., None]
+    _reject: Callable[..., None]
+    _connection_errors: tuple[type[BaseException], ...]
+
+    def acknowledge(self) -> None:
+        """All that was in it is stored elsewhere."""
+        self._ack(log, self._connection_errors)
+
+    def reject(self, requeue: bool) -> None:
+        """It goes back to the queue as it came, or to ``orders.dead``."""
+        self._reject(log, self._connection_errors, requeue)
+
+
+def returned(consumer: Any, gate: Gateway) -> Handler:
+    """The handler for messages with parked orders on this consumer."""
+    errors = consumer.connection_errors
+
+    def handle(message: Any, _body: Any, ack: Any, reject: Any, _callbacks: Any) -> None:
+        body = body_of(message)
+        if len(body) > BYTES_ALLOWED:
+            reason = f"the message has {len(body)} bytes; a bundle has {BYTES_ALLOWED} at most"
+            consumer.quarantine(message, "too_large", reason)
+            return
+        key = wire.home_key(message.delivery_info["routing_key"])
+        try:
+            bundle = Bundle.read(message.headers, body, key)
+            back = ReturnedBundle(bundle, message, ack, reject, errors)
+            if consumer.dispatcher is None:
+                _let_all_out(back, bundle.open(), gate)
+            else:
+                consumer.dispatcher.take_back(back)
+        except InvalidBundle as error:
+            consumer.quarantine(message, "invalid_bundle", str(error))
+
+    return handle
+
+
+def _let_all_out(back: ReturnedBundle, orders: list[ParkedOrder], gate: Gateway) -> None:
+    messages = [order.message for order in orders]
+    try:
+        gate.store(messages, patience=SYNCHRONOUS_PATIENCE)
+    except BrokerUnavailable as error:
+        log.warning("orders.not_let_out", orders=len(messages), error=str(error))
+        back.reject(requeue=True)
+    else:
+        back.acknowledge()

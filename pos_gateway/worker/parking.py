@@ -1,0 +1,219 @@
+"""Parking: orders that cannot start are handed back to the broker, and taken in again.
+
+They are parked many to a message, a bundle. Published one by one, the twenty thousand orders of a
+single dead merchant cost the broker a minute, and as much again every time that they come back.
+"""
+
+from collections.abc import Callable
+from math import inf
+from time import monotonic, time
+from typing import Any, Protocol
+
+import gevent
+import structlog
+from gevent.event import Event
+from gevent.pool import Group
+
+from pos_gateway.admission.admission import Admission
+from pos_gateway.broker.bundle import MOST_BYTES, MOST_ORDERS, Bundle, ParkedOrder, joined
+from pos_gateway.broker.message import FINE, Message
+from pos_gateway.errors import InvalidBundle, PublishError
+from pos_gateway.gateway import Gateway
+from pos_gateway.telemetry import metrics
+from pos_gateway.worker.bundles import ReturnedBundle
+
+log = structlog.get_logger(__name__)
+
+#: Seconds after its first order that a bundle waits for more.
+OPEN_FOR = 0.2
+
+#: Acknowledgements after which other green threads have their turn.
+IN_A_ROW = 16
+
+
+class Original(Protocol):
+    """A message whose orders are parked: it is acknowledged when they are."""
+
+    def acknowledge(self) -> None: ...
+    def reject(self, requeue: bool) -> None: ...
+
+
+class Parking:
+    """Parks orders, and lets those that are back out to the queue when their turn has come.
+
+    What is published is confirmed before what it came from is acknowledged: a crash in between
+    leaves an order there twice, never not at all. No method blocks.
+
+    Args:
+        gate: what to publish through.
+        admission: says when parked orders are to be back, and how many may come then.
+        quarantine: sets a message aside, with a code and a sentence.
+    """
+
+    def __init__(
+        self,
+        gate: Gateway,
+        admission: Admission[Any],
+        quarantine: Callable[[Any, str, str], None],
+    ) -> None:
+        self._gate = gate
+        self._admission = admission
+        self._quarantine = quarantine
+        self._open: dict[tuple[str, str], _Gathering] = {}
+        #: The green threads that publish, or wait for a bundle to be full.
+        self._publishing = Group()
+
+    def park(self, merchant_id: str, order: ParkedOrder, original: Original) -> None:
+        """Hand an order back to the broker, and acknowledge its message."""
+        self._gather(Bundle.of(merchant_id, order.message.routing_key, [order]), original)
+
+    def take_back(self, back: ReturnedBundle) -> None:
+        """Let out as many of a bundle's orders as may come; the others are parked again."""
+        bundle = back.bundle
+        number = self._admission.let_out(
+            bundle.merchant_id, bundle.orders, monotonic(), reserved=bundle.reserved
+        )
+        if number or _is_late(bundle.deliver_by):
+            self._publishing.spawn(self._let_out, back, number)
+        elif bundle.is_small():
+            if self._opened(back) is not None:  # what is no bundle is not to spoil another one
+                self._gather(bundle, back)
+        else:
+            self._publishing.spawn(self._park, bundle, [back])
+
+    def forget(self) -> None:
+        """The connection is gone that the orders came by, and the broker has them back.
+
+        Whatever is published of them from now on is there twice, so nothing more is.
+        """
+        self._open.clear()
+        self._publishing.kill(block=False)
+
+    def hand_back(self, timeout: float) -> None:
+        """Give back to the broker what is not being published yet; the rest has so many seconds."""
+        for gathering in self._open.values():
+            gathering.handed_back = True
+            gathering.closed.set()
+            _reject(gathering.originals)
+        self._open.clear()
+        self._publishing.join(timeout)
+
+    def _gather(self, bundle: Bundle, original: Original) -> None:
+        key = bundle.merchant_id, bundle.routing_key
+        gathering = self._open.get(key)
+        if gathering is not None and not gathering.has_room_for(bundle):
+            gathering.closed.set()
+            gathering = None
+        if gathering is None:
+            gathering = self._open[key] = _Gathering()
+            self._publishing.spawn(self._park_gathered, key, gathering)
+        gathering.add(bundle, original)
+        if gathering.is_full:
+            gathering.closed.set()
+            del self._open[key]
+
+    def _park_gathered(self, key: tuple[str, str], gathering: "_Gathering") -> None:
+        gathering.closed.wait(OPEN_FOR)
+        if self._open.get(key) is gathering:
+            del self._open[key]
+        if not gathering.handed_back:
+            self._park(joined(gathering.parts), gathering.originals)
+
+    def _park(self, bundle: Bundle, originals: list[Original]) -> None:
+        message = self._delayed(bundle)
+        if self._store(message):
+            self._count(bundle, message)
+            for number, original in enumerate(originals, 1):
+                original.acknowledge()
+                if number % IN_A_ROW == 0:
+                    gevent.sleep(0)
+        else:
+            _reject(originals)
+
+    def _let_out(self, back: ReturnedBundle, number: int) -> None:
+        bundle, orders = back.bundle, self._opened(back)
+        if orders is None:
+            return
+        late = [order for order in orders if _is_late(order.deliver_by)]
+        rest = [order for order in orders if not _is_late(order.deliver_by)]
+        messages = [order.message for order in (*late, *rest[:number])]
+        staying = None
+        if rest[number:]:
+            staying = Bundle.of(bundle.merchant_id, bundle.routing_key, rest[number:])
+            messages.append(self._delayed(staying))
+        threads = [self._publishing.spawn(self._store, message) for message in messages]
+        gevent.joinall(threads)
+        if not all(thread.value for thread in threads):
+            _reject([back])
+            return
+        back.acknowledge()
+        if staying is not None:
+            self._count(staying, messages[-1])
+
+    def _opened(self, back: ReturnedBundle) -> list[ParkedOrder] | None:
+        """The orders in a bundle; None if it is none, and it is set aside as a whole."""
+        try:
+            return back.bundle.open()
+        except InvalidBundle as error:
+            self._quarantine(back.message, "invalid_bundle", str(error))
+            return None
+
+    def _delayed(self, bundle: Bundle) -> Message:
+        """The message that has the bundle back when its turn comes, or an order in it is worthless."""
+        few = bundle.is_small()
+        place = self._admission.place(bundle.merchant_id, bundle.orders, monotonic(), few=few)
+        bundle.reserved = place.reserved
+        left = inf if bundle.deliver_by is None else bundle.deliver_by - time()
+        return bundle.message().delayed(min(place.delay, left), before=left, bits=FINE)
+
+    def _store(self, message: Message) -> bool:
+        """Whether the broker has it; not when this process is going down."""
+        try:
+            self._gate.store([message])
+        except PublishError as error:
+            log.warning("orders.not_parked", error=str(error))
+            return False
+        return True
+
+    def _count(self, bundle: Bundle, message: Message) -> None:
+        due = monotonic() + message.delay
+        self._admission.count_parked(bundle.merchant_id, bundle.orders, due)
+        metrics.parked.inc(bundle.orders)
+
+
+class _Gathering:
+    """A bundle that is still open for more orders."""
+
+    __slots__ = ("_orders", "_size", "closed", "handed_back", "originals", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[Bundle] = []
+        self.originals: list[Original] = []
+        #: Nothing more comes into it.
+        self.closed = Event()
+        self.handed_back = False
+        self._orders = self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._orders >= MOST_ORDERS or self._size >= MOST_BYTES
+
+    def has_room_for(self, bundle: Bundle) -> bool:
+        return (
+            self._orders + bundle.orders <= MOST_ORDERS and self._size + bundle.size <= MOST_BYTES
+        )
+
+    def add(self, bundle: Bundle, original: Original) -> None:
+        self.parts.append(bundle)
+        self.originals.append(original)
+        self._orders += bundle.orders
+        self._size += bundle.size
+
+
+def _reject(originals: list[Original]) -> None:
+    for original in originals:
+        original.reject(requeue=True)
+
+
+def _is_late(deliver_by: float | None) -> bool:
+    return deliver_by is not None and deliver_by <= time()
