@@ -1,7 +1,7 @@
 """The composition root: Settings -> Gateway. What is started here is stopped here."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 
 import structlog
@@ -13,6 +13,7 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.delivery import Delivery
 from pos_gateway.errors import BrokerUnavailable, PublishError
+from pos_gateway.fleet.permits import RedisPermits
 from pos_gateway.ledger.database import open_database, require_current
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
@@ -35,6 +36,8 @@ class Gateway:
             allow_private=settings.allow_private_addresses, ca_file=settings.ca_file
         )
         self.publisher = Publisher(settings.broker_url)
+        #: Where limits are shared with other workers; None: they are this process's alone.
+        self.permits = RedisPermits(settings.redis_url) if settings.redis_url else None
         self.delivery = Delivery(
             directory=self.directory,
             adapters=ADAPTERS,
@@ -44,6 +47,7 @@ class Gateway:
             clock=clock,
         )
         self._started = False
+        self._before_stop: list[Callable[[], None]] = []
 
     def check(self) -> None:
         """See that the database and the queues are what this version needs.
@@ -83,8 +87,14 @@ class Gateway:
         for message in messages:
             self.publisher.publish_patiently(message, on_trouble=_trouble, patience=patience)
 
+    def before_stop(self, stop: Callable[[], None]) -> None:
+        """Call this first when stopping."""
+        self._before_stop.append(stop)
+
     def stop(self) -> None:
         """Stop, in the opposite order of the data's way. Idempotent."""
+        for stop in self._before_stop:
+            stop()
         self.directory.stop()
         self.publisher.close()
         self.transport.close()

@@ -44,7 +44,8 @@ class Settings(BaseModel):
         description="Where merchants are kept: SQLite, or PostgreSQL in production.",
     )
     redis_url: Annotated[str, _url("redis", "rediss", "unix")] | None = Field(
-        None, description="Where workers coordinate; unset: each for itself (not in effect yet)."
+        None,
+        description="Where workers share merchants' limits and breakers; unset: each for itself.",
     )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         9808, description="Port of the Prometheus metrics; 0 is off."

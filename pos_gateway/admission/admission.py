@@ -21,9 +21,9 @@ from math import inf
 from typing import Generic
 
 from pos_gateway.admission.agenda import Agenda
-from pos_gateway.admission.breaker import State
+from pos_gateway.admission.breaker import PROBES_TO_CLOSE, State
 from pos_gateway.admission.bulkhead import UNASKED
-from pos_gateway.admission.lane import Call, Lane, Queued, Standing, Ticket, Waiting
+from pos_gateway.admission.lane import Call, Demand, Lane, Queued, Standing, Ticket, Waiting
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.parking import QUICKEST, Outlook, Place
@@ -34,6 +34,10 @@ from pos_gateway.outcome import Contact
 #: Merchants of whom something is remembered (their replies' durations) before the idle ones are
 #: forgotten: twice the ten thousand that a pod is expected to know.
 LANES = 20_000
+
+
+#: Why a breaker changed, when another worker said so.
+FLEET = "fleet"
 
 
 class Verdict(Enum):
@@ -64,6 +68,7 @@ class Admission(Generic[Ticket]):
             known yet: its orders wait until ``set_terms`` says.
         announce: called with every breaker's transition.
         on_short: called with a merchant whose order waits for want of an allotment only.
+        in_fleet: merchants need an allotment (``allot``) to start anything.
     """
 
     def __init__(
@@ -73,12 +78,13 @@ class Admission(Generic[Ticket]):
         *,
         announce: Callable[[Transition], None] = lambda _transition: None,
         on_short: Callable[[str], None] = lambda _merchant_id: None,
+        in_fleet: bool = False,
     ) -> None:
         self.limits = limits
         self._terms_of = terms_of
         self._announce = announce
         self._on_short = on_short
-        self._in_fleet = False
+        self._in_fleet = in_fleet
         self._lanes: dict[str, Lane[Ticket]] = {}
         self._turns: Turns[Ticket] = Turns(limits)
         #: Every order that began to wait, oldest first; those that are done are skipped.
@@ -189,17 +195,13 @@ class Admission(Generic[Ticket]):
             lane.known, lane.provider = True, provider
             lane.bulkhead.ceiling = terms.limit
             lane.may_be_cut_short = terms.may_be_cut_short
+            if not terms.is_shared:
+                lane.bulkhead.allotment = None
 
         self._change(lane, agree)
         self._line_up(lane)
         if lane.waiting > self.limits.max_waiting:
             self._crowded.append(lane)
-
-    def join_fleet(self, *, joined: bool) -> None:
-        """From now on merchants need an allotment (``allot``) to start more; or no longer."""
-        self._in_fleet = joined
-        for merchant_id, lane in self._lanes.items():
-            self.allot(merchant_id, (lane.bulkhead.in_flight or UNASKED) if joined else None)
 
     def allot(self, merchant_id: str, permits: int | None) -> None:
         """The fleet leaves so many of a merchant's orders at once to this process.
@@ -211,6 +213,13 @@ class Admission(Generic[Ticket]):
             self._change(lane, lambda: setattr(lane.bulkhead, "allotment", permits))
             self._line_up(lane)
 
+    def demand(self, merchant_id: str) -> Demand:
+        """What a merchant's orders want here; nothing, of one that is not known."""
+        lane = self._lanes.get(merchant_id)
+        if lane is None or not lane.known:
+            return Demand(0, 0, 0)
+        return Demand(lane.bulkhead.ceiling, lane.bulkhead.in_flight, lane.waiting)
+
     def merchant(self, merchant_id: str) -> Standing | None:
         """How things stand with a merchant; None if nothing is known of it."""
         lane = self._lanes.get(merchant_id)
@@ -220,13 +229,13 @@ class Admission(Generic[Ticket]):
         """Another worker found that the merchant is to be left alone for so long."""
         lane = self._lane(merchant_id)
         if not lane.breaker.is_open:
-            self._open(lane, now, "fleet", seconds)
+            self._open(lane, now, FLEET, seconds)
 
     def close_breaker(self, merchant_id: str, now: float) -> None:
         """Another worker found that the merchant answers again."""
         lane = self._lanes.get(merchant_id)
         if lane is not None and not lane.breaker.is_closed:
-            self._close(lane, "fleet")
+            self._close(lane, FLEET)
 
     def to_cut_short(self) -> list[Call[Ticket]]:
         """Calls to end early: the slow hold more than their share, and others wait for a slot.
@@ -375,6 +384,7 @@ class Admission(Generic[Ticket]):
             now=now,
             answers=may_be_called and lane.breaker.is_closed and not lane.pace.silent,
             may_be_called=may_be_called,
+            tries=1 if lane.breaker.is_closed else PROBES_TO_CLOSE,
             not_before=lane.breaker.until if lane.breaker.is_open else now,
             turn=turn,
             waiting=lane.waiting,
@@ -509,7 +519,7 @@ class Admission(Generic[Ticket]):
 
     def _open(self, lane: Lane[Ticket], now: float, why: str, at_least: float = 0.0) -> None:
         breaker = lane.breaker
-        again = breaker.is_open or why == "fleet"
+        again = breaker.is_open or why == FLEET
 
         def change() -> None:
             breaker.open_for(now, at_least) if again else breaker.open(now, at_least=at_least)

@@ -38,6 +38,15 @@ class Waiting(Generic[Ticket]):
     done: bool = False
 
 
+class Demand(NamedTuple):
+    """What a merchant's orders want in this process."""
+
+    #: What is agreed with it; 0 while it is paused.
+    limit: int
+    in_flight: int
+    waiting: int
+
+
 class Standing(NamedTuple):
     """How things stand with a merchant."""
 

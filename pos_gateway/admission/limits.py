@@ -15,6 +15,8 @@ class Terms:
     provider: str | None = None
     #: A call that hangs may be ended before its time when others need its slot.
     may_be_cut_short: bool = True
+    #: In a fleet, the limit is that of all its workers together.
+    is_shared: bool = True
 
 
 @dataclass(frozen=True, slots=True)

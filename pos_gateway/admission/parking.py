@@ -46,6 +46,8 @@ class Outlook:
     answers: bool
     #: Whether it may be called, if only to see whether it answers again.
     may_be_called: bool
+    #: How many orders it takes to see that.
+    tries: int
     #: When it may be called again at the soonest; the time, if it may be now.
     not_before: float
     #: Seconds between two of its orders' turns.
@@ -115,7 +117,7 @@ class Line:
             if not reserved and here * outlook.turn >= DRY:
                 number = min(number, SPAN / outlook.turn - self.ahead(outlook))
         elif outlook.waiting == 0 and outlook.now - self._let_out_at >= PROBE_EVERY:
-            number = 1
+            number = outlook.tries
         if not outlook.may_be_called:
             return 0
         whole = max(0, min(orders, int(number)))

@@ -20,13 +20,14 @@ import structlog
 from celery.worker.state import task_accepted, task_ready, task_reserved
 from gevent.event import Event
 
-from pos_gateway.admission.admission import Admission, Transition, Verdict
+from pos_gateway.admission.admission import FLEET, Admission, Transition, Verdict
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.clock import StepWatch
+from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.gateway import Gateway
 from pos_gateway.merchant import Merchant
 from pos_gateway.outcome import Contact, Outcome
@@ -71,8 +72,16 @@ class Dispatcher:
         self._park_message = park_message
         #: Who may start now; to be looked at by others, changed only from here.
         self.admission: Admission[OrderRequest] = Admission(
-            limits, self._terms_of, announce=_announce
+            limits,
+            self._terms_of,
+            announce=self._announce,
+            on_short=self._ask_fleet,
+            in_fleet=gate.permits is not None,
         )
+        self._fleet: Coordinator | None = None
+        if gate.permits is not None:
+            self._fleet = Coordinator(gate.permits, self.admission, on_change=self._wake_up)
+            gate.before_stop(self._fleet.stop)
         self._parking = Parking(gate, self.admission, quarantine)
         self._storing = 0
         self._under_way: dict[tuple[str, str], OrderRequest] = {}
@@ -89,6 +98,8 @@ class Dispatcher:
         if self._ticker is not None:
             return False
         self._pool.grow(self.admission.limits.slots)
+        if self._fleet is not None:
+            self._fleet.start()
         self._ticker = gevent.spawn(self._run)
         return True
 
@@ -130,7 +141,7 @@ class Dispatcher:
 
     def offer(self, request: OrderRequest) -> None:
         """Take a request in. Never blocks."""
-        if self._closed or self._ticker is None:
+        if self._closed or self._ticker is None or not self._may_start:
             self._late.append(request)
             return
         if self._joins(request):
@@ -150,9 +161,6 @@ class Dispatcher:
                 self._expire(request)
 
     def _run(self) -> None:
-        late, self._late = self._late, []
-        for request in late:  # they came before this worker was ready
-            self.offer(request)
         time_of_day = StepWatch(self._gate.clock)
         bundles, self._late_bundles = self._late_bundles, []
         for back in bundles:
@@ -160,6 +168,10 @@ class Dispatcher:
         while True:
             self._wake.wait(min(TICK, max(0.0, self.admission.next_at - monotonic())))
             self._wake.clear()
+            if self._late and not self._closed:
+                late, self._late = self._late, []
+                for request in late:  # they came when nothing could be started
+                    self.offer(request)
             self._dispatch()
             for _, request in self.admission.overdue(monotonic()):
                 self._park_soon(request)
@@ -173,7 +185,7 @@ class Dispatcher:
 
     def _dispatch(self) -> None:
         """Start what may start, give up what is too late, end what stands in others' way."""
-        while not self._closed and (call := self.admission.next_start(monotonic())) is not None:
+        while self._may_start and (call := self.admission.next_start(monotonic())) is not None:
             if self._joins(call.ticket):  # the same order twice, and both waited
                 self.admission.release(call, monotonic(), Contact.NONE)
             else:
@@ -183,6 +195,11 @@ class Dispatcher:
         for call in self.admission.to_cut_short():
             metrics.cut_short.inc()
             call.ticket.patience.end()
+
+    @property
+    def _may_start(self) -> bool:
+        """Whether anything may be started: not when a paused worker's permits may be others' now."""
+        return not self._closed and (self._fleet is None or self._fleet.may_start(monotonic()))
 
     def _joins(self, request: OrderRequest) -> bool:
         """Whether its order is under way: redelivered, or submitted twice. It shares its fate."""
@@ -290,13 +307,14 @@ class Dispatcher:
     def _terms_of(self, merchant_id: str) -> Terms | None:
         """None: not known yet; its orders wait until ``_merchant_loaded`` is called."""
         if merchant_id == NOBODY:
-            return Terms(self.admission.limits.slots)
+            return Terms(self.admission.limits.slots, is_shared=False)
         if not self._gate.directory.known(merchant_id):
             return None
         return self._terms(self._gate.directory.peek(merchant_id))
 
     def _merchant_loaded(self, merchant_id: str, merchant: Merchant | None) -> None:
         self.admission.set_terms(merchant_id, self._terms(merchant))
+        self._ask_fleet(merchant_id)
         self._wake.set()
 
     def _terms(self, merchant: Merchant | None) -> Terms:
@@ -306,8 +324,24 @@ class Dispatcher:
         limit = 0 if merchant.paused else merchant.max_concurrency or default
         return Terms(limit, merchant.provider)
 
+    def _ask_fleet(self, merchant_id: str) -> None:
+        if self._fleet is not None:
+            self._fleet.short(merchant_id)
 
-def _announce(transition: Transition) -> None:
+    def _wake_up(self) -> None:
+        self._wake.set()
+
+    def _announce(self, transition: Transition) -> None:
+        _log_transition(transition)
+        if self._fleet is None or transition.why == FLEET:
+            return
+        if transition.state is State.OPEN:
+            self._fleet.breaker_opened(transition.merchant_id, transition.seconds)
+        elif transition.state is State.CLOSED:
+            self._fleet.breaker_closed(transition.merchant_id)
+
+
+def _log_transition(transition: Transition) -> None:
     metrics.breakers.labels(transition.state).inc()
     # That a merchant is left alone, and that it is back, is what whoever is called wants to see.
     log.log(

@@ -19,7 +19,14 @@ START = "start"
 class Stage:
     """An admission whose calls are remembered by their merchants."""
 
-    def __init__(self, limit: int | None = 2, provider: str | None = None, **limits: Any) -> None:
+    def __init__(
+        self,
+        limit: int | None = 2,
+        provider: str | None = None,
+        *,
+        in_fleet: bool = False,
+        **limits: Any,
+    ) -> None:
         self.terms = Terms(limit, provider) if limit is not None else None
         self.announced: list[Transition] = []
         self.short: list[str] = []
@@ -28,6 +35,7 @@ class Stage:
             self.terms_of,
             announce=self.announced.append,
             on_short=self.short.append,
+            in_fleet=in_fleet,
         )
         self.calls: list[Call[str]] = []
         self.now = 0.0
@@ -338,7 +346,7 @@ def test_parked_orders_are_back_when_their_merchant_is_left_alone_no_more() -> N
     assert all(open_for <= place.delay <= open_for + 15 for place in places)
     assert stage.admission.let_out("m", 64, stage.now, reserved=True) == 0
     stage.pass_time(open_for)
-    assert stage.admission.let_out("m", 64, stage.now, reserved=False) == 1  # the probe
+    assert stage.admission.let_out("m", 64, stage.now, reserved=False) == PROBES_TO_CLOSE
 
 
 def test_no_more_parked_orders_come_than_may_wait_here() -> None:
@@ -602,8 +610,7 @@ def test_a_call_is_not_cut_short_where_the_order_could_not_be_sent_again() -> No
 
 
 def test_in_a_fleet_a_merchant_starts_no_more_than_it_was_allotted() -> None:
-    stage = Stage(limit=3, slots=8)
-    stage.admission.join_fleet(joined=True)
+    stage = Stage(limit=3, slots=8, in_fleet=True)
     assert stage.offers("m", 3) == [Verdict.WAIT] * 3
     assert stage.short == ["m"] * 3
     stage.admission.allot("m", 2)

@@ -6,7 +6,7 @@ from math import inf
 from hypothesis import Phase
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pos_gateway.admission.admission import Admission, Transition, Verdict
 from pos_gateway.admission.breaker import FIRST_OPEN, LONGEST_OPEN
@@ -44,12 +44,6 @@ class AdmissionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.model = Model(LIMITS, TERMS)
-        self.admission: Admission[int] = Admission(
-            LIMITS,
-            lambda name: self.model.merchants[name].terms,
-            announce=self._announced,
-            on_short=self._is_short,
-        )
         self.now = 0.0
         self.number = 0
         self.calls: list[tuple[Sent, Call[int]]] = []
@@ -58,6 +52,17 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.in_fleet = False
         self.ended: set[int] = set()
         self.known: set[str] = set()
+
+    @initialize(in_fleet=st.booleans())
+    def begin(self, in_fleet: bool) -> None:
+        self.in_fleet = in_fleet
+        self.admission: Admission[int] = Admission(
+            LIMITS,
+            lambda name: self.model.merchants[name].terms,
+            announce=self._announced,
+            on_short=self._is_short,
+            in_fleet=in_fleet,
+        )
 
     @rule(
         merchant=MERCHANTS,
@@ -134,15 +139,13 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule(
         merchant=MERCHANTS,
-        what=st.sampled_from(["fleet", "allot", "allot", "opened", "closed", "connection"]),
+        what=st.sampled_from(["allot", "allot", "opened", "closed", "connection"]),
         number=st.integers(0, 6),
     )
     def do_something_rare(self, merchant: str, what: str, number: int) -> None:
         match what:
-            case "fleet":
-                self._join_or_leave_the_fleet(joined=number < 3)
             case "allot" if self.in_fleet:
-                self._allot(merchant, number)
+                self._allot(merchant, None if number == 6 else number)
             case "opened":
                 self._hear_that_a_breaker_opened(merchant, 1.0 + 5 * number)
             case "closed":
@@ -246,14 +249,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.known.add(name)
         return merchant
 
-    def _join_or_leave_the_fleet(self, *, joined: bool) -> None:
-        self.in_fleet = joined
-        self.admission.join_fleet(joined=joined)
-        for name in self.known:
-            merchant = self.model.merchants[name]
-            merchant.allotment = (len(self.model.of(merchant)) or -1) if joined else None
-
-    def _allot(self, name: str, permits: int) -> None:
+    def _allot(self, name: str, permits: int | None) -> None:
         self.admission.allot(name, permits)
         if name in self.known:
             self.model.merchants[name].allotment = permits

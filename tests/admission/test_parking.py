@@ -14,6 +14,7 @@ ANSWERING = Outlook(
     now=1000.0,
     answers=True,
     may_be_called=True,
+    tries=1,
     not_before=0.0,
     turn=0.01,
     waiting=0,
