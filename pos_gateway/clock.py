@@ -1,6 +1,7 @@
 """Time, as something that is handed in, so that tests need not wait for it."""
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -28,6 +29,33 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
+
+
+class RunningClock:
+    """Seconds during which this process ran: it stands still while the process does.
+
+    For judging others: a process that was held up for a second, by its container's share of the
+    processor or a snapshot, would else find that everybody took a second longer.
+
+    Args:
+        longest: seconds between two looks at most while the process runs; of what is longer, the
+            rest does not count.
+    """
+
+    def __init__(self, longest: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._longest = longest
+        self._monotonic = monotonic
+        self._last = monotonic()
+        self._held_up = 0.0
+
+    def now(self) -> float:
+        """Only differences mean anything."""
+        now = self._monotonic()
+        if now - self._last > self._longest:
+            self._held_up += now - self._last - self._longest
+        self._last = now
+        return now - self._held_up
+
 
 #: Seconds by which the time of day must have moved by itself to count as stepped; NTP slews less.
 STEP = 1.0

@@ -95,6 +95,8 @@ class Admission(Generic[Ticket]):
         self._ending = 0
         self._expired: list[Ticket] = []
         self._agenda = Agenda()
+        #: The time, as far as it is known.
+        self._now = 0.0
         #: Merchants whose orders waited for their record, perhaps more than it allows.
         self._crowded: list[Lane[Ticket]] = []
         #: Orders that this worker has parked.
@@ -176,6 +178,7 @@ class Admission(Generic[Ticket]):
 
     def tick(self, now: float) -> None:
         """Let time pass: calls become slow and late, breakers half open, waiting orders expire."""
+        self._now = now
         self._agenda.run(now)
         self.parked_count.pass_time(now)
 
@@ -225,13 +228,13 @@ class Admission(Generic[Ticket]):
         lane = self._lanes.get(merchant_id)
         return lane.standing() if lane else None
 
-    def open_breaker(self, merchant_id: str, seconds: float, now: float) -> None:
+    def open_breaker(self, merchant_id: str, seconds: float) -> None:
         """Another worker found that the merchant is to be left alone for so long."""
         lane = self._lane(merchant_id)
         if not lane.breaker.is_open:
-            self._open(lane, now, FLEET, seconds)
+            self._open(lane, self._now, FLEET, seconds)
 
-    def close_breaker(self, merchant_id: str, now: float) -> None:
+    def close_breaker(self, merchant_id: str) -> None:
         """Another worker found that the merchant answers again."""
         lane = self._lanes.get(merchant_id)
         if lane is not None and not lane.breaker.is_closed:

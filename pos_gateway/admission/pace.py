@@ -8,7 +8,7 @@ from pos_gateway.outcome import Contact
 #: Weight of the newest answer in the running mean of their durations.
 NEWEST = 0.2
 #: A call is slow for a merchant that answers, as a rule, so many times quicker.
-UNUSUAL = 10.0
+UNUSUAL = 5.0
 #: A call is late, which counts against its merchant, after so many times the usual.
 LATE = 3.0
 #: Seconds under which no call is slow, however quick its merchant is as a rule.

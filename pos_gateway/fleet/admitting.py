@@ -36,10 +36,10 @@ class Admitting(Protocol):
         """
         ...
 
-    def open_breaker(self, merchant_id: str, seconds: float, now: float) -> None:
+    def open_breaker(self, merchant_id: str, seconds: float) -> None:
         """Another pod found the merchant down; its breaker stays open for so many seconds."""
         ...
 
-    def close_breaker(self, merchant_id: str, now: float) -> None:
+    def close_breaker(self, merchant_id: str) -> None:
         """Another pod found the merchant well again."""
         ...

@@ -297,13 +297,12 @@ class Coordinator:
 
     def _hear(self, answer: Answer) -> bool:
         """The breakers of others. Whether orders may start."""
-        now = self._clock.monotonic()
         for merchant_id, seconds in answer.opened.items():
             if merchant_id not in self._news:  # this pod knows something newer
-                self._admission.open_breaker(merchant_id, seconds, now)
+                self._admission.open_breaker(merchant_id, seconds)
         for merchant_id in answer.closed:
             if merchant_id not in self._news:
-                self._admission.close_breaker(merchant_id, now)
+                self._admission.close_breaker(merchant_id)
         return bool(answer.closed)
 
     def _exchange(self, report: Report, now: float) -> Answer | None:

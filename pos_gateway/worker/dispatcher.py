@@ -26,7 +26,7 @@ from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
-from pos_gateway.clock import StepWatch
+from pos_gateway.clock import RunningClock, StepWatch
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.gateway import Gateway
 from pos_gateway.merchant import Merchant
@@ -42,8 +42,10 @@ log = structlog.get_logger(__name__)
 
 #: The lane of orders that will not be sent: no merchant's limit is to hold them back.
 NOBODY = ""
-#: Seconds between looks at orders that have waited too long, and at the gauges.
-TICK = 0.5
+#: Seconds between looks at orders that have waited too long.
+TICK = 0.1
+#: Seconds between updates of the gauges.
+GAUGES = 0.5
 
 
 class Dispatcher:
@@ -70,6 +72,8 @@ class Dispatcher:
         self._gate = gate
         self._pool = pool
         self._park_message = park_message
+        #: Admission's time: merchants are not blamed for what held this process up.
+        self._clock = RunningClock(2 * TICK)
         #: Who may start now; to be looked at by others, changed only from here.
         self.admission: Admission[OrderRequest] = Admission(
             limits,
@@ -82,7 +86,7 @@ class Dispatcher:
         if gate.permits is not None:
             self._fleet = Coordinator(gate.permits, self.admission, on_change=self._wake_up)
             gate.before_stop(self._fleet.stop)
-        self._parking = Parking(gate, self.admission, quarantine)
+        self._parking = Parking(gate, self.admission, quarantine, self._clock.now)
         self._storing = 0
         self._under_way: dict[tuple[str, str], OrderRequest] = {}
         self._joined: dict[tuple[str, str], list[OrderRequest]] = {}
@@ -149,7 +153,7 @@ class Dispatcher:
         if request.merchant_id != NOBODY:
             self._gate.directory.want(request.merchant_id)
         task_reserved(request)
-        now, left = monotonic(), self._seconds_left(request)
+        now, left = self._clock.now(), self._seconds_left(request)
         match self.admission.offer(request.merchant_id, request, now, now + left):
             case Call() as call:
                 self._start(call)
@@ -161,33 +165,40 @@ class Dispatcher:
                 self._expire(request)
 
     def _run(self) -> None:
-        time_of_day = StepWatch(self._gate.clock)
+        time_of_day, look_again = StepWatch(self._gate.clock), 0.0
         bundles, self._late_bundles = self._late_bundles, []
         for back in bundles:
             self.take_back(back)
         while True:
-            self._wake.wait(min(TICK, max(0.0, self.admission.next_at - monotonic())))
+            self._wake.wait(min(TICK, max(0.0, self.admission.next_at - self._clock.now())))
             self._wake.clear()
             if self._late and not self._closed:
                 late, self._late = self._late, []
                 for request in late:  # they came when nothing could be started
                     self.offer(request)
             self._dispatch()
-            for _, request in self.admission.overdue(monotonic()):
+            for _, request in self.admission.overdue(self._clock.now()):
                 self._park_soon(request)
-            metrics.in_flight.set(self.admission.in_flight)
-            metrics.waiting.set(self.admission.waiting)
-            if step := time_of_day.stepped():
-                # Orders that wait keep the time they had; those that come go by the new one.
-                log.warning("clock.stepped", seconds=round(step, 3))
-            parked = self.admission.parked_count
-            metrics.show_parked(parked.total, parked.largest(metrics.WORST))
+            if self._clock.now() >= look_again:
+                look_again = self._clock.now() + GAUGES
+                self._show(time_of_day)
+
+    def _show(self, time_of_day: StepWatch) -> None:
+        metrics.in_flight.set(self.admission.in_flight)
+        metrics.waiting.set(self.admission.waiting)
+        parked = self.admission.parked_count
+        metrics.show_parked(parked.total, parked.largest(metrics.WORST))
+        if step := time_of_day.stepped():
+            # Orders that wait keep the time they had; those that come go by the new one.
+            log.warning("clock.stepped", seconds=round(step, 3))
 
     def _dispatch(self) -> None:
         """Start what may start, give up what is too late, end what stands in others' way."""
-        while self._may_start and (call := self.admission.next_start(monotonic())) is not None:
+        while (
+            self._may_start and (call := self.admission.next_start(self._clock.now())) is not None
+        ):
             if self._joins(call.ticket):  # the same order twice, and both waited
-                self.admission.release(call, monotonic(), Contact.NONE)
+                self.admission.release(call, self._clock.now(), Contact.NONE)
             else:
                 self._start(call)
         for request in self.admission.expired():
@@ -212,7 +223,7 @@ class Dispatcher:
     def _expire(self, request: OrderRequest) -> None:
         """It cannot be delivered in time any more, and is told so at once, whoever it is for."""
         request.hopeless = True
-        match self.admission.offer(NOBODY, request, monotonic()):
+        match self.admission.offer(NOBODY, request, self._clock.now()):
             case Call() as call:
                 self._start(call)
             case Verdict.PARK:
@@ -284,9 +295,9 @@ class Dispatcher:
         if call is None:
             return
         if outcome is None:
-            self.admission.release(call, monotonic(), Contact.NONE)
+            self.admission.release(call, self._clock.now(), Contact.NONE)
         else:
-            self.admission.release(call, monotonic(), outcome.contact, outcome.retry_after)
+            self.admission.release(call, self._clock.now(), outcome.contact, outcome.retry_after)
         self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:

@@ -6,7 +6,7 @@ single dead merchant cost the broker a minute, and as much again every time that
 
 from collections.abc import Callable
 from math import inf
-from time import monotonic, time
+from time import time
 from typing import Any, Protocol
 
 import gevent
@@ -48,6 +48,7 @@ class Parking:
         gate: what to publish through.
         admission: says when parked orders are to be back, and how many may come then.
         quarantine: sets a message aside, with a code and a sentence.
+        now: admission's time.
     """
 
     def __init__(
@@ -55,10 +56,12 @@ class Parking:
         gate: Gateway,
         admission: Admission[Any],
         quarantine: Callable[[Any, str, str], None],
+        now: Callable[[], float],
     ) -> None:
         self._gate = gate
         self._admission = admission
         self._quarantine = quarantine
+        self._now = now
         self._open: dict[tuple[str, str], _Gathering] = {}
         #: The green threads that publish, or wait for a bundle to be full.
         self._publishing = Group()
@@ -71,7 +74,7 @@ class Parking:
         """Let out as many of a bundle's orders as may come; the others are parked again."""
         bundle = back.bundle
         number = self._admission.let_out(
-            bundle.merchant_id, bundle.orders, monotonic(), reserved=bundle.reserved
+            bundle.merchant_id, bundle.orders, self._now(), reserved=bundle.reserved
         )
         if number or _is_late(bundle.deliver_by):
             self._publishing.spawn(self._let_out, back, number)
@@ -161,7 +164,7 @@ class Parking:
     def _delayed(self, bundle: Bundle) -> Message:
         """The message that has the bundle back when its turn comes, or an order in it is worthless."""
         few = bundle.is_small()
-        place = self._admission.place(bundle.merchant_id, bundle.orders, monotonic(), few=few)
+        place = self._admission.place(bundle.merchant_id, bundle.orders, self._now(), few=few)
         bundle.reserved = place.reserved
         left = inf if bundle.deliver_by is None else bundle.deliver_by - time()
         return bundle.message().delayed(min(place.delay, left), before=left, bits=FINE)
@@ -176,7 +179,7 @@ class Parking:
         return True
 
     def _count(self, bundle: Bundle, message: Message) -> None:
-        due = monotonic() + message.delay
+        due = self._now() + message.delay
         self._admission.count_parked(bundle.merchant_id, bundle.orders, due)
         metrics.parked.inc(bundle.orders)
 

@@ -412,7 +412,7 @@ def test_a_limit_is_halved_once_for_all_calls_that_were_out_together() -> None:
     assert stage.admission._lane("m").bulkhead.limit == 4
     for _ in range(5):
         stage.reply("m", contact=Contact.NONE)
-    stage.admission.close_breaker("m", stage.now)
+    stage.admission.close_breaker("m")
     stage.offer("m")
     stage.reply("m", contact=Contact.TIMED_OUT)
     assert stage.admission._lane("m").bulkhead.limit == 2
@@ -621,9 +621,9 @@ def test_in_a_fleet_a_merchant_starts_no_more_than_it_was_allotted() -> None:
 
 def test_what_another_worker_found_out_about_a_merchant_holds_here() -> None:
     stage = Stage(limit=3, slots=8)
-    stage.admission.open_breaker("m", 3.0, stage.now)
+    stage.admission.open_breaker("m", 3.0)
     assert stage.offer("m") is Verdict.WAIT
-    stage.admission.close_breaker("m", stage.now)
+    stage.admission.close_breaker("m")
     assert stage.starts() == ["o"]
 
 

@@ -256,13 +256,13 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def _hear_that_a_breaker_opened(self, name: str, seconds: float) -> None:
         merchant = self._met(name)
-        self.admission.open_breaker(name, seconds, self.now)
+        self.admission.open_breaker(name, seconds)
         if merchant.state != "open":
             self.model.open(merchant)
         self._expire()
 
     def _hear_that_a_breaker_closed(self, name: str) -> None:
-        self.admission.close_breaker(name, self.now)
+        self.admission.close_breaker(name)
         merchant = self.model.merchants[name]
         if name in self.known and merchant.state != "closed":
             self.model.close(merchant)

@@ -66,10 +66,10 @@ class FakeAdmission:
     def allot(self, merchant_id: str, permits: int | None) -> None:
         self.lane(merchant_id).allotted = permits
 
-    def open_breaker(self, merchant_id: str, seconds: float, now: float) -> None:
+    def open_breaker(self, merchant_id: str, seconds: float) -> None:
         self.breakers[merchant_id] = now + seconds
 
-    def close_breaker(self, merchant_id: str, now: float) -> None:
+    def close_breaker(self, merchant_id: str) -> None:
         self.breakers.pop(merchant_id, None)
 
     def start_what_may(self) -> None:

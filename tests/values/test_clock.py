@@ -2,7 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from pos_gateway.clock import StepWatch
+import pytest
+
+from pos_gateway.clock import RunningClock, StepWatch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -42,3 +44,17 @@ def test_a_clock_that_is_slewed_is_not_stepped() -> None:
     for _ in range(100):
         clocks.pass_time(0.5, shown=0.5005)
         assert watch.stepped() == 0.0
+
+
+def test_time_stands_still_while_the_process_does() -> None:
+    clocks = Clocks()
+    running = RunningClock(0.2, clocks.monotonic)
+    began = running.now()
+    for _ in range(10):
+        clocks.pass_time(0.1)
+        running.now()
+    assert running.now() - began == pytest.approx(1.0)
+    clocks.pass_time(60)  # nobody looked: it was stopped
+    assert running.now() - began == pytest.approx(1.2)
+    clocks.pass_time(0.1)
+    assert running.now() - began == pytest.approx(1.3)

@@ -1,7 +1,7 @@
 """What parking puts into one message, and what it does with the originals: a broker's stub notes it."""
 
 from collections.abc import Iterable
-from time import time
+from time import monotonic, time
 from typing import Any
 
 import gevent
@@ -61,6 +61,7 @@ class Scene:
             self.gate,  # type: ignore[arg-type]
             self.admission,
             lambda _, code, reason: self.set_aside.append((code, reason)),
+            monotonic,
         )
 
     def order(self, number: int = 0, *, bytes_: int = 100, left: float = 600) -> ParkedOrder:
