@@ -51,6 +51,7 @@ class FakeAdmission:
     limits: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: 10))
     lanes: dict[str, FakeLane] = field(default_factory=dict)
     short: Callable[[str], None] = lambda _merchant: None
+    #: How many seconds each that is open was to be so when this was heard.
     breakers: dict[str, float] = field(default_factory=dict)
 
     def lane(self, merchant_id: str) -> FakeLane:
@@ -67,7 +68,7 @@ class FakeAdmission:
         self.lane(merchant_id).allotted = permits
 
     def open_breaker(self, merchant_id: str, seconds: float) -> None:
-        self.breakers[merchant_id] = now + seconds
+        self.breakers[merchant_id] = seconds
 
     def close_breaker(self, merchant_id: str) -> None:
         self.breakers.pop(merchant_id, None)

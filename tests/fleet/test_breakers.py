@@ -14,10 +14,9 @@ def test_a_breaker_that_opens_opens_everywhere_and_closes_everywhere(redis_url: 
     beats(pods)
     pods[0].coordinator.breaker_opened("a", 30.0)
     beats(pods, 2)
-    now = pods[0].clock.monotonic()
     for pod in pods[1:]:
         # It was told within a beat, and so much has passed on Redis's clock as well, or less.
-        assert pod.admission.breakers["a"] == pytest.approx(now + 30, abs=2)
+        assert pod.admission.breakers["a"] == pytest.approx(30, abs=2)
     assert not pods[0].admission.breakers  # its own is not news to it
 
     pods[1].coordinator.breaker_closed("a")
@@ -47,7 +46,7 @@ def test_the_longer_opening_counts(redis_url: str) -> None:
     pods[1].step()
     beats(pods)
 
-    remaining = pods[2].admission.breakers["a"] - pods[2].clock.monotonic()
+    remaining = pods[2].admission.breakers["a"]
     assert remaining > 30
 
 
