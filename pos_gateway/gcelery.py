@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from gevent import config as gevent_config
 from gevent import monkey
 
 #: Celery's class rather than its name "gevent", which would make Celery warn that patching is late.
@@ -75,6 +76,8 @@ from pos_gateway.celery import app
 from pos_gateway.worker.consumer import WINDOW
 
 if _green:
+    # Each green thread would remember ten frames of where it came from, for debuggers alone.
+    gevent_config.track_greenlet_tree = False
     app.conf.update(
         worker_pool=_POOL,
         worker_concurrency=gateway.current().settings.slots,

@@ -25,6 +25,8 @@ LIFETIME = 4.0
 ENTRIES = 50_000
 #: Seconds to wait after a failed load.
 PAUSE = 1.0
+#: Seconds for which records are collected that are only to be refreshed, to be one query.
+COLLECT = 0.2
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class Directory:
         self._entries: dict[str, _Entry] = {}
         self._wanted: set[str] = set()
         self._something_wanted = threading.Event()
+        self._unknown_wanted = threading.Event()
         self._stopping = False
         self._loader: threading.Thread | None = None
 
@@ -72,6 +75,8 @@ class Directory:
         entry = self._entries.get(merchant_id)
         if entry is None or self._age(entry) > LIFETIME / 2:
             self._wanted.add(merchant_id)
+            if entry is None:
+                self._unknown_wanted.set()  # its orders wait for it
             self._something_wanted.set()
 
     def known(self, merchant_id: str) -> bool:
@@ -102,6 +107,7 @@ class Directory:
     def stop(self) -> None:
         """Stop the loading thread. Idempotent."""
         self._stopping = True
+        self._unknown_wanted.set()
         self._something_wanted.set()
         self._loader = None
 
@@ -109,6 +115,9 @@ class Directory:
         pause = threading.Event()
         while not self._stopping:
             self._something_wanted.wait()
+            if all(map(self.known, self._wanted)):
+                self._unknown_wanted.wait(COLLECT)
+            self._unknown_wanted.clear()
             self._something_wanted.clear()
             wanted, self._wanted = self._wanted, set()
             if not wanted:

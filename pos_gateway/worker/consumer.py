@@ -230,12 +230,13 @@ DRAIN_MARGIN = 5.0
 def _spare_the_collector() -> None:
     """Keep the garbage collector from walking, many times a second, over what never dies.
 
-    At its default thresholds it took a sixth of a busy worker's CPU. Orders leave next to no
-    cycles behind, so it may come as rarely as this; everything loaded so far is exempt.
+    At its default thresholds it took a sixth of a busy worker's CPU. Orders leave no cycles
+    behind, so it may come as rarely as this; everything loaded so far is exempt. More seldom
+    would be longer each time, and a pause is every order's.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(5_000, 20, 50)
 
 
 def _not_connected(error: BaseException, interval: float) -> None:
