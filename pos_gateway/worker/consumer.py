@@ -238,7 +238,7 @@ def _spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.callbacks.append(_exempt_survivors)
-    gc.set_threshold(1_000, 5, 100)
+    gc.set_threshold(1_000, 5, 5)
 
 
 def _exempt_survivors(phase: str, info: dict[str, int]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import gevent
 import structlog
 from gevent.event import Event
+from gevent.lock import Semaphore
 from gevent.pool import Group
 
 from pos_gateway.admission.admission import Admission
@@ -26,6 +27,9 @@ log = structlog.get_logger(__name__)
 
 #: Seconds after its first order that a bundle waits for more.
 OPEN_FOR = 0.2
+#: Messages that are published at once. Hundreds of merchants' orders can be due to be parked in
+#: the same moment, and orders under way are to have their turns in between.
+AT_ONCE = 8
 
 #: Acknowledgements after which other green threads have their turn.
 IN_A_ROW = 16
@@ -65,6 +69,7 @@ class Parking:
         self._open: dict[tuple[str, str], _Gathering] = {}
         #: The green threads that publish, or wait for a bundle to be full.
         self._publishing = Group()
+        self._few_at_a_time = Semaphore(AT_ONCE)
 
     def park(self, merchant_id: str, order: ParkedOrder, original: Original) -> None:
         """Hand an order back to the broker, and acknowledge its message."""
@@ -172,7 +177,8 @@ class Parking:
     def _store(self, message: Message) -> bool:
         """Whether the broker has it; not when this process is going down."""
         try:
-            self._gate.store([message])
+            with self._few_at_a_time:
+                self._gate.store([message])
         except PublishError as error:
             log.warning("orders.not_parked", error=str(error))
             return False
