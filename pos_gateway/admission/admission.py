@@ -13,6 +13,7 @@ under way or waits). Not safe from threads: one thread, or the green threads of 
 which switch only where they block, and nothing here blocks.
 """
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -290,33 +291,39 @@ class Admission(Generic[Ticket]):
         expired, self._expired = self._expired, []
         return expired
 
-    def overdue(self, now: float) -> Iterator[tuple[str, Ticket]]:
+    def overdue(self, now: float, most: int = sys.maxsize) -> list[Ticket]:
         """Orders that have waited too long for their merchant; they are the caller's, to park.
 
         And those that came while it was not known how many of its orders may wait, if that was
-        more: a window full of them would hold up everybody for as long as one may wait.
+        more: a window full of them would hold up everybody for as long as one may wait. If there
+        are as many as ``most``, there may be more.
         """
-        for lane in self._crowded:
+        handed_out: list[Ticket] = []
+        while self._crowded and len(handed_out) < most:
+            lane = self._crowded.pop()
             for waiting in lane.least_urgent_first():
                 few_enough = lane.waiting <= self.limits.max_waiting
                 if few_enough or not self._is_too_much(lane, now):
                     break
                 self._take(waiting)
-                yield lane.merchant_id, waiting.ticket
-        self._crowded.clear()
+                handed_out.append(waiting.ticket)
         until = now - self.limits.max_wait
         again: list[Waiting[Ticket]] = []
-        while self._by_age and (self._by_age[0].done or self._by_age[0].since <= until):
-            waiting = self._by_age.popleft()
+        while self._by_age and len(handed_out) < most:
+            waiting = self._by_age[0]
+            if not waiting.done and waiting.since > until:
+                break
+            self._by_age.popleft()
             if waiting.done:
                 continue
             if self._turns.may_start(waiting.lane):
                 # It waits for a slot, not for its merchant: parking would only delay it.
                 again.append(waiting)
-                continue
-            self._take(waiting)
-            yield waiting.lane.merchant_id, waiting.ticket
+            else:
+                self._take(waiting)
+                handed_out.append(waiting.ticket)
         self._by_age.extendleft(reversed(again))
+        return handed_out
 
     def merchants(self) -> Iterator[Standing]:
         """How things stand with every merchant that has orders here or is in trouble."""

@@ -44,6 +44,8 @@ log = structlog.get_logger(__name__)
 NOBODY = ""
 #: Seconds between looks at orders that have waited too long.
 TICK = 0.1
+#: Orders that are taken out to be parked before those under way have their turn.
+AT_ONCE = 16
 #: Seconds between updates of the gauges.
 GAUGES = 0.5
 
@@ -177,8 +179,12 @@ class Dispatcher:
                 for request in late:  # they came when nothing could be started
                     self.offer(request)
             self._dispatch()
-            for _, request in self.admission.overdue(self._clock.now()):
+            overdue = self.admission.overdue(self._clock.now(), AT_ONCE)
+            for request in overdue:
                 self._park_soon(request)
+            if len(overdue) >= AT_ONCE:
+                self._wake.set()
+                gevent.sleep(0)
             if self._clock.now() >= look_again:
                 look_again = self._clock.now() + GAUGES
                 self._show(time_of_day)

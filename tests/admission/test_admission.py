@@ -145,7 +145,7 @@ def test_orders_that_wait_for_a_slot_only_are_not_parked() -> None:
     stage = Stage(limit=10, slots=1, max_waiting=1, max_wait=1.0)
     stage.offer("other")
     assert set(stage.offers("m", 50)) == {Verdict.WAIT}
-    assert list(stage.admission.overdue(100.0)) == []
+    assert stage.admission.overdue(100.0) == []
 
 
 def test_orders_whose_turn_comes_soon_wait_here_however_many() -> None:
@@ -171,8 +171,8 @@ def test_an_order_that_waited_too_long_for_its_merchant_is_handed_out_to_be_park
     stage.offer("m", "early")
     stage.now = 4.0
     stage.offer("m", "late")
-    assert list(stage.admission.overdue(5.9)) == []
-    assert list(stage.admission.overdue(6.0)) == [("m", "early")]
+    assert stage.admission.overdue(5.9) == []
+    assert stage.admission.overdue(6.0) == ["early"]
     assert stage.admission.waiting == 1
 
 
@@ -311,7 +311,7 @@ def test_a_window_of_orders_of_a_merchant_that_was_not_known_is_parked_once_it_i
     stage.offers("m", 50)
     stage.admission.set_terms("m", Terms(1))
     assert stage.starts() == ["m0"]
-    parked = [ticket for _, ticket in stage.admission.overdue(stage.now)]
+    parked = stage.admission.overdue(stage.now)
     assert parked == [f"m{n}" for n in range(49, 3, -1)]
     assert stage.admission.waiting == 3
 
@@ -607,6 +607,16 @@ def test_a_call_is_not_cut_short_where_the_order_could_not_be_sent_again() -> No
     stage.pass_time(3.0)
     stage.offer("healthy")
     assert stage.admission.to_cut_short() == []
+
+
+def test_those_that_waited_too_long_come_a_few_at_a_time_if_that_is_wanted() -> None:
+    stage = Stage(limit=1, slots=8, max_waiting=5)
+    stage.offers("m", 6)
+    handed_out = []
+    while some := stage.admission.overdue(6.0, 2):
+        assert len(some) <= 2
+        handed_out += some
+    assert handed_out == [f"m{n}" for n in range(1, 6)]
 
 
 def test_in_a_fleet_a_merchant_starts_no_more_than_it_was_allotted() -> None:

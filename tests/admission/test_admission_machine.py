@@ -158,7 +158,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self._pass(seconds)
         self._dispatch()
-        handed_out = {number for _, number in self.admission.overdue(self.now)}
+        handed_out = set(self.admission.overdue(self.now))
         for number in self.model.crowded_out(self.now):
             assert number in handed_out
             handed_out.remove(number)

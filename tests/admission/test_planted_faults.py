@@ -158,8 +158,8 @@ FAULTS = [
     Fault(
         "an order that waits for a slot only is not parked",
         "admission",
-        "again.append(waiting)\n                continue",
-        "pass",
+        "                again.append(waiting)\n",
+        "                pass\n",
     ),
     Fault(
         "those that wait for a merchant in trouble are counted",
