@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from loadtests.bench import admission
 from loadtests.bench.attacks import backlog_report
 from loadtests.bench.attacks.attack import ATTACKS, Attack
 from loadtests.bench.attacks.backlog import BACKLOGS, Backlog, play_backlog
@@ -27,7 +28,11 @@ LETTERS = {
     **{attack.letter: attack.name for attack in ATTACKS},
     backlog_report.LETTER: backlog_report.NAME,
 }
-NAMES = [*(case.name for case in CASES), *(LETTERS[letter] for letter in sorted(LETTERS))]
+NAMES = [
+    *(case.name for case in CASES),
+    *(LETTERS[letter] for letter in sorted(LETTERS)),
+    admission.NAME,
+]
 
 
 class Bench:
@@ -43,12 +48,14 @@ class Bench:
         self._cases = [case for case in CASES if case.name in names]
         self._attacks = [attack for attack in ATTACKS if attack.name in names]
         self._with_backlog = backlog_report.NAME in names
+        self._with_admission = admission.NAME in names
         self._rounds = rounds or (1 if quick else 3)
         self._backlog_rounds = rounds or 1
         self._quick = quick
         self._results: dict[str, list[Round]] = {}
         self._bouts: list[dict[str, list[Bout]]] = []
         self._backlogs: list[list[Backlog]] = []
+        self._admission: admission.AdmissionCost | None = None
         #: What is being played.
         self.playing = ""
         #: Slots over time of every run in which merchants were in trouble.
@@ -73,6 +80,10 @@ class Bench:
             for turn in range(self._backlog_rounds):
                 self._backlogs.append(self._play_backlog(rabbitmq, turn))
             yield backlog_report.report(self._backlogs)
+        if self._with_admission:
+            self._begin(admission.NAME)
+            self._admission = admission.measure(rabbitmq, quick=self._quick)
+            yield admission.report(self._admission)
 
     @property
     def faults(self) -> list[str]:
@@ -104,6 +115,7 @@ class Bench:
                 attack.name: [[bout.as_json() for bout in each] for each in self._bouts_of(attack)]
                 for attack in self._attacks
             },
+            "admission": self._admission.as_json() if self._admission else None,
             "backlog": [[each.as_json() for each in played] for played in self._backlogs],
         }
 

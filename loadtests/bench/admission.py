@@ -1,0 +1,162 @@
+"""What admission itself costs: time for a decision, and memory for merchants that are known."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+from kombu import Connection
+
+from loadtests.bench import filling, orders
+from loadtests.bench.candidate import OURS
+from loadtests.bench.report import table
+from loadtests.bench.worker import Worker
+from loadtests.bench.world import world
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.lane import Call
+from pos_gateway.admission.limits import Limits, Terms
+
+NAME = "admission"
+#: Merchants known and orders waiting; the last is what is wanted.
+SIZES = ((100, 20), (100, 2000), (10_000, 20), (10_000, 2000))
+#: Microseconds for a decision, and mebibytes for ten thousand merchants, at most.
+MICROSECONDS, MEBIBYTES = 15.0, 40.0
+#: Merchants that a worker is made to know.
+MERCHANTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The time of one decision, in microseconds: the median of several rounds."""
+
+    merchants: int
+    waiting: int
+    decision: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A worker's resident memory in mebibytes."""
+
+    idle: float
+    knowing: float
+    merchants: int
+
+    @property
+    def added(self) -> float:
+        """What the merchants take."""
+        return self.knowing - self.idle
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionCost:
+    """Both."""
+
+    costs: Sequence[Cost]
+    memory: Memory
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures by name."""
+        return asdict(self)
+
+
+def measure(rabbitmq: RabbitMQ, *, quick: bool) -> AdmissionCost:
+    """Time the pure core by itself, and weigh a real worker."""
+    rounds = 3 if quick else 9
+    costs = [
+        Cost(merchants, waiting, median(_decision(merchants, waiting) for _ in range(rounds)))
+        for merchants, waiting in SIZES
+    ]
+    return AdmissionCost(costs, _weigh(rabbitmq))
+
+
+def report(cost: AdmissionCost) -> str:
+    """The tables."""
+    lines = [
+        [f"{each.merchants:,}", f"{each.waiting:,}", f"{each.decision:.1f}"] for each in cost.costs
+    ]
+    times = table(("merchants known", "orders waiting", "a decision, us"), lines)
+    last, memory = cost.costs[-1], cost.memory
+    verdicts = table(
+        ("", "figure", "target", ""),
+        [
+            _verdict("a decision, us", last.decision, MICROSECONDS),
+            _verdict(f"{memory.merchants:,} merchants, MiB", memory.added, MEBIBYTES),
+        ],
+    )
+    weight = f"The worker took {memory.idle:.0f} MiB idle, and {memory.knowing:.0f} MiB after."
+    return f"## admission: what it costs itself\n\n{times}\n\n{verdicts}\n\n{weight}\n"
+
+
+def _verdict(what: str, figure: float, most: float) -> list[str]:
+    return [what, f"{figure:.1f}", f"<= {most:g}", "met" if figure <= most else "MISSED"]
+
+
+def _decision(merchants: int, waiting: int, number: int = 20_000) -> float:
+    """Microseconds for each of taking an order in, starting one, and taking one back.
+
+    All slots are taken, so many orders wait; one is done, the next starts, another comes.
+    """
+    ids = [f"m{place}" for place in range(merchants)]
+    limits = Limits(max_waiting=10**6, max_blocked=10**6)
+    admission: Admission[int] = Admission(limits, lambda name: Terms(10, f"p{name[-1]}"))
+    now = 0.0
+    for merchant in ids:
+        known = admission.offer(merchant, 0, now)
+        assert isinstance(known, Call)
+        admission.release(known, now + 0.05)
+    whose = cycle(Random(4).choices(ids, k=10_000))
+    calls = _fill(admission, whose, waiting, now)
+    began = time.perf_counter()
+    for turn in range(number):
+        now += 0.001
+        place = turn % len(calls)
+        admission.release(calls[place], now)
+        call = admission.next_start(now)
+        offered = admission.offer(next(whose), turn, now, now + 1800)
+        taken = call if call is not None else offered
+        assert isinstance(taken, Call)
+        calls[place] = taken
+    seconds = time.perf_counter() - began
+    return seconds / (3 * number) * 1e6
+
+
+def _fill(
+    admission: Admission[int], whose: Iterator[str], waiting: int, now: float
+) -> list[Call[int]]:
+    calls = []
+    while admission.in_flight < admission.limits.slots or admission.waiting < waiting:
+        offered = admission.offer(next(whose), 0, now, now + 1800)
+        if isinstance(offered, Call):
+            calls.append(offered)
+    return calls
+
+
+def _weigh(rabbitmq: RabbitMQ) -> Memory:
+    """A worker's memory when it knows nobody, and when it has delivered to ten thousand."""
+    known = [f"healthy-{place}" for place in range(MERCHANTS)]
+    with world(rabbitmq, known, {"healthy": {"kind": "accept"}}) as place:
+        placed = [OURS.message(order) for order in orders.place_many(known)]
+        filling.fill(place.broker_url, placed[:1])
+        with (
+            Worker(OURS.arguments, OURS.environment(place, 10.0), place.folder) as worker,
+            Connection(place.broker_url) as connection,
+        ):
+            place.merchants.wait_until(creates=1, idle=True, timeout=60)
+            idle = _resident(worker.pid)
+            confirms = filling.Confirms(connection)
+            for message in placed[1:]:
+                confirms.publish(message)
+            confirms.settle(timeout=30)
+            place.merchants.wait_until(creates=MERCHANTS, idle=True, timeout=120)
+            return Memory(idle, _resident(worker.pid), MERCHANTS)
+
+
+def _resident(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
