@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(900)
+
 ROOT = Path(__file__).resolve().parents[2]
 #: Examples after which a fault counts as not found; most are found in the first twenty.
 EXAMPLES = "600"
@@ -325,7 +327,7 @@ def _is_found(fault: Fault, folder: Path, examples: str = EXAMPLES) -> bool:
     run = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
-            *("--timeout=150", "--rootdir", str(copy), "tests/admission/test_admission_machine.py"),
+            *("--timeout=600", "--rootdir", str(copy), "tests/admission/test_admission_machine.py"),
         ],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy), "EXAMPLES": examples, "HUNT": "1"},
