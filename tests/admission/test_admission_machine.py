@@ -1,6 +1,7 @@
 """Arrivals, completions, hangs, edits and lost connections in any order, beside a naive model."""
 
 import os
+from collections import Counter
 from math import inf
 
 import pytest
@@ -57,6 +58,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.announced: list[tuple[str, str]] = []
         self.short: set[str] = set()
         self.ended: set[int] = set()
+        #: How often each that stands in line saw others go before it.
+        self.passed_by: dict[str, Counter[str]] = {}
         self.known: set[str] = set()
         self.admission: Admission[int] = Admission(
             LIMITS,
@@ -300,6 +303,18 @@ class AdmissionMachine(RuleBasedStateMachine):
             assert self._may_be_cut_short(sent)
             sent.cut_short = True
 
+    def _pass_by(self, name: str) -> None:
+        """Nobody who stands in line all the time, whom no share holds back, is passed by twice."""
+        self.passed_by.pop(name, None)
+        for other in self._in_line() - {name}:
+            merchant = self.model.merchants[other]
+            if merchant.slow or (merchant.terms and merchant.terms.provider):
+                self.passed_by.pop(other, None)
+                continue
+            by = self.passed_by.setdefault(other, Counter())
+            by[name] += 1
+            assert by[name] < 2, f"{name} has passed {other} by twice"
+
     def _in_line(self) -> set[str]:
         """Merchants that have an order waiting and lack a slot only."""
         kept = self.model.kept
@@ -322,6 +337,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         turns: list[str] = []
         while True:
             in_line = self._in_line()
+            for left in self.passed_by.keys() - in_line:
+                del self.passed_by[left]
             call = self.admission.next_start(self.now)
             if call is None:
                 break
@@ -337,6 +354,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             turns.append(name)
             others = in_line - set(turns)
             assert not (others and turns.count(name) > 1), f"{turns} before {others}"
+            self._pass_by(name)
         self._cut_short()
 
     def _began(self, call: Call[int]) -> None:
