@@ -200,6 +200,7 @@ class Dispatcher:
 
     def _dispatch(self) -> None:
         """Start what may start, give up what is too late, end what stands in others' way."""
+        self.admission.tick(self._clock.now())  # also while nothing may be started
         while (
             self._may_start and (call := self.admission.next_start(self._clock.now())) is not None
         ):
