@@ -229,6 +229,8 @@ class Dispatcher:
 
     def _expire(self, request: OrderRequest) -> None:
         """It cannot be delivered in time any more, and is told so at once, whoever it is for."""
+        if self._joins(request):  # a copy of it is at the merchant, and decides for both
+            return
         request.hopeless = True
         match self.admission.offer(NOBODY, request, self._clock.now()):
             case Call() as call:
@@ -311,6 +313,8 @@ class Dispatcher:
         self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
+        if self._joins(request):  # sent again when it is back, it would be sent twice for nothing
+            return
         if self._seconds_left(request) <= 0:
             self._expire(request)
         else:
