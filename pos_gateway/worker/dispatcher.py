@@ -267,6 +267,8 @@ class Dispatcher:
             # that a broker that stores nothing stops the worker from taking more.
             self._storing += 1
             self._release(request, outcome)
+        elif request.call is not None:
+            self.admission.answered(request.call)
         try:
             self._gate.store(following)
         finally:
