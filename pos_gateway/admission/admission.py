@@ -148,6 +148,10 @@ class Admission(Generic[Ticket]):
                 return call
         return self._start_above_share(now) if self._slot_is_free else None
 
+    def answered(self, call: Call[Ticket]) -> None:
+        """Its merchant is done with; that it keeps its slot for longer says nothing about it."""
+        call.done = True
+
     def release(
         self,
         call: Call[Ticket],
@@ -388,6 +392,8 @@ class Admission(Generic[Ticket]):
         limits = self.limits
         turn = max(lane.turn, QUICKEST)
         room = max(limits.max_waiting, int(limits.max_wait / 2 / turn))
+        if self.blocked >= limits.max_blocked:  # no more may wait, but what can start may come
+            room = 0 if lane.is_troubled else lane.bulkhead.limit - lane.bulkhead.in_flight
         is_paused = lane.known and not lane.bulkhead.ceiling
         may_be_called = not is_paused and not lane.breaker.is_open
         return Outlook(
@@ -398,7 +404,7 @@ class Admission(Generic[Ticket]):
             not_before=lane.breaker.until if lane.breaker.is_open else now,
             turn=turn,
             waiting=lane.waiting,
-            capacity=room if self.blocked < limits.max_blocked else 0,
+            capacity=room,
             shortest=limits.shortest_park,
             longest=limits.longest_park,
         )

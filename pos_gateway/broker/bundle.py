@@ -194,7 +194,9 @@ def joined(bundles: Iterable[Bundle]) -> Bundle:
 
 def is_plain(value: object) -> bool:
     """Whether a header's value fits into JSON and AMQP alike."""
-    return isinstance(value, str | bool) or (isinstance(value, int) and abs(value) < 2**63)
+    if isinstance(value, str):
+        return not any("\ud800" <= character <= "\udfff" for character in value)
+    return isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def _is_sendable(number: str, headers: Mapping[str, Any]) -> bool:

@@ -216,6 +216,7 @@ class Coordinator:
         for merchant_id in short:
             self._to_look.setdefault(merchant_id, False)
             may_start = self._holdings.affirm(merchant_id) or may_start
+            self._short.discard(merchant_id)  # affirmed, it says at once that it is short still
         if may_start:
             self._on_change()
         if now - self._last_pulse >= self._pulse:

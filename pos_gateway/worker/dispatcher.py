@@ -200,6 +200,7 @@ class Dispatcher:
 
     def _dispatch(self) -> None:
         """Start what may start, give up what is too late, end what stands in others' way."""
+        self.admission.tick(self._clock.now())  # also while nothing may be started
         while (
             self._may_start and (call := self.admission.next_start(self._clock.now())) is not None
         ):
@@ -228,6 +229,8 @@ class Dispatcher:
 
     def _expire(self, request: OrderRequest) -> None:
         """It cannot be delivered in time any more, and is told so at once, whoever it is for."""
+        if self._joins(request):  # a copy of it is at the merchant, and decides for both
+            return
         request.hopeless = True
         match self.admission.offer(NOBODY, request, self._clock.now()):
             case Call() as call:
@@ -264,6 +267,8 @@ class Dispatcher:
             # that a broker that stores nothing stops the worker from taking more.
             self._storing += 1
             self._release(request, outcome)
+        elif request.call is not None:
+            self.admission.answered(request.call)
         try:
             self._gate.store(following)
         finally:
@@ -310,6 +315,8 @@ class Dispatcher:
         self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
+        if self._joins(request):  # sent again when it is back, it would be sent twice for nothing
+            return
         if self._seconds_left(request) <= 0:
             self._expire(request)
         else:

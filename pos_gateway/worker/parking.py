@@ -83,7 +83,7 @@ class Parking:
         )
         if number or _is_late(bundle.deliver_by):
             self._publishing.spawn(self._let_out, back, number)
-        elif bundle.is_small():
+        elif bundle.is_small() or bundle.orders == 1:
             if self._opened(back) is not None:  # what is no bundle is not to spoil another one
                 self._gather(bundle, back)
         else:

@@ -355,7 +355,24 @@ def test_no_more_parked_orders_come_than_may_wait_here() -> None:
     assert stage.admission.let_out("m", 64, stage.now, reserved=True) == 1
     full = Stage(limit=1, max_waiting=3, max_blocked=2)
     full.offers("m", 3)
-    assert full.admission.let_out("other", 64, full.now, reserved=True) == 0
+    assert full.admission.let_out("m", 64, full.now, reserved=True) == 0
+    # One that is not in trouble has its orders started, not waiting: it is not locked out.
+    assert full.admission.let_out("other", 64, full.now, reserved=True) == 1
+
+
+def test_a_merchant_is_not_blamed_for_a_slot_that_is_kept_after_its_answer() -> None:
+    stage = Stage(limit=10, slots=10)
+    stage.offer("m")
+    stage.reply("m", after=0.05)
+    stage.offers("m", 9)
+    for call in stage.calls:
+        stage.admission.answered(call)
+    stage.pass_time(60.0)  # the broker stores nothing meanwhile
+    while stage.calls:
+        stage.reply("m", contact=Contact.NONE)
+    standing = stage.admission.merchant("m")
+    assert standing is not None
+    assert (standing.slow, standing.breaker, stage.announced) == (False, State.CLOSED, [])
 
 
 def test_what_is_parked_is_counted_until_it_is_due() -> None:

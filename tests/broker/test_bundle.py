@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.broker import wire
-from pos_gateway.broker.bundle import PARKED_ORDERS, Bundle, ParkedOrder, joined
+from pos_gateway.broker.bundle import PARKED_ORDERS, Bundle, ParkedOrder, is_plain, joined
 from pos_gateway.broker.message import Message
 from pos_gateway.errors import InvalidBundle
 
@@ -139,3 +139,9 @@ def test_orders_that_cannot_be_relied_upon_are_refused(old: bytes, new: bytes) -
 def test_fewer_or_more_orders_than_it_says_are_refused() -> None:
     with pytest.raises(InvalidBundle, match="3 orders"):
         arrived(replace(GOOD, headers={**GOOD.headers, "x-orders": 3})).open()
+
+
+def test_text_that_cannot_be_sent_is_no_plain_header() -> None:
+    """Let into a bundle, it would have the others in it set aside as well."""
+    assert is_plain("ö")
+    assert not is_plain("x\ud800")

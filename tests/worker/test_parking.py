@@ -199,3 +199,16 @@ def test_a_synchronous_worker_sets_what_is_no_bundle_aside(lab: Lab) -> None:
     with lab.worker("-P", "prefork", "-c", "2", app="pos_gateway"):
         set_aside(lab)
         assert by_type(lab.events(1)) == {"order.accepted": ["good"]}
+
+
+def test_a_large_bundle_of_one_order_that_is_none_is_set_aside_whoever_it_is_for(lab: Lab) -> None:
+    lab.open_merchants("m", paused=True)
+    tail = a_bundle("m", orders_of("m", 2)).body.rsplit(b",{},", 1)[1]
+    body = b"[[[\n{},\n" + b"x" * 70_000 + b"\n]],{}," + tail
+    headers = {"task": PARKED_ORDERS, "id": "x", "lang": "py", "x-merchant-id": "m", "x-orders": 1}
+    with lab.worker():
+        lab.publish_bundle("m", orders_of("m", 64))
+        lab.wait_until_parked(1, 1)  # by now it is known that the merchant is paused
+        lab.publish_raw(body, headers, message_id="x")
+        [dead] = lab.dead_letters(1)
+    assert dead["headers"]["x-reason-code"] == "invalid_bundle"
