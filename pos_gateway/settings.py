@@ -62,6 +62,10 @@ class Settings(BaseModel):
     max_wait: Seconds = Field(
         5.0, description="Seconds an order waits here at most before it is parked in the broker."
     )
+    longest_park: Seconds = Field(
+        30.0,
+        description="Seconds an order stays parked at most: how late a recovery may be noticed.",
+    )
     slow_share: Share = Field(
         0.25,
         description="Share of the slots that all slow merchants together may hold.",

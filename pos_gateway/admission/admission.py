@@ -211,6 +211,12 @@ class Admission(Generic[Ticket]):
         if lane.waiting > self.limits.max_waiting:
             self._crowded.append(lane)
 
+    def forget_terms(self, merchant_id: str) -> None:
+        """What was agreed may not hold any more: nothing starts until ``set_terms`` says."""
+        lane = self._lanes.get(merchant_id)
+        if lane is not None and lane.known:
+            self._change(lane, lambda: setattr(lane, "known", False))
+
     def allot(self, merchant_id: str, permits: int | None) -> None:
         """The fleet leaves so many of a merchant's orders at once to this process.
 
@@ -308,6 +314,9 @@ class Admission(Generic[Ticket]):
             for waiting in lane.least_urgent_first():
                 few_enough = lane.waiting <= self.limits.max_waiting
                 if few_enough or not self._is_too_much(lane, now):
+                    break
+                if len(handed_out) >= most:
+                    self._crowded.append(lane)
                     break
                 self._take(waiting)
                 handed_out.append(waiting.ticket)
@@ -616,4 +625,8 @@ class Admission(Generic[Ticket]):
 
     def _forget_idle(self) -> None:
         """Once in so many newcomers, so that each of them pays a constant part of it."""
-        self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.is_idle}
+        lanes = self._lanes.items()
+        # A merchant that asked to be left alone is to be, however many others come.
+        self._lanes = {
+            key: lane for key, lane in lanes if not (lane.is_idle and lane.breaker.is_closed)
+        }

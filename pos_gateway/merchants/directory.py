@@ -48,7 +48,7 @@ class Directory:
         self._entries: dict[str, _Entry] = {}
         self._wanted: set[str] = set()
         self._something_wanted = threading.Event()
-        self._unknown_wanted = threading.Event()
+        self._urgently_wanted = threading.Event()
         self._stopping = False
         self._loader: threading.Thread | None = None
 
@@ -75,13 +75,18 @@ class Directory:
         entry = self._entries.get(merchant_id)
         if entry is None or self._age(entry) > LIFETIME / 2:
             self._wanted.add(merchant_id)
-            if entry is None:
-                self._unknown_wanted.set()  # its orders wait for it
+            if not self.is_fresh(merchant_id):
+                self._urgently_wanted.set()  # its orders wait for it
             self._something_wanted.set()
 
-    def known(self, merchant_id: str) -> bool:
-        """Whether the merchant was loaded (if only to learn that there is none)."""
-        return merchant_id in self._entries
+    def is_fresh(self, merchant_id: str) -> bool:
+        """Whether the merchant was loaded lately (if only to learn that there is none).
+
+        One that nobody has wanted for a while may have been edited since. While the database is
+        away the present records count as fresh.
+        """
+        entry = self._entries.get(merchant_id)
+        return entry is not None and self._age(entry) <= 2 * LIFETIME
 
     def peek(self, merchant_id: str) -> Merchant | None:
         """The merchant as it was last loaded; None if there is none. Does not block."""
@@ -107,7 +112,7 @@ class Directory:
     def stop(self) -> None:
         """Stop the loading thread. Idempotent."""
         self._stopping = True
-        self._unknown_wanted.set()
+        self._urgently_wanted.set()
         self._something_wanted.set()
         self._loader = None
 
@@ -115,9 +120,9 @@ class Directory:
         pause = threading.Event()
         while not self._stopping:
             self._something_wanted.wait()
-            if all(map(self.known, self._wanted)):
-                self._unknown_wanted.wait(COLLECT)
-            self._unknown_wanted.clear()
+            if all(map(self.is_fresh, self._wanted)):
+                self._urgently_wanted.wait(COLLECT)
+            self._urgently_wanted.clear()
             self._something_wanted.clear()
             wanted, self._wanted = self._wanted, set()
             if not wanted:
@@ -128,8 +133,18 @@ class Directory:
                 # Orders of merchants that are known go on; the others wait, or are parked.
                 log.error("merchants.load_failed", merchants=len(wanted), error=str(error))
                 self._wanted |= wanted
+                self._serve_on(wanted)
                 pause.wait(PAUSE)
                 self._something_wanted.set()
+
+    def _serve_on(self, ids: Iterable[str]) -> None:
+        """The database is away: what is known is better than nothing."""
+        now = self._clock.monotonic()
+        for merchant_id in ids:
+            entry = self._entries.get(merchant_id)
+            if entry is not None:
+                entry.loaded_at = now
+                self._on_load(merchant_id, entry.merchant)
 
     def _load(self, ids: Iterable[str]) -> None:
         if len(self._entries) > ENTRIES:  # ids that nobody has are not to fill the memory

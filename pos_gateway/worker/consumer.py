@@ -205,6 +205,8 @@ class OrderConsumer(Consumer):
                 slow_after=settings.slow_after,
                 max_waiting=settings.max_waiting,
                 max_wait=settings.max_wait,
+                longest_park=settings.longest_park,
+                shortest_park=min(1.0, settings.longest_park),
                 max_blocked=max(settings.max_waiting, pool.limit * WINDOW // 2),
             ),
             park_message=_same_again,

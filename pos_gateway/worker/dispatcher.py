@@ -154,6 +154,8 @@ class Dispatcher:
             return
         if request.merchant_id != NOBODY:
             self._gate.directory.want(request.merchant_id)
+            if not self._gate.directory.is_fresh(request.merchant_id):
+                self.admission.forget_terms(request.merchant_id)
         task_reserved(request)
         now, left = self._clock.now(), self._seconds_left(request)
         match self.admission.offer(request.merchant_id, request, now, now + left):
@@ -335,7 +337,7 @@ class Dispatcher:
         """None: not known yet; its orders wait until ``_merchant_loaded`` is called."""
         if merchant_id == NOBODY:
             return Terms(self.admission.limits.slots, is_shared=False)
-        if not self._gate.directory.known(merchant_id):
+        if not self._gate.directory.is_fresh(merchant_id):
             return None
         return self._terms(self._gate.directory.peek(merchant_id))
 

@@ -151,7 +151,7 @@ class Parking:
             messages.append(self._delayed(staying))
         threads = [self._publishing.spawn(self._store, message) for message in messages]
         gevent.joinall(threads)
-        if not all(thread.value for thread in threads):
+        if not all(thread.value is True for thread in threads):
             _reject([back])
             return
         back.acknowledge()

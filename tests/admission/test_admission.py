@@ -636,6 +636,39 @@ def test_those_that_waited_too_long_come_a_few_at_a_time_if_that_is_wanted() -> 
     assert handed_out == [f"m{n}" for n in range(1, 6)]
 
 
+def test_of_a_window_that_was_not_known_a_few_come_at_a_time_too() -> None:
+    stage = Stage(limit=None, max_waiting=3)
+    stage.offers("m", 20)
+    stage.admission.set_terms("m", Terms(1))
+    stage.starts()
+    assert [len(stage.admission.overdue(0.0, 7)) for _ in range(4)] == [7, 7, 2, 0]
+
+
+def test_nothing_starts_while_it_is_not_certain_what_is_agreed() -> None:
+    stage = Stage(limit=3, slots=8)
+    stage.offer("m", "before")
+    stage.admission.forget_terms("m")
+    assert stage.offers("m", 2) == [Verdict.WAIT] * 2
+    assert stage.starts() == []
+    stage.admission.set_terms("m", Terms(0))
+    assert stage.starts() == []
+    stage.admission.set_terms("m", Terms(3))
+    assert stage.starts() == ["m0", "m1"]
+
+
+def test_a_merchant_that_asked_to_be_left_alone_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pos_gateway.admission.admission.LANES", 10)
+    stage = Stage(limit=1, slots=8)
+    stage.offer("m")
+    stage.reply("m", contact=Contact.OVERLOADED, retry_after=900.0)
+    for n in range(30):
+        assert stage.offer(f"other{n}") == START
+        stage.reply(f"other{n}")
+    assert stage.offer("m") is Verdict.PARK
+
+
 def test_in_a_fleet_a_merchant_starts_no_more_than_it_was_allotted() -> None:
     stage = Stage(limit=3, slots=8, in_fleet=True)
     assert stage.offers("m", 3) == [Verdict.WAIT] * 3

@@ -20,7 +20,10 @@ class HalfOfEverything:
 def test_a_merchant_that_stays_short_of_permits_does_not_keep_its_pod_awake() -> None:
     clock = ManualClock()
     admission: Admission[int] = Admission(
-        Limits(), lambda _: Terms(10), on_short=lambda m: fleet.short(m), in_fleet=True
+        Limits(),
+        lambda _: Terms(10),
+        on_short=lambda m: fleet.short(m),
+        in_fleet=True,  # noqa: PLW0108
     )
     fleet = Coordinator(
         HalfOfEverything(), admission, on_change=lambda: None, timing=PROMPT, clock=clock

@@ -93,8 +93,35 @@ def test_the_directory_says_so_when_there_is_no_such_merchant(store: MerchantSto
     directory = Directory(store)
     with pytest.raises(UnknownMerchant, match="nobody"):
         directory.get("nobody")
-    assert directory.known("nobody")
+    assert directory.is_fresh("nobody")
     assert directory.peek("nobody") is None
+
+
+def test_a_record_that_nobody_wanted_for_a_while_is_not_taken_for_the_present_one(
+    store: MerchantStore,
+) -> None:
+    clock = HandClock()
+    directory = Directory(store, clock=clock)  # type: ignore[arg-type]
+    store.put([a_merchant()])
+    directory.get("m")
+    clock.seconds = 2 * LIFETIME
+    assert directory.is_fresh("m")
+    clock.seconds += 0.1
+    assert not directory.is_fresh("m")
+
+
+def test_while_the_database_is_away_what_is_known_counts_as_fresh(store: MerchantStore) -> None:
+    clock = HandClock()
+    directory = Directory(store, clock=clock)  # type: ignore[arg-type]
+    store.put([a_merchant()])
+    directory.get("m")
+    clock.seconds = 3 * LIFETIME
+    told: list[object] = []
+    directory.listen(lambda merchant_id, merchant: told.append((merchant_id, merchant)))
+    directory._serve_on(["m", "nobody"])
+    assert directory.is_fresh("m")
+    assert not directory.is_fresh("nobody")
+    assert told == [("m", directory.peek("m"))]
 
 
 def test_a_worker_serves_merchants_from_postgresql(

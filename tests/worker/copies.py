@@ -54,7 +54,7 @@ def main() -> None:
     directory = SimpleNamespace(
         listen=lambda _: None,
         want=lambda _: None,
-        known=lambda _: True,
+        is_fresh=lambda _: True,
         peek=lambda _: MERCHANT,
     )
     gate: Any = SimpleNamespace(
