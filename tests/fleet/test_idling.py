@@ -19,11 +19,12 @@ class HalfOfEverything:
 
 def test_a_merchant_that_stays_short_of_permits_does_not_keep_its_pod_awake() -> None:
     clock = ManualClock()
+
+    def ask(merchant_id: str) -> None:
+        fleet.short(merchant_id)
+
     admission: Admission[int] = Admission(
-        Limits(),
-        lambda _: Terms(10),
-        on_short=lambda m: fleet.short(m),
-        in_fleet=True,  # noqa: PLW0108
+        Limits(), lambda _: Terms(10), on_short=ask, in_fleet=True
     )
     fleet = Coordinator(
         HalfOfEverything(), admission, on_change=lambda: None, timing=PROMPT, clock=clock
