@@ -252,7 +252,7 @@ class Admission(Generic[Ticket]):
             self._close(lane, FLEET)
 
     def to_cut_short(self) -> list[Call[Ticket]]:
-        """Calls to end early: the slow hold more than their share, and others wait for a slot.
+        """Calls to end early: the slow hold more than half their share, and others wait for a slot.
 
         They are those of merchants that have not answered since, the oldest first. Each is named
         once; the caller may let it go on.
@@ -260,7 +260,7 @@ class Admission(Generic[Ticket]):
         chosen: list[Call[Ticket]] = []
         if self._slot_is_free or not self._turns.somebody_lacks_a_slot():
             return chosen
-        too_many = self._turns.slow.in_flight - self._turns.slow.cap
+        too_many = self._turns.slow.in_flight - max(1, self._turns.slow.cap // 2)
         wanted = min(too_many, max(1, self.waiting - self.blocked)) - self._ending
         while self._stuck and len(chosen) < wanted:
             call = self._stuck.popleft()
@@ -318,8 +318,7 @@ class Admission(Generic[Ticket]):
                 if len(handed_out) >= most:
                     self._crowded.append(lane)
                     break
-                self._take(waiting)
-                handed_out.append(waiting.ticket)
+                handed_out.append(self._take(waiting))
         until = now - self.limits.max_wait
         again: list[Waiting[Ticket]] = []
         while self._by_age and len(handed_out) < most:
@@ -333,8 +332,7 @@ class Admission(Generic[Ticket]):
                 # It waits for a slot, not for its merchant: parking would only delay it.
                 again.append(waiting)
             else:
-                self._take(waiting)
-                handed_out.append(waiting.ticket)
+                handed_out.append(self._take(waiting))
         self._by_age.extendleft(reversed(again))
         return handed_out
 
@@ -432,8 +430,7 @@ class Admission(Generic[Ticket]):
         first = lane.first()
         if first is None:
             return None
-        self._take(first)
-        return self._start(lane, first.ticket, now)
+        return self._start(lane, self._take(first), now)
 
     def _start_above_share(self, now: float) -> Call[Ticket] | None:
         """With slots to spare: the next order of a provider that is at its share."""
@@ -531,8 +528,7 @@ class Admission(Generic[Ticket]):
             self._open(lane, now, "late")
 
     def _expire(self, waiting: Waiting[Ticket], _now: float) -> None:
-        self._take(waiting)
-        self._expired.append(waiting.ticket)
+        self._expired.append(self._take(waiting))
 
     def _forget(self, lane: Lane[Ticket]) -> None:
         """The benefit of the doubt, after a quiet spell."""
@@ -592,9 +588,10 @@ class Admission(Generic[Ticket]):
                 if share is not None:
                     share.waiting += by
 
-    def _take(self, waiting: Waiting[Ticket]) -> None:
-        waiting.lane.take(waiting)
+    def _take(self, waiting: Waiting[Ticket]) -> Ticket:
+        ticket = waiting.lane.take(waiting)
         self._count_waiting(waiting.lane, -1)
+        return ticket
 
     def _count_waiting(self, lane: Lane[Ticket], by: int) -> None:
         self.waiting += by

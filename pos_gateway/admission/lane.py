@@ -149,18 +149,19 @@ class Lane(Generic[Ticket]):
         """All that wait, from the one whose turn is last."""
         return [entry[2] for entry in sorted(self._queue, reverse=True) if not entry[2].done]
 
-    def take(self, waiting: Waiting[Ticket]) -> None:
-        """It waits no more."""
+    def take(self, waiting: Waiting[Ticket]) -> Ticket:
+        """It waits no more; what it was. Nothing here keeps hold of that."""
+        ticket = waiting.ticket
+        del waiting.ticket
         waiting.done = True
         self.waiting -= 1
+        self.first()
+        return ticket
 
     def take_all(self) -> list[Ticket]:
         """None wait any more; who they were."""
         left = [waiting for _, _, waiting in self._queue if not waiting.done]
-        for waiting in left:
-            self.take(waiting)
-        self._queue.clear()
-        return [waiting.ticket for waiting in left]
+        return [self.take(waiting) for waiting in left]
 
 
 @dataclass(slots=True, eq=False)

@@ -229,6 +229,8 @@ class _Adapter(HTTPAdapter):
     def build_response(self, req: PreparedRequest, resp: Any) -> Any:
         return resp  # as it is: a requests.Response would parse cookies and URLs
 
+    def init_poolmanager(self, *_: Any, **__: Any) -> None:
+        """Nothing: there is one pool, and a manager takes more memory than all of its own."""
+
     def close(self) -> None:
         self._pool.close()
-        super().close()

@@ -1,6 +1,7 @@
 """The rules of admission one by one, with a time that is handed in."""
 
 import itertools
+import weakref
 from math import inf
 from typing import Any
 
@@ -613,7 +614,7 @@ def test_calls_that_hang_are_cut_short_when_they_keep_healthy_orders_waiting() -
     assert stage.admission.to_cut_short() == []
     for n in range(4, 9):
         assert stage.offer(f"healthy{n}") is Verdict.WAIT
-    assert len(stage.admission.to_cut_short()) == 2  # the share of the slow remains theirs
+    assert len(stage.admission.to_cut_short()) == 3  # half the share of the slow remains theirs
 
 
 def test_a_call_is_not_cut_short_where_the_order_could_not_be_sent_again() -> None:
@@ -667,6 +668,27 @@ def test_a_merchant_that_asked_to_be_left_alone_is_not_forgotten(
         assert stage.offer(f"other{n}") == START
         stage.reply(f"other{n}")
     assert stage.offer("m") is Verdict.PARK
+
+
+def test_nothing_holds_on_to_an_order_that_is_done() -> None:
+    class Order:
+        """Something that can be watched."""
+
+    admission: Admission[Order] = Admission(Limits(slots=1), lambda _: Terms(1))
+    watched: list[weakref.ref[Order]] = []
+    for n in range(50):
+        order = Order()
+        watched.append(weakref.ref(order))
+        admission.offer(f"m{n}", order, 0.0, 3600.0)
+    del order
+    busy = next(iter(admission._lanes.values()))
+    assert busy.bulkhead.in_flight == 1
+    call: Call[Order] | None = admission._agenda._entries[0][3]  # type: ignore[assignment]
+    while call is not None:
+        admission.release(call, 0.1)
+        call = admission.next_start(0.1)
+    admission.tick(10.0)
+    assert [ref for ref in watched if ref() is not None] == []
 
 
 def test_in_a_fleet_a_merchant_starts_no_more_than_it_was_allotted() -> None:

@@ -284,7 +284,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     def _cut_short(self) -> None:
         chosen = self.admission.to_cut_short()
         ending = sum(each.cut_short for each in self.model.sent)
-        too_many = self.model.slow_in_flight() - self.model.slow_cap - ending
+        too_many = self.model.slow_in_flight() - max(1, self.model.slow_cap // 2) - ending
         candidates = [
             each
             for each in self.model.sent
