@@ -61,7 +61,7 @@ def _panel(axes: Axes, run: Mapping[str, Any]) -> None:
     axes.set_ylim(0, SLOTS * 1.05)
     axes.set_xlim(0, seconds[-1])
     axes.set_ylabel("slots in use")
-    axes.set_title(f"{run['candidate']}: {run['attack']}", loc="left", fontsize=10)
+    axes.set_title(f"{run['candidate']}, {run['run']}: {run['attack']}", loc="left", fontsize=10)
 
 
 def _bad_spells(run: Mapping[str, Any], end: float) -> list[tuple[float, float]]:
