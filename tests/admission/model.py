@@ -119,7 +119,8 @@ class Model:
         return [each for each in self.of(merchant) if each.probe == merchant.spell]
 
     def startable(self) -> set[str]:
-        return {each.merchant.name for each in self.kept if self.may_start(each.merchant)}
+        waiting = {each.merchant for each in self.kept}
+        return {each.name for each in waiting if self.may_start(each)}
 
     def is_troubled(self, merchant: Merchant) -> bool:
         in_flight = len(self.of(merchant))

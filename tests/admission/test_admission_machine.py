@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -26,6 +27,7 @@ LIMITS = Limits(
     max_wait=5.0,
     max_blocked=8,
 )
+SMALL = replace(LIMITS, slots=4, provider_share=0.5, slow_share=0.5, max_waiting=4, max_blocked=6)
 TERMS: dict[str, Terms | None] = {
     "a": Terms(1),
     "b": Terms(2, "x"),
@@ -48,10 +50,11 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     #: Whether merchants need an allotment.
     in_fleet = False
+    limits = LIMITS
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = Model(LIMITS, TERMS)
+        self.model = Model(self.limits, TERMS)
         self.now = 0.0
         self.number = 0
         self.calls: list[tuple[Sent, Call[int]]] = []
@@ -62,7 +65,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.passed_by: dict[str, Counter[str]] = {}
         self.known: set[str] = set()
         self.admission: Admission[int] = Admission(
-            LIMITS,
+            self.limits,
             lambda name: self.model.merchants[name].terms,
             announce=self._announced,
             on_short=self._is_short,
@@ -139,7 +142,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         # Whether its calls may be cut short stays: one that was passed over is not looked at again.
         known.terms = Terms(limit, provider, may_be_cut_short=merchant != "e")
         self.admission.set_terms(merchant, known.terms)
-        if sum(each.merchant is known for each in self.model.kept) > LIMITS.max_waiting:
+        if sum(each.merchant is known for each in self.model.kept) > self.limits.max_waiting:
             self.model.crowded.append(known)
         self._dispatch()
 
@@ -171,7 +174,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             self._end(number)
         for each in list(self.model.kept):
             waits_for_a_slot = self.model.may_start_within_share(each.merchant)
-            too_long = each.since <= self.now - LIMITS.max_wait
+            too_long = each.since <= self.now - self.limits.max_wait
             assert (each.number in handed_out) == (too_long and not waits_for_a_slot)
             if each.number in handed_out:
                 self.model.kept.remove(each)
@@ -181,12 +184,12 @@ class AdmissionMachine(RuleBasedStateMachine):
     def park(self, merchant: str) -> None:
         if merchant in self.known:
             until = self.model.merchants[merchant].until
-            longest = max(LIMITS.longest_park, until - self.now + LIMITS.longest_park / 2)
+            longest = max(self.limits.longest_park, until - self.now + self.limits.longest_park / 2)
             assert 0 < self.admission.place(merchant, 3, self.now).delay <= longest
 
     @invariant()
     def counts_agree(self) -> None:
-        assert self.admission.in_flight == len(self.model.sent) <= LIMITS.slots
+        assert self.admission.in_flight == len(self.model.sent) <= self.limits.slots
         assert self.admission.waiting == len(self.model.kept)
         troubled = [k for k in self.model.kept if self.model.is_troubled(k.merchant)]
         assert self.admission.blocked == len(troubled)
@@ -317,8 +320,8 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def _in_line(self) -> set[str]:
         """Merchants that have an order waiting and lack a slot only."""
-        kept = self.model.kept
-        return {k.merchant.name for k in kept if self.model.may_start_within_share(k.merchant)}
+        waiting = {each.merchant for each in self.model.kept}
+        return {each.name for each in waiting if self.model.may_start_within_share(each)}
 
     def _is_short(self, name: str) -> None:
         self.short.add(name)
@@ -394,9 +397,21 @@ class FleetMachine(AdmissionMachine):
     in_fleet = True
 
 
-#: Half of them alone, half in a fleet.
+class SmallMachine(AdmissionMachine):
+    """The same, where everything is scarce."""
+
+    limits = SMALL
+
+
+class SmallFleetMachine(SmallMachine):
+    """Both."""
+
+    in_fleet = True
+
+
+#: A quarter of the examples each: they get slower the more there are.
 SETTINGS = hypothesis_settings(
-    max_examples=int(os.environ.get("EXAMPLES", "2000")) // 2,
+    max_examples=int(os.environ.get("EXAMPLES", "2000")) // 4,
     stateful_step_count=100,
     deadline=None,
 )
@@ -405,6 +420,14 @@ if "HUNT" in os.environ:  # for test_planted_faults: the same examples each time
         SETTINGS, derandomize=True, database=None, phases=(Phase.generate,)
     )
 TestAdmissionAsAWhole = AdmissionMachine.TestCase
-TestAdmissionAsAWhole.settings = SETTINGS
 TestAdmissionInAFleet = FleetMachine.TestCase
-TestAdmissionInAFleet.settings = SETTINGS
+TestAdmissionWhereAllIsScarce = SmallMachine.TestCase
+TestAdmissionInAFleetWhereAllIsScarce = SmallFleetMachine.TestCase
+for case in (
+    TestAdmissionAsAWhole,
+    TestAdmissionInAFleet,
+    TestAdmissionWhereAllIsScarce,
+    TestAdmissionInAFleetWhereAllIsScarce,
+):
+    case.settings = SETTINGS
+del case  # pytest would take it for one more
