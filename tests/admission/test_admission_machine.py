@@ -148,7 +148,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule(
         merchant=MERCHANTS,
-        what=st.sampled_from(["allot", "allot", "opened", "closed", "connection"]),
+        what=st.sampled_from(["allot", "opened", "opened", "closed", "connection"]),
         number=st.integers(0, 6),
     )
     def do_something_rare(self, merchant: str, what: str, number: int) -> None:
