@@ -310,13 +310,13 @@ class Admission(Generic[Ticket]):
         """
         handed_out: list[Ticket] = []
         while self._crowded and len(handed_out) < most:
-            lane = self._crowded.pop()
+            lane = self._crowded.pop(0)
             for waiting in lane.least_urgent_first():
                 few_enough = lane.waiting <= self.limits.max_waiting
                 if few_enough or not self._is_too_much(lane, now):
                     break
                 if len(handed_out) >= most:
-                    self._crowded.append(lane)
+                    self._crowded.insert(0, lane)
                     break
                 handed_out.append(self._take(waiting))
         until = now - self.limits.max_wait
