@@ -35,8 +35,6 @@ from pos_gateway.outcome import Contact
 #: Merchants of whom something is remembered (their replies' durations) before the idle ones are
 #: forgotten: twice the ten thousand that a pod is expected to know.
 LANES = 20_000
-
-
 #: Why a breaker changed, when another worker said so.
 FLEET = "fleet"
 
@@ -148,18 +146,14 @@ class Admission(Generic[Ticket]):
                 return call
         return self._start_above_share(now) if self._slot_is_free else None
 
-    def answered(self, call: Call[Ticket]) -> None:
-        """Its merchant is done with; that it keeps its slot for longer says nothing about it."""
-        call.done = True
-
-    def release(
+    def answered(
         self,
         call: Call[Ticket],
         now: float,
         contact: Contact = Contact.ANSWERED,
         retry_after: float | None = None,
     ) -> None:
-        """An order that was started is done. Exactly once for each.
+        """An order's merchant is done with; the slot is held until ``release``. Once at most.
 
         Args:
             call: what starting returned.
@@ -171,12 +165,30 @@ class Admission(Generic[Ticket]):
         self.tick(now)
         call.done = True
         lane = call.lane
-        self._change(lane, lambda: self._come_back(call, now, contact))
         lane.last_call = now
+        lane.late_calls -= call.late
+        self._change(lane, lambda: self._judge_load(call, now, contact))
         if contact is not Contact.NONE:
             self._judge_speed(call, now, contact)
         self._judge_health(call, now, contact, retry_after)
         self._line_up(lane)
+
+    def release(
+        self,
+        call: Call[Ticket],
+        now: float,
+        contact: Contact = Contact.ANSWERED,
+        retry_after: float | None = None,
+    ) -> None:
+        """An order that was started is done, and its slot free. Exactly once for each.
+
+        The arguments are those of ``answered``, which need not have been called before.
+        """
+        if not call.done:
+            self.answered(call, now, contact, retry_after)
+        self._ending -= call.cut_short
+        self._change(call.lane, lambda: self._move(call, -1))
+        self._line_up(call.lane)
         if call.provider is not None:
             self._turns.wake(call.provider)
         self._turns.wake(self._turns.slow)
@@ -287,14 +299,6 @@ class Admission(Generic[Ticket]):
         self.tick(now)
         lane = self._lane(merchant_id)
         return lane.line.let_out(orders, self._outlook(lane, now), reserved=reserved)
-
-    def count_parked(self, merchant_id: str, orders: int, due: float) -> None:
-        """So many orders are in the broker until then."""
-        self.parked_count.add(merchant_id, orders, due)
-
-    def parked(self, merchant_id: str) -> int:
-        """How many of a merchant's orders this worker has parked that are not due yet."""
-        return self.parked_count.of(merchant_id)
 
     def expired(self) -> list[Ticket]:
         """Orders whose time ran out while they waited, or will before they can start."""
@@ -456,12 +460,9 @@ class Admission(Generic[Ticket]):
         if call.lane.pace.slow:
             self._turns.slow.in_flight += by
 
-    def _come_back(self, call: Call[Ticket], now: float, contact: Contact) -> None:
+    def _judge_load(self, call: Call[Ticket], now: float, contact: Contact) -> None:
         """What its limit learns from a call."""
-        self._move(call, -1)
-        self._ending -= call.cut_short
         lane = call.lane
-        lane.late_calls -= call.late
         match contact:
             case Contact.ANSWERED if not call.late or call.probe is not None:
                 lane.bulkhead.answered()

@@ -33,10 +33,8 @@ _HEAD, _TAIL = b"[[[\n", b"\n]],{}," + NO_EMBED + b"]"
 #: there a blank takes its place.
 _NEXT = b",\n"
 
-_MERCHANT, _ORDERS, _DELIVER_BY, _RESERVED = (
-    *("x-merchant-id", "x-orders", "x-deliver-by"),
-    "x-reserved",
-)
+_MERCHANT, _ORDERS = "x-merchant-id", "x-orders"
+_DELIVER_BY, _RESERVED = "x-deliver-by", "x-reserved"
 
 
 @dataclass(frozen=True, slots=True)

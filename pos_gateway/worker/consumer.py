@@ -18,6 +18,7 @@ from pos_gateway.errors import PublishError
 from pos_gateway.outcome import Reason
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import bundles
+from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.properties import tolerate_bad_properties
@@ -96,6 +97,7 @@ class OrderConsumer(Consumer):
         """The consumer reads from the queue: begin the work beside it. Also after a reconnect."""
         self._gateway.start(background=self.dispatcher is not None)
         if self.dispatcher is not None and self.dispatcher.start():
+            watch_threads()
             _spare_the_collector()
         super().on_ready()
 

@@ -35,6 +35,7 @@ from pos_gateway.tasks import deliver
 from pos_gateway.telemetry import metrics
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.worker.bundles import ReturnedBundle
+from pos_gateway.worker.crash import end_worker
 from pos_gateway.worker.parking import Parking
 from pos_gateway.worker.request import OrderRequest
 
@@ -107,6 +108,7 @@ class Dispatcher:
         if self._fleet is not None:
             self._fleet.start()
         self._ticker = gevent.spawn(self._run)
+        self._ticker.link_exception(lambda ticker: end_worker(ticker.exception))
         return True
 
     def close(self) -> None:
@@ -270,7 +272,9 @@ class Dispatcher:
             self._storing += 1
             self._release(request, outcome)
         elif request.call is not None:
-            self.admission.answered(request.call)
+            self.admission.answered(
+                request.call, self._clock.now(), outcome.contact, outcome.retry_after
+            )
         try:
             self._gate.store(following)
         finally:

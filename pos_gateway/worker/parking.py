@@ -186,7 +186,7 @@ class Parking:
 
     def _count(self, bundle: Bundle, message: Message) -> None:
         due = self._now() + message.delay
-        self._admission.count_parked(bundle.merchant_id, bundle.orders, due)
+        self._admission.parked_count.add(bundle.merchant_id, bundle.orders, due)
         metrics.parked.inc(bundle.orders)
 
 

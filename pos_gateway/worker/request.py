@@ -21,8 +21,8 @@ class OrderRequest(Request):
     deliver_by: float | None = None
     #: The slot that it holds; None while it waits, and again once its merchant has answered.
     call: Call["OrderRequest"] | None = None
-    #: How long its attempt may take; lets it be ended before.
-    patience = Patience()
+    #: How long its attempt may take, once it has started; lets it be ended before.
+    patience: Patience
     #: It cannot be delivered in time any more.
     hopeless = False
     #: Whether what follows from its outcome is stored.

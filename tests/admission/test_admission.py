@@ -367,7 +367,7 @@ def test_a_merchant_is_not_blamed_for_a_slot_that_is_kept_after_its_answer() -> 
     stage.reply("m", after=0.05)
     stage.offers("m", 9)
     for call in stage.calls:
-        stage.admission.answered(call)
+        stage.admission.answered(call, stage.now)
     stage.pass_time(60.0)  # the broker stores nothing meanwhile
     while stage.calls:
         stage.reply("m", contact=Contact.NONE)
@@ -378,11 +378,14 @@ def test_a_merchant_is_not_blamed_for_a_slot_that_is_kept_after_its_answer() -> 
 
 def test_what_is_parked_is_counted_until_it_is_due() -> None:
     stage = Stage()
-    stage.admission.count_parked("m", 64, 20.0)
-    stage.admission.count_parked("m", 10, 25.0)
-    assert stage.admission.parked("m") == 74
+    stage.admission.parked_count.add("m", 64, 20.0)
+    stage.admission.parked_count.add("m", 10, 25.0)
+    assert stage.admission.parked_count.of("m") == 74
     stage.pass_time(22.0)
-    assert (stage.admission.parked("m"), stage.admission.parked("other")) == (10, 0)
+    assert (stage.admission.parked_count.of("m"), stage.admission.parked_count.of("other")) == (
+        10,
+        0,
+    )
 
 
 def test_the_most_urgent_of_a_merchants_orders_goes_first() -> None:

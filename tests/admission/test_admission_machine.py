@@ -96,14 +96,25 @@ class AdmissionMachine(RuleBasedStateMachine):
         seconds=SECONDS,
         contact=st.sampled_from([*Contact, Contact.ANSWERED, Contact.ANSWERED]),
         retry_after=st.sampled_from([None, None, None, 2.0, 40.0]),
+        held=st.booleans(),
     )
     def complete(
-        self, which: int, seconds: float, contact: Contact, retry_after: float | None
+        self,
+        which: int,
+        seconds: float,
+        contact: Contact,
+        retry_after: float | None,
+        held: bool = False,
     ) -> None:
         self._pass(seconds)
         sent, call = self.calls.pop(which % len(self.calls))
         asked = retry_after if contact is not Contact.NONE else None
-        self.admission.release(call, self.now, contact, asked)
+        if held:  # the broker has not stored it yet; what it is released with says nothing more
+            self.admission.answered(call, self.now, contact, asked)
+            contact_then, asked_then = Contact.FAILED, 9.0
+        else:
+            contact_then, asked_then = contact, asked
+        self.admission.release(call, self.now, contact_then, asked_then)
         self.model.come_back(sent, self.now, contact, asked)
         self._expire()
         self._end(sent.number)

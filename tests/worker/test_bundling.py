@@ -109,7 +109,7 @@ def test_orders_that_come_together_are_one_message_and_acknowledged_when_it_is_s
     scene.settle()
     assert scene.sizes() == [10]
     assert [(each.said, each.stored_before) for each in originals] == [(["ack"], 1)] * 10
-    assert scene.admission.parked("m") == 10
+    assert scene.admission.parked_count.of("m") == 10
 
 
 def test_a_full_bundle_is_closed_and_another_one_begun() -> None:
@@ -172,7 +172,7 @@ def test_orders_go_back_to_the_queue_when_this_process_is_going_down() -> None:
     originals = [*scene.park(10), scene.bring_back(64)]
     scene.settle()
     assert {tuple(each.said) for each in originals} == {("requeue",)}
-    assert scene.admission.parked("m") == 0
+    assert scene.admission.parked_count.of("m") == 0
 
 
 def test_what_is_not_published_yet_is_forgotten_when_the_connection_is_lost() -> None:
@@ -226,7 +226,7 @@ def test_as_many_as_may_come_are_let_out_and_the_others_parked_before_it_is_ackn
     assert 0 < len(out) < MOST_ORDERS
     assert rest.headers["x-orders"] == MOST_ORDERS - len(out)
     assert (original.said, original.stored_before) == (["ack"], len(out) + 1)
-    assert scene.admission.parked("m") == MOST_ORDERS - len(out)
+    assert scene.admission.parked_count.of("m") == MOST_ORDERS - len(out)
 
 
 @pytest.mark.parametrize("missing", ["o0", "o3"])

@@ -1,0 +1,100 @@
+"""One attempt: what it says about the merchant, beside what became of the order."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pos_gateway.adapters.rest import RestAdapter
+from pos_gateway.delivery import Delivery, History
+from pos_gateway.merchant import Merchant
+from pos_gateway.order import Order
+from pos_gateway.outcome import Contact, Kind, Outcome
+from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
+from pos_gateway.transport.exchange import Reply
+from tests.orders import an_order
+
+MERCHANT = Merchant(id="m", base_url="https://pos.example.com", request_timeout=8)
+
+
+class Directory:
+    def get(self, _merchant_id: str) -> Merchant:
+        return MERCHANT
+
+
+class StandingClock:
+    """No time passes in an attempt."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class Transport:
+    """Has one answer, and remembers how long it was given."""
+
+    def __init__(self, answer: Reply | Exception) -> None:
+        self._answer = answer
+        self.seconds = 0.0
+
+    def send(self, *_: Any, seconds: float, **__: Any) -> Reply:
+        self.seconds = seconds
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def attempt(transport: Transport, patience: Patience | None = None) -> Outcome:
+    delivery = Delivery(
+        directory=Directory(),  # type: ignore[arg-type]
+        adapters={"rest": RestAdapter()},
+        transport=transport,  # type: ignore[arg-type]
+        default_concurrency=10,
+        default_timeout=10,
+        clock=StandingClock(),
+    )
+    return delivery.attempt(Order.parse(an_order("o1", "m")), History(), patience)
+
+
+def reply(status: int, body: bytes = b"", **headers: str) -> Reply:
+    return Reply(status, headers, body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "contact"),
+    [
+        (reply(201, b'{"id": "1", "status": "accepted"}'), Contact.ANSWERED),
+        (reply(422, b'{"error": {"code": "sold_out", "message": ""}}'), Contact.ANSWERED),
+        (reply(401), Contact.ANSWERED),
+        (reply(429), Contact.OVERLOADED),
+        (reply(503), Contact.OVERLOADED),
+        (reply(500), Contact.FAILED),
+        (reply(200, b"<html>"), Contact.FAILED),
+        (NoValidReply("timeout", "too long"), Contact.TIMED_OUT),
+        (NoValidReply("cut_short", "others needed its place"), Contact.TIMED_OUT),
+        (NotSent("timeout", "connecting took too long"), Contact.TIMED_OUT),
+        (NotSent("exchange", "refused"), Contact.FAILED),
+        (NoValidReply("exchange", "reset"), Contact.FAILED),
+        (Misconfigured("certificate", "expired"), Contact.NONE),
+    ],
+)
+def test_admission_hears_how_the_merchant_fared(
+    answer: Reply | Exception, contact: Contact
+) -> None:
+    assert attempt(Transport(answer)).contact is contact
+
+
+def test_admission_hears_for_how_long_the_merchant_asks_to_be_left_alone() -> None:
+    outcome = attempt(Transport(reply(429, **{"retry-after": "17"})))
+    assert (outcome.kind, outcome.retry_after) == (Kind.RETRY, 17.0)
+
+
+def test_a_probe_has_a_part_of_the_merchants_time_limit() -> None:
+    transport = Transport(reply(500))
+    attempt(transport, Patience(0.5))
+    assert transport.seconds == 4.0
+    attempt(transport)
+    assert transport.seconds == 8.0

@@ -1,0 +1,236 @@
+"""The dispatcher by itself: merchants answer when they are told to, and its time is handed in."""
+
+import gc
+import weakref
+from collections.abc import Iterable, Iterator
+from time import time
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import pytest
+from celery.concurrency.gevent import TaskPool
+from gevent.event import AsyncResult, Event
+
+from pos_gateway.admission.breaker import State
+from pos_gateway.admission.limits import Limits
+from pos_gateway.broker.message import Message
+from pos_gateway.clock import SYSTEM_CLOCK
+from pos_gateway.outcome import Contact, Kind, Outcome
+from pos_gateway.worker import dispatcher as subject
+from pos_gateway.worker.dispatcher import Dispatcher
+
+SLOTS = 4
+
+
+class Order:
+    """What a Celery request is to the dispatcher."""
+
+    def __init__(self, order_id: str, merchant_id: str = "m", seconds: float = 60.0) -> None:
+        self.id = self.name = self.record = self.order_id = order_id
+        self.merchant_id, self.key = merchant_id, (merchant_id, order_id)
+        self.deliver_by = time() + seconds
+        self.request_dict: dict[str, Any] = {}
+        self.delivery_info = {"routing_key": "orders"}
+        self.call: Any = None
+        self.patience: Any = None
+        self.hopeless = self.settled = False
+        self.attempts = 0
+        self.said = Event()
+        self.word = ""
+
+    def acknowledge(self) -> None:
+        self._say("ack")
+
+    def reject(self, requeue: bool) -> None:
+        self._say("requeue")
+
+    def _say(self, word: str) -> None:
+        assert not self.word, f"{word} after {self.word}"
+        self.word = word
+        self.said.set()
+
+
+class Scene:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **merchant: Any) -> None:
+        monkeypatch.setattr(subject, "deliver", self._deliver)
+        terms = {"paused": False, "max_concurrency": 1, "provider": None, **merchant}
+        self.stored: list[tuple[str, str]] = []
+        self.broker_answers = Event()
+        self.broker_answers.set()
+        self._replies: dict[str, AsyncResult[Outcome]] = {}
+        directory = SimpleNamespace(
+            listen=lambda _: None,
+            want=lambda _: None,
+            is_fresh=lambda _: True,
+            peek=lambda _: SimpleNamespace(**terms),
+        )
+        gate: Any = SimpleNamespace(
+            directory=directory,
+            permits=None,
+            settings=SimpleNamespace(merchant_concurrency=1),
+            clock=SYSTEM_CLOCK,
+            store=self._store,
+        )
+        pool = TaskPool(SLOTS)
+        pool.start()
+        self.now = 100.0
+        self.dispatcher = Dispatcher(
+            gate=gate,
+            pool=pool,
+            limits=Limits(slots=SLOTS),
+            park_message=lambda each: Message("orders", "orders", b"", each.order_id or ""),
+            quarantine=lambda *_: None,
+        )
+        self.dispatcher._clock = SimpleNamespace(now=lambda: self.now)  # type: ignore[assignment]
+        self.dispatcher.start()
+        gevent.sleep(0)
+
+    def offer(self, *orders: Order) -> None:
+        for order in orders:
+            self.dispatcher.offer(order)  # type: ignore[arg-type]
+        gevent.sleep(0)
+
+    def reply(self, order: str, outcome: Outcome | None = None) -> None:
+        """The merchant's answer to what is, or will be, sent."""
+        accepted = Outcome(Kind.ACCEPTED, contact=Contact.ANSWERED)
+        self._reply(order).set(outcome or accepted)
+
+    def is_sent(self, order: str) -> bool:
+        return order in self._replies
+
+    def _reply(self, order: str) -> "AsyncResult[Outcome]":
+        return self._replies.setdefault(order, AsyncResult())
+
+    def _deliver(
+        self, _gate: Any, record: str, *, hopeless: bool, **_: Any
+    ) -> tuple[list[tuple[str, str]], Outcome]:
+        outcome = Outcome(Kind.EXPIRED) if hopeless else self._reply(record).get(timeout=10)
+        return [(outcome.kind, record)], outcome
+
+    def _store(self, messages: Iterable[Any]) -> None:
+        self.broker_answers.wait(10)
+        self.stored += messages
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    scene = Scene(monkeypatch)
+    yield scene
+    ticker = scene.dispatcher._ticker
+    assert ticker is not None
+    gevent.kill(ticker)
+
+
+def test_a_copy_that_becomes_hopeless_shares_the_fate_of_the_one_at_its_merchant(
+    scene: Scene,
+) -> None:
+    """Else the backend would hear that the order expired, and then that it was accepted."""
+    first, sent, copy = Order("first"), Order("twice"), Order("twice")
+    scene.offer(first, sent, copy)
+    scene.reply("first")
+    first.said.wait(10)
+    gevent.sleep(0)
+    scene.dispatcher.admission.open_breaker("m", 600)  # the waiting copy can not be in time
+    scene.dispatcher._dispatch()
+    scene.reply("twice")
+    assert sent.said.wait(10)
+    assert copy.said.wait(10)
+    assert scene.stored == [("accepted", "first"), ("accepted", "twice")]
+    assert [each.word for each in (first, sent, copy)] == ["ack", "ack", "ack"]
+
+
+def test_a_copy_is_not_parked_while_the_other_is_at_its_merchant(scene: Scene) -> None:
+    sent, copy = Order("twice"), Order("twice")
+    scene.offer(sent)
+    scene.dispatcher._park_soon(copy)  # type: ignore[arg-type]
+    scene.reply("twice")
+    assert copy.said.wait(10)
+    assert scene.stored == [("accepted", "twice")]
+
+
+def test_nothing_is_due_for_ever_while_a_closed_worker_waits_for_its_merchants(
+    scene: Scene,
+) -> None:
+    """What is due is done: else the ticker would come back at once, again and again."""
+    order = Order("o1")
+    scene.offer(order)
+    scene.dispatcher.close()
+    scene.now += 60
+    scene.dispatcher._dispatch()
+    assert scene.dispatcher.admission.next_at > scene.now
+    scene.reply("o1")
+    assert order.said.wait(10)
+
+
+def test_an_order_leaves_nothing_to_the_garbage_collector(scene: Scene) -> None:
+    gc.disable()
+    try:
+        order = Order("o1")
+        order_lives = weakref.ref(order)
+        scene.offer(order)
+        scene.reply("o1")
+        order.said.wait(10)
+        gevent.sleep(0.01)
+        del order
+        scene.now += 10
+        scene.dispatcher._dispatch()
+        assert order_lives() is None
+    finally:
+        gc.enable()
+
+
+def test_a_merchant_is_judged_by_its_answer_not_by_a_broker_that_stores_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, max_concurrency=2 * SLOTS)
+    scene.broker_answers.clear()
+    orders = [Order(f"o{number}") for number in range(2 * SLOTS)]
+    for order in orders[:-1]:
+        scene.reply(order.order_id)
+    asked = Outcome(Kind.RETRY, contact=Contact.OVERLOADED, retry_after=30.0)
+    scene.reply(orders[-1].order_id, asked)
+    scene.offer(*orders)
+    gevent.sleep(0.01)
+    admission = scene.dispatcher.admission
+    assert admission.in_flight == SLOTS  # so many wait without a slot, so many with one
+    standing = admission.merchant("m")
+    assert standing is not None
+    assert standing.breaker is State.OPEN  # it asked for that, and was heard at once
+    scene.now += 29
+    scene.dispatcher._dispatch()
+    scene.broker_answers.set()
+    for order in orders:
+        assert order.said.wait(10)
+    gevent.sleep(0)
+    standing = admission.merchant("m")
+    assert standing is not None
+    assert (standing.in_flight, standing.slow, standing.breaker) == (0, False, State.OPEN)
+
+
+def test_nothing_starts_until_a_worker_that_was_paused_knows_what_became_of_its_permits(
+    scene: Scene,
+) -> None:
+    fleet: Any = SimpleNamespace(may_start=lambda _now: False, short=lambda _merchant: None)
+    scene.dispatcher._fleet = fleet
+    order = Order("o1")
+    scene.offer(order)
+    assert not scene.is_sent("o1")
+    fleet.may_start = lambda _now: True
+    scene.dispatcher._wake.set()
+    scene.reply("o1")
+    assert order.said.wait(10)
+    assert order.word == "ack"
+
+
+def test_a_ticker_that_dies_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: AsyncResult[BaseException] = AsyncResult()
+    monkeypatch.setattr(subject, "end_worker", ended.set)
+    scene = Scene(monkeypatch)
+
+    def break_down(*_: object) -> list[Any]:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(scene.dispatcher.admission, "overdue", break_down)
+    scene.dispatcher._wake.set()
+    assert str(ended.get(timeout=10)) == "a mistake of ours"
