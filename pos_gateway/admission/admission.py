@@ -16,7 +16,7 @@ which switch only where they block, and nothing here blocks.
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
 from typing import Generic
@@ -27,8 +27,9 @@ from pos_gateway.admission.bulkhead import UNASKED
 from pos_gateway.admission.lane import Call, Demand, Lane, Queued, Standing, Ticket, Waiting
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.parked_count import ParkedCount
-from pos_gateway.admission.parking import QUICKEST, Outlook, Place
+from pos_gateway.admission.parking import QUICKEST, Line, Outlook, Place
 from pos_gateway.admission.share import Share
+from pos_gateway.admission.suspects import Suspects
 from pos_gateway.admission.turns import Turns
 from pos_gateway.outcome import Contact
 
@@ -88,10 +89,7 @@ class Admission(Generic[Ticket]):
         self._turns: Turns[Ticket] = Turns(limits)
         #: Every order that began to wait, oldest first; those that are done are skipped.
         self._by_age: deque[Waiting[Ticket]] = deque()
-        #: Calls that are slow and still out, the oldest first; those that are done are skipped.
-        self._stuck: deque[Call[Ticket]] = deque()
-        #: Calls that were cut short and have not come back yet.
-        self._ending = 0
+        self._suspects: Suspects[Ticket] = Suspects()
         self._expired: list[Ticket] = []
         self._agenda = Agenda()
         #: The time, as far as it is known.
@@ -167,6 +165,9 @@ class Admission(Generic[Ticket]):
         lane = call.lane
         lane.last_call = now
         lane.late_calls -= call.late
+        self._suspects.came_back(call)
+        if contact in (Contact.ANSWERED, Contact.OVERLOADED):
+            self._heard_from(call, now)
         self._change(lane, lambda: self._judge_load(call, now, contact))
         if contact is not Contact.NONE:
             self._judge_speed(call, now, contact)
@@ -186,7 +187,7 @@ class Admission(Generic[Ticket]):
         """
         if not call.done:
             self.answered(call, now, contact, retry_after)
-        self._ending -= call.cut_short
+        self._suspects.released(call)
         self._change(call.lane, lambda: self._move(call, -1))
         self._line_up(call.lane)
         if call.provider is not None:
@@ -264,28 +265,24 @@ class Admission(Generic[Ticket]):
             self._close(lane, FLEET)
 
     def to_cut_short(self) -> list[Call[Ticket]]:
-        """Calls to end early: the slow hold more than half their share, and others wait for a slot.
+        """Calls to end early: too many are suspect, and hardly a slot is left for anybody else.
 
-        They are those of merchants that have not answered since, the oldest first. Each is named
-        once; the caller may let it go on.
+        As many may go on as half the share of the slow. Each is named once; the caller may let it
+        go on.
         """
-        chosen: list[Call[Ticket]] = []
-        if self._slot_is_free or not self._turns.somebody_lacks_a_slot():
-            return chosen
-        too_many = self._turns.slow.in_flight - max(1, self._turns.slow.cap // 2)
-        wanted = min(too_many, max(1, self.waiting - self.blocked)) - self._ending
-        while self._stuck and len(chosen) < wanted:
-            call = self._stuck.popleft()
-            if not call.done and call.lane.pace.silent and call.lane.may_be_cut_short:
-                call.cut_short = True
-                chosen.append(call)
-        self._ending += len(chosen)
-        return chosen
+        suspects, limits = self._suspects, self.limits
+        too_many = suspects.number - max(1, self._turns.slow.cap // 2)
+        lacking = limits.reserve - (limits.slots - self.in_flight) + len(self._turns)
+        return suspects.cut_short(min(too_many, lacking) - suspects.ending, self._now)
+
+    def answers(self, merchant_id: str, now: float) -> bool:
+        """Whether orders of the merchant's that are parked now stand in a line that moves."""
+        return self._line(self._lane(merchant_id), now)[1].answers
 
     def place(self, merchant_id: str, orders: int, now: float, *, few: bool = False) -> Place:
         """Where so many orders stand that are parked now; ``few`` of them are to meet others."""
-        lane = self._lane(merchant_id)
-        return lane.line.place(orders, self._outlook(lane, now), few=few)
+        line, outlook = self._line(self._lane(merchant_id), now)
+        return line.place(orders, outlook, few=few)
 
     def let_out(self, merchant_id: str, orders: int, now: float, *, reserved: bool) -> int:
         """How many of so many parked orders that are back may come to the queue now.
@@ -297,8 +294,8 @@ class Admission(Generic[Ticket]):
             reserved: whether the place that they had was kept for them.
         """
         self.tick(now)
-        lane = self._lane(merchant_id)
-        return lane.line.let_out(orders, self._outlook(lane, now), reserved=reserved)
+        line, outlook = self._line(self._lane(merchant_id), now)
+        return line.let_out(orders, outlook, reserved=reserved)
 
     def expired(self) -> list[Ticket]:
         """Orders whose time ran out while they waited, or will before they can start."""
@@ -381,8 +378,7 @@ class Admission(Generic[Ticket]):
 
         Those whose turn comes soon are better off here than away and back.
         """
-        provider = lane.provider
-        if provider is not None and provider.is_full and provider.waiting >= self._most_of_one:
+        if self._is_crowded(lane.provider):
             return True
         if not lane.is_troubled or self._turns.may_start(lane):
             return False
@@ -394,31 +390,50 @@ class Admission(Generic[Ticket]):
             return False
         return lane.waiting * lane.turn > self.limits.max_wait / 2
 
-    @property
-    def _most_of_one(self) -> int:
-        """Orders of one provider that may wait here while it is at its share."""
-        return self.limits.max_blocked // 2
+    def _is_crowded(self, provider: Share | None) -> bool:
+        """Whether no more orders of the provider's may wait here for its share."""
+        most = self.limits.max_blocked // 2
+        return provider is not None and provider.is_full and provider.waiting >= most
 
-    def _outlook(self, lane: Lane[Ticket], now: float) -> Outlook:
-        limits = self.limits
-        turn = max(lane.turn, QUICKEST)
-        room = max(limits.max_waiting, int(limits.max_wait / 2 / turn))
-        if self.blocked >= limits.max_blocked:  # no more may wait, but what can start may come
-            room = 0 if lane.is_troubled else lane.bulkhead.limit - lane.bulkhead.in_flight
+    def _line(self, lane: Lane[Ticket], now: float) -> tuple[Line, Outlook]:
+        """The line that the merchant's parked orders stand in, and how things are there.
+
+        It is that of the share which keeps them, where more wait for that than may: by their own
+        merchant's line they would be back at once, again and again.
+        """
+        limits, slow = self.limits, self._turns.slow
         is_paused = lane.known and not lane.bulkhead.ceiling
         may_be_called = not is_paused and not lane.breaker.is_open
-        return Outlook(
+        crowded = self.blocked >= limits.max_blocked
+        outlook = Outlook(
             now=now,
             answers=may_be_called and lane.breaker.is_closed and not lane.pace.silent,
             may_be_called=may_be_called,
             tries=1 if lane.breaker.is_closed else PROBES_TO_CLOSE,
             not_before=lane.breaker.until if lane.breaker.is_open else now,
-            turn=turn,
+            turn=max(lane.turn, QUICKEST),
             waiting=lane.waiting,
-            capacity=room,
+            capacity=max(limits.max_waiting, int(limits.max_wait / 2 / max(lane.turn, QUICKEST))),
             shortest=limits.shortest_park,
             longest=limits.longest_park,
         )
+        if lane.pace.slow and slow.is_full and crowded:
+            return self._line_of(slow, self.blocked, lane, outlook)
+        if lane.provider is not None and self._is_crowded(lane.provider):
+            return self._line_of(lane.provider, lane.provider.waiting, lane, outlook)
+        if crowded:  # no more may wait, but what can start may come
+            room = 0 if lane.is_troubled else lane.bulkhead.limit - lane.bulkhead.in_flight
+            outlook = replace(outlook, capacity=room)
+        return lane.line, outlook
+
+    def _line_of(
+        self, share: Share, waiting: int, lane: Lane[Ticket], outlook: Outlook
+    ) -> tuple[Line, Outlook]:
+        """The same, where there is no room until the share has some."""
+        answers = outlook.answers and not share.silent
+        turn = max(share.turn, QUICKEST)
+        outlook = replace(outlook, answers=answers, turn=turn, waiting=waiting, capacity=0)
+        return share.line if answers else lane.line, outlook
 
     # Starting and coming back
 
@@ -427,7 +442,9 @@ class Admission(Generic[Ticket]):
         if not lane.breaker.is_closed:
             call.probe = lane.breaker.begin_probe()
         self._change(lane, lambda: self._move(call, 1))
-        self._agenda.add(now + lane.pace.slow_after(self.limits.slow_after), self._slow_now, call)
+        longest = self.limits.slow_after
+        self._agenda.add(now + lane.pace.suspicious_after(longest), self._suspects.add, call)
+        self._agenda.add(now + lane.pace.slow_after(longest), self._slow_now, call)
         return call
 
     def _start_first(self, lane: Lane[Ticket], now: float) -> Call[Ticket] | None:
@@ -460,6 +477,21 @@ class Admission(Generic[Ticket]):
         if call.lane.pace.slow:
             self._turns.slow.in_flight += by
 
+    def _heard_from(self, call: Call[Ticket], now: float) -> None:
+        """Its merchant has answered, so its provider does, and the slow do if it is one of them."""
+        call.lane.last_answer = now
+        self._suspects.answered(now)
+        for share in self._shares(call):
+            was_silent = share.silent
+            share.answered(now - call.started, now)
+            if was_silent:
+                self._turns.wake(share)
+
+    def _shares(self, call: Call[Ticket]) -> list[Share]:
+        """Those that a call draws on."""
+        slow = self._turns.slow if call.lane.pace.slow else None
+        return [share for share in (call.provider, slow) if share is not None]
+
     def _judge_load(self, call: Call[Ticket], now: float, contact: Contact) -> None:
         """What its limit learns from a call."""
         lane = call.lane
@@ -476,7 +508,10 @@ class Admission(Generic[Ticket]):
     def _judge_speed(self, call: Call[Ticket], now: float, contact: Contact) -> None:
         """Whether the merchant is slow, from how long a call took."""
         lane, seconds = call.lane, now - call.started
-        slow = seconds >= lane.pace.slow_after(self.limits.slow_after)
+        cut_short = call.cut_short and contact is Contact.TIMED_OUT
+        if cut_short:
+            lane.pace.out_too_long()
+        slow = cut_short or seconds >= lane.pace.slow_after(self.limits.slow_after)
         lane.pace.came_back(seconds, contact, slow=slow, late=call.late)
         if call.probe is not None and contact is Contact.ANSWERED:
             lane.pace.is_now(seconds)
@@ -510,12 +545,11 @@ class Admission(Generic[Ticket]):
 
     def _slow_now(self, call: Call[Ticket], now: float) -> None:
         """A call has been out for too long: its merchant is slow from now, not from its return."""
-        lane = call.lane
+        call.slow, lane = True, call.lane
         lane.pace.out_too_long()
-        while self._stuck and self._stuck[0].done:
-            self._stuck.popleft()
-        self._stuck.append(call)
         self._set_slow(lane, now, slow=True)
+        for share in self._shares(call):
+            share.out_too_long(call.started)
         late_at = call.started + lane.pace.late_after(self.limits.slow_after)
         if late_at < inf:
             self._agenda.add(late_at, self._late_now, call)

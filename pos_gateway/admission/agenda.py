@@ -48,5 +48,7 @@ class Agenda:
 
     @property
     def next_at(self) -> float:
-        """When something is due next; it may turn out to be done."""
+        """When something is due next."""
+        while self._entries and self._entries[0][3].done:
+            heapq.heappop(self._entries)
         return self._entries[0][0] if self._entries else inf

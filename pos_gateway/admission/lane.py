@@ -3,18 +3,17 @@
 import heapq
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from pos_gateway.admission.breaker import Breaker, State
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.pace import Pace
 from pos_gateway.admission.parking import Line
-from pos_gateway.admission.share import Share
+from pos_gateway.admission.share import UNKNOWN_DURATION, Share
 
 Ticket = TypeVar("Ticket")
 
-#: Seconds that a call is taken to last before the first one has been answered.
-UNKNOWN_DURATION = 1.0
 #: Seconds without a call after which a merchant in trouble gets the benefit of the doubt.
 QUIET = 60.0
 
@@ -82,6 +81,8 @@ class Lane(Generic[Ticket]):
     late_calls: int = 0
     #: When its last call ended, whether or not it was answered.
     last_call: float = 0.0
+    #: When it answered last, be it that this is too much.
+    last_answer: float = -inf
     #: The turns of its orders that are parked.
     line: Line = field(default_factory=Line)
     queued: Queued | Share = Queued.NOWHERE
@@ -177,7 +178,15 @@ class Call(Generic[Ticket]):
     patience: float = 1.0
     #: The breaker's half-open spell that let it through; None: it is no probe.
     probe: int | None = None
+    #: It has been out for too long.
+    slow: bool = False
     late: bool = False
+    #: Since when it is out for longer than its merchant usually takes.
+    suspected_at: float = inf
     #: It was asked to end early, for somebody else's sake.
     cut_short: bool = False
     done: bool = False
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.suspected_at < inf

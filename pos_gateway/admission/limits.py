@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from pos_gateway.admission.share import Share
-
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -59,6 +57,15 @@ class Limits:
                 f"longest_park: must be at least shortest_park (got {self.longest_park!r})"
             )
 
-    def share(self, part: float) -> Share:
-        """A share of the slots, never less than one."""
-        return Share(max(1, int(self.slots * part)))
+    @property
+    def reserve(self) -> int:
+        """Slots that are to be free while many calls are suspect: a twentieth, one at least."""
+        return max(1, self.slots // 20)
+
+    def shares(self) -> tuple[int, int]:
+        """Slots that the slow may hold together, and those that one provider's may; one at least.
+
+        The latter only while any of them answers: else there is little to tell them from the slow.
+        """
+        slow, provider = self.slow_share, self.provider_share
+        return max(1, int(self.slots * slow)), max(1, int(self.slots * provider))

@@ -5,8 +5,13 @@ from math import inf
 
 from pos_gateway.outcome import Contact
 
-#: Weight of the newest answer in the running mean of their durations.
+#: Weight of the newest answer in the running mean of their durations, and of their deviation.
 NEWEST = 0.2
+#: A call is suspect when it has been out for so many deviations more than the mean, as TCP decides
+#: when to send again (RFC 6298); for this part of the mean more and so many seconds, at least.
+DEVIATIONS, PART, SECONDS = 4, 0.25, 0.05
+#: What is taken for the deviation after one answer, as a part of that.
+FIRST_DEVIATION = 0.125
 #: A call is slow for a merchant that answers, as a rule, so many times quicker.
 UNUSUAL = 5.0
 #: A call is late, which counts against its merchant, after so many times the usual.
@@ -29,9 +34,20 @@ class Pace:
     silent: bool = False
     #: Running mean of its answers' durations; None before the first.
     mean: float | None = None
+    #: Running mean of how far they are from it.
+    deviation: float = 0.0
     _quick_replies: int = 0
     _relapses: int = 0
     _healthy_since: float = -inf
+
+    def suspicious_after(self, longest: float) -> float:
+        """When a call is out for longer than is usual for this merchant.
+
+        Of one that has never answered, after ``longest``.
+        """
+        if self.mean is None:
+            return longest
+        return self.mean + max(DEVIATIONS * self.deviation, PART * self.mean, SECONDS)
 
     def slow_after(self, longest: float) -> float:
         """When a call is slow: long by any measure, or very unlike this merchant.
@@ -63,11 +79,16 @@ class Pace:
             self.silent = False
         if contact is not Contact.ANSWERED or late:
             return
-        self.mean = seconds if self.mean is None else self.mean + NEWEST * (seconds - self.mean)
+        if self.mean is None:
+            self.is_now(seconds)
+            return
+        error = seconds - self.mean
+        self.deviation += NEWEST * (abs(error) - self.deviation)
+        self.mean += NEWEST * error
 
     def is_now(self, seconds: float) -> None:
         """Whatever was usual before, it answers after so long now."""
-        self.mean = seconds
+        self.mean, self.deviation = seconds, FIRST_DEVIATION * seconds
 
     @property
     def has_recovered(self) -> bool:

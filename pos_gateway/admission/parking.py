@@ -102,7 +102,8 @@ class Line:
         if not few:
             return Place(random.uniform(soonest, latest), reserved=False)
         if not soonest <= self._meeting - outlook.now <= latest:
-            self._meeting = outlook.now + latest
+            # Not all merchants' in the same moment, though they may have gone at the same.
+            self._meeting = outlook.now + random.uniform((soonest + latest) / 2, latest)
         return Place(self._meeting - outlook.now, reserved=False)
 
     def let_out(self, orders: int, outlook: Outlook, *, reserved: bool) -> int:

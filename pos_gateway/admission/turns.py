@@ -16,28 +16,38 @@ class Turns(Generic[Ticket]):
     """The merchants in line, and the shares that keep others from it."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+        slow, self._provider_cap = limits.shares()
         #: What all slow merchants hold together.
-        self.slow = limits.share(limits.slow_share)
+        self.slow = Share(slow, slow)
         self._providers: dict[str, Share] = {}
         self._line: deque[Lane[Ticket]] = deque()
         #: Providers at their share that have merchants waiting for it.
         self._at_share: dict[int, Share] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._line)
+    def __len__(self) -> int:
+        """How many merchants are in line; some may have no use for their turn any more."""
+        return len(self._line)
 
     def provider(self, name: str | None) -> Share | None:
         """The share of a provider; None for a merchant that stands alone."""
         if name is None:
             return None
         if name not in self._providers:
-            self._providers[name] = self._limits.share(self._limits.provider_share)
+            cap = self._provider_cap
+            self._providers[name] = Share(cap, min(cap, self.slow.cap))
         return self._providers[name]
 
     def may_start(self, lane: Lane[Ticket]) -> bool:
         """Whether only a slot is missing."""
-        return lane.has_room and self._full_share(lane) is None
+        return lane.has_room and self.full_share(lane) is None
+
+    def full_share(self, lane: Lane[Ticket]) -> Share | None:
+        """The share that keeps the merchant from starting; None: none does."""
+        if lane.pace.slow and self.slow.is_full:
+            return self.slow
+        if lane.provider is not None and lane.provider.is_full:
+            return lane.provider
+        return None
 
     def may_start_above_share(self, lane: Lane[Ticket]) -> bool:
         """The same, if its provider's share does not count."""
@@ -46,7 +56,7 @@ class Turns(Generic[Ticket]):
     def line_up(self, lane: Lane[Ticket]) -> None:
         """Give the lane a turn if it has use for one, or a place among those a share keeps back."""
         if lane.queued is Queued.NOWHERE and lane.waiting and lane.has_room:
-            full = self._full_share(lane)
+            full = self.full_share(lane)
             if full is None:
                 lane.queued = Queued.TURNS
                 self._line.append(lane)
@@ -55,22 +65,10 @@ class Turns(Generic[Ticket]):
                 full.blocked.append(lane)
                 if full is not self.slow:
                     self._at_share[id(full)] = full
-        elif isinstance(lane.queued, Share) and self._full_share(lane) is not lane.queued:
+        elif isinstance(lane.queued, Share) and self.full_share(lane) is not lane.queued:
             # What it waited for is not what keeps it any more; its place there is skipped.
             lane.queued = Queued.NOWHERE
             self.line_up(lane)
-
-    def somebody_lacks_a_slot(self) -> bool:
-        """Whether there is one in line that could start, if there were a slot."""
-        while self._line:
-            lane = self._line[0]
-            if lane.queued is Queued.TURNS and lane.waiting and self.may_start(lane):
-                return True
-            self._line.popleft()  # things have changed since it lined up
-            if lane.queued is Queued.TURNS:
-                lane.queued = Queued.NOWHERE
-                self.done_with(lane)
-        return False
 
     def next(self) -> Lane[Ticket] | None:
         """The lane whose turn it is, which may have no use for it by now. ``done_with`` it after."""
@@ -98,10 +96,10 @@ class Turns(Generic[Ticket]):
                 return
 
     def at_share(self) -> list[Share]:
-        """The providers that are at their share and keep merchants waiting."""
+        """The providers that answer, are at their share, and keep merchants waiting."""
         for key in [key for key, share in self._at_share.items() if not share.blocked]:
             del self._at_share[key]
-        return list(self._at_share.values())
+        return [share for share in self._at_share.values() if not share.silent]
 
     def next_of(self, provider: Share) -> Lane[Ticket] | None:
         """The lane that has waited longest for the provider's share. ``done_with`` it after."""
@@ -119,11 +117,3 @@ class Turns(Generic[Ticket]):
             share.waiting = 0
         self._line.clear()
         self._at_share.clear()
-
-    def _full_share(self, lane: Lane[Ticket]) -> Share | None:
-        """The share that keeps the merchant from starting; None: none does."""
-        if lane.pace.slow and self.slow.is_full:
-            return self.slow
-        if lane.provider is not None and lane.provider.is_full:
-            return lane.provider
-        return None

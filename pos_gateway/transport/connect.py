@@ -16,6 +16,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from pos_gateway.transport.errors import Misconfigured, NotSent
+from pos_gateway.transport.idle import Idle
 
 #: Seconds for resolving and connecting, over all of a name's addresses, within the exchange's own.
 CONNECT_BUDGET = 5.0
@@ -164,10 +165,12 @@ class PrivateHTTPSConnection(TrackedHTTPSConnection):
 class HTTPPool(HTTPConnectionPool):
     """A merchant's plain connections."""
 
+    QueueCls = Idle  # type: ignore[assignment]
     ConnectionCls = TrackedHTTPConnection
 
 
 class HTTPSPool(HTTPSConnectionPool):
     """A merchant's TLS connections."""
 
+    QueueCls = Idle  # type: ignore[assignment]
     ConnectionCls = TrackedHTTPSConnection

@@ -45,8 +45,9 @@ log = structlog.get_logger(__name__)
 NOBODY = ""
 #: Seconds between looks at orders that have waited too long.
 TICK = 0.1
-#: Orders that are taken out to be parked before those under way have their turn.
-AT_ONCE = 16
+#: Orders that are taken out to be parked before those under way have their turn, for so many
+#: seconds. When merchants stop together, the orders of all of them have waited too long together.
+AT_ONCE, TURN = 8, 0.005
 #: Seconds between updates of the gauges.
 GAUGES = 0.5
 
@@ -188,7 +189,7 @@ class Dispatcher:
                 self._park_soon(request)
             if len(overdue) >= AT_ONCE:
                 self._wake.set()
-                gevent.sleep(0)
+                gevent.sleep(TURN)
             if self._clock.now() >= look_again:
                 look_again = self._clock.now() + GAUGES
                 self._show(time_of_day)

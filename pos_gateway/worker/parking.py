@@ -25,8 +25,9 @@ from pos_gateway.worker.bundles import ReturnedBundle
 
 log = structlog.get_logger(__name__)
 
-#: Seconds after its first order that a bundle waits for more.
-OPEN_FOR = 0.2
+#: Seconds after its first order that a bundle waits for more; and while its merchant does not
+#: answer, so that nobody waits for it to be back.
+OPEN_FOR, OPEN_FOR_SILENT = 0.2, 2.0
 #: Messages that are published at once. Hundreds of merchants' orders can be due to be parked in
 #: the same moment, and orders under way are to have their turns in between.
 AT_ONCE = 8
@@ -114,14 +115,18 @@ class Parking:
             gathering = None
         if gathering is None:
             gathering = self._open[key] = _Gathering()
-            self._publishing.spawn(self._park_gathered, key, gathering)
+            answers = self._admission.answers(bundle.merchant_id, self._now())
+            open_for = OPEN_FOR if answers else OPEN_FOR_SILENT
+            self._publishing.spawn(self._park_gathered, key, gathering, open_for)
         gathering.add(bundle, original)
-        if gathering.is_full:
+        if gathering.is_full or _is_late(bundle.deliver_by, within=2 * OPEN_FOR_SILENT):
             gathering.closed.set()
             del self._open[key]
 
-    def _park_gathered(self, key: tuple[str, str], gathering: "_Gathering") -> None:
-        gathering.closed.wait(OPEN_FOR)
+    def _park_gathered(
+        self, key: tuple[str, str], gathering: "_Gathering", open_for: float
+    ) -> None:
+        gathering.closed.wait(open_for)
         if self._open.get(key) is gathering:
             del self._open[key]
         if not gathering.handed_back:
@@ -224,5 +229,6 @@ def _reject(originals: list[Original]) -> None:
         original.reject(requeue=True)
 
 
-def _is_late(deliver_by: float | None) -> bool:
-    return deliver_by is not None and deliver_by <= time()
+def _is_late(deliver_by: float | None, within: float = 0.0) -> bool:
+    """Whether it is over, or will be within so many seconds."""
+    return deliver_by is not None and deliver_by - within <= time()

@@ -6,7 +6,7 @@ Written from the rules alone; it shares no code with what it checks, only the nu
 from dataclasses import dataclass, field
 from math import inf
 
-from pos_gateway.admission import breaker, lane, pace
+from pos_gateway.admission import breaker, lane, pace, share
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.outcome import Contact
 
@@ -21,8 +21,10 @@ class Sent:
     provider: str | None
     slow_at: float
     probe: int | None
-    #: When it was seen to be out for too long.
-    seen_slow: float = inf
+    #: When it is out for longer than is usual, and when that was seen.
+    suspicious_at: float = inf
+    suspected: float = inf
+    seen_slow: bool = False
     late_at: float = inf
     late: bool = False
     cut_short: bool = False
@@ -43,8 +45,8 @@ class Merchant:
     spell: int = 0
     good_probes: int = 0
     mean: float | None = None
+    deviation: float = 0.0
     slow: bool = False
-    silent: bool = False
     quick: int = 0
     relapses: int = 0
     healthy_since: float = -inf
@@ -54,6 +56,14 @@ class Merchant:
     @property
     def limit(self) -> float:
         return 0 if self.terms is None else min(self.terms.limit, self.adapted)
+
+
+@dataclass
+class Provider:
+    """All merchants of one provider."""
+
+    silent: bool = False
+    last_answer: float = -inf
 
 
 @dataclass
@@ -76,6 +86,9 @@ class Model:
         self.kept: list[Kept] = []
         self.provider_cap = max(1, int(limits.slots * limits.provider_share))
         self.slow_cap = max(1, int(limits.slots * limits.slow_share))
+        self.providers: dict[str, Provider] = {}
+        #: When a merchant, whichever, answered last.
+        self.last_answer = 0.0
         #: Those whose terms became known, or others, since it was looked who waits for too long.
         self.crowded: list[Merchant] = []
         #: What must be announced, in any order: merchant and state.
@@ -102,18 +115,22 @@ class Model:
             return False
         if merchant.slow and self.slow_in_flight() >= self.slow_cap:
             return False
+        if self.is_within_share(merchant):
+            return True
         provider = merchant.terms.provider
-        if provider is not None:
-            held = sum(each.provider == provider for each in self.sent)
-            others = len(self.sent) - held
-            if held >= self.provider_cap and not self.slots_free() > others:
-                return False
-        return True
+        others = sum(each.provider != provider for each in self.sent)
+        return not self.provider(provider).silent and self.slots_free() > others
 
     def is_within_share(self, merchant: Merchant) -> bool:
         provider = merchant.terms.provider if merchant.terms else None
         held = sum(each.provider == provider for each in self.sent)
-        return provider is None or held < self.provider_cap
+        cap = self.provider_cap
+        if self.provider(provider).silent:
+            cap = min(cap, self.slow_cap)
+        return provider is None or held < cap
+
+    def provider(self, name: str | None) -> Provider:
+        return self.providers.setdefault(name, Provider()) if name else Provider()
 
     def probes(self, merchant: Merchant) -> list[Sent]:
         return [each for each in self.of(merchant) if each.probe == merchant.spell]
@@ -148,7 +165,7 @@ class Model:
         if merchant.state == "open" and merchant.until - now > limits.max_wait:
             return True
         own = sum(each.merchant is merchant for each in self.kept)
-        duration = lane.UNKNOWN_DURATION if merchant.mean is None else merchant.mean
+        duration = share.UNKNOWN_DURATION if merchant.mean is None else merchant.mean
         allotted = inf if merchant.allotment is None else merchant.allotment
         turn = duration / max(1, min(merchant.limit, allotted))
         return own >= limits.max_waiting and own * turn > limits.max_wait / 2
@@ -173,11 +190,14 @@ class Model:
     def start(self, name: str, number: int, now: float) -> Sent:
         merchant = self.merchants[name]
         assert merchant.terms is not None
-        after = self.limits.slow_after
+        after = suspicious = self.limits.slow_after
         if merchant.mean is not None:
             after = min(after, max(pace.NEVER_SLOW, pace.UNUSUAL * merchant.mean))
+            more = (pace.DEVIATIONS * merchant.deviation, pace.PART * merchant.mean, pace.SECONDS)
+            suspicious = merchant.mean + max(more)
         probe = merchant.spell if merchant.state == "half_open" else None
         sent = Sent(merchant, number, now, merchant.terms.provider, now + after, probe)
+        sent.suspicious_at = now + suspicious
         self.sent.append(sent)
         if len(self.of(merchant)) >= merchant.limit:
             merchant.reached = True
@@ -185,10 +205,15 @@ class Model:
 
     def pass_time(self, now: float) -> list[int]:
         """What time does; the orders that are too late now."""
-        for each in [each for each in self.sent if each.seen_slow == inf and each.slow_at <= now]:
-            each.seen_slow, each.merchant.silent = now, True
+        for each in self.sent:
+            if each.suspected == inf and each.suspicious_at <= now:
+                each.suspected = now
+        for each in [each for each in self.sent if not each.seen_slow and each.slow_at <= now]:
+            each.seen_slow = True
             each.merchant.quick = 0
             self.turn_slow(each.merchant, now)
+            provider = self.provider(each.provider)
+            provider.silent = provider.silent or provider.last_answer < each.started
             if each.merchant.mean is not None:
                 usual = pace.LATE * each.merchant.mean
                 each.late_at = each.started + max(self.limits.slow_after, usual)
@@ -242,13 +267,15 @@ class Model:
         if usual is not None:
             after = min(after, max(pace.NEVER_SLOW, pace.UNUSUAL * usual))
         if contact in (Contact.ANSWERED, Contact.OVERLOADED):
-            merchant.silent = False
-            merchant.last_answer = now
-        if answered and sent.probe is not None:
-            merchant.mean = seconds
-        elif answered and not sent.late:
-            merchant.mean = seconds if usual is None else usual + pace.NEWEST * (seconds - usual)
-        if seconds >= after:
+            merchant.last_answer = self.last_answer = now
+            if sent.provider:
+                self.providers[sent.provider] = Provider(silent=False, last_answer=now)
+        if answered and (sent.probe is not None or (usual is None and not sent.late)):
+            merchant.mean, merchant.deviation = seconds, pace.FIRST_DEVIATION * seconds
+        elif answered and usual is not None and not sent.late:
+            merchant.mean = usual + pace.NEWEST * (seconds - usual)
+            merchant.deviation += pace.NEWEST * (abs(seconds - usual) - merchant.deviation)
+        if seconds >= after or (sent.cut_short and contact is Contact.TIMED_OUT):
             merchant.quick = 0
             self.turn_slow(merchant, now)
         else:
@@ -307,7 +334,7 @@ class Model:
     def turn_healthy(self, merchant: Merchant, now: float) -> None:
         if merchant.slow:
             merchant.healthy_since = now
-            merchant.slow = merchant.silent = False
+            merchant.slow = False
 
     def on_arrival(self, merchant: Merchant, now: float) -> None:
         """After a quiet spell the merchant gets the benefit of the doubt."""

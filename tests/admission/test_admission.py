@@ -12,6 +12,7 @@ from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE
 from pos_gateway.admission.lane import QUIET, Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.pace import QUICK_REPLIES, RELAPSED
+from pos_gateway.admission.suspects import GRACE
 from pos_gateway.outcome import Contact
 
 START = "start"
@@ -71,6 +72,11 @@ class Stage:
         call = next(call for call in self.calls if call.lane.merchant_id == merchant_id)
         self.calls.remove(call)
         self.admission.release(call, self.now, contact, retry_after)
+
+    def answer(self, merchant_id: str, *, after: float) -> None:
+        """The merchant answers the only order that it has."""
+        self.offer(merchant_id)
+        self.reply(merchant_id, after=after)
 
     def starts(self) -> list[str]:
         """Everything that may start now, in its order."""
@@ -601,33 +607,141 @@ def test_a_merchant_that_comes_and_goes_stays_among_the_slow_for_longer_each_tim
     assert needed == [QUICK_REPLIES, QUICK_REPLIES * RELAPSED, 160]
 
 
-def test_calls_that_hang_are_cut_short_when_they_keep_healthy_orders_waiting() -> None:
-    stage = Stage(limit=1, slots=8, slow_share=0.25)
-    for n in range(8):
+def hanging(stage: Stage, number: int) -> None:
+    """So many merchants that answered quickly before do not any more, but "healthy" does."""
+    for n in range(number):
         stage.offer(f"h{n}")
         stage.reply(f"h{n}", after=0.01)
-    for n in range(8):
+    for n in range(number):
         assert stage.offer(f"h{n}") == START
-    stage.pass_time(0.5)
-    assert stage.admission.to_cut_short() == []  # nobody waits
+    stage.pass_time(0.07)
+    stage.answer("healthy", after=GRACE)
+
+
+def cut_short(stage: Stage) -> list[str]:
+    return [call.lane.merchant_id for call in stage.admission.to_cut_short()]
+
+
+def test_calls_that_hang_are_cut_short_before_the_last_slot_is_taken() -> None:
+    stage = Stage(limit=1, slots=40, slow_share=0.25)
+    hanging(stage, 38)
+    assert stage.admission.limits.reserve == 2
+    assert cut_short(stage) == []  # two slots are free
+    stage.offer("a")
+    assert cut_short(stage) == ["h0"]
+    assert cut_short(stage) == []  # it has not come back yet
+    stage.offer("b")
     for n in range(4):
-        assert stage.offer(f"healthy{n}") is Verdict.WAIT
-    chosen = stage.admission.to_cut_short()
-    assert [call.lane.merchant_id for call in chosen] == ["h0", "h1", "h2", "h3"]
-    assert stage.admission.to_cut_short() == []
-    for n in range(4, 9):
-        assert stage.offer(f"healthy{n}") is Verdict.WAIT
-    assert len(stage.admission.to_cut_short()) == 3  # half the share of the slow remains theirs
+        assert stage.offer(f"waiting{n}") is Verdict.WAIT
+    assert cut_short(stage) == [f"h{n}" for n in range(1, 6)]
+
+
+def test_half_the_share_of_the_slow_is_not_cut_short() -> None:
+    stage = Stage(limit=1, slots=40, slow_share=0.25)
+    hanging(stage, 38)
+    for n in range(50):
+        stage.offer(f"other{n}")
+    assert len(cut_short(stage)) == 38 - 5
+
+
+def test_a_few_calls_that_hang_are_let_be_however_many_wait() -> None:
+    stage = Stage(limit=1, slots=6, slow_share=1.0)
+    hanging(stage, 3)
+    for n in range(9):
+        stage.offer(f"other{n}")
+    assert cut_short(stage) == []
+
+
+def test_where_nobody_answers_calls_are_cut_short_only_when_they_are_slow() -> None:
+    """The network is away; or they hold all slots, so that nobody else can answer."""
+    stage = Stage(limit=1, slots=8, slow_share=0.25)
+    for n in range(8):
+        stage.answer(f"h{n}", after=0.01)
+    for n in range(8):
+        stage.offer(f"h{n}")
+    stage.offer("healthy")
+    stage.pass_time(0.4)
+    stage.pass_time(GRACE)
+    assert cut_short(stage) == []
+    stage.pass_time(0.1)
+    assert cut_short(stage) == ["h0", "h1"]  # one for the reserve
+
+
+def test_answers_that_lie_unread_are_read_before_calls_are_cut_short() -> None:
+    """After this process was held up all calls have been out for long, and most were answered."""
+    stage = Stage(limit=1, slots=8, slow_share=0.25)
+    for n in range(8):
+        stage.answer(f"h{n}", after=0.01)
+    for n in range(8):
+        stage.offer(f"h{n}")
+    stage.offer("healthy")
+    stage.pass_time(5.0)
+    stage.reply("h7")
+    assert cut_short(stage) == []
 
 
 def test_a_call_is_not_cut_short_where_the_order_could_not_be_sent_again() -> None:
-    stage = Stage(limit=1, slots=2, slow_share=0.25)
+    stage = Stage(limit=1, slots=8, slow_share=0.25)
     stage.terms = Terms(1, may_be_cut_short=False)
-    stage.offer("blind0")
-    stage.offer("blind1")
+    hanging(stage, 8 - 1)
+    stage.offer("other")
+    assert cut_short(stage) == []
+
+
+def test_a_merchant_whose_call_was_cut_short_is_slow() -> None:
+    stage = Stage(limit=1, slots=8, slow_share=0.25)
+    hanging(stage, 7)
+    stage.offer("other")
+    (chosen,) = cut_short(stage)
+    stage.reply(chosen, contact=Contact.TIMED_OUT)
+    standing = stage.admission.merchant(chosen)
+    assert standing is not None
+    assert standing.slow
+
+
+def test_a_merchant_that_takes_its_time_is_suspected_later() -> None:
+    stage = Stage(limit=1, slots=8, slow_share=0.25)
+    for seconds in (0.1, 0.9) * 10:
+        stage.answer("erratic", after=seconds)
+    for _ in range(20):
+        stage.answer("steady", after=0.5)
+    erratic = stage.admission._lane("erratic").pace.suspicious_after(3.0)
+    steady = stage.admission._lane("steady").pace.suspicious_after(3.0)
+    assert steady < 0.7
+    assert 1.5 < erratic < 3
+
+
+def test_a_provider_of_which_nobody_answers_has_the_share_of_the_slow() -> None:
+    stage = Stage(limit=2, slots=8, provider_share=0.5, slow_share=0.25)
+    for n in range(4):
+        assert stage.offer(f"{n}@x") == START
     stage.pass_time(3.0)
-    stage.offer("healthy")
-    assert stage.admission.to_cut_short() == []
+    stage.reply("0@x", contact=Contact.TIMED_OUT)
+    assert stage.offer("5@x") is Verdict.WAIT
+    stage.reply("1@x", contact=Contact.TIMED_OUT)
+    stage.reply("2@x", contact=Contact.TIMED_OUT)
+    assert stage.starts() == ["o"]
+    assert [stage.offer("6@x"), stage.offer("7@x")] == [Verdict.WAIT] * 2
+    stage.admission.answered(stage.calls[-1], stage.now)  # the broker stores nothing yet
+    assert len(stage.starts()) == 2
+
+
+def test_orders_of_a_provider_that_is_crowded_stand_in_its_line_not_their_merchants() -> None:
+    stage = Stage(limit=5, slots=8, provider_share=0.5, slow_share=0.25, max_blocked=8)
+    for n in range(8):
+        stage.offer(f"{n}@x")
+    assert stage.offer("8@x") is Verdict.PARK
+    places = [stage.admission.place(f"{n}@x", 8, stage.now) for n in range(8, 12)]
+    assert all(place.reserved for place in places)
+    delays = [place.delay for place in places]
+    assert delays == sorted(delays)
+    assert delays[-1] > delays[0] + 4
+    assert stage.admission.let_out("8@x", 8, stage.now, reserved=True) == 0
+    stage.pass_time(3.0)  # nobody answers
+    assert not stage.admission.answers("8@x", stage.now)
+    assert stage.admission.place("8@x", 8, stage.now).delay >= 15
+    stage.reply("0@x")
+    assert stage.admission.answers("8@x", stage.now)
 
 
 def test_those_that_waited_too_long_come_a_few_at_a_time_if_that_is_wanted() -> None:

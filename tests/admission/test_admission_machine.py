@@ -15,6 +15,7 @@ from pos_gateway.admission.admission import Admission, Transition, Verdict
 from pos_gateway.admission.breaker import FIRST_OPEN, LONGEST_OPEN
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.suspects import GRACE
 from pos_gateway.outcome import Contact
 from tests.admission.model import Kept, Merchant, Model, Sent
 
@@ -146,6 +147,25 @@ class AdmissionMachine(RuleBasedStateMachine):
             if not places:
                 return
             self.complete(places[0], seconds, Contact.ANSWERED, None)
+
+    @rule(
+        seconds=st.sampled_from([0.07, 0.3]),
+        contact=st.sampled_from([Contact.TIMED_OUT, Contact.ANSWERED]),
+    )
+    def fall_silent(self, seconds: float, contact: Contact) -> None:
+        """All but one, and what is cut short for that comes back."""
+        for merchant in sorted(TERMS):
+            self._offer(merchant, inf)
+            self._dispatch()
+        self._pass(seconds)
+        self._dispatch()
+        if self.calls:
+            self.complete(len(self.calls) - 1, 0.0, Contact.ANSWERED, None)
+        self._pass(0.06)
+        self._dispatch()
+        for sent in [sent for sent, _ in self.calls if sent.cut_short]:
+            place = next(i for i, (each, _) in enumerate(self.calls) if each is sent)
+            self.complete(place, 0.0, contact, None)
 
     @rule(merchant=MERCHANTS, limit=st.integers(0, 8), provider=st.sampled_from([None, "x", "y"]))
     def edit(self, merchant: str, limit: int, provider: str | None) -> None:
@@ -297,25 +317,22 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def _cut_short(self) -> None:
         chosen = self.admission.to_cut_short()
-        ending = sum(each.cut_short for each in self.model.sent)
-        too_many = self.model.slow_in_flight() - max(1, self.model.slow_cap // 2) - ending
-        candidates = [
-            each
-            for each in self.model.sent
-            if self._may_be_cut_short(each) and each.seen_slow > each.merchant.last_answer
-        ]
-        in_line = self._in_line()
+        sent = self.model.sent
+        ending = sum(each.cut_short for each in sent)
+        suspects = sum(each.suspected < inf for each in sent)
+        too_many = suspects - max(1, self.model.slow_cap // 2) - ending
+        candidates = self._to_cut_short()
+        lacking = max(0, self.limits.reserve - self.model.slots_free())
         if chosen:
-            assert not self.model.slots_free() and in_line
+            assert lacking
             assert len(chosen) <= too_many
-        elif too_many > 0 and not self.model.slots_free() and in_line:
-            kept = self.model.kept
-            wanted = max(1, sum(not self.model.is_troubled(each.merchant) for each in kept))
-            assert wanted <= ending or not candidates
+        elif lacking:
+            wanted = lacking + len(self._in_line()) - ending
+            assert min(wanted, too_many) <= 0 or not candidates
         for call in chosen:
-            sent = next(sent for sent, each in self.calls if each is call)
-            assert self._may_be_cut_short(sent)
-            sent.cut_short = True
+            one = next(each for each, own in self.calls if own is call)
+            assert one in candidates
+            one.cut_short = True
 
     def _pass_by(self, name: str) -> None:
         """Nobody who stands in line all the time, whom no share holds back, is passed by twice."""
@@ -391,11 +408,19 @@ class AdmissionMachine(RuleBasedStateMachine):
         for number in gone:
             self._end(number)
 
-    @staticmethod
-    def _may_be_cut_short(sent: Sent) -> bool:
-        terms = sent.merchant.terms
-        able = terms is not None and terms.may_be_cut_short and sent.merchant.silent
-        return able and sent.seen_slow < inf and not sent.cut_short
+    def _to_cut_short(self) -> list[Sent]:
+        """Those that are to go, up to the first about which nothing is certain."""
+        model, able = self.model, []
+        suspects = [each for each in model.sent if each.suspected < inf]
+        for each in sorted(suspects, key=lambda each: (each.suspected, each.suspicious_at)):
+            others_answer = each.suspected <= model.last_answer
+            if each.suspected > self.now - GRACE or not (others_answer or each.seen_slow):
+                break
+            terms = each.merchant.terms
+            may_be = terms is not None and terms.may_be_cut_short and not each.cut_short
+            if may_be and each.merchant.last_answer < each.suspected:
+                able.append(each)
+        return able
 
     def _end(self, number: int) -> None:
         assert number not in self.ended

@@ -90,10 +90,18 @@ def test_few_orders_are_back_when_other_few_are() -> None:
     line = Line()
     moments = {
         round(SILENT.now + after + line.place(1, later(after, SILENT), few=True).delay, 6)
-        for after in range(15)
+        for after in range(8)
     }
     assert len(moments) == 1
-    assert line.place(1, later(16, SILENT), few=True).delay == LONGEST  # the next meeting
+    line.place(1, later(16, SILENT), few=True)
+    moments.add(SILENT.now + 16 + line.place(1, later(16, SILENT), few=True).delay)
+    assert len(moments) == 2  # the next meeting
+
+
+def test_not_all_merchants_meet_in_the_same_moment() -> None:
+    delays = {Line().place(1, SILENT, few=True).delay for _ in range(100)}
+    assert len(delays) > 50
+    assert all(0.75 * LONGEST <= delay <= LONGEST for delay in delays)
 
 
 def test_orders_with_a_place_are_let_out_however_long_the_line_looks() -> None:

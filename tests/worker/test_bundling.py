@@ -229,6 +229,16 @@ def test_as_many_as_may_come_are_let_out_and_the_others_parked_before_it_is_ackn
     assert scene.admission.parked_count.of("m") == MOST_ORDERS - len(out)
 
 
+def test_orders_wait_longer_for_others_where_nobody_waits_for_them_to_be_back() -> None:
+    scene = Scene()
+    scene.admission.answers("paused", monotonic())  # from now on it is known
+    scene.admission.set_terms("paused", Terms(0))
+    scene.park(2, merchant="paused")
+    scene.park(2, merchant="answers")
+    scene.settle()
+    assert [m.headers["x-merchant-id"] for m in scene.gate.stored] == ["answers", "paused"]
+
+
 @pytest.mark.parametrize("missing", ["o0", "o3"])
 def test_a_bundle_is_not_acknowledged_when_one_of_its_orders_could_not_be_stored(
     missing: str,
@@ -243,10 +253,10 @@ def test_a_bundle_is_not_acknowledged_when_one_of_its_orders_could_not_be_stored
 def test_orders_are_back_by_the_second_in_which_the_first_of_them_is_worthless() -> None:
     scene = Scene(limit=0)
     scene.park(40)
-    scene.parking.park("m", scene.order(99, left=4.2), Original(scene.gate))
-    scene.settle()
+    scene.parking.park("m", scene.order(99, left=3.2), Original(scene.gate))
+    scene.settle()  # the others do not keep it for as long as they would wait for more
     [message] = scene.gate.stored
-    assert message.delay in (5, 6)
+    assert message.delay in (3, 4)
 
 
 def test_orders_that_are_worthless_are_let_out_although_their_merchant_is_not_ready() -> None:

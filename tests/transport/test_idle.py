@@ -1,0 +1,32 @@
+"""What a pool keeps its idle connections in."""
+
+import queue
+
+import pytest
+
+from pos_gateway.transport.connect import HTTPPool
+from pos_gateway.transport.idle import Idle
+
+
+def test_the_one_that_was_used_last_comes_first_and_no_more_are_kept_than_wanted() -> None:
+    idle = Idle(2)
+    idle.put("a")
+    idle.put("b")
+    with pytest.raises(queue.Full):
+        idle.put("c")
+    assert idle.qsize() == 2
+    assert [idle.get(), idle.get()] == ["b", "a"]
+    with pytest.raises(queue.Empty):
+        idle.get()
+
+
+def test_a_pool_keeps_as_many_connections_as_its_merchant_may_have_and_closes_them() -> None:
+    pool = HTTPPool("127.0.0.1", 9, maxsize=2, block=False)
+    connections = [pool._get_conn() for _ in range(3)]
+    for connection in connections:
+        pool._put_conn(connection)
+    assert isinstance(pool.pool, Idle)
+    assert [pool._get_conn(), pool._get_conn()] == connections[1::-1]
+    assert pool._get_conn() not in connections
+    pool.close()
+    assert pool.pool is None
