@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
+from pos_gateway.auth.authenticator import Authenticator
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import UnknownMerchant
 from pos_gateway.merchant import Merchant
@@ -61,6 +63,7 @@ class Delivery:
         self._directory = directory
         self._adapters = adapters
         self._transport = transport
+        self._authenticator = Authenticator(transport, clock)
         self._default_concurrency = default_concurrency
         self._default_timeout = default_timeout
         self._clock = clock
@@ -90,8 +93,8 @@ class Delivery:
             return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
 
         started = perf_counter()
-        send = self._send(merchant, left, patience or Patience())
         try:
+            send = self._send(merchant, left, patience or Patience())
             outcome = self._exchange(adapter, order, merchant, history, send)
         except Misconfigured as error:
             outcome = Outcome(Kind.FAILED, Reason.of(error.code, error))
@@ -99,6 +102,8 @@ class Delivery:
             outcome = Outcome(Kind.RETRY, Reason.of(error.code, error), contact=_contact(error))
         except NoValidReply as error:
             outcome = Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), contact=_contact(error))
+        if outcome.reason is not None and outcome.reason.code == "http_410":
+            self._pause(merchant)
         seconds = perf_counter() - started
         metrics.attempts.labels(outcome.kind, merchant.provider or "none").observe(seconds)
         log.log(
@@ -113,6 +118,14 @@ class Delivery:
             seconds=round(seconds, 4),
         )
         return outcome
+
+    def _pause(self, merchant: Merchant) -> None:
+        """The POS says that it is gone: no order is to be lost on it until somebody has looked."""
+        log.error("merchant.gone", merchant_id=merchant.id, provider=merchant.provider)
+        try:
+            self._directory.pause(merchant.id)
+        except SQLAlchemyError as error:
+            log.error("merchant.not_paused", merchant_id=merchant.id, error=str(error))
 
     def _exchange(
         self, adapter: Adapter, order: Order, merchant: Merchant, history: History, send: Send
@@ -136,13 +149,14 @@ class Delivery:
         def send(request: Request) -> Reply:
             return self._transport.send(
                 request,
-                key=merchant.id,
+                key=f"{merchant.id} {merchant.auth.fingerprint}",
                 connections=merchant.max_concurrency or self._default_concurrency,
                 seconds=max(0.001, until - self._clock.monotonic()),
                 patience=patience,
+                identity=merchant.auth.tls,
             )
 
-        return send
+        return self._authenticator.sending(merchant, send)
 
 
 def _heard(outcome: Outcome) -> Outcome:
@@ -154,6 +168,8 @@ def _heard(outcome: Outcome) -> Outcome:
 
 
 def _contact(error: TransportError) -> Contact:
+    if error.code == "local":
+        return Contact.NONE  # this machine lacks something, and no merchant is to blame
     took_too_long = error.code in ("timeout", "cut_short")
     return Contact.TIMED_OUT if took_too_long else Contact.FAILED
 

@@ -8,6 +8,7 @@ import structlog
 from prometheus_client import start_http_server
 
 from pos_gateway.adapters.registry import ADAPTERS
+from pos_gateway.addresses import networks, ports
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
@@ -20,6 +21,8 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry import metrics
 from pos_gateway.transport.exchange import Transport
+from pos_gateway.transport.guard import Guard
+from pos_gateway.vault import Vault
 
 log = structlog.get_logger(__name__)
 
@@ -31,10 +34,14 @@ class Gateway:
         self.settings = settings
         self.clock = clock
         self.database = open_database(settings.database_url)
-        self.directory = Directory(MerchantStore(self.database), clock=clock)
-        self.transport = Transport(
-            allow_private=settings.allow_private_addresses, ca_file=settings.ca_file
+        vault = Vault(settings.secret_keys)
+        self.directory = Directory(MerchantStore(self.database, vault=vault), clock=clock)
+        guard = Guard(
+            allow_all=settings.allow_private_addresses,
+            networks=networks(settings.allowed_networks),
+            ports=ports(settings.allowed_ports),
         )
+        self.transport = Transport(guard=guard, ca_file=settings.ca_file)
         self.publisher = Publisher(settings.broker_url)
         #: Where limits are shared with other workers; None: they are this process's alone.
         self.permits = RedisPermits(settings.redis_url) if settings.redis_url else None

@@ -5,7 +5,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
-from pos_gateway.errors import InvalidMerchant
+from pos_gateway.credentials import NONE, Auth
+from pos_gateway.errors import FieldError, InvalidMerchant
 from pos_gateway.record import Identifier, Record, field_errors
 
 
@@ -24,13 +25,6 @@ def _base_url(url: str) -> str:
     if any(ord(character) <= 0x20 or ord(character) == 0x7F for character in url):
         raise ValueError("must not contain white space or control characters")
     return url.rstrip("/")
-
-
-def _auth(auth: dict[str, Any]) -> dict[str, Any]:
-    if auth and auth != {"type": "none"}:
-        # Secrets are not stored before they can be stored encrypted.
-        raise ValueError('only {} or {"type": "none"} is supported by this version')
-    return auth
 
 
 class Merchant(Record):
@@ -54,7 +48,9 @@ class Merchant(Record):
     request_timeout: Annotated[float, Field(gt=0, le=120, allow_inf_nan=False)] | None = Field(
         default=None, description="Seconds for one whole exchange, connecting included."
     )
-    auth: Annotated[dict[str, Any], AfterValidator(_auth)] = Field(default_factory=dict)
+    auth: Auth = Field(
+        default=NONE, description="How the gateway proves who it is; {} where the POS asks nothing."
+    )
     paused: bool = Field(default=False, description="A paused merchant is sent nothing.")
 
     @classmethod
@@ -63,4 +59,10 @@ class Merchant(Record):
         try:
             return cls.model_validate(record)
         except ValidationError as error:
-            raise InvalidMerchant(field_errors(error)) from None
+            raise InvalidMerchant([_discreet(each) for each in field_errors(error)]) from None
+
+
+def _discreet(error: FieldError) -> FieldError:
+    """What stands in ``auth`` is not repeated: it may be a secret in the wrong place."""
+    is_auth = error.field == "auth" or error.field.startswith("auth.")
+    return FieldError(error.field, error.problem) if is_auth else error

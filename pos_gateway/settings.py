@@ -6,13 +6,14 @@ Durations are float seconds, shares are fractions of 1.
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError
 
+from pos_gateway.addresses import networks, ports
 from pos_gateway.errors import FieldError, InvalidSettings
 from pos_gateway.record import field_errors
 
@@ -27,6 +28,14 @@ def _url(*schemes: str) -> AfterValidator:
         if urlsplit(url.split(";", maxsplit=1)[0]).scheme.split("+")[0] not in schemes:
             raise ValueError(f"must start with {' or '.join(f'{s}://' for s in schemes)}")
         return url
+
+    return AfterValidator(check)
+
+
+def _listing(parse: Callable[[str], Any]) -> AfterValidator:
+    def check(text: str) -> str:
+        parse(text)
+        return text
 
     return AfterValidator(check)
 
@@ -87,11 +96,20 @@ class Settings(BaseModel):
     allow_private_addresses: bool = Field(
         False, description="Let merchants be on private addresses: for development and tests only."
     )
+    allowed_networks: Annotated[str, _listing(networks)] = Field(
+        "",
+        description="Networks beside the internet that POSes may be in: 10.1.0.0/16, fd00:1::/32",
+    )
+    allowed_ports: Annotated[str, _listing(ports)] = Field(
+        "443, 8443", description="Ports that POSes may have."
+    )
     ca_file: str | None = Field(
         None, description="PEM file of certificate authorities to trust instead of the system's."
     )
     secret_key: SecretStr | None = Field(
-        None, description="Key that encrypts merchants' secrets at rest (not in effect yet)."
+        None,
+        description="Keys that merchants' secrets are sealed with, the present one first. "
+        "`pos-gateway secrets key` makes one.",
     )
     max_order_bytes: Annotated[int, Field(ge=1024, le=16 * 2**20)] = Field(
         256 * 1024, description="Largest order message in bytes; larger ones go to orders.dead."
@@ -99,6 +117,11 @@ class Settings(BaseModel):
     remote_control: bool = Field(
         False, description="Let `celery inspect` and `celery control` reach this worker."
     )
+
+    @property
+    def secret_keys(self) -> str | None:
+        """The keys in clear."""
+        return self.secret_key.get_secret_value() if self.secret_key else None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:

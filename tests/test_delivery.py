@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.delivery import Delivery, History
@@ -19,8 +20,17 @@ MERCHANT = Merchant(id="m", base_url="https://pos.example.com", request_timeout=
 
 
 class Directory:
+    def __init__(self) -> None:
+        self.paused: list[str] = []
+        self.problem: Exception | None = None
+
     def get(self, _merchant_id: str) -> Merchant:
         return MERCHANT
+
+    def pause(self, merchant_id: str) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.paused.append(merchant_id)
 
 
 class StandingClock:
@@ -47,9 +57,11 @@ class Transport:
         return self._answer
 
 
-def attempt(transport: Transport, patience: Patience | None = None) -> Outcome:
+def attempt(
+    transport: Transport, patience: Patience | None = None, directory: Directory | None = None
+) -> Outcome:
     delivery = Delivery(
-        directory=Directory(),  # type: ignore[arg-type]
+        directory=directory or Directory(),  # type: ignore[arg-type]
         adapters={"rest": RestAdapter()},
         transport=transport,  # type: ignore[arg-type]
         default_concurrency=10,
@@ -78,6 +90,7 @@ def reply(status: int, body: bytes = b"", **headers: str) -> Reply:
         (NotSent("timeout", "connecting took too long"), Contact.TIMED_OUT),
         (NotSent("exchange", "refused"), Contact.FAILED),
         (NoValidReply("exchange", "reset"), Contact.FAILED),
+        (NotSent("local", "too many open files"), Contact.NONE),
         (Misconfigured("certificate", "expired"), Contact.NONE),
     ],
 )
@@ -98,3 +111,17 @@ def test_a_probe_has_a_part_of_the_merchants_time_limit() -> None:
     assert transport.seconds == 4.0
     attempt(transport)
     assert transport.seconds == 8.0
+
+
+def test_a_pos_that_says_that_it_is_gone_is_sent_nothing_more() -> None:
+    directory = Directory()
+    assert attempt(Transport(reply(410)), directory=directory).kind is Kind.FAILED
+    assert directory.paused == ["m"]
+    attempt(Transport(reply(404)), directory=directory)
+    assert directory.paused == ["m"]
+
+
+def test_that_it_cannot_be_paused_changes_nothing_about_the_order() -> None:
+    directory = Directory()
+    directory.problem = OperationalError("update", {}, Exception("the database is away"))
+    assert attempt(Transport(reply(410)), directory=directory).kind is Kind.FAILED

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from loadtests.bench import admission
+from loadtests.bench import admission, exchange
 from loadtests.bench.attacks import backlog_report
 from loadtests.bench.attacks.attack import ATTACKS, Attack
 from loadtests.bench.attacks.backlog import BACKLOGS, Backlog, play_backlog
@@ -32,6 +32,7 @@ NAMES = [
     *(case.name for case in CASES),
     *(LETTERS[letter] for letter in sorted(LETTERS)),
     admission.NAME,
+    exchange.NAME,
 ]
 
 
@@ -49,6 +50,7 @@ class Bench:
         self._attacks = [attack for attack in ATTACKS if attack.name in names]
         self._with_backlog = backlog_report.NAME in names
         self._with_admission = admission.NAME in names
+        self._with_exchange = exchange.NAME in names
         self._rounds = rounds or (1 if quick else 3)
         self._backlog_rounds = rounds or 1
         self._quick = quick
@@ -56,6 +58,7 @@ class Bench:
         self._bouts: list[dict[str, list[Bout]]] = []
         self._backlogs: list[list[Backlog]] = []
         self._admission: admission.AdmissionCost | None = None
+        self._exchange: exchange.ExchangeCost | None = None
         #: What is being played.
         self.playing = ""
         #: Slots over time of every run in which merchants were in trouble.
@@ -84,6 +87,10 @@ class Bench:
             self._begin(admission.NAME)
             self._admission = admission.measure(rabbitmq, quick=self._quick)
             yield admission.report(self._admission)
+        if self._with_exchange:
+            self._begin(exchange.NAME)
+            self._exchange = exchange.measure(quick=self._quick)
+            yield exchange.report(self._exchange)
 
     @property
     def faults(self) -> list[str]:
@@ -116,6 +123,7 @@ class Bench:
                 for attack in self._attacks
             },
             "admission": self._admission.as_json() if self._admission else None,
+            "exchange": self._exchange.as_json() if self._exchange else None,
             "backlog": [[each.as_json() for each in played] for played in self._backlogs],
         }
 

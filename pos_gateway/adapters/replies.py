@@ -2,15 +2,19 @@
 
 import email.utils
 import json
-import math
+import re
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
+from pos_gateway.addresses import is_public
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.transport.exchange import Reply
 
 #: ``Retry-After`` is believed within these seconds; a year is a mistake, 0 a stampede.
 RETRY_AFTER = (1.0, 900.0)
+_SECONDS = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
 def json_object(reply: Reply) -> dict[str, Any] | None:
@@ -35,18 +39,16 @@ def retry_after(reply: Reply, now: datetime | None = None) -> float | None:
     value = reply.headers.get("retry-after", "").strip()
     if not value:
         return None
-    try:
+    if _SECONDS.fullmatch(value):
         seconds = float(value)
-    except ValueError:
+    else:
         try:
             moment = email.utils.parsedate_to_datetime(value)
-        except ValueError:
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            seconds = (moment - (now or datetime.now(UTC))).total_seconds()
+        except (ValueError, OverflowError):
             return None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        seconds = (moment - (now or datetime.now(UTC))).total_seconds()
-    if math.isnan(seconds):
-        return None
     low, high = RETRY_AFTER
     return min(max(seconds, low), high)
 
@@ -64,13 +66,22 @@ def by_status(reply: Reply) -> Outcome:
         return Outcome(Kind.RETRY, reason, retry_after=retry_after(reply), contact=too_much)
     if 300 <= status < 400:
         where = reply.headers.get("location", "elsewhere")
-        return Outcome(Kind.FAILED, Reason.of("redirect", f"the POS redirects to {where}"))
+        code = "security" if _is_inside(where) else "redirect"
+        return Outcome(Kind.FAILED, Reason.of(code, f"the POS redirects to {where}"))
     if status in (400, 413, 415, 422, 431):
         return Outcome(Kind.REJECTED, reason)
     if 400 <= status < 500 and status not in (408, 409, 425):
         return Outcome(Kind.FAILED, reason)
     contact = Contact.OVERLOADED if status in (503, 504) else Contact.FAILED
     return Outcome(Kind.IN_DOUBT, reason, retry_after=retry_after(reply), contact=contact)
+
+
+def _is_inside(location: str) -> bool:
+    """Whether a redirect points to an address that is not public. It is not followed anyway."""
+    try:
+        return not is_public(ip_address(urlsplit(location).hostname or ""))
+    except ValueError:
+        return False
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

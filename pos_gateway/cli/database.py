@@ -10,7 +10,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.cli.failure import Failure
 from pos_gateway.errors import PendingMigration
 from pos_gateway.ledger.database import open_database, require_current
+from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import Settings, mask_url
+from pos_gateway.vault import Vault
 
 
 @contextmanager
@@ -38,6 +40,13 @@ def database(*, current: bool = True) -> Iterator[Engine]:
         raise Failure(f"the database at {mask_url(url)} failed: {reason(error)}") from error
     finally:
         engine.dispose()
+
+
+@contextmanager
+def merchant_store() -> Iterator[MerchantStore]:
+    """The merchants in the configured database, with the keys to their secrets, while entered."""
+    with database() as engine:
+        yield MerchantStore(engine, vault=Vault(Settings.from_environment().secret_keys))
 
 
 def require_exists(engine: Engine) -> None:

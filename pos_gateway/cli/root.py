@@ -13,6 +13,7 @@ COMMANDS = {
     "settings": Lazy("pos_gateway.cli.settings:settings", "Show every setting and its value."),
     "db": Lazy("pos_gateway.cli.db:db", "Bring the database's schema to this version."),
     "merchants": Lazy("pos_gateway.cli.merchants:merchants", "Import, list and show merchants."),
+    "secrets": Lazy("pos_gateway.cli.secrets:secrets", "Keys for the merchants' secrets."),
     "worker": Lazy("pos_gateway.cli.worker:worker", "Send orders to merchants: run a worker."),
     "enqueue": Lazy("pos_gateway.cli.enqueue:enqueue", "Put orders on the broker."),
     "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),

@@ -93,6 +93,11 @@ class Directory:
         entry = self._entries.get(merchant_id)
         return entry.merchant if entry else None
 
+    def pause(self, merchant_id: str) -> None:
+        """Pause the merchant, until somebody resumes it. Raises SQLAlchemyError."""
+        self._store.pause([merchant_id], paused=True)
+        self._load([merchant_id])
+
     def longest_timeout(self) -> float:
         """The longest time limit that a merchant in memory has of its own; 0 if none has."""
         merchants = (entry.merchant for entry in self._entries.values())

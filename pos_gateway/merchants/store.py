@@ -3,26 +3,41 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from pydantic import TypeAdapter
 from sqlalchemy import Engine, Row, delete, insert, select, update
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.credentials import NONE, Auth, Credentials, Unreadable
 from pos_gateway.ledger.schema import merchants
 from pos_gateway.merchant import Merchant
+from pos_gateway.vault import CannotOpen, Vault
 
 _FIELDS = tuple(Merchant.model_fields)
 #: Rows a statement; SQLite takes no more than 32,766 parameters in one.
 _BATCH = 500
+#: Merchants whose opened credentials are kept.
+_OPENED = 50_000
 
 
 class MerchantStore:
     """Reads and writes merchants' records. Safe from green threads (the engine's pool is)."""
 
-    def __init__(self, engine: Engine, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, engine: Engine, clock: Clock = SYSTEM_CLOCK, vault: Vault | None = None
+    ) -> None:
         self._engine = engine
         self._clock = clock
+        self._vault = vault or Vault()
+        #: Credentials by merchant, with what they were sealed as: records are read again every few
+        #: seconds, and a certificate takes milliseconds to be looked at.
+        self._opened_before: dict[str, tuple[str, Credentials]] = {}
 
     def put(self, records: Iterable[Merchant]) -> int:
-        """Write the records, replacing those with the same id, all or none. How many."""
+        """Write the records, replacing those with the same id, all or none. How many.
+
+        Raises:
+            CannotOpen: one has secrets, and there is no key to seal them with.
+        """
         latest = {merchant.id: merchant for merchant in records}
         rows = [self._row(merchant) for merchant in latest.values()]
         with self._engine.begin() as connection:
@@ -38,7 +53,7 @@ class MerchantStore:
         with self._engine.connect() as connection:
             for batch in _batches(list(ids)):
                 query = select(merchants).where(merchants.c.id.in_(batch))
-                found.update((row.id, _merchant(row)) for row in connection.execute(query))
+                found.update((row.id, self._merchant(row)) for row in connection.execute(query))
         return found
 
     def pause(self, ids: Iterable[str], *, paused: bool) -> list[str]:
@@ -65,15 +80,76 @@ class MerchantStore:
                 select(merchants).order_by(merchants.c.id)
             )
             for row in rows:
-                yield _merchant(row)
+                yield self._merchant(row)
+
+    def reseal(self, batch: int = _BATCH) -> Iterator[tuple[int, int]]:
+        """Seal all secrets with the vault's present key, while others read and write.
+
+        Yields how many rows were looked at and how many sealed anew, after each batch. A row that
+        somebody writes meanwhile is left as they wrote it: sealed with their present key.
+
+        Raises:
+            CannotOpen: secrets that no key opens; those before are sealed.
+        """
+        last = ""
+        while True:
+            query = select(merchants).where(merchants.c.id > last).order_by(merchants.c.id)
+            with self._engine.begin() as connection:
+                rows = connection.execute(query.limit(batch)).all()
+                stale = [row for row in rows if _is_stale(row.auth, self._vault.current)]
+                for row in stale:
+                    opened = self._opened(row.id, row.auth)
+                    connection.execute(
+                        update(merchants)
+                        .where(merchants.c.id == row.id, merchants.c.updated_at == row.updated_at)
+                        .values(auth=self._vault.seal(opened, whose=row.id))
+                    )
+            if not rows:
+                return
+            last = rows[-1].id
+            yield len(rows), len(stale)
+
+    def _opened(self, merchant_id: str, auth: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._vault.open(auth, whose=merchant_id)
+        except CannotOpen as error:
+            raise CannotOpen(f"the secrets of merchant {merchant_id!r} are {error}") from None
 
     def _row(self, merchant: Merchant) -> dict[str, Any]:
-        return {**merchant.model_dump(), "updated_at": self._clock.now()}
+        fields = merchant.model_dump(exclude={"auth"})
+        revealed = merchant.auth.reveal()
+        auth = {} if revealed == _NOTHING else self._vault.seal(revealed, whose=merchant.id)
+        return {**fields, "auth": auth, "updated_at": self._clock.now()}
+
+    def _merchant(self, row: Row[Any]) -> Merchant:
+        # Checked when it was written; checking again for every order would cost for nothing.
+        fields = {name: getattr(row, name) for name in _FIELDS}
+        fields["auth"] = self._credentials(row.id, row.auth)
+        return Merchant.model_construct(**fields)
+
+    def _credentials(self, merchant_id: str, auth: dict[str, Any]) -> Credentials:
+        """As they were sealed; one merchant's that cannot be read are no reason to fail others."""
+        if not auth or auth == _NOTHING:
+            return NONE
+        before, known = self._opened_before.get(merchant_id, ("", NONE))
+        if before and before == auth.get("sealed"):
+            return known
+        try:
+            credentials = _AUTH.validate_python(self._vault.open(auth, whose=merchant_id))
+        except CannotOpen as error:
+            return Unreadable(problem=str(error))
+        if len(self._opened_before) >= _OPENED:
+            self._opened_before.clear()
+        self._opened_before[merchant_id] = (auth["sealed"], credentials)
+        return credentials
 
 
-def _merchant(row: Row[Any]) -> Merchant:
-    # Checked when it was written; checking again for every order would cost for nothing.
-    return Merchant.model_construct(**{name: getattr(row, name) for name in _FIELDS})
+_NOTHING = {"type": "none"}
+_AUTH: TypeAdapter[Credentials] = TypeAdapter(Auth)
+
+
+def _is_stale(auth: dict[str, Any], current: str | None) -> bool:
+    return "sealed" in auth and auth.get("key") != current
 
 
 def _batches(rows: list[Any]) -> Iterator[list[Any]]:

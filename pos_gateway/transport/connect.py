@@ -1,25 +1,35 @@
 """Connections that know whether a byte of the request left, and only go where they may.
 
-The address that is checked is the address that is connected to: the name is resolved once.
+The addresses that are checked are those that are connected to: a name is resolved once, so that
+one which says something else the second time (rebinding) gains nothing.
 """
 
+import errno
 import select
 import socket
 import sys
 import time
-from collections.abc import Iterable
 from contextvars import ContextVar
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any
+from typing import Any, Protocol
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from pos_gateway.transport.errors import Misconfigured, NotSent
+from pos_gateway.transport.errors import NotSent
+from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.idle import Idle
+from pos_gateway.transport.resolver import Resolver
+from pos_gateway.transport.response import StrictResponse
 
 #: Seconds for resolving and connecting, over all of a name's addresses, within the exchange's own.
 CONNECT_BUDGET = 5.0
+#: Seconds that an idle connection may be used again, unless its peer says how long it keeps it:
+#: less than the 5 s of Apache, Node and uvicorn. A request that meets a close is in doubt.
+IDLE, LONGEST_IDLE = 4.0, 60.0
+#: What this machine lacks, whoever was to be called: descriptors, ports, memory.
+OURS = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN}
+)
 
 
 def _poll() -> Any:
@@ -42,82 +52,83 @@ class Progress:
 progress: ContextVar[Progress] = ContextVar("progress")
 
 
-def may_connect(address: IPv4Address | IPv6Address) -> bool:
-    """Whether a merchant's POS may be at this address: a public one, not a way into our network."""
-    mapped = getattr(address, "ipv4_mapped", None)
-    if mapped is not None:
-        return may_connect(mapped)
-    return address.is_global and not address.is_multicast
+class Dial(Protocol):
+    """Connects to a host."""
+
+    def __call__(
+        self, host: str, port: int, *, plain: bool, timeout: float | None
+    ) -> socket.socket: ...
 
 
-def connect(host: str, port: int, *, private: bool, timeout: float | None) -> socket.socket:
-    """A TCP connection to the first of the host's addresses that answers.
+class Dialer:
+    """TCP connections to hosts where the guard allows them. Safe from green threads."""
 
-    Raises:
-        NotSent: no address answers within the budget, or the name does not resolve.
-        Misconfigured: one of its addresses is not public and ``private`` is not allowed.
-    """
-    until = time.monotonic() + min(CONNECT_BUDGET, timeout or CONNECT_BUDGET)
-    found = _resolve(host, port)
-    if not private:
-        _refuse_private(host, (str(address[0]) for _, address in found))
-    problem: OSError | None = None
-    for position, (family, address) in enumerate(found):
-        share = (until - time.monotonic()) / (len(found) - position)
-        if share <= 0:
-            break
-        connection = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(share)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.connect(address)
-        except OSError as error:
-            connection.close()
-            problem = error
-        except BaseException:
-            connection.close()
-            raise
-        else:
-            return connection
-    raise NotSent("connect", f"cannot connect to {host}:{port}: {problem or 'time is up'}")
+    def __init__(self, guard: Guard, resolver: Resolver) -> None:
+        self._guard = guard
+        self._resolver = resolver
+
+    def dial(self, host: str, port: int, *, plain: bool, timeout: float | None) -> socket.socket:
+        """A connection to the first of the host's addresses that answers.
+
+        One budget for all of them: each has an equal part of what is left, so that a dead IPv6
+        address leaves time for a live IPv4 one.
+
+        Raises:
+            NotSent: no address answers within the budget, or the name does not resolve; with the
+                code ``local``: it is this machine that lacks something.
+            Misconfigured: it must not be connected to.
+        """
+        until = time.monotonic() + min(CONNECT_BUDGET, timeout or CONNECT_BUDGET)
+        found = self._resolver.resolve(host, until - time.monotonic())
+        self._guard.check(host, (address for _, address in found), plain=plain)
+        problem: OSError | None = None
+        for position, (family, address) in enumerate(found):
+            share = (until - time.monotonic()) / (len(found) - position)
+            if share <= 0:
+                break
+            try:
+                return _connect(family, (address, port), share)
+            except OSError as error:
+                if error.errno in OURS:
+                    raise NotSent("local", f"cannot connect to anybody: {error}") from error
+                problem = error
+        raise NotSent("connect", f"cannot connect to {host}:{port}: {problem or 'time is up'}")
 
 
-def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
+def _connect(family: socket.AddressFamily, address: Any, timeout: float) -> socket.socket:
+    connection = socket.socket(family, socket.SOCK_STREAM)
     try:
-        literal = ip_address(host)
-    except ValueError:
-        pass
-    else:
-        # Under gevent a look-up goes through a handful of native threads; an address needs none.
-        family = socket.AF_INET if literal.version == 4 else socket.AF_INET6
-        return [(family, (host, port))]
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise NotSent("dns", f"cannot resolve {host}: {error}") from error
-    return [(family, address) for family, _, _, _, address in found]
-
-
-def _refuse_private(host: str, addresses: Iterable[str]) -> None:
-    for address in addresses:
-        if not may_connect(ip_address(address.partition("%")[0])):
-            raise Misconfigured(
-                "security", f"{host} is at {address}, which is not a public address"
-            )
+        connection.settimeout(timeout)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.connect(address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 class _Tracked:
     """What both kinds of connection share, laid over urllib3's."""
 
-    private = False
-    sock: socket.socket | None
+    sock: Any
     timeout: Any
     port: int
     _dns_host: str
+    _is_plain = True
+
+    def __init__(self, *arguments: Any, dial: Dial, **options: Any) -> None:
+        self._dial = dial
+        self._idle_until = 0.0
+        super().__init__(*arguments, **options)
 
     def _new_conn(self) -> socket.socket:
         timeout = self.timeout if isinstance(self.timeout, int | float) else None
-        return connect(self._dns_host, self.port, private=self.private, timeout=timeout)
+        return self._dial(self._dns_host, self.port, plain=self._is_plain, timeout=timeout)
+
+    def rest(self, kept: float | None) -> None:
+        """It is idle from now on; its peer keeps it for so many seconds, or has not said."""
+        seconds = IDLE if kept is None else min(kept, LONGEST_IDLE) - 1
+        self._idle_until = time.monotonic() + seconds
 
     @property
     def is_connected(self) -> bool:
@@ -126,7 +137,7 @@ class _Tracked:
         urllib3 asks through ``select``, which gevent turns into a wait on its loop; this is a
         system call. Bytes that nobody asked for count as broken.
         """
-        if self.sock is None:
+        if self.sock is None or time.monotonic() > self._idle_until:
             return False
         poller = _poll()
         poller.register(self.sock.fileno(), select.POLLIN)
@@ -145,21 +156,19 @@ class _Tracked:
 class TrackedHTTPConnection(_Tracked, HTTPConnection):
     """Plain HTTP."""
 
+    response_class = StrictResponse
+
 
 class TrackedHTTPSConnection(_Tracked, HTTPSConnection):
     """HTTP over TLS."""
 
+    response_class = StrictResponse
+    _is_plain = False
 
-class PrivateHTTPConnection(TrackedHTTPConnection):
-    """Plain HTTP that may go to private addresses."""
-
-    private = True
-
-
-class PrivateHTTPSConnection(TrackedHTTPSConnection):
-    """HTTP over TLS that may go to private addresses."""
-
-    private = True
+    def connect(self) -> None:
+        super().connect()
+        # A reply that ends with the connection is complete only if its end was announced.
+        self.sock.suppress_ragged_eofs = False
 
 
 class HTTPPool(HTTPConnectionPool):

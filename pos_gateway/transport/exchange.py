@@ -4,11 +4,12 @@ The only importer of requests. A prepared request goes straight to an HTTPAdapte
 would add proxies, ``.netrc`` and cookies from the environment, and half again the CPU.
 """
 
+import re
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from requests import PreparedRequest
@@ -18,9 +19,13 @@ from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
 
+from pos_gateway import tls
 from pos_gateway.transport import connect
 from pos_gateway.transport.deadline import DeadlineExceeded, Patience, deadline
-from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
+from pos_gateway.transport.errors import Misconfigured, NoValidReply, TransportError
+from pos_gateway.transport.failures import by_progress, failure
+from pos_gateway.transport.guard import Guard
+from pos_gateway.transport.resolver import Resolver
 
 #: Longest reply body in bytes that is read. An acknowledgement of an order is far shorter.
 BODY_LIMIT = 256 * 1024
@@ -28,6 +33,7 @@ BODY_LIMIT = 256 * 1024
 POOLS = 2048
 
 _USER_AGENT = "pos-gateway"
+_KEEP_ALIVE = re.compile(r"(?:^|[\s,])timeout\s*=\s*([0-9]{1,6})\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,15 @@ class Reply:
     body: bytes
 
 
+class Identity(Protocol):
+    """Who we are to a peer, as PEM texts; see ``tls.context``."""
+
+    @property
+    def authority(self) -> str | None: ...
+    @property
+    def chain(self) -> str | None: ...
+
+
 #: What an adapter is given to speak to its merchant's POS with. Raises TransportError.
 Send = Callable[[Request], Reply]
 
@@ -57,13 +72,23 @@ class Transport:
     """Keep-alive connections to many merchants, a pool for each. Safe from green threads.
 
     Args:
-        allow_private: let merchants be on private addresses (development, tests).
+        guard: what may be connected to.
         ca_file: PEM file of certificate authorities to trust instead of the system's.
+        resolver: of the hosts' names.
     """
 
-    def __init__(self, *, allow_private: bool = False, ca_file: str | None = None) -> None:
-        self._allow_private = allow_private
-        self._tls = _tls_context(ca_file)
+    def __init__(
+        self,
+        *,
+        guard: Guard | None = None,
+        ca_file: str | None = None,
+        resolver: Resolver | None = None,
+    ) -> None:
+        self._guard = guard or Guard()
+        self._dial = connect.Dialer(self._guard, resolver or Resolver()).dial
+        self._ca_file = ca_file
+        #: One for all: loading the authorities takes milliseconds and a megabyte.
+        self._tls = tls.context(ca_file=ca_file)
         self._pools: OrderedDict[str, _Adapter] = OrderedDict()
 
     def send(
@@ -74,6 +99,7 @@ class Transport:
         connections: int,
         seconds: float,
         patience: Patience | None = None,
+        identity: Identity | None = None,
     ) -> Reply:
         """Exchange a request for a reply within so many seconds, all included.
 
@@ -85,13 +111,17 @@ class Transport:
             connections: how many to keep open for it.
             seconds: the deadline for everything.
             patience: lets somebody else end it before.
+            identity: who we are to this peer, and whom to trust; always the same for a key.
 
         Raises:
             NotSent: provably not processed.
             Misconfigured: provably not processed, and trying again is no use.
             NoValidReply: bytes may have left and no complete valid reply came.
         """
-        adapter = self._adapter(key, request.url, connections)
+        try:
+            adapter = self._adapter(key, request.url, connections, identity)
+        except (HTTPError, ValueError) as error:
+            raise Misconfigured("url", error) from error
         progress = connect.Progress()
         token = connect.progress.set(progress)
         patience = patience or Patience()
@@ -102,14 +132,13 @@ class Transport:
             raise
         except DeadlineExceeded:
             if patience.is_over:
-                raise _failure(progress, "cut_short", "others needed its place") from None
-            raise _failure(progress, "timeout", f"no reply within {seconds:.3g} s") from None
+                problem = "others needed its place"
+                raise by_progress("cut_short", problem, sent=progress.sent) from None
+            problem = f"no reply within {seconds:.3g} s"
+            raise by_progress("timeout", problem, sent=progress.sent) from None
         except (HTTPError, OSError, ValueError) as error:
             # ValueError: http.client's and urllib3's word for a reply they cannot parse.
-            cause = _root(error)
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                raise Misconfigured("certificate", cause) from error
-            raise _failure(progress, "exchange", cause) from error
+            raise failure(error, sent=progress.sent) from error
         finally:
             connect.progress.reset(token)
 
@@ -118,7 +147,9 @@ class Transport:
         while self._pools:
             self._pools.popitem()[1].close()
 
-    def _adapter(self, key: str, url: str, connections: int) -> "_Adapter":
+    def _adapter(
+        self, key: str, url: str, connections: int, identity: Identity | None = None
+    ) -> "_Adapter":
         origin = urlsplit(url)
         adapter = self._pools.get(key)
         if adapter is not None and adapter.serves(origin.scheme, origin.netloc, connections):
@@ -126,16 +157,25 @@ class Transport:
             return adapter
         if origin.scheme not in ("http", "https") or not origin.hostname:
             raise Misconfigured("url", f"{url!r} is not an http(s) URL")
+        port = _port(origin.scheme, origin.port)
+        self._guard.check_url(origin.scheme, origin.hostname, port)
         if adapter is not None:
             adapter.close()
-        adapter = _Adapter(
-            origin.scheme, origin.netloc, connections, self._tls, private=self._allow_private
-        )
+        context = self._tls if identity is None else self._context(identity)
+        adapter = _Adapter(origin.scheme, origin.netloc, connections, context, self._dial)
         self._pools[key] = adapter
         self._pools.move_to_end(key)
         if len(self._pools) > POOLS:
             self._pools.popitem(last=False)[1].close()
         return adapter
+
+    def _context(self, identity: Identity) -> ssl.SSLContext:
+        try:
+            return tls.context(
+                ca_file=self._ca_file, authority=identity.authority, chain=identity.chain
+            )
+        except ssl.SSLError as error:
+            raise Misconfigured("client_certificate", error) from error
 
 
 def _exchange(adapter: "_Adapter", request: Request, seconds: float) -> Reply:
@@ -166,10 +206,11 @@ def _exchange(adapter: "_Adapter", request: Request, seconds: float) -> Reply:
         if raw.headers.get("content-encoding", "identity").lower() != "identity":
             raise NoValidReply("encoding", "the reply is encoded although identity was asked for")
         headers = {name.lower(): value for name, value in raw.headers.items()}
-        complete = True
+        complete = not raw._original_response.is_followed  # type: ignore[attr-defined]
         return Reply(raw.status, headers, body)
     finally:
         if complete:
+            connection.rest(_kept(headers))  # type: ignore[union-attr]
             raw.release_conn()
         else:
             raw.close()
@@ -177,44 +218,39 @@ def _exchange(adapter: "_Adapter", request: Request, seconds: float) -> Reply:
                 connection.close()  # what is still to come on it is nobody's
 
 
-def _failure(progress: connect.Progress, code: str, problem: object) -> NotSent | NoValidReply:
-    return NoValidReply(code, problem) if progress.sent else NotSent(code, problem)
+def _port(scheme: str, port: int | None) -> int:
+    # Left to http.client, an IPv6 address without a port has its last part for one.
+    return port or (443 if scheme == "https" else 80)
 
 
-def _root(error: BaseException) -> BaseException:
-    """The error inside the wrappings of requests and urllib3."""
-    inner = getattr(error, "reason", None) or (error.args[0] if error.args else None)
-    return _root(inner) if isinstance(inner, BaseException) else error
-
-
-def _tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """One context for all: loading the authorities takes milliseconds and a megabyte."""
-    context = ssl.create_default_context(cafile=ca_file)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
+def _kept(headers: Mapping[str, str]) -> float | None:
+    """For how many seconds the peer says that it keeps an idle connection."""
+    said = _KEEP_ALIVE.search(headers.get("keep-alive", ""))
+    return float(said[1]) if said else None
 
 
 class _Adapter(HTTPAdapter):
     """An HTTPAdapter for one merchant: one pool, looked up never."""
 
     def __init__(
-        self, scheme: str, netloc: str, connections: int, tls: ssl.SSLContext, *, private: bool
+        self,
+        scheme: str,
+        netloc: str,
+        connections: int,
+        context: ssl.SSLContext,
+        dial: connect.Dial,
     ) -> None:
         self._origin = (scheme, netloc, connections)
         origin = urlsplit(f"{scheme}://{netloc}")
         host = origin.hostname or ""
         kind = connect.HTTPSPool if scheme == "https" else connect.HTTPPool
-        extra: dict[str, Any] = {"ssl_context": tls} if scheme == "https" else {}
+        extra: dict[str, Any] = {"dial": dial}
+        if scheme == "https":
+            extra["ssl_context"] = context
         # Admission keeps a merchant's exchanges under its limit: none waits for a connection.
         self._pool: HTTPConnectionPool = kind(
-            host, origin.port, maxsize=connections, block=False, **extra
+            host, _port(scheme, origin.port), maxsize=connections, block=False, **extra
         )
-        if private:
-            self._pool.ConnectionCls = (
-                connect.PrivateHTTPSConnection
-                if scheme == "https"
-                else connect.PrivateHTTPConnection
-            )
         super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
 
     def serves(self, scheme: str, netloc: str, connections: int) -> bool:

@@ -31,7 +31,7 @@ def peer(script: Script, *, tls: ssl.SSLContext | None = None) -> Iterator[Peer]
     def serve(connection: socket.socket) -> None:
         with suppress(OSError), connection:
             if tls is not None:
-                connection = tls.wrap_socket(connection, server_side=True)
+                connection = _in_tls(connection, tls)
             script(connection)
 
     def accept() -> None:
@@ -48,6 +48,19 @@ def peer(script: Script, *, tls: ssl.SSLContext | None = None) -> Iterator[Peer]
         # A plain close would leave the accepting thread where it is.
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
+
+
+def _in_tls(connection: socket.socket, tls: ssl.SSLContext) -> ssl.SSLSocket:
+    wrapped = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+    try:
+        wrapped.do_handshake()
+    except ssl.SSLError:
+        # With bytes unread a close would be a reset, and the alert would not arrive.
+        socket.socket.shutdown(wrapped, socket.SHUT_WR)
+        while socket.socket.recv(wrapped, 65536):
+            pass
+        raise
+    return wrapped
 
 
 def read_request(connection: socket.socket) -> bytes:

@@ -9,11 +9,12 @@ import trustme
 
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport
+from pos_gateway.transport.guard import Guard
 from tests.transport.peer import Peer, a_reply, answers, hangs, peer, read_request
 
 
 def exchange(seen: Peer, transport: Transport | None = None, *, seconds: float = 5.0) -> Reply:
-    transport = transport or Transport(allow_private=True)
+    transport = transport or Transport(guard=Guard(allow_all=True))
     request = Request("POST", seen.url(), b'{"a":1}', {"Idempotency-Key": "k"})
     return transport.send(request, key="merchant", connections=2, seconds=seconds)
 
@@ -25,7 +26,7 @@ def test_a_reply_is_returned_with_status_headers_and_body() -> None:
 
 
 def test_a_connection_is_used_again() -> None:
-    transport = Transport(allow_private=True)
+    transport = Transport(guard=Guard(allow_all=True))
     with peer(answers(a_reply())) as seen:
         for _ in range(5):
             exchange(seen, transport)
@@ -33,7 +34,7 @@ def test_a_connection_is_used_again() -> None:
 
 
 def test_connections_are_never_shared_between_merchants() -> None:
-    transport = Transport(allow_private=True)
+    transport = Transport(guard=Guard(allow_all=True))
     with peer(answers(a_reply())) as seen:
         for key in ("first", "second"):
             transport.send(Request("GET", seen.url()), key=key, connections=2, seconds=5)
@@ -72,7 +73,7 @@ def test_a_cookie_is_not_kept() -> None:
             requests.append(request)
             connection.sendall(a_reply(Set_Cookie="session=1"))
 
-    transport = Transport(allow_private=True)
+    transport = Transport(guard=Guard(allow_all=True))
     with peer(script) as seen:
         exchange(seen, transport)
         exchange(seen, transport)
@@ -91,7 +92,7 @@ def test_a_refused_connection_is_not_sent() -> None:
 def test_a_name_that_does_not_resolve_is_not_sent() -> None:
     with pytest.raises(NotSent, match="cannot resolve"):
         Transport().send(
-            Request("GET", "http://no-such-host.invalid/"), key="m", connections=1, seconds=5
+            Request("GET", "https://no-such-host.invalid/"), key="m", connections=1, seconds=5
         )
 
 
@@ -163,7 +164,7 @@ def test_anything_but_a_complete_valid_reply_is_in_doubt_and_costs_the_connectio
         connection.sendall(reply)
         connection.shutdown(socket.SHUT_WR)
 
-    transport = Transport(allow_private=True)
+    transport = Transport(guard=Guard(allow_all=True))
     with peer(script) as seen:
         for _ in range(2):
             with pytest.raises(NoValidReply):
@@ -187,10 +188,10 @@ def test_anything_but_a_complete_valid_reply_is_in_doubt_and_costs_the_connectio
 )
 def test_a_private_address_is_refused_before_anything_is_sent(host: str) -> None:
     with peer(answers(a_reply())) as seen:
-        with pytest.raises(Misconfigured, match="not a public address"):
-            Transport().send(
-                Request("POST", seen.url(host=host), b"{}"), key="m", connections=1, seconds=2
-            )
+        transport = Transport(guard=Guard(ports=frozenset({seen.port})))
+        request = Request("POST", seen.url(host=host, scheme="https"), b"{}")
+        with pytest.raises(Misconfigured, match="which is not public"):
+            transport.send(request, key="m", connections=1, seconds=2)
         assert seen.connections == 0
 
 
@@ -210,7 +211,7 @@ def server_context(ca: trustme.CA, name: str) -> ssl.SSLContext:
 
 
 def over_tls(seen: Peer, ca_file: str | None) -> Reply:
-    transport = Transport(allow_private=True, ca_file=ca_file)
+    transport = Transport(guard=Guard(allow_all=True), ca_file=ca_file)
     request = Request("POST", seen.url(scheme="https"), b"{}")
     return transport.send(request, key="m", connections=1, seconds=5)
 

@@ -54,7 +54,13 @@ class Order:
 class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **merchant: Any) -> None:
         monkeypatch.setattr(subject, "deliver", self._deliver)
-        terms = {"paused": False, "max_concurrency": 1, "provider": None, **merchant}
+        terms = {
+            "paused": False,
+            "max_concurrency": 1,
+            "provider": None,
+            "adapter": "rest",
+            **merchant,
+        }
         self.stored: list[tuple[str, str]] = []
         self.broker_answers = Event()
         self.broker_answers.set()

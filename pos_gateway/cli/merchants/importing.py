@@ -8,12 +8,12 @@ import click
 
 from pos_gateway.adapters.registry import ADAPTERS
 from pos_gateway.cli import jsonl
-from pos_gateway.cli.database import database
+from pos_gateway.cli.database import merchant_store
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.output import notice
 from pos_gateway.errors import FieldError, InvalidMerchant
 from pos_gateway.merchant import Merchant
-from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.vault import CannotOpen
 
 #: Bytes of the largest file: all or nothing means that it is held in memory.
 FILE_LIMIT = 256 * 2**20
@@ -40,8 +40,11 @@ def import_(file: BinaryIO) -> None:
         checked.add(place, record)
     if checked.problems:
         raise Failure(f"{checked.problems} of {checked.count} records are wrong; none was written")
-    with database() as engine:
-        written = MerchantStore(engine).put(checked.merchants.values())
+    with merchant_store() as store:
+        try:
+            written = store.put(checked.merchants.values())
+        except CannotOpen as error:
+            raise Failure(f"none was written: {error}") from error
     click.echo(f"{written} merchant{'' if written == 1 else 's'} imported")
 
 

@@ -3,8 +3,7 @@
 import click
 
 from pos_gateway.cli import output
-from pos_gateway.cli.database import database
-from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.cli.database import merchant_store
 
 #: Headings that are narrow enough for a terminal.
 _COLUMNS = {
@@ -28,11 +27,11 @@ def list_(as_json: bool) -> None:
       pos-gateway merchants list
       pos-gateway merchants list --json > merchants.jsonl
     """
-    with database() as engine:
-        found = MerchantStore(engine).all()
+    with merchant_store() as store:
+        found = store.all()
         if as_json:
             for merchant in found:
-                output.json_line(merchant.model_dump(exclude_none=True))
+                output.json_line(merchant.model_dump(mode="json", exclude_none=True))
             return
         output.table(
             tuple(_COLUMNS),

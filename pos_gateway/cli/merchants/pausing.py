@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import click
 
-from pos_gateway.cli.database import database
+from pos_gateway.cli.database import merchant_store
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.merchants.showing import unknown
-from pos_gateway.merchants.store import MerchantStore
 
 
 @click.command()
@@ -39,8 +38,7 @@ def resume(merchant_ids: Sequence[str]) -> None:
 
 def _set_paused(ids: Sequence[str], *, paused: bool) -> None:
     """All of them, or none if one is not there."""
-    with database() as engine:
-        store = MerchantStore(engine)
+    with merchant_store() as store:
         missing = store.pause(ids, paused=paused)
         if missing:
             raise Failure("\n".join(unknown(merchant_id, store) for merchant_id in missing))

@@ -5,7 +5,7 @@ import difflib
 import click
 
 from pos_gateway.cli import output
-from pos_gateway.cli.database import database
+from pos_gateway.cli.database import merchant_store
 from pos_gateway.cli.failure import Failure
 from pos_gateway.merchants.store import MerchantStore
 
@@ -20,12 +20,11 @@ def show(merchant_id: str, as_json: bool) -> None:
     Example:
       pos-gateway merchants show m1
     """
-    with database() as engine:
-        store = MerchantStore(engine)
+    with merchant_store() as store:
         merchant = store.get([merchant_id]).get(merchant_id)
         if merchant is None:
             raise Failure(unknown(merchant_id, store))
-    record = merchant.model_dump()
+    record = merchant.model_dump(mode="json")
     if as_json:
         output.json_document(record)
     else:

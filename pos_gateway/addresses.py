@@ -1,0 +1,72 @@
+"""Addresses: which are of the public internet, and how lists of networks and ports are written."""
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+#: Ports of POS APIs on the public internet.
+WEB_PORTS = frozenset({443, 8443})
+
+#: IANA's special-purpose registry for IPv4 (RFC 6890 and later), multicast and what is reserved.
+#: Python's own ``is_global`` lacks the relay and tunnel ranges.
+_SPECIAL_IPV4 = [
+    IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # carrier-grade NAT
+        "127.0.0.0/8",  # loopback
+        "169.254.0.0/16",  # link-local, with the clouds' metadata services
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments
+        "192.0.2.0/24",  # documentation
+        "192.31.196.0/24",  # AS112
+        "192.52.193.0/24",  # AMT
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",  # private
+        "192.175.48.0/24",  # AS112
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+    )
+]
+
+#: All of IPv6 that is given out for the internet; IPv4-mapped, NAT64, unique local, link-local
+#: addresses and multicast are outside.
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+_SPECIAL_IPV6 = [
+    IPv6Network(network)
+    for network in (
+        "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarks
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4: an IPv4 address in disguise
+        "2620:4f:8000::/48",  # AS112
+        "3fff::/20",  # documentation
+    )
+]
+
+
+def is_public(address: Address) -> bool:
+    """Whether it is an address of the public internet, and not one in another's disguise."""
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _SPECIAL_IPV4)
+    if address not in _GLOBAL_UNICAST:
+        return False
+    return not any(address in network for network in _SPECIAL_IPV6)
+
+
+def networks(text: str) -> tuple[Network, ...]:
+    """Networks from ``10.1.0.0/16, fd00::/8``. Raises ValueError naming the one that is none."""
+    return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
+
+
+def ports(text: str) -> frozenset[int]:
+    """Ports from ``443, 8443``. Raises ValueError naming the one that is none."""
+    numbers = [part.strip() for part in text.split(",") if part.strip()]
+    for number in numbers:
+        if not (number.isdecimal() and 0 < int(number) < 65536):
+            raise ValueError(f"{number!r} is not a port")
+    return frozenset(map(int, numbers))

@@ -1,0 +1,8 @@
+"""How the gateway proves to a merchant's POS who it is.
+
+- ``signing``: the headers that credentials add to a request
+- ``tokens``: OAuth2 access tokens, fetched once for all who need them
+- ``authenticator``: the one door for deliveries
+
+What a merchant's record says is in ``pos_gateway.credentials``, sealing it in ``pos_gateway.vault``.
+"""

@@ -1,0 +1,68 @@
+"""Requests that a merchant's POS takes for ours."""
+
+from dataclasses import replace
+
+from pos_gateway.auth.signing import headers_for
+from pos_gateway.auth.tokens import Tokens
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.credentials import OAuth2, Unreadable
+from pos_gateway.merchant import Merchant
+from pos_gateway.transport.errors import NotSent
+from pos_gateway.transport.exchange import Reply, Request, Send, Transport
+
+#: Seconds that a token endpoint has.
+TOKEN_TIMEOUT = 10.0
+#: Connections to one client's token endpoint; there is one request at a time.
+_CONNECTIONS = 1
+
+
+class Authenticator:
+    """Adds what each merchant's record asks for. Safe from green threads."""
+
+    def __init__(self, transport: Transport, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._tokens = Tokens(self._fetch, clock.monotonic)
+
+    def sending(self, merchant: Merchant, send: Send) -> Send:
+        """The same ``send``, with the merchant's credentials on every request.
+
+        A POS that answers 401 to a token is asked once more, with a new one: it has not looked at
+        the request. Raises Misconfigured and NotSent where there are no credentials to be had.
+        """
+        auth = merchant.auth
+        if isinstance(auth, Unreadable):
+            raise NotSent("secret_key", f"the merchant's secrets are {auth.problem}")
+        if isinstance(auth, OAuth2):
+            return self._with_token(auth, send)
+
+        def signed(request: Request) -> Reply:
+            added = headers_for(auth, request, self._clock.now())
+            return send(_with(request, added) if added else request)
+
+        return signed
+
+    def _with_token(self, auth: OAuth2, send: Send) -> Send:
+        def authorised(request: Request) -> Reply:
+            token = self._tokens.get(auth)
+            reply = send(_with(request, {"Authorization": f"Bearer {token}"}))
+            if reply.status != 401:
+                return reply
+            self._tokens.forget(auth, token)
+            token = self._tokens.get(auth)
+            return send(_with(request, {"Authorization": f"Bearer {token}"}))
+
+        return authorised
+
+    def _fetch(self, auth: OAuth2, request: Request) -> Reply:
+        return self._transport.send(
+            request,
+            key=f"token {auth.fingerprint}",
+            connections=_CONNECTIONS,
+            seconds=TOKEN_TIMEOUT,
+            identity=auth.tls,
+        )
+
+
+def _with(request: Request, headers: dict[str, str] | object) -> Request:
+    return replace(request, headers={**request.headers, **headers})  # type: ignore[dict-item]

@@ -1,0 +1,156 @@
+"""OAuth2 access tokens: one request for all who need one, made again before it expires."""
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from pos_gateway.auth.signing import basic
+from pos_gateway.credentials import OAuth2
+from pos_gateway.transport.deadline import green
+from pos_gateway.transport.errors import Misconfigured, NotSent, TransportError
+from pos_gateway.transport.exchange import Reply, Request
+
+#: Seconds before its end that a token is not used any more: it has to get there, and clocks differ.
+EARLY = 30.0
+#: Part of a token's life after which it is fetched anew, beside the orders.
+REFRESH = 0.5
+#: Seconds that a token lives that does not say how long, and that one is kept at most.
+UNSAID, LONGEST = 300.0, 24 * 3600.0
+#: Seconds for which a refusal is believed before the endpoint is asked again.
+REFUSED = 5.0
+#: Credentials whose tokens are kept.
+MOST = 20_000
+
+#: Sends a request to a token endpoint within a deadline of its own.
+Fetch = Callable[[OAuth2, Request], Reply]
+
+
+@dataclass(slots=True)
+class _Token:
+    value: str
+    since: float
+    until: float
+
+    def is_due(self, now: float) -> bool:
+        return now >= self.since + REFRESH * (self.until - self.since)
+
+
+class Tokens:
+    """Tokens by credentials. Safe from green threads.
+
+    Args:
+        fetch: asks an endpoint, and raises TransportError.
+        now: seconds of a clock that never jumps.
+    """
+
+    def __init__(self, fetch: Fetch, now: Callable[[], float]) -> None:
+        self._fetch = fetch
+        self._now = now
+        self._tokens: OrderedDict[str, _Token] = OrderedDict()
+        self._refused: dict[str, tuple[float, TransportError]] = {}
+        self._under_way: dict[str, Any] = {}
+
+    def get(self, credentials: OAuth2) -> str:
+        """A token that is good for a while yet.
+
+        Raises:
+            Misconfigured: the endpoint refuses the client.
+            NotSent: it cannot be had at present; the order was not sent.
+        """
+        key = credentials.fingerprint
+        token = self._tokens.get(key)
+        if token is None or self._now() >= token.until:
+            return self._wait(key, credentials)
+        if token.is_due(self._now()) and green() and not self._is_refused(key):
+            self._begin(key, credentials)
+        return token.value
+
+    def forget(self, credentials: OAuth2, value: str) -> None:
+        """The POS does not take this token any more. One that came since then is kept."""
+        token = self._tokens.get(credentials.fingerprint)
+        if token is not None and token.value == value:
+            del self._tokens[credentials.fingerprint]
+
+    def _is_refused(self, key: str) -> bool:
+        at, _ = self._refused.get(key, (0.0, None))
+        return key in self._refused and self._now() - at < REFUSED
+
+    def _wait(self, key: str, credentials: OAuth2) -> str:
+        if self._is_refused(key):
+            raise self._refused[key][1]
+        if not green():
+            return self._ask(key, credentials).value
+        asking = self._begin(key, credentials)
+        asking.join()  # within the exchange's deadline, which it does not share
+        problem = self._refused.get(key)
+        if asking.value is None:
+            raise problem[1] if problem else NotSent("token", "no token could be had")
+        value: str = asking.value.value
+        return value
+
+    def _begin(self, key: str, credentials: OAuth2) -> Any:
+        import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)
+
+        asking = self._under_way.get(key)
+        if asking is None:
+            asking = self._under_way[key] = gevent.spawn(self._try, key, credentials)
+            asking.rawlink(lambda _: self._under_way.pop(key, None))
+        return asking
+
+    def _try(self, key: str, credentials: OAuth2) -> _Token | None:
+        try:
+            return self._ask(key, credentials)
+        except TransportError:
+            return None
+
+    def _ask(self, key: str, credentials: OAuth2) -> _Token:
+        began = self._now()
+        try:
+            token = _parsed(self._fetch(credentials, _request(credentials)), began)
+        except TransportError as error:
+            # Whatever came of asking for a token, the order itself was not sent.
+            problem = error if isinstance(error, NotSent) else NotSent("token", error)
+            self._refused[key] = (self._now(), problem)
+            raise problem from None
+        self._refused.pop(key, None)
+        self._tokens[key] = token
+        self._tokens.move_to_end(key)
+        if len(self._tokens) > MOST:
+            self._tokens.popitem(last=False)
+        return token
+
+
+def _request(credentials: OAuth2) -> Request:
+    secret = credentials.client_secret.get_secret_value()
+    fields = {"grant_type": "client_credentials"}
+    fields |= {"scope": credentials.scope} if credentials.scope else {}
+    fields |= {"audience": credentials.audience} if credentials.audience else {}
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    if credentials.style == "basic":
+        # RFC 6749, 2.3.1: both parts are encoded as in a form first.
+        headers["Authorization"] = basic(quote(credentials.client_id, ""), quote(secret, ""))
+    else:
+        fields |= {"client_id": credentials.client_id, "client_secret": secret}
+    body = urlencode(fields).encode()
+    if credentials.style == "json":
+        headers["Content-Type"], body = "application/json", json.dumps(fields).encode()
+    return Request("POST", credentials.token_url, body, headers)
+
+
+def _parsed(reply: Reply, began: float) -> _Token:
+    if reply.status in (400, 401, 403):
+        raise Misconfigured("token", f"the token endpoint answered {reply.status}")
+    try:
+        record = json.loads(reply.body)
+        value, kind = record["access_token"], record.get("token_type", "bearer")
+        life = float(record.get("expires_in", UNSAID))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise NotSent("token", f"no token in the endpoint's {reply.status}") from None
+    usable = isinstance(value, str) and value.isascii() and value.isprintable() and value.strip()
+    if reply.status != 200 or not usable or str(kind).lower() != "bearer" or not life > 0:
+        raise NotSent("token", f"no usable token in the endpoint's {reply.status}")
+    life = min(life, LONGEST)
+    return _Token(value, began, began + max(life - EARLY, life / 2))

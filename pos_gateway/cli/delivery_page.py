@@ -1,0 +1,93 @@
+"""``docs/delivery.md``: what an attempt to deliver can come to, written out from the code."""
+
+from http import HTTPStatus
+
+_INTRODUCTION = """\
+# What an attempt can come to
+
+This page is generated from the code by `pos-gateway schema`.
+
+The rule behind it: **before the first byte of the request has left, a failure is provably no
+delivery and may be tried again. After it, anything short of one complete, valid reply leaves the
+order in doubt**: it may have been received. A connection that saw anything unexpected is closed,
+never used again.
+
+| outcome | what follows |
+|---|---|
+| `accepted`, `rejected`, `cancelled` | the POS has decided: an event, and the order is done |
+| `pending` | the POS has the order: an event, then it is asked until it has decided |
+| `retry` | not delivered, for certain: tried again after {first:g} s, then up to twice as long each time, {longest:g} s at most, at random within that, and not before `Retry-After`; until `deliver_by`, then `order.expired` |
+| `in_doubt` | the same, but a POS with keys gets the same key again, one that can be asked is asked first, and one that can do neither is left to a person. If that lasts until `deliver_by`: `order.in_doubt` |
+| `failed` | trying again is no use until somebody changes something: `order.failed`, and a dead letter |
+| `expired` | too late: `order.expired`, and a dead letter |
+
+An outcome after one that was in doubt is not a certain `failed` or `expired` any more: the order may
+have been delivered, and ends in `order.in_doubt`.
+"""
+
+_FAILURES = """
+## Without a reply
+
+The codes are the events' `reason.code`. An exception counts as the most specific class that is named.
+
+| exception | code | before the first byte left | after |
+|---|---|---|---|
+"""
+
+_OWN = """
+The gateway's own words beside those:
+
+| code | when | outcome |
+|---|---|---|
+| `dns` | the name has no address, or none is known within the budget for connecting | `retry` |
+| `connect` | no address answers within that budget (5 s for all of them together) | `retry` |
+| `local` | this machine has no descriptors, ports or memory left; the merchant is not blamed | `retry` |
+| `security` | an address that is not public, a port that a POS may not have, plain HTTP | `failed` |
+| `url` | no URL that can be called | `failed` |
+| `timeout` | the deadline over the whole exchange passed | `retry` before the first byte left, `in_doubt` after |
+| `cut_short` | ended early, since others needed its slot | the same |
+| `cut` | the reply ends too early | `in_doubt` |
+| `reply_too_long` | a body of more than 256 KiB | `in_doubt` |
+| `encoding` | a compressed reply, though `identity` was asked for | `in_doubt` |
+"""
+
+_STATUSES = """
+## A reply of which the POS's own documentation says nothing else
+
+| status | outcome | code |
+|---|---|---|
+"""
+
+
+def _name(kind: type[BaseException]) -> str:
+    module = kind.__module__.removesuffix(".exceptions").removeprefix("_")
+    return kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}"
+
+
+def delivery_page() -> str:
+    """The page as Markdown."""
+    from pos_gateway.adapters.replies import by_status
+    from pos_gateway.retry import Backoff
+    from pos_gateway.transport.exchange import Reply
+    from pos_gateway.transport.failures import TABLE, Verdict
+
+    meanings = {
+        Verdict.BY_PROGRESS: ("`retry`", "`in_doubt`"),
+        Verdict.CONFIGURATION: ("`failed`", "`failed`"),
+        Verdict.HANDSHAKE: ("`failed`", "`in_doubt`; `failed` if it refuses our certificate"),
+    }
+    failures = [
+        f"| `{_name(kind)}` | `{row.code}` "
+        f"| {meanings[row.verdict][0]} | {meanings[row.verdict][1]} |"
+        for kind, row in TABLE.items()
+    ]
+    statuses = []
+    for status in HTTPStatus:
+        if status >= 200:
+            outcome = by_status(Reply(status, {}, b""))
+            code = outcome.reason.code if outcome.reason else ""
+            statuses.append(f"| {int(status)} {status.phrase} | `{outcome.kind}` | `{code}` |")
+    backoff = Backoff()
+    introduction = _INTRODUCTION.format(first=backoff.first, longest=backoff.longest)
+    tables = _FAILURES + "\n".join(failures) + "\n" + _OWN + _STATUSES + "\n".join(statuses)
+    return introduction + tables + "\n"

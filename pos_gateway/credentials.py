@@ -1,0 +1,161 @@
+"""What a merchant's record says about authentication. No value shows a secret when printed."""
+
+import hashlib
+import json
+import ssl
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    model_validator,
+)
+
+from pos_gateway import tls
+from pos_gateway.record import Record
+
+#: What may be in a header's value: anything else would be a header of its own.
+_Printable = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=4096)]
+_HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
+
+
+def _one_line(value: Any) -> Any:
+    text = value.get_secret_value() if isinstance(value, SecretStr) else value
+    if isinstance(text, str) and not (text.isascii() and text.isprintable() and text.strip()):
+        raise ValueError("must be one line of printable ASCII")
+    if isinstance(text, str) and not text.strip("*"):
+        raise ValueError("is masked; give the secret itself")
+    return value
+
+
+#: A secret that goes into a header.
+Secret = Annotated[SecretStr, BeforeValidator(_one_line), Field(max_length=4096)]
+
+
+class Identity(Record):
+    """Mutual TLS: PEM texts of our certificate (with its chain) and key, and whom to trust."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    certificate: Annotated[str, Field(max_length=65536)] | None = None
+    key: SecretStr | None = None
+    authority: Annotated[str, Field(max_length=262144)] | None = Field(
+        default=None, description="Certificate authorities to trust instead of the system's."
+    )
+
+    @property
+    def chain(self) -> str | None:
+        """Certificate and key, one after the other."""
+        if self.certificate is None or self.key is None:
+            return None
+        return f"{self.certificate}\n{self.key.get_secret_value()}\n"
+
+    @model_validator(mode="after")
+    def _is_usable(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key belong together")
+        try:
+            tls.context(authority=self.authority, chain=self.chain)
+        except ssl.SSLError as error:
+            raise ValueError(f"cannot be used: {error.reason or error}") from None
+        return self
+
+
+class Credentials(Record):
+    """What all kinds have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tls: Identity | None = Field(default=None, description="Mutual TLS, whatever else is asked.")
+
+    def reveal(self) -> dict[str, Any]:
+        """With the secrets in clear: for the vault only."""
+        plain: dict[str, Any] = _in_clear(self.model_dump(exclude_none=True))
+        return plain
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Differs for different credentials, and tells nothing about them."""
+        text = json.dumps(self.reveal(), sort_keys=True)
+        return hashlib.sha256(b"pos-gateway\0" + text.encode()).hexdigest()[:16]
+
+
+class NoAuth(Credentials):
+    """The POS asks for nothing."""
+
+    type: Literal["none"] = "none"
+
+
+class ApiKey(Credentials):
+    """A key in a header of its own."""
+
+    type: Literal["api_key"]
+    header: _HeaderName = "X-Api-Key"
+    key: Secret
+
+
+class Basic(Credentials):
+    """User and password (RFC 7617)."""
+
+    type: Literal["basic"]
+    username: Annotated[str, StringConstraints(pattern=r"^[^:\x00-\x1f\x7f]*$", max_length=256)]
+    password: Secret
+
+
+class Bearer(Credentials):
+    """A token that does not expire (RFC 6750)."""
+
+    type: Literal["bearer"]
+    token: Secret
+
+
+class Signature(Credentials):
+    """Every request is signed, as Standard Webhooks has it; the secret is ``whsec_…``."""
+
+    type: Literal["hmac"]
+    secret: Secret
+
+
+class OAuth2(Credentials):
+    """Client credentials (RFC 6749, 4.4): a token is fetched, and again before it expires."""
+
+    type: Literal["oauth2"]
+    token_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$", max_length=2048)]
+    client_id: _Printable
+    client_secret: Secret
+    scope: Annotated[str, Field(max_length=1024)] | None = None
+    audience: Annotated[str, Field(max_length=1024)] | None = None
+    #: How the client shows itself: in the Authorization header, in the form, or, as some vendors
+    #: have it, all in a JSON object.
+    style: Literal["basic", "form", "json"] = "basic"
+
+
+class Unreadable(Credentials):
+    """They are sealed with a key that this process does not have."""
+
+    type: Literal["unreadable"] = "unreadable"
+    problem: str = ""
+
+
+def _given(value: Any) -> Any:
+    return {"type": "none"} if value == {} else value
+
+
+Auth = Annotated[
+    Annotated[NoAuth | ApiKey | Basic | Bearer | Signature | OAuth2, Field(discriminator="type")],
+    BeforeValidator(_given),
+]
+
+NONE = NoAuth()
+
+
+def _in_clear(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, dict):
+        return {name: _in_clear(each) for name, each in value.items()}
+    return value

@@ -1,0 +1,142 @@
+"""What an exception on the way to a POS and back means for the order: one table.
+
+The rule: before the first byte of the request left, the order was provably not processed;
+afterwards, anything short of a complete valid reply leaves it in doubt. The table gives each kind
+of exception its name, and says where the rule does not decide.
+"""
+
+import http.client
+import socket
+import ssl
+from enum import StrEnum
+from typing import NamedTuple
+
+import requests.exceptions
+import urllib3.exceptions
+
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
+
+
+class Verdict(StrEnum):
+    """What an exception means."""
+
+    BY_PROGRESS = "not sent before the first byte left, in doubt after"
+    CONFIGURATION = "somebody must change something"
+    HANDSHAKE = "a matter of configuration, unless the peer just broke off"
+
+
+class Row(NamedTuple):
+    """A line of the table."""
+
+    code: str
+    verdict: Verdict
+
+
+_BY_PROGRESS, _CONFIGURATION = Verdict.BY_PROGRESS, Verdict.CONFIGURATION
+
+#: The most specific class that an exception belongs to decides.
+TABLE: dict[type[BaseException], Row] = {
+    # TLS
+    ssl.SSLCertVerificationError: Row("certificate", _CONFIGURATION),
+    ssl.SSLEOFError: Row("broken_off", _BY_PROGRESS),
+    ssl.SSLZeroReturnError: Row("broken_off", _BY_PROGRESS),
+    ssl.SSLSyscallError: Row("broken_off", _BY_PROGRESS),
+    ssl.SSLError: Row("tls", Verdict.HANDSHAKE),
+    urllib3.exceptions.SSLError: Row("tls", Verdict.HANDSHAKE),
+    requests.exceptions.SSLError: Row("tls", Verdict.HANDSHAKE),
+    # The network
+    socket.gaierror: Row("dns", _BY_PROGRESS),
+    socket.herror: Row("dns", _BY_PROGRESS),
+    urllib3.exceptions.NameResolutionError: Row("dns", _BY_PROGRESS),
+    TimeoutError: Row("timeout", _BY_PROGRESS),
+    urllib3.exceptions.TimeoutError: Row("timeout", _BY_PROGRESS),
+    requests.exceptions.Timeout: Row("timeout", _BY_PROGRESS),
+    ConnectionRefusedError: Row("refused", _BY_PROGRESS),
+    ConnectionError: Row("broken_off", _BY_PROGRESS),
+    urllib3.exceptions.NewConnectionError: Row("connect", _BY_PROGRESS),
+    OSError: Row("network", _BY_PROGRESS),
+    # Replies that are none
+    http.client.IncompleteRead: Row("cut", _BY_PROGRESS),
+    http.client.RemoteDisconnected: Row("broken_off", _BY_PROGRESS),
+    http.client.HTTPException: Row("invalid_reply", _BY_PROGRESS),
+    urllib3.exceptions.IncompleteRead: Row("cut", _BY_PROGRESS),
+    urllib3.exceptions.HTTPError: Row("invalid_reply", _BY_PROGRESS),
+    requests.exceptions.RequestException: Row("invalid_reply", _BY_PROGRESS),
+    ValueError: Row("invalid_reply", _BY_PROGRESS),
+    # URLs and headers that cannot be sent
+    http.client.InvalidURL: Row("url", _CONFIGURATION),
+    urllib3.exceptions.LocationValueError: Row("url", _CONFIGURATION),
+    urllib3.exceptions.URLSchemeUnknown: Row("url", _CONFIGURATION),
+    requests.exceptions.InvalidURL: Row("url", _CONFIGURATION),
+    requests.exceptions.InvalidSchema: Row("url", _CONFIGURATION),
+    requests.exceptions.MissingSchema: Row("url", _CONFIGURATION),
+    requests.exceptions.URLRequired: Row("url", _CONFIGURATION),
+    requests.exceptions.InvalidHeader: Row("header", _CONFIGURATION),
+    # Our own library's state
+    http.client.ImproperConnectionState: Row("network", _BY_PROGRESS),
+    urllib3.exceptions.PoolError: Row("network", _BY_PROGRESS),
+}
+
+#: A peer that refuses our certificate says so in an alert, with TLS 1.3 only after the request was
+#: sent; it has not read that.
+_REFUSES_US = (
+    "CERTIFICATE_REQUIRED",
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+    "ALERT_CERTIFICATE_",
+    "ALERT_ACCESS_DENIED",
+    "ALERT_UNSUPPORTED_CERTIFICATE",
+    "ALERT_UNRECOGNIZED_NAME",
+    "ALERT_HANDSHAKE_FAILURE",
+)
+
+
+def row_of(kind: type[BaseException]) -> Row:
+    """The line for a class of exceptions: that of its nearest ancestor that has one.
+
+    Raises:
+        LookupError: there is none; it is no failure of an exchange.
+    """
+    for ancestor in kind.__mro__:
+        if ancestor in TABLE:
+            return TABLE[ancestor]
+    raise LookupError(kind.__name__)
+
+
+def failure(error: BaseException, *, sent: bool) -> TransportError:
+    """What an exception means, by the exception at its root.
+
+    Args:
+        error: as it came through requests and urllib3.
+        sent: a byte of the request may have left.
+    """
+    root = _root(error)
+    row = row_of(type(root))
+    if row.verdict is Verdict.CONFIGURATION or (
+        row.verdict is Verdict.HANDSHAKE and (not sent or _is_refusal(root))
+    ):
+        return Misconfigured(row.code, root)
+    return by_progress(row.code, root, sent=sent)
+
+
+def by_progress(code: str, problem: object, *, sent: bool) -> NotSent | NoValidReply:
+    """The rule itself."""
+    return NoValidReply(code, problem) if sent else NotSent(code, problem)
+
+
+def _is_refusal(error: BaseException) -> bool:
+    said = getattr(error, "reason", None) or str(error)
+    return any(word in said for word in _REFUSES_US) if isinstance(said, str) else False
+
+
+def _root(error: BaseException) -> BaseException:
+    """The exception inside the wrappings of requests and urllib3."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, BaseException):
+        return _root(reason)
+    for inner in error.args:
+        if isinstance(inner, BaseException):
+            return _root(inner)
+    cause = error.__cause__
+    wrapping = isinstance(error, urllib3.exceptions.HTTPError | requests.RequestException)
+    return _root(cause) if wrapping and cause is not None else error

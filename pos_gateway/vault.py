@@ -1,0 +1,81 @@
+"""Secrets at rest: sealed with a key that is not where they are.
+
+AES-256-GCM (RFC 5116): who changes a sealed text, or moves it to another merchant's row, makes it
+unreadable. Each says which key it was sealed with, so that keys can be changed while orders flow.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+#: Bytes of a key, and of the number used once that precedes each sealed text.
+KEY, NONCE = 32, 12
+
+
+class CannotOpen(Exception):
+    """A sealed text that cannot be read; the text says why, and shows nothing of it."""
+
+
+class Vault:
+    """Seals and opens. Immutable; safe from threads.
+
+    Args:
+        keys: Base64 of 32 bytes each, or passphrases, with commas between; the first one seals,
+            all open.
+    """
+
+    def __init__(self, keys: str | None = None) -> None:
+        parts = [part.strip() for part in (keys or "").split(",") if part.strip()]
+        self._keys = {}
+        for part in parts:
+            key = _key(part)
+            self._keys[hashlib.sha256(key).hexdigest()[:8]] = AESGCM(key)
+        #: The id of the key that seals; None if there is none.
+        self.current: str | None = next(iter(self._keys), None)
+
+    def seal(self, secrets: Mapping[str, Any], *, whose: str) -> dict[str, str]:
+        """What may be written down. Raises CannotOpen if there is no key to seal with."""
+        if self.current is None:
+            raise CannotOpen("there is no key to seal secrets with: set POS_GATEWAY_SECRET_KEY")
+        nonce = os.urandom(NONCE)
+        text = json.dumps(secrets, sort_keys=True).encode()
+        sealed = self._keys[self.current].encrypt(nonce, text, whose.encode())
+        return {"key": self.current, "sealed": base64.b64encode(nonce + sealed).decode()}
+
+    def open(self, sealed: Mapping[str, str], *, whose: str) -> dict[str, Any]:
+        """What was sealed. Raises CannotOpen."""
+        key = self._keys.get(sealed.get("key", ""))
+        if key is None:
+            raise CannotOpen(
+                f"sealed with the key {sealed.get('key')!r}, which POS_GATEWAY_SECRET_KEY has not"
+            )
+        try:
+            data = base64.b64decode(sealed.get("sealed", ""), validate=True)
+            opened = key.decrypt(data[:NONCE], data[NONCE:], whose.encode())
+        except (InvalidTag, ValueError):
+            raise CannotOpen("changed since it was sealed, or sealed for another") from None
+        secrets: dict[str, Any] = json.loads(opened)
+        return secrets
+
+
+def new_key() -> str:
+    """A key, as ``POS_GATEWAY_SECRET_KEY`` has it."""
+    return base64.b64encode(os.urandom(KEY)).decode()
+
+
+def _key(text: str) -> bytes:
+    try:
+        key = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        key = b""
+    if len(key) == KEY:
+        return key
+    # A passphrase, made a key of at some cost (RFC 7914); a random key is better.
+    return hashlib.scrypt(text.encode(), salt=b"pos-gateway secrets", n=2**14, r=8, p=1, dklen=KEY)

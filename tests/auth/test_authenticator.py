@@ -1,0 +1,161 @@
+"""What a POS gets to see of the credentials, and what a 401 does."""
+
+import base64
+import hashlib
+import hmac
+import json
+import socket
+import ssl
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trustme
+
+from pos_gateway.auth.authenticator import Authenticator
+from pos_gateway.credentials import Unreadable
+from pos_gateway.merchant import Merchant
+from pos_gateway.transport.errors import Misconfigured, NotSent
+from pos_gateway.transport.exchange import Reply, Request, Transport
+from pos_gateway.transport.guard import Guard
+from tests.transport.peer import a_reply, answers, peer
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+CLOCK: Any = SimpleNamespace(now=lambda: NOW, monotonic=lambda: 100.0)
+ORDER = Request("POST", "https://pos.example/orders", b'{"a":1}', {"Idempotency-Key": "order-7"})
+
+
+class Pos:
+    """Answers requests, and issues tokens."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.seen: list[Request] = []
+        self.tokens = 0
+
+    def send(self, request: Request, **_: Any) -> Reply:
+        if request.url.endswith("/token"):
+            self.tokens += 1
+            body = {"access_token": f"token-{self.tokens}", "expires_in": 600}
+            return Reply(200, {}, json.dumps(body).encode())
+        self.seen.append(request)
+        return Reply(self.statuses.pop(0) if self.statuses else 201, {}, b"{}")
+
+    def submit(self, auth: dict[str, Any]) -> Reply:
+        merchant = Merchant.parse({"id": "m", "base_url": "https://pos.example", "auth": auth})
+        transport: Any = self
+        return Authenticator(transport, CLOCK).sending(merchant, self.send)(ORDER)
+
+
+@pytest.mark.parametrize(
+    ("auth", "name", "value"),
+    [
+        ({"type": "api_key", "key": "k"}, "X-Api-Key", "k"),
+        ({"type": "api_key", "header": "Key", "key": "k"}, "Key", "k"),
+        (
+            {"type": "basic", "username": "üser", "password": "p:w"},
+            "Authorization",
+            "Basic w7xzZXI6cDp3",
+        ),
+        ({"type": "bearer", "token": "t"}, "Authorization", "Bearer t"),
+    ],
+)
+def test_what_does_not_change_is_added_to_every_request(
+    auth: dict[str, Any], name: str, value: str
+) -> None:
+    pos = Pos()
+    pos.submit(auth)
+    assert pos.seen[0].headers == {**ORDER.headers, name: value}
+    assert pos.seen[0].body == ORDER.body
+
+
+def test_nothing_is_added_where_nothing_is_asked_for() -> None:
+    pos = Pos()
+    pos.submit({})
+    assert pos.seen == [ORDER]
+
+
+def test_a_signature_is_that_of_standard_webhooks() -> None:
+    pos = Pos()
+    key = b"a key of twenty-four byt"
+    pos.submit({"type": "hmac", "secret": f"whsec_{base64.b64encode(key).decode()}"})
+    headers = pos.seen[0].headers
+    signed = f"order-7.{int(NOW.timestamp())}.".encode() + (ORDER.body or b"")
+    digest = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    assert headers["webhook-id"] == "order-7"
+    assert headers["webhook-timestamp"] == str(int(NOW.timestamp()))
+    assert headers["webhook-signature"] == f"v1,{digest}"
+
+
+OAUTH = {
+    "type": "oauth2",
+    "token_url": "https://auth.example/token",
+    "client_id": "us",
+    "client_secret": "s",
+}
+
+
+def test_a_token_that_is_refused_is_renewed_once() -> None:
+    pos = Pos(401, 201)
+    assert pos.submit(OAUTH).status == 201
+    assert [r.headers["Authorization"] for r in pos.seen] == ["Bearer token-1", "Bearer token-2"]
+
+
+def test_a_pos_that_refuses_new_tokens_too_is_not_asked_a_third_time() -> None:
+    pos = Pos(401, 401, 201)
+    assert pos.submit(OAUTH).status == 401
+    assert pos.tokens == 2
+
+
+def test_a_key_that_is_refused_is_not_tried_again() -> None:
+    pos = Pos(401, 201)
+    assert pos.submit({"type": "bearer", "token": "t"}).status == 401
+    assert len(pos.seen) == 1
+
+
+def test_without_credentials_nothing_is_sent() -> None:
+    merchant = Merchant.parse({"id": "m", "base_url": "https://pos.example"})
+    merchant = merchant.model_copy(update={"auth": Unreadable(problem="sealed with another key")})
+    pos: Any = Pos()
+    with pytest.raises(NotSent, match="another key"):
+        Authenticator(pos, CLOCK).sending(merchant, pos.send)
+
+
+def test_a_pos_that_wants_our_certificate_gets_it_and_only_from_those_who_have_one() -> None:
+    ca = trustme.CA()
+    ours = ca.issue_cert("gateway.example")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    ca.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority = ca.cert_pem.bytes().decode()
+    tls = {
+        "authority": authority,
+        "certificate": "".join(pem.bytes().decode() for pem in ours.cert_chain_pems),
+        "key": ours.private_key_pem.bytes().decode(),
+    }
+    transport = Transport(guard=Guard(allow_all=True))
+    subjects: list[Any] = []
+
+    def script(connection: socket.socket) -> None:
+        assert isinstance(connection, ssl.SSLSocket)
+        subjects.append(connection.getpeercert())
+        answers(a_reply())(connection)
+
+    def call(auth: dict[str, Any], port: int) -> Reply:
+        record = {"id": "m", "base_url": f"https://127.0.0.1:{port}", "auth": auth}
+        merchant = Merchant.parse(record)
+        return transport.send(
+            Request("POST", merchant.base_url, b"{}"),
+            key=merchant.auth.fingerprint,
+            connections=1,
+            seconds=5,
+            identity=merchant.auth.tls,
+        )
+
+    with peer(script, tls=context) as seen:
+        assert call({"type": "none", "tls": tls}, seen.port).status == 200
+        assert subjects[0]["subjectAltName"] == (("DNS", "gateway.example"),)
+        with pytest.raises(Misconfigured):
+            call({"type": "none", "tls": {"authority": authority}}, seen.port)

@@ -1,0 +1,194 @@
+"""OAuth2 tokens: one request for all, made again in time, and what a refusal means."""
+
+import json
+from typing import Any
+from urllib.parse import parse_qs
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from pos_gateway.auth import tokens as subject
+from pos_gateway.auth.tokens import EARLY, REFUSED, Tokens
+from pos_gateway.credentials import OAuth2
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
+from pos_gateway.transport.exchange import Reply, Request
+
+
+def client(client_id: str = "us", **fields: Any) -> OAuth2:
+    return OAuth2.model_validate(
+        {
+            "type": "oauth2",
+            "token_url": "https://auth.example/token",
+            "client_id": client_id,
+            "client_secret": "s3 cr/et",
+            **fields,
+        }
+    )
+
+
+class Endpoint:
+    """A token endpoint, and the clock of those who ask it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.requests: list[Request] = []
+        self.may_answer = Event()
+        self.may_answer.set()
+        self.status = 200
+        self.fields: dict[str, Any] = {"token_type": "Bearer", "expires_in": 3600}
+        self.problem: Exception | None = None
+        self.tokens = Tokens(self._fetch, lambda: self.now)
+
+    def get(self, credentials: OAuth2 | None = None) -> str:
+        value = self.tokens.get(credentials or client())
+        gevent.sleep(0)  # a request in the background has its turn
+        return value
+
+    def _fetch(self, _: OAuth2, request: Request) -> Reply:
+        self.requests.append(request)
+        number = len(self.requests)
+        self.may_answer.wait()
+        if self.problem is not None:
+            raise self.problem
+        body = json.dumps({"access_token": f"token-{number}", **self.fields}).encode()
+        return Reply(self.status, {}, body)
+
+
+@pytest.fixture(autouse=True)
+def on_green_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "green", lambda: True)
+
+
+def test_hundreds_that_need_a_token_ask_for_it_once() -> None:
+    endpoint = Endpoint()
+    endpoint.may_answer.clear()
+    waiting = [gevent.spawn(endpoint.get) for _ in range(300)]
+    gevent.sleep(0)
+    endpoint.may_answer.set()
+    gevent.joinall(waiting, timeout=10)
+    assert {thread.value for thread in waiting} == {"token-1"}
+    assert len(endpoint.requests) == 1
+
+
+def test_one_that_gives_up_waiting_does_not_end_the_request_of_all() -> None:
+    endpoint = Endpoint()
+    endpoint.may_answer.clear()
+    hasty, patient = gevent.spawn(endpoint.get), gevent.spawn(endpoint.get)
+    gevent.sleep(0)
+    hasty.kill()
+    endpoint.may_answer.set()
+    assert patient.get(timeout=10) == "token-1"
+    assert len(endpoint.requests) == 1
+
+
+def test_a_token_is_fetched_anew_beside_the_orders_at_half_its_life() -> None:
+    endpoint = Endpoint()
+    endpoint.get()
+    endpoint.now += (3600 - EARLY) / 2 - 1
+    assert endpoint.get() == "token-1"
+    assert len(endpoint.requests) == 1
+    endpoint.now += 2
+    endpoint.may_answer.clear()
+    assert endpoint.get() == "token-1"  # nobody waits for it
+    endpoint.may_answer.set()
+    gevent.sleep(0)
+    gevent.sleep(0)
+    assert endpoint.get() == "token-2"
+
+
+def test_a_token_is_not_used_shortly_before_its_end() -> None:
+    endpoint = Endpoint()
+    endpoint.get()
+    endpoint.now += 3600 - EARLY
+    assert endpoint.get() == "token-2"
+
+
+@pytest.mark.parametrize(("life", "used_for"), [(10, 5), ("60", 30), (1e9, 24 * 3600 - EARLY)])
+def test_how_long_a_token_is_used(life: Any, used_for: float) -> None:
+    endpoint = Endpoint()
+    endpoint.fields["expires_in"] = life
+    assert endpoint.get() == "token-1"
+    endpoint.now += used_for
+    assert endpoint.get() != "token-1"
+
+
+def test_an_endpoint_that_fails_costs_nothing_while_the_token_is_good() -> None:
+    endpoint = Endpoint()
+    endpoint.get()
+    endpoint.now, endpoint.problem = endpoint.now + 3000, NoValidReply("timeout", "no reply")
+    assert [endpoint.get() for _ in range(20)] == ["token-1"] * 20
+    assert len(endpoint.requests) == 2  # not again at every order
+    endpoint.now += REFUSED + 1
+    endpoint.get()
+    assert len(endpoint.requests) == 3
+
+
+def test_a_client_that_is_refused_is_a_misconfiguration_and_not_asked_for_at_every_order() -> None:
+    endpoint = Endpoint()
+    endpoint.status = 401
+    for _ in range(5):
+        with pytest.raises(Misconfigured, match="401"):
+            endpoint.get()
+    assert len(endpoint.requests) == 1
+    endpoint.now, endpoint.status = endpoint.now + REFUSED, 200
+    assert endpoint.get() == "token-2"
+
+
+def test_whatever_else_goes_wrong_the_order_was_not_sent() -> None:
+    for problem in (NoValidReply("timeout", "no reply"), NotSent("connect", "refused")):
+        endpoint = Endpoint()
+        endpoint.problem = problem
+        with pytest.raises(NotSent):
+            endpoint.get()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"access_token": ""},
+        {"access_token": "a\r\nX: 1"},
+        {"access_token": 7},
+        {"access_token": None},
+        {"token_type": "mac"},
+        {"expires_in": "soon"},
+        {"expires_in": -1},
+        {"expires_in": 0},
+    ],
+)
+def test_what_is_no_usable_token_is_not_used(fields: dict[str, Any]) -> None:
+    endpoint = Endpoint()
+    endpoint.fields |= fields
+    with pytest.raises(NotSent):
+        endpoint.get()
+
+
+def test_clients_do_not_share_tokens() -> None:
+    endpoint = Endpoint()
+    assert endpoint.get(client("a")) != endpoint.get(client("b"))
+    assert endpoint.get(client("a")) == "token-1"
+
+
+def test_a_token_that_is_refused_is_forgotten_but_not_the_one_that_came_since() -> None:
+    endpoint = Endpoint()
+    assert endpoint.get() == "token-1"
+    endpoint.tokens.forget(client(), "token-1")
+    assert endpoint.get() == "token-2"
+    endpoint.tokens.forget(client(), "token-1")
+    assert endpoint.get() == "token-2"
+
+
+def test_the_client_shows_itself_as_its_vendor_wants_it() -> None:
+    endpoint = Endpoint()
+    for style in ("basic", "form", "json"):
+        endpoint.get(client(style, style=style, scope="orders.write", audience="pos"))
+    basic, form, as_json = endpoint.requests
+    assert basic.headers["Authorization"] == "Basic YmFzaWM6czMlMjBjciUyRmV0"
+    assert parse_qs((basic.body or b"").decode()) == {
+        "grant_type": ["client_credentials"],
+        "scope": ["orders.write"],
+        "audience": ["pos"],
+    }
+    assert parse_qs((form.body or b"").decode())["client_secret"] == ["s3 cr/et"]
+    assert json.loads(as_json.body or b"")["client_secret"] == "s3 cr/et"
+    assert all("s3 cr/et" not in str(request.headers) for request in endpoint.requests)

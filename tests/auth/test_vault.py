@@ -1,0 +1,116 @@
+"""Secrets at rest."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from pos_gateway.credentials import Unreadable
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.vault import CannotOpen, Vault, new_key
+
+SECRET = "s3cr3t-marker"
+OLD, NEW = new_key(), new_key()
+
+
+def test_what_is_sealed_can_be_opened_and_only_with_its_key_for_its_owner() -> None:
+    sealed = Vault(OLD).seal({"key": SECRET}, whose="m1")
+    assert SECRET not in json.dumps(sealed)
+    assert Vault(OLD).open(sealed, whose="m1") == {"key": SECRET}
+    assert Vault(f"{NEW}, {OLD}").open(sealed, whose="m1") == {"key": SECRET}
+    with pytest.raises(CannotOpen, match="POS_GATEWAY_SECRET_KEY"):
+        Vault(NEW).open(sealed, whose="m1")
+    with pytest.raises(CannotOpen, match="another"):
+        Vault(OLD).open(sealed, whose="m2")
+
+
+def test_nothing_is_sealed_twice_to_the_same() -> None:
+    vault = Vault(OLD)
+    assert vault.seal({"key": "a"}, whose="m") != vault.seal({"key": "a"}, whose="m")
+
+
+@pytest.mark.parametrize("place", range(0, 60, 7))
+def test_what_was_changed_is_not_opened(place: int) -> None:
+    sealed = Vault(OLD).seal({"key": SECRET}, whose="m")
+    data = bytearray(base64.b64decode(sealed["sealed"]))
+    data[place % len(data)] ^= 1
+    with pytest.raises(CannotOpen):
+        Vault(OLD).open({**sealed, "sealed": base64.b64encode(data).decode()}, whose="m")
+
+
+@pytest.mark.parametrize("sealed", [{}, {"key": "x"}, {"sealed": "!!"}, {"key": "", "sealed": ""}])
+def test_nonsense_is_not_opened(sealed: dict[str, str]) -> None:
+    with pytest.raises(CannotOpen):
+        Vault(OLD).open(sealed, whose="m")
+
+
+def test_a_passphrase_does_too() -> None:
+    sealed = Vault("correct horse battery staple").seal({"key": SECRET}, whose="m")
+    assert Vault(f"{NEW},correct horse battery staple").open(sealed, whose="m") == {"key": SECRET}
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_database(f"sqlite:///{tmp_path / 'gateway.db'}")
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+def record(name: str, **auth: Any) -> Merchant:
+    auth = auth or {"type": "bearer", "token": f"{SECRET}-{name}"}
+    return Merchant.parse({"id": name, "base_url": "https://pos.example", "auth": auth})
+
+
+def test_the_database_has_no_secret_in_clear(engine: Engine) -> None:
+    store = MerchantStore(engine, vault=Vault(OLD))
+    store.put([record("m1"), record("m2", type="none")])
+    with engine.connect() as connection:
+        rows = connection.execute(text("select * from merchants order by id")).all()
+    assert SECRET not in repr(rows)
+    assert json.loads(rows[1].auth) == {}
+    assert store.get(["m1"])["m1"] == record("m1")
+
+
+def test_secrets_are_not_written_without_a_key(engine: Engine) -> None:
+    store = MerchantStore(engine)
+    with pytest.raises(CannotOpen, match="set POS_GATEWAY_SECRET_KEY"):
+        store.put([record("m2", type="none"), record("m1")])
+    assert store.get(["m1", "m2"]) == {}
+
+
+def test_one_merchant_whose_secrets_cannot_be_read_is_nobody_elses_trouble(engine: Engine) -> None:
+    MerchantStore(engine, vault=Vault(OLD)).put([record("m1"), record("m2", type="none")])
+    found = MerchantStore(engine, vault=Vault(NEW)).get(["m1", "m2"])
+    assert isinstance(found["m1"].auth, Unreadable)
+    assert found["m2"] == record("m2", type="none")
+
+
+def test_all_are_sealed_anew_a_batch_at_a_time_while_others_write(engine: Engine) -> None:
+    names = [f"m{n:02d}" for n in range(25)]
+    old = MerchantStore(engine, vault=Vault(f"{OLD},{NEW}"))
+    old.put([record(name) for name in names])
+    new = MerchantStore(engine, vault=Vault(f"{NEW},{OLD}"))
+    steps = new.reseal(10)
+    assert next(steps) == (10, 10)
+    new.put([record("m20", type="bearer", token="changed")])
+    assert list(steps) == [(10, 10), (5, 4)]
+    only_new = MerchantStore(engine, vault=Vault(NEW))
+    found = only_new.get(names)
+    assert {name: found[name] for name in names if name != "m20"} == {
+        name: record(name) for name in names if name != "m20"
+    }
+    assert found["m20"] == record("m20", type="bearer", token="changed")
+    assert [sealed for _, sealed in only_new.reseal()] == [0]
+
+
+def test_secrets_that_no_key_opens_stop_it_and_are_named(engine: Engine) -> None:
+    MerchantStore(engine, vault=Vault(OLD)).put([record("m1")])
+    with pytest.raises(CannotOpen, match="'m1'"):
+        list(MerchantStore(engine, vault=Vault(NEW)).reseal())

@@ -1,0 +1,54 @@
+"""Exchanges on green threads, as the worker makes them: jobs as JSON lines in, results out.
+
+A job has ``url``, ``times`` (how many at once), ``seconds`` (the deadline) and perhaps ``again``
+(how many more times after that), ``ca_file`` and ``bytes`` (of the body). What came of each is ``200``, or the error's class and code.
+"""
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import json
+import resource
+import sys
+from collections import Counter
+from typing import Any
+
+import gevent
+
+from pos_gateway.transport.errors import TransportError
+from pos_gateway.transport.exchange import Request, Transport
+from pos_gateway.transport.guard import Guard
+
+
+def play(job: dict[str, Any]) -> dict[str, Any]:
+    transport = Transport(guard=Guard(allow_all=True), ca_file=job.get("ca_file"))
+    request = Request("POST", job["url"], b"x" * job.get("bytes", 7))
+
+    def once() -> str:
+        try:
+            reply = transport.send(
+                request, key="m", connections=job["times"], seconds=job["seconds"]
+            )
+        except TransportError as error:
+            return f"{type(error).__name__} {error.code}"
+        return str(reply.status)
+
+    came_of_them: Counter[str] = Counter()
+    for _ in range(1 + job.get("again", 0)):
+        threads = [gevent.spawn(once) for _ in range(job["times"])]
+        gevent.joinall(threads, raise_error=True)
+        came_of_them.update(thread.value for thread in threads)
+    transport.close()
+    return {"came_of_them": came_of_them, "mib": _memory()}
+
+
+def _memory() -> float:
+    """The most that this process has held, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    print(json.dumps({"mib": _memory()}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(play(json.loads(line))), flush=True)

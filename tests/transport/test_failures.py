@@ -1,0 +1,86 @@
+"""The table of exceptions is complete, and the rule behind it holds."""
+
+import http.client
+import inspect
+import socket
+import ssl
+from collections.abc import Iterator
+from types import ModuleType
+
+import gevent.exceptions
+import gevent.socket
+import gevent.ssl
+import pytest
+import requests.exceptions
+import urllib3.exceptions
+
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
+from pos_gateway.transport.failures import TABLE, failure, row_of
+
+MODULES = (
+    *(urllib3.exceptions, requests.exceptions, ssl, socket, http.client),
+    *(gevent.ssl, gevent.socket),
+)
+
+
+def exceptions(module: ModuleType) -> Iterator[type[Exception]]:
+    for name, kind in inspect.getmembers(module, inspect.isclass):
+        if name.startswith("_"):  # the library's own affair, and never seen outside
+            continue
+        if issubclass(kind, Exception) and not issubclass(kind, Warning):
+            yield kind
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_every_exception_of_what_is_used_has_a_line(module: ModuleType) -> None:
+    found = list(exceptions(module))
+    assert found
+    for kind in found:
+        if kind is not gevent.exceptions.BlockingSwitchOutError:
+            assert row_of(kind).code
+
+
+def test_what_is_no_failure_of_an_exchange_has_none() -> None:
+    for kind in (KeyError, AttributeError, MemoryError, KeyboardInterrupt):
+        with pytest.raises(LookupError):
+            row_of(kind)
+
+
+@pytest.mark.parametrize("kind", TABLE)
+def test_nothing_that_may_have_been_sent_is_taken_for_not_sent(kind: type[BaseException]) -> None:
+    error = kind.__new__(kind)
+    error.args = ("it went wrong",)
+    is_urllib3s = kind is urllib3.exceptions.IncompleteRead
+    error.__dict__.update(partial=0 if is_urllib3s else b"", expected=0)  # which they tell
+    after, before = failure(error, sent=True), failure(error, sent=False)
+    assert isinstance(before, NotSent)
+    assert isinstance(after, NoValidReply | Misconfigured)
+
+
+def test_the_exception_at_the_root_decides_however_it_is_wrapped() -> None:
+    root = ssl.SSLCertVerificationError(1, "expired")
+    wrapped = urllib3.exceptions.MaxRetryError(
+        None,
+        "/",
+        urllib3.exceptions.SSLError(root),  # type: ignore[arg-type]
+    )
+    error = failure(requests.exceptions.SSLError(wrapped), sent=False)
+    assert isinstance(error, Misconfigured)
+    assert error.code == "certificate"
+
+
+@pytest.mark.parametrize(
+    ("said", "configuration"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", True),
+        ("TLSV1_ALERT_UNKNOWN_CA", True),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", True),
+        ("TLSV1_ALERT_INTERNAL_ERROR", False),
+        ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", False),
+    ],
+)
+def test_an_alert_after_the_request_is_final_only_if_it_refuses_our_certificate(
+    said: str, configuration: bool
+) -> None:
+    error = ssl.SSLError(1, f"[SSL: {said}] it is")
+    assert isinstance(failure(error, sent=True), Misconfigured) is configuration

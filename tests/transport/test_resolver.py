@@ -1,0 +1,159 @@
+"""Names: one look-up at a time for each, what was found is served on, and nobody waits for another."""
+
+import socket
+from collections.abc import Iterator
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from pos_gateway.transport import resolver as subject
+from pos_gateway.transport.errors import NotSent
+from pos_gateway.transport.resolver import FRESH, NEGATIVE, STALE, Addresses, Resolver
+
+HERE: Addresses = ((socket.AF_INET, "192.0.2.1"),)
+THERE: Addresses = ((socket.AF_INET, "192.0.2.2"),)
+
+
+class Names:
+    """A resolver's clock, and what it is answered."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.answer: Addresses | OSError = HERE
+        self.may_answer = Event()
+        self.may_answer.set()
+        self.asked: list[str] = []
+        self.resolver = Resolver(self._look_up, now=lambda: self.now)
+
+    def resolve(self, host: str = "pos.example", timeout: float = 5.0) -> Addresses:
+        found = self.resolver.resolve(host, timeout)
+        gevent.sleep(0)  # a look-up in the background has its turn
+        gevent.sleep(0)
+        return found
+
+    def _look_up(self, host: str) -> Addresses:
+        self.asked.append(host)
+        if host.startswith("hangs"):
+            self.may_answer.wait()
+        if isinstance(self.answer, OSError):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture(autouse=True)
+def on_green_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "green", lambda: True)
+
+
+@pytest.fixture
+def names() -> Iterator[Names]:
+    names = Names()
+    yield names
+    names.may_answer.set()
+    gevent.sleep(0)
+
+
+def test_an_answer_is_asked_for_once_while_it_is_fresh(names: Names) -> None:
+    assert names.resolve() == HERE
+    names.now = FRESH
+    assert names.resolve() == HERE
+    assert names.asked == ["pos.example"]
+
+
+def test_what_is_not_fresh_is_served_while_it_is_looked_up_anew(names: Names) -> None:
+    names.resolve()
+    names.now, names.answer = FRESH + 1, THERE
+    assert names.resolve() == HERE
+    assert names.resolve() == THERE
+    assert len(names.asked) == 2
+
+
+def test_a_resolver_that_fails_does_not_take_away_what_was_found_and_is_not_asked_at_once_again(
+    names: Names,
+) -> None:
+    names.resolve()
+    names.now, names.answer = FRESH + 1, OSError("SERVFAIL")
+    assert [names.resolve() for _ in range(5)] == [HERE] * 5
+    assert len(names.asked) == 2
+    names.now += NEGATIVE + 1
+    assert names.resolve() == HERE
+    assert len(names.asked) == 3
+    names.now = STALE + 1
+    with pytest.raises(NotSent, match="SERVFAIL"):
+        names.resolve()
+
+
+def test_a_name_that_is_not_found_is_not_asked_for_again_soon(names: Names) -> None:
+    names.answer = socket.gaierror(-2, "Name or service not known")
+    for _ in range(3):
+        with pytest.raises(NotSent, match="not known"):
+            names.resolve()
+    assert len(names.asked) == 1
+    names.now, names.answer = NEGATIVE + 1, HERE
+    assert names.resolve() == HERE
+
+
+def test_without_green_threads_a_name_is_looked_up_anew_when_it_is_not_fresh(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "green", lambda: False)
+    names.resolve()
+    names.now, names.answer = FRESH + 1, THERE
+    assert names.resolve() == THERE
+    names.now, names.answer = 2 * FRESH + 2, OSError("SERVFAIL")
+    assert names.resolve() == THERE
+
+
+def test_hundreds_that_ask_for_a_name_ask_once(names: Names) -> None:
+    names.may_answer.clear()
+    waiting = [gevent.spawn(names.resolve, "hangs.example") for _ in range(300)]
+    gevent.sleep(0)
+    names.may_answer.set()
+    gevent.joinall(waiting, timeout=10)
+    assert {thread.value for thread in waiting} == {HERE}
+    assert names.asked == ["hangs.example"]
+
+
+def test_names_that_hang_keep_nobody_else_waiting(names: Names) -> None:
+    names.may_answer.clear()
+    hanging = [gevent.spawn(names.resolve, f"hangs{n}.example") for n in range(100)]
+    gevent.sleep(0)
+    assert names.resolve("well.example") == HERE
+    assert not any(thread.ready() for thread in hanging)
+    with pytest.raises(NotSent, match="no answer within"):
+        names.resolve("hangs0.example", timeout=0.01)
+    names.may_answer.set()
+    gevent.joinall(hanging, timeout=10)
+
+
+def test_look_ups_that_hang_are_bounded_in_number(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "UNDER_WAY", 3)
+    names.may_answer.clear()
+    hanging = [gevent.spawn(names.resolve, f"hangs{n}.example") for n in range(3)]
+    gevent.sleep(0)
+    with pytest.raises(NotSent, match="too many"):
+        names.resolve("well.example")
+    names.may_answer.set()
+    gevent.joinall(hanging, timeout=10)
+
+
+def test_an_address_is_its_own_name(names: Names) -> None:
+    assert names.resolve("192.0.2.7") == ((socket.AF_INET, "192.0.2.7"),)
+    assert names.resolve("2001:db8::1") == ((socket.AF_INET6, "2001:db8::1"),)
+    assert names.asked == []
+
+
+def test_names_that_were_not_asked_for_lately_are_forgotten(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "NAMES", 2)
+    for host in ("a", "b", "c", "a"):
+        names.resolve(host)
+    assert names.asked == ["a", "b", "c", "a"]
+
+
+def test_on_green_threads_the_real_one_needs_no_native_threads() -> None:
+    assert ("127.0.0.1") in [address for _, address in Resolver().resolve("localhost", 5.0)]
