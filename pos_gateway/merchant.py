@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from pos_gateway.credentials import NONE, Auth
 from pos_gateway.errors import FieldError, InvalidMerchant
@@ -25,6 +25,13 @@ def _base_url(url: str) -> str:
     if any(ord(character) <= 0x20 or ord(character) == 0x7F for character in url):
         raise ValueError("must not contain white space or control characters")
     return url.rstrip("/")
+
+
+#: Small, and safe in a header and a URL, since that is where they go.
+PosIds = Annotated[
+    dict[Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,64}$")], Identifier],
+    Field(max_length=16),
+]
 
 
 class Merchant(Record):
@@ -50,6 +57,10 @@ class Merchant(Record):
     )
     auth: Auth = Field(
         default=NONE, description="How the gateway proves who it is; {} where the POS asks nothing."
+    )
+    pos: PosIds = Field(
+        default_factory=dict,
+        description="The ids by which the POS knows the merchant; which ones, the adapter says.",
     )
     paused: bool = Field(default=False, description="A paused merchant is sent nothing.")
 

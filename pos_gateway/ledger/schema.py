@@ -14,6 +14,7 @@ merchants = Table(
     Column("max_concurrency", Integer),
     Column("request_timeout", Float),
     Column("auth", JSON, nullable=False),
+    Column("pos", JSON),
     Column("paused", Boolean, nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
 )

@@ -125,6 +125,7 @@ class MerchantStore:
         # Checked when it was written; checking again for every order would cost for nothing.
         fields = {name: getattr(row, name) for name in _FIELDS}
         fields["auth"] = self._credentials(row.id, row.auth)
+        fields["pos"] = row.pos or {}  # null in rows from before there was such a column
         return Merchant.model_construct(**fields)
 
     def _credentials(self, merchant_id: str, auth: dict[str, Any]) -> Credentials:

@@ -40,10 +40,21 @@ def test_a_fresh_database_is_pending_until_it_is_upgraded(engine: Engine) -> Non
 
 
 def test_a_merchant_comes_back_as_it_was_put(store: MerchantStore) -> None:
-    merchant = a_merchant(provider="v", max_concurrency=3, request_timeout=2.5, paused=True)
+    merchant = a_merchant(
+        provider="v", max_concurrency=3, request_timeout=2.5, pos={"shop": "7"}, paused=True
+    )
     store.put([merchant, a_merchant("other")])
     assert store.get(["m", "nobody"]) == {"m": merchant}
     assert [each.id for each in store.all()] == ["m", "other"]
+
+
+def test_a_row_from_before_there_were_pos_ids_has_none(
+    store: MerchantStore, engine: Engine
+) -> None:
+    store.put([a_merchant()])
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE merchants SET pos = NULL")
+    assert store.get(["m"]) == {"m": a_merchant()}
 
 
 def test_a_record_replaces_the_one_before_it(store: MerchantStore) -> None:

@@ -33,6 +33,9 @@ def test_a_record_needs_an_id_and_a_url_only() -> None:
         ({"request_timeout": 1e9}, "request_timeout"),
         ({"max_concurency": 3}, "max_concurency"),
         ({"auth": {"type": "telepathy"}}, "auth"),
+        ({"pos": "L1"}, "pos"),
+        ({"pos": {"location_id": "a b"}}, "pos.location_id"),
+        ({"pos": {"location_id": 7}}, "pos.location_id"),
     ],
 )
 def test_a_wrong_field_is_named(change: dict[str, Any], field: str) -> None:
