@@ -1,8 +1,10 @@
 """What an adapter is. It opens no socket: it is given ``send``, and it keeps no state."""
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
 from pos_gateway.outcome import Outcome
@@ -17,14 +19,44 @@ class Guarantee(StrEnum):
     BLIND = "blind"  # neither: after an exchange in doubt a person must look
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the vendor's public documentation allows; None where it says nothing."""
+
+    #: Seconds that a reply may take.
+    longest_reply: float | None = None
+    #: Requests at once with one merchant's credentials.
+    concurrency: int | None = None
+    #: Requests a second with one merchant's credentials.
+    per_second: float | None = None
+    #: Statuses beside 429 that are documented as "not processed": the order is tried again.
+    unprocessed: frozenset[int] = frozenset()
+
+
+@runtime_checkable
 class Adapter(Protocol):
-    """One POS's way of speaking. Safe to be used by any number of threads at once."""
+    """One POS's way of speaking. Safe to be used by any number of threads at once.
+
+    The same order always makes the same requests, byte for byte.
+    """
 
     name: str
     guarantee: Guarantee
+    limits: Limits
+
+    def check(self, merchant: Merchant) -> list[FieldError]:
+        """What is wrong with the merchant's record for this POS. Asked when it is imported."""
+        ...
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         """Create the order at the POS. Lets TransportError pass."""
+        ...
+
+    def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+        """Have the POS let go of the order: CANCELLED, or REJECTED if it keeps it.
+
+        REJECTED with ``unknown_order`` if it never heard of it. Lets TransportError pass.
+        """
         ...
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:

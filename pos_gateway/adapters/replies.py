@@ -3,6 +3,7 @@
 import email.utils
 import json
 import re
+from collections.abc import Mapping, Set
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pos_gateway.addresses import is_public
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.record import identifier
 from pos_gateway.transport.exchange import Reply
 
 #: ``Retry-After`` is believed within these seconds; a year is a mistake, 0 a stampede.
@@ -53,15 +55,16 @@ def retry_after(reply: Reply, now: datetime | None = None) -> float | None:
     return min(max(seconds, low), high)
 
 
-def by_status(reply: Reply) -> Outcome:
+def by_status(reply: Reply, unprocessed: Set[int] = frozenset()) -> Outcome:
     """What a status means when the POS's own documentation says nothing else.
 
     The rule: a reply that says the request was refused before it was processed is final or may
     be retried; one that says something broke on the way (5xx) leaves the order in doubt.
+    ``unprocessed`` are the statuses that are documented to say the former.
     """
     status = reply.status
     reason = Reason.of(f"http_{status}", f"the POS answered {status}")
-    if status == 429:
+    if status == 429 or status in unprocessed:
         too_much = Contact.OVERLOADED
         return Outcome(Kind.RETRY, reason, retry_after=retry_after(reply), contact=too_much)
     if 300 <= status < 400:
@@ -74,6 +77,30 @@ def by_status(reply: Reply) -> Outcome:
         return Outcome(Kind.FAILED, reason)
     contact = Contact.OVERLOADED if status in (503, 504) else Contact.FAILED
     return Outcome(Kind.IN_DOUBT, reason, retry_after=retry_after(reply), contact=contact)
+
+
+def no_answer(reply: Reply) -> Outcome:
+    """Asked for an order, the POS answered with a status that says nothing about it."""
+    problem = f"asked for the order, the POS answered {reply.status}"
+    return Outcome(
+        Kind.IN_DOUBT,
+        Reason.of(f"http_{reply.status}", problem),
+        retry_after=retry_after(reply),
+        contact=by_status(reply).contact,
+    )
+
+
+def in_doubt(message: object) -> Outcome:
+    """A reply that is nothing to stake an order on."""
+    return Outcome(Kind.IN_DOUBT, Reason.of("invalid_reply", message))
+
+
+def decision(states: Mapping[str, Kind], state: object, external_id: object) -> Outcome:
+    """What the POS's word for the order's state means; in doubt without a known one and an id."""
+    kind, known_as = states.get(str(state)), identifier(external_id)
+    if kind is None or known_as is None:
+        return in_doubt(f"an order in the state {state!r} with the id {external_id!r}")
+    return Outcome(kind, external_id=known_as)
 
 
 def _is_inside(location: str) -> bool:

@@ -1,13 +1,17 @@
 """The reference POS API, as ``docs/wire-format.md`` and DESIGN describe it.
 
-``POST {base_url}/orders`` with ``Idempotency-Key: <order_id>``; ``GET {base_url}/orders/{id}``.
+``POST {base_url}/orders`` with ``Idempotency-Key: <order_id>``; ``GET {base_url}/orders/{id}``;
+``POST {base_url}/orders/{id}/cancel``. Its error codes are passed on as they are.
 """
 
 from typing import Any
 from urllib.parse import quote
 
-from pos_gateway.adapters.protocol import Guarantee
-from pos_gateway.adapters.replies import by_status, json_object, retry_after
+from pos_gateway.adapters.pos_fields import problems
+from pos_gateway.adapters.protocol import Guarantee, Limits
+from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.adapters.replies import by_status, in_doubt, json_object, no_answer
+from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Outcome, Reason
@@ -21,6 +25,10 @@ class RestAdapter:
 
     name = "rest"
     guarantee = Guarantee.KEYED
+    limits = Limits()
+
+    def check(self, merchant: Merchant) -> list[FieldError]:
+        return problems(merchant, {}, self.limits)
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         reply = send(
@@ -41,34 +49,40 @@ class RestAdapter:
             return Outcome(Kind.REJECTED, _error(reply, "rejected"))
         return by_status(reply)
 
+    def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+        reply = send(Request("POST", f"{_url(order, merchant)}/cancel"))
+        if reply.status == 200:
+            after = _decision(reply, order)
+            is_kept = after.kind in (Kind.ACCEPTED, Kind.PENDING)
+            return in_doubt("a 200, but the order is not cancelled") if is_kept else after
+        if reply.status == 404:
+            return rejected(Rejection.UNKNOWN_ORDER, "the POS does not know the order")
+        if reply.status in (400, 409, 422):
+            return Outcome(Kind.REJECTED, _error(reply, "rejected"))
+        return by_status(reply)
+
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        url = f"{merchant.base_url}/orders/{quote(order.order_id, safe='')}"
-        reply = send(Request("GET", url))
+        reply = send(Request("GET", _url(order, merchant)))
         if reply.status == 404:
             return None
-        if reply.status == 200:
-            return _decision(reply, order)
-        return Outcome(
-            Kind.IN_DOUBT,
-            Reason.of(
-                f"http_{reply.status}", f"asked for the order, the POS answered {reply.status}"
-            ),
-            retry_after=retry_after(reply),
-            contact=by_status(reply).contact,
-        )
+        return _decision(reply, order) if reply.status == 200 else no_answer(reply)
+
+
+def _url(order: Order, merchant: Merchant) -> str:
+    return f"{merchant.base_url}/orders/{quote(order.order_id, safe='')}"
 
 
 def _decision(reply: Reply, order: Order) -> Outcome:
     record = json_object(reply)
     if record is None:
-        return _in_doubt(f"a {reply.status} whose body is not a JSON object")
+        return in_doubt(f"a {reply.status} whose body is not a JSON object")
     status = record.get("status")
     if reply.status == 202 or status == "pending":
         return Outcome(Kind.PENDING, external_id=_external_id(record))
     if record.get("order_id", order.order_id) != order.order_id:
-        return _in_doubt("the reply is about another order")
-    if status not in _DECIDED:
-        return _in_doubt(f"a {reply.status} with the status {status!r}")
+        return in_doubt("the reply is about another order")
+    if not isinstance(status, str) or status not in _DECIDED:
+        return in_doubt(f"a {reply.status} with the status {status!r}")
     kind = _DECIDED[status]
     reason = _error(reply, "rejected") if kind is Kind.REJECTED else None
     return Outcome(kind, reason, external_id=_external_id(record))
@@ -84,7 +98,3 @@ def _error(reply: Reply, otherwise: str) -> Reason:
     if isinstance(error, dict):
         return Reason.of(str(error.get("code") or otherwise), error.get("message") or "")
     return Reason.of(otherwise, f"the POS answered {reply.status}")
-
-
-def _in_doubt(message: str) -> Outcome:
-    return Outcome(Kind.IN_DOUBT, Reason.of("invalid_reply", message))

@@ -1,7 +1,6 @@
 """The reference POS API: each reply, and what is made of it."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -9,28 +8,12 @@ from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Outcome
-from pos_gateway.transport.exchange import Reply, Request
+from pos_gateway.transport.exchange import Reply
+from tests.adapters.scripted import Scripted, reply
 from tests.orders import an_order
 
 MERCHANT = Merchant.parse({"id": "fast-1", "base_url": "https://pos.example.com/api"})
 ORDER = Order.parse(an_order("order/1"))
-
-
-class Scripted:
-    """A ``send`` that answers from a list and keeps what it was asked."""
-
-    def __init__(self, *replies: Reply) -> None:
-        self.replies = list(replies)
-        self.requests: list[Request] = []
-
-    def __call__(self, request: Request) -> Reply:
-        self.requests.append(request)
-        return self.replies.pop(0)
-
-
-def reply(status: int, body: Any = None, **headers: str) -> Reply:
-    text = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
-    return Reply(status, {name.replace("_", "-"): value for name, value in headers.items()}, text)
 
 
 def submitted(*replies: Reply) -> Outcome:
@@ -130,3 +113,13 @@ def test_a_look_up_tells_known_from_unknown() -> None:
     doubtful = known(reply(401))
     assert doubtful is not None
     assert doubtful.kind is Kind.IN_DOUBT
+
+
+def test_an_order_is_cancelled_under_its_id() -> None:
+    send = Scripted(reply(200, {"id": "7", "status": "cancelled"}))
+    assert RestAdapter().cancel(ORDER, MERCHANT, send).kind is Kind.CANCELLED
+    [request] = send.requests
+    assert request.method == "POST"
+    assert request.url == "https://pos.example.com/api/orders/order%2F1/cancel"
+    kept = RestAdapter().cancel(ORDER, MERCHANT, Scripted(reply(200, {"status": "accepted"})))
+    assert kept.kind is Kind.IN_DOUBT

@@ -1,0 +1,54 @@
+"""A merchant's ``pos`` field: the ids by which a vendor knows it. Each adapter has its own."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pos_gateway.adapters.protocol import Limits
+from pos_gateway.errors import ABSENT, FieldError
+from pos_gateway.merchant import Merchant
+
+#: A GUID, as Toast writes them.
+GUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+
+
+@dataclass(frozen=True, slots=True)
+class PosField:
+    """One id: what it is, in words for whoever has to fill it in, and its form."""
+
+    meaning: str
+    pattern: str = r"[A-Za-z0-9_-]+"
+    required: bool = True
+
+
+def problems(
+    merchant: Merchant, fields: Mapping[str, PosField], limits: Limits
+) -> list[FieldError]:
+    """What is wrong with the merchant's record for a POS with these ids and these limits."""
+    found = []
+    for name, field in fields.items():
+        value = merchant.pos.get(name)
+        if value is None:
+            if field.required:
+                found.append(FieldError(f"pos.{name}", f"is required: {field.meaning}"))
+        elif not re.fullmatch(field.pattern, value):
+            found.append(FieldError(f"pos.{name}", f"must be {field.meaning}", value))
+    for name in sorted(merchant.pos.keys() - fields.keys()):
+        known = ", ".join(fields) or "none"
+        found.append(FieldError(f"pos.{name}", f"is no field of this adapter; it has: {known}"))
+    return found + _beyond(merchant, limits)
+
+
+def _beyond(merchant: Merchant, limits: Limits) -> list[FieldError]:
+    """The gateway's defaults may be beyond what the vendor allows, so they will not do."""
+    found = []
+    at_once, seconds = merchant.max_concurrency, merchant.request_timeout
+    if limits.concurrency is not None and (at_once is None or at_once > limits.concurrency):
+        problem = f"must be given, at most {limits.concurrency}: the POS allows no more at once"
+        shown = ABSENT if at_once is None else at_once
+        found.append(FieldError("max_concurrency", problem, shown))
+    if limits.longest_reply is not None and (seconds is None or seconds < limits.longest_reply):
+        problem = f"must be given, at least {limits.longest_reply:g}: a reply may take so long"
+        shown = ABSENT if seconds is None else seconds
+        found.append(FieldError("request_timeout", problem, shown))
+    return found

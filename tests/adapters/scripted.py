@@ -1,0 +1,24 @@
+"""A ``send`` that answers from a list, and replies to put into it."""
+
+import json
+from typing import Any
+
+from pos_gateway.transport.exchange import Reply, Request
+
+
+class Scripted:
+    """Answers from a list and keeps what it was asked."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = list(replies)
+        self.requests: list[Request] = []
+
+    def __call__(self, request: Request) -> Reply:
+        self.requests.append(request)
+        return self.replies.pop(0)
+
+
+def reply(status: int, body: Any = None, **headers: str) -> Reply:
+    """A reply with this JSON body, or these bytes; header names with ``_`` for ``-``."""
+    text = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
+    return Reply(status, {name.replace("_", "-"): value for name, value in headers.items()}, text)
