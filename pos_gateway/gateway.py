@@ -7,7 +7,7 @@ from math import inf
 import structlog
 from prometheus_client import start_http_server
 
-from pos_gateway.adapters.registry import ADAPTERS
+from pos_gateway.adapters.registry import adapters
 from pos_gateway.addresses import networks, ports
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
@@ -47,7 +47,7 @@ class Gateway:
         self.permits = RedisPermits(settings.redis_url) if settings.redis_url else None
         self.delivery = Delivery(
             directory=self.directory,
-            adapters=ADAPTERS,
+            adapters=adapters(),
             transport=self.transport,
             default_concurrency=settings.merchant_concurrency,
             default_timeout=settings.request_timeout,

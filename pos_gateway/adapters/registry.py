@@ -1,6 +1,54 @@
-"""Which adapters there are, by the name that a merchant's record gives."""
+"""Which adapters there are, by the name that a merchant's record gives.
 
+The built-in ones are named here. Others come from installed packages, through entry points in the
+group ``pos_gateway.adapters``: the entry point's name is the adapter's, its value a class (or any
+callable) that is called without arguments. One that is broken is logged and left out: the merchants
+of the other adapters have no part in it.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+import structlog
+
+from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
+from pos_gateway.adapters.square import SquareAdapter
+from pos_gateway.adapters.toast import ToastAdapter
 
-ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in (RestAdapter(),)}
+log = structlog.get_logger(__name__)
+
+GROUP = "pos_gateway.adapters"
+BUILT_IN: tuple[Adapter, ...] = (RestAdapter(), SquareAdapter(), ToastAdapter(), CloverAdapter())
+
+
+@cache
+def adapters() -> dict[str, Adapter]:
+    """Every adapter that can be used, by name. Other packages are looked through once."""
+    return collect(entry_points(group=GROUP))
+
+
+def collect(others: Iterable[EntryPoint]) -> dict[str, Adapter]:
+    """The built-in adapters and those of these entry points that can be used."""
+    found = {adapter.name: adapter for adapter in BUILT_IN}
+    for entry in others:
+        try:
+            adapter = _load(entry, found)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (what others wrote may do anything)
+            log.error("adapter.unusable", adapter=entry.name, value=entry.value, error=repr(error))
+        else:
+            found[adapter.name] = adapter
+    return found
+
+
+def _load(entry: EntryPoint, taken: dict[str, Adapter]) -> Adapter:
+    adapter = entry.load()()
+    if not isinstance(adapter, Adapter):
+        raise TypeError("lacks something that pos_gateway.adapters.protocol.Adapter has")
+    if adapter.name != entry.name:
+        raise ValueError(f"calls itself {adapter.name!r}")
+    if adapter.name in taken:
+        raise ValueError("the name is taken")
+    return adapter

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from pos_gateway.adapters.registry import ADAPTERS
+from pos_gateway.adapters.registry import adapters
 from pos_gateway.cli import jsonl
 from pos_gateway.cli.database import merchant_store
 from pos_gateway.cli.failure import Failure
@@ -74,10 +74,13 @@ class _Checked:
             self._places[merchant.id] = place
 
     def _require_adapter(self, merchant: Merchant) -> None:
-        if merchant.adapter not in ADAPTERS:
-            known = ", ".join(sorted(ADAPTERS))
-            problem = f"is not one of this version's adapters: {known}"
+        adapter = adapters().get(merchant.adapter)
+        if adapter is None:
+            problem = f"is not one of the adapters here: {', '.join(sorted(adapters()))}"
             raise InvalidMerchant([FieldError("adapter", problem, merchant.adapter)])
+        problems = adapter.check(merchant)
+        if problems:
+            raise InvalidMerchant(problems)
 
     def _require_first(self, merchant: Merchant) -> None:
         before = self._places.get(merchant.id)

@@ -1,0 +1,186 @@
+"""Clover's REST API v3, atomic orders. Built to Clover's public documentation, not certified.
+
+Sources, on docs.clover.com: "Create an atomic order", "Get all orders", "Apply filters", "API usage
+and rate limits", "401 Unauthorized", "Status codes and errors reference".
+
+Items are ad-hoc line items: a name and a price, no inventory item. Clover ignores modifiers of such
+items, so their prices are in the item's and their names in its note. An item of quantity 3 is three
+line items. A tip belongs to a payment there and is not sent.
+
+There is no idempotency key and no field for our id that the documentation of atomic orders names.
+The order's note begins with it, and the order is found by that.
+"""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from pos_gateway.adapters import lines
+from pos_gateway.adapters.pos_fields import PosField, problems
+from pos_gateway.adapters.protocol import Guarantee, Limits
+from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.adapters.replies import by_status, decision, in_doubt, json_object, no_answer
+from pos_gateway.errors import FieldError
+from pos_gateway.merchant import Merchant
+from pos_gateway.order import Item, Order
+from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.transport.exchange import Reply, Request, Send
+
+FIELDS = {
+    "merchant_id": PosField("the Clover merchant's id (mId)", r"[A-Za-z0-9]{1,64}"),
+    "order_type": PosField("the id of an order type", r"[A-Za-z0-9]{1,64}", required=False),
+}
+
+#: An order's ``state``, in small letters: the documentation has it in both.
+_STATES = {"open": Kind.ACCEPTED, "locked": Kind.ACCEPTED}
+
+#: Statuses with which an order is refused. Clover documents no codes for these endpoints.
+REJECTIONS = {400: Rejection.INVALID_ORDER}
+
+#: Line items that an order may have ("Create an atomic order").
+_LINES = 3000
+#: Characters of a text. Clover documents no limit; an order id and a sentence have room in it.
+_TEXT = 255
+#: How far Clover's clock may be from the backend's when an order is looked for by its time.
+_SKEW = timedelta(minutes=5)
+#: Orders a page (a reply must stay short) and pages when looking for one.
+_PAGE, _PAGES = 100, 10
+
+
+class CloverAdapter:
+    """``POST /v3/merchants/{mId}/atomic_order/orders``; found again by the note."""
+
+    name = "clover"
+    guarantee = Guarantee.QUERYABLE
+    #: "API usage and rate limits": per token; per app it is 10 at once and 50 a second.
+    limits = Limits(concurrency=5, per_second=16.0)
+
+    def check(self, merchant: Merchant) -> list[FieldError]:
+        return problems(merchant, FIELDS, self.limits)
+
+    def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+        refused = lines.refusal(order) or _too_long(order)
+        if refused is not None:
+            return refused
+        url = f"{_merchant(merchant)}/atomic_order/orders"
+        content = json.dumps(_cart(order, merchant), separators=(",", ":")).encode()
+        reply = send(Request("POST", url, content, {"Content-Type": "application/json"}))
+        if reply.status == 200:
+            return _made(reply, order)
+        if reply.status == 409:
+            known = self.look_up(order, merchant, send)
+            return known or in_doubt("a 409, but no such order can be found")
+        return _refused(reply) if reply.status in REJECTIONS else by_status(reply)
+
+    def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+        """Delete the order. Clover documents no other way."""
+        known = self.look_up(order, merchant, send)
+        if known is None:
+            return rejected(Rejection.UNKNOWN_ORDER, "Clover does not know the order")
+        if known.kind is not Kind.ACCEPTED:
+            return known
+        url = f"{_merchant(merchant)}/orders/{quote(known.external_id or '', safe='')}"
+        reply = send(Request("DELETE", url))
+        if reply.status == 200:  # what its body is, is not documented
+            return Outcome(Kind.CANCELLED, external_id=known.external_id)
+        return _refused(reply) if reply.status in REJECTIONS else by_status(reply)
+
+    def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
+        """Goes through the orders of the time in question, for the one with our note."""
+        since, until = (
+            _milliseconds(order.placed_at - _SKEW),
+            _milliseconds(order.deliver_by + _SKEW),
+        )
+        for page in range(_PAGES):
+            query = [
+                ("filter", f"createdTime>={since}"),
+                ("filter", f"createdTime<={until}"),
+                ("limit", _PAGE),
+                ("offset", page * _PAGE),
+            ]
+            reply = send(Request("GET", f"{_merchant(merchant)}/orders?{urlencode(query)}"))
+            if reply.status != 200:
+                return no_answer(reply)
+            found = (json_object(reply) or {}).get("elements")
+            if not isinstance(found, list):
+                return in_doubt("asked for the order, Clover answered something else")
+            for each in found:
+                if isinstance(each, dict) and _is(each, order):
+                    return _standing(each, order)
+            if len(found) < _PAGE:
+                return None
+        return in_doubt(f"not among {_PAGE * _PAGES} orders of its time")
+
+
+def _too_long(order: Order) -> Outcome | None:
+    number = sum(item.quantity for item in order.items)
+    if number <= _LINES:
+        return None
+    return rejected(Rejection.INVALID_ORDER, f"{number} items; Clover takes {_LINES} in an order")
+
+
+def _cart(order: Order, merchant: Merchant) -> dict[str, Any]:
+    cart: dict[str, Any] = {
+        "note": _note(order),
+        "lineItems": [_line(item) for item in order.items for _ in range(item.quantity)],
+    }
+    if "order_type" in merchant.pos:
+        cart["orderType"] = {"id": merchant.pos["order_type"]}
+    return {"orderCart": cart}
+
+
+def _line(item: Item) -> dict[str, Any]:
+    line: dict[str, Any] = {"name": lines.name(item, _TEXT), "price": lines.unit_price(item)}
+    changes = [
+        f"{each.quantity} x {each.name}" if each.quantity > 1 else each.name
+        for each in item.modifiers
+    ]
+    note = lines.text("; ".join(filter(None, [*changes, item.notes])), _TEXT)
+    return {**line, "note": note} if note else line
+
+
+def _mark(order: Order) -> str:
+    return f"[{order.order_id}]"
+
+
+def _note(order: Order) -> str:
+    """Our id first, then who it is for and what they wish."""
+    who = (order.customer.name, order.customer.phone) if order.customer else ()
+    return lines.text(" ".join(filter(None, [_mark(order), *who, order.notes])), _TEXT)
+
+
+def _is(found: dict[str, Any], order: Order) -> bool:
+    # An order id has no blanks: what stands before the first one is the mark, whole.
+    note = found.get("note")
+    return isinstance(note, str) and note.partition(" ")[0] == _mark(order)
+
+
+def _made(reply: Reply, order: Order) -> Outcome:
+    found = json_object(reply)
+    if found is None:
+        return in_doubt("a 200 whose body is not a JSON object")
+    if found.get("note") is not None and not _is(found, order):
+        return in_doubt("the reply is about another order")
+    return _standing(found, order)
+
+
+def _standing(found: dict[str, Any], order: Order) -> Outcome:
+    if found.get("currency", order.currency) != order.currency:
+        return in_doubt(f"the order is in {found['currency']!r} at Clover")
+    if found.get("deletedTime"):
+        return decision({"deleted": Kind.CANCELLED}, "deleted", found.get("id"))
+    return decision(_STATES, str(found.get("state")).lower(), found.get("id"))
+
+
+def _refused(reply: Reply) -> Outcome:
+    words = (json_object(reply) or {}).get("message") or f"HTTP {reply.status}"
+    return rejected(REJECTIONS[reply.status], words)
+
+
+def _merchant(merchant: Merchant) -> str:
+    return f"{merchant.base_url}/v3/merchants/{merchant.pos['merchant_id']}"
+
+
+def _milliseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

@@ -1,0 +1,245 @@
+"""Square's Orders API. Built to Square's public documentation, not certified by Square.
+
+Sources, on developer.squareup.com: "CreateOrder", "SearchOrders" and "UpdateOrder" in the API
+reference, the objects Order and OrderLineItem, "ErrorCode", "Idempotency", "Handling errors".
+
+Items are ad-hoc line items: a name and a price, not an object of the seller's catalog. Square shows
+an order in its Point of Sale once it is paid for; paying is not this gateway's. A tip belongs to a
+payment there and is not sent.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+from pos_gateway.adapters import lines
+from pos_gateway.adapters.pos_fields import PosField, problems
+from pos_gateway.adapters.protocol import Guarantee, Limits
+from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.adapters.replies import by_status, decision, in_doubt, json_object, no_answer
+from pos_gateway.errors import FieldError
+from pos_gateway.merchant import Merchant
+from pos_gateway.order import Item, Order
+from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.transport.exchange import Reply, Request, Send
+
+FIELDS = {"location_id": PosField("the Square location's id")}
+
+#: OrderState; DRAFT is not among them, since no order is made as one here.
+_STATES = {"OPEN": Kind.ACCEPTED, "COMPLETED": Kind.ACCEPTED, "CANCELED": Kind.CANCELLED}
+
+#: ErrorCode: those with which CreateOrder may refuse an order. Any other is OTHER.
+REJECTIONS: Mapping[str, Rejection] = {
+    "BAD_REQUEST": Rejection.INVALID_ORDER,
+    "MISSING_REQUIRED_PARAMETER": Rejection.INVALID_ORDER,
+    "INCORRECT_TYPE": Rejection.INVALID_ORDER,
+    "INVALID_VALUE": Rejection.INVALID_ORDER,
+    "CONFLICTING_PARAMETERS": Rejection.INVALID_ORDER,
+    "VALUE_TOO_SHORT": Rejection.INVALID_ORDER,
+    "VALUE_TOO_LONG": Rejection.INVALID_ORDER,
+    "VALUE_TOO_LOW": Rejection.INVALID_ORDER,
+    "VALUE_TOO_HIGH": Rejection.INVALID_ORDER,
+    "VALUE_EMPTY": Rejection.INVALID_ORDER,
+    "ARRAY_LENGTH_TOO_LONG": Rejection.INVALID_ORDER,
+    "ARRAY_EMPTY": Rejection.INVALID_ORDER,
+    "INVALID_ENUM_VALUE": Rejection.INVALID_ORDER,
+    "UNPROCESSABLE_ENTITY": Rejection.INVALID_ORDER,
+    "LOCATION_MISMATCH": Rejection.OTHER,
+}
+#: Codes under which the order may be there all the same. BAD_REQUEST is one: Square has been seen
+#: to answer "Order … already exists" with it.
+_ASK = frozenset({"IDEMPOTENCY_KEY_REUSED", "CONFLICT", "BAD_REQUEST"})
+
+#: Longest texts, from OrderLineItem and OrderLineItemModifier; and reference_id, from Order.
+_NAME, _MODIFIER, _NOTE, _REFERENCE = 512, 255, 2000, 40
+#: How far Square's clock may be from the backend's when an order is looked for by its time.
+_SKEW = timedelta(minutes=5)
+#: Orders a page (Square allows 1,000, but a reply must stay short) and pages when looking for one.
+_PAGE, _PAGES = 20, 25
+_JSON = {"Content-Type": "application/json"}
+
+
+class SquareAdapter:
+    """CreateOrder under an ``idempotency_key`` (at most 192 characters), which Square honours."""
+
+    name = "square"
+    guarantee = Guarantee.KEYED
+    #: Square has rate limits and does not publish them.
+    limits = Limits()
+
+    def check(self, merchant: Merchant) -> list[FieldError]:
+        return problems(merchant, FIELDS, self.limits)
+
+    def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+        refused = lines.refusal(order)
+        if refused is not None:
+            return refused
+        reply = send(
+            Request("POST", f"{merchant.base_url}/v2/orders", _creation(order, merchant), _JSON)
+        )
+        if reply.status == 200:
+            return _decision(reply, order, merchant)
+        if reply.status not in (400, 409, 422):
+            return by_status(reply, self.limits.unprocessed)
+        code, detail = _error(reply)
+        if reply.status == 409 or code in _ASK:
+            known = self.look_up(order, merchant, send)
+            if known is not None:
+                return known
+            if reply.status == 409 or code != "BAD_REQUEST":
+                return in_doubt(f"{code} {detail}, but no such order can be found")
+        return rejected(REJECTIONS.get(code, Rejection.OTHER), f"{code} {detail}")
+
+    def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+        """UpdateOrder to CANCELED. Needs the version that is found first."""
+        found = _find(order, merchant, send)
+        if found is None:
+            return rejected(Rejection.UNKNOWN_ORDER, "Square does not know the order")
+        if isinstance(found, Outcome):
+            return found
+        standing = _standing(found)
+        if standing.kind is not Kind.ACCEPTED:
+            return standing
+        version = found.get("version")
+        change = {
+            # A new key for each version: under an old one nothing would be changed.
+            "idempotency_key": _key(order, f"cancel {version}"),
+            "order": {
+                "location_id": merchant.pos["location_id"],
+                "version": version,
+                "state": "CANCELED",
+            },
+        }
+        url = f"{merchant.base_url}/v2/orders/{quote(standing.external_id or '', safe='')}"
+        reply = send(Request("PUT", url, _encoded(change), _JSON))
+        if reply.status == 200:
+            after = _decision(reply, order, merchant)
+            is_done = after.kind is not Kind.ACCEPTED
+            return after if is_done else in_doubt("a 200, but the order is not cancelled")
+        if reply.status in (400, 422):
+            code, detail = _error(reply)
+            return rejected(REJECTIONS.get(code, Rejection.OTHER), f"{code} {detail}")
+        return by_status(reply, self.limits.unprocessed)
+
+    def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
+        found = _find(order, merchant, send)
+        return _standing(found) if isinstance(found, dict) else found
+
+
+def _creation(order: Order, merchant: Merchant) -> bytes:
+    content: dict[str, Any] = {
+        "location_id": merchant.pos["location_id"],
+        # Private to the application that wrote it, and up to 255 characters: it finds the order.
+        "metadata": {"order_id": order.order_id},
+        "line_items": [_line(order, item) for item in order.items],
+    }
+    if len(order.order_id) <= _REFERENCE:
+        content["reference_id"] = order.order_id
+    if order.customer and order.customer.name:
+        content["ticket_name"] = lines.text(order.customer.name, 30)
+    return _encoded({"idempotency_key": _key(order), "order": content})
+
+
+def _line(order: Order, item: Item) -> dict[str, Any]:
+    # Money is unsigned here: with a discount among the modifiers, the item's price is all of it.
+    folded = any(modifier.unit_price < 0 for modifier in item.modifiers)
+    price = lines.unit_price(item) if folded else item.unit_price
+    line: dict[str, Any] = {
+        "name": lines.name(item, _NAME),
+        "quantity": str(item.quantity),
+        "base_price_money": {"amount": price, "currency": order.currency},
+        "modifiers": [
+            {
+                "name": lines.text(modifier.name, _MODIFIER) or "modifier",
+                "quantity": str(modifier.quantity),
+                "base_price_money": {
+                    "amount": 0 if folded else modifier.unit_price,
+                    "currency": order.currency,
+                },
+            }
+            for modifier in item.modifiers
+        ],
+    }
+    note = lines.notes(order, item)[:_NOTE]
+    return {**line, "note": note} if note else line
+
+
+def _key(order: Order, what: str = "create") -> str:
+    """Unique among all orders of the application: two merchants may use the same order id."""
+    whole = f"{order.merchant_id}\n{order.order_id}\n{what}"
+    return hashlib.sha256(whole.encode()).hexdigest()
+
+
+def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
+    """The order as Square has it; None if it has not; an Outcome if that cannot be told.
+
+    SearchOrders has no filter for our id: it goes through the orders of the time in question.
+    """
+    window = {
+        "start_at": _moment(order.placed_at - _SKEW),
+        "end_at": _moment(order.deliver_by + _SKEW),
+    }
+    search: dict[str, Any] = {
+        "location_ids": [merchant.pos["location_id"]],
+        "query": {
+            "filter": {"date_time_filter": {"created_at": window}},
+            "sort": {"sort_field": "CREATED_AT", "sort_order": "ASC"},
+        },
+        "limit": _PAGE,
+    }
+    for _ in range(_PAGES):
+        url = f"{merchant.base_url}/v2/orders/search"
+        reply = send(Request("POST", url, _encoded(search), _JSON))
+        if reply.status != 200:
+            return no_answer(reply)
+        page = json_object(reply)
+        found = (page or {}).get("orders", [])
+        if page is None or "errors" in page or not isinstance(found, list):
+            return in_doubt("asked for the order, Square answered something else")
+        for each in found:
+            if isinstance(each, dict) and _is(each, order, merchant):
+                return each
+        if not page.get("cursor"):
+            return None
+        search["cursor"] = page["cursor"]
+    return in_doubt(f"not among the first {_PAGE * _PAGES} orders of its time")
+
+
+def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
+    record = json_object(reply) or {}
+    found = record.get("order")
+    if not isinstance(found, dict) or "errors" in record:
+        return in_doubt("a 200 without an order")
+    if not _is(found, order, merchant):
+        return in_doubt("the reply is about another order")
+    return _standing(found)
+
+
+def _standing(found: dict[str, Any]) -> Outcome:
+    return decision(_STATES, found.get("state"), found.get("id"))
+
+
+def _is(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
+    metadata = found.get("metadata")
+    ours = isinstance(metadata, dict) and metadata.get("order_id") == order.order_id
+    return ours and found.get("location_id") == merchant.pos["location_id"]
+
+
+def _error(reply: Reply) -> tuple[str, str]:
+    """Code and detail of the first error; the status is the first one's."""
+    errors = (json_object(reply) or {}).get("errors")
+    first = errors[0] if isinstance(errors, list) and errors else None
+    if not isinstance(first, dict):
+        return f"HTTP_{reply.status}", ""
+    return str(first.get("code")), f"{first.get('field') or ''} {first.get('detail') or ''}".strip()
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _moment(at: datetime) -> str:
+    return at.isoformat(timespec="seconds")

@@ -1,0 +1,275 @@
+"""Toast's orders API. Built to Toast's public documentation, not certified by Toast.
+
+Sources, on doc.toasttab.com: "Creating orders", "Order prices", "External identifiers", "Handling
+request timeouts for the orders API", "Rate limiting", "API responses and errors", "Void an order",
+and the orders API reference (Order, Check, Selection, ErrorMessage).
+
+Toast has no ad-hoc items: an item's ``sku`` is its GUID at Toast, with the GUID of its menu group
+(a modifier's: of its option group) before it where the menu wants one: ``group/item``. Toast sets
+the prices. They are asked for first, as its documentation demands, and an order whose total is
+another is rejected.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+from urllib.parse import quote
+
+from pos_gateway.adapters import lines
+from pos_gateway.adapters.pos_fields import GUID, PosField, problems
+from pos_gateway.adapters.protocol import Guarantee, Limits
+from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.adapters.replies import by_status, decision, in_doubt, json_object, no_answer
+from pos_gateway.errors import FieldError
+from pos_gateway.merchant import Merchant
+from pos_gateway.order import Item, Modifier, Order
+from pos_gateway.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.transport.exchange import Reply, Request, Send
+
+FIELDS = {
+    "restaurant": PosField("the restaurant's GUID", GUID),
+    "dining_option": PosField("the GUID of the dining option for these orders", GUID),
+    "naming_authority": PosField(
+        "the naming authority that Toast assigned, at most 16 characters", r"[A-Za-z0-9_-]{1,16}"
+    ),
+    "payment": PosField(
+        "the GUID of the alternative payment type for orders paid elsewhere", GUID, required=False
+    ),
+}
+
+#: Order.approvalStatus.
+_STATES = {
+    "APPROVED": Kind.ACCEPTED,
+    "FUTURE": Kind.ACCEPTED,
+    "NEEDS_APPROVAL": Kind.PENDING,
+    "NOT_APPROVED": Kind.REJECTED,
+}
+
+#: ErrorMessage.code. Toast publishes no list of them; this one is in "API responses and errors".
+REJECTIONS: Mapping[str, Rejection] = {"10025": Rejection.PAYMENT_REQUIRED}
+_REFUSALS = (400, 422)
+
+#: Minor units up to which a number of dollars in JSON is exact to the cent.
+_LARGEST = 10**15
+#: Currencies whose minor unit is no hundredth (ISO 4217): Toast's amounts have two decimals.
+_NOT_HUNDREDTHS = re.compile(
+    "BIF|CLP|DJF|GNF|ISK|JPY|KMF|KRW|PYG|RWF|UGX|UYI|VND|VUV|XAF|XOF|XPF"
+    "|BHD|IQD|JOD|KWD|LYD|OMR|TND|CLF|UYW"
+)
+_ITEM = re.compile(f"(?:(?P<group>{GUID})/)?(?P<item>{GUID})")
+
+
+class ToastAdapter:
+    """``POST /orders/v2/orders`` with an ``externalId``, by which the order can be asked for.
+
+    Toast refuses a second order with the same one. So what it refuses is asked for as well.
+    """
+
+    name = "toast"
+    guarantee = Guarantee.QUERYABLE
+    #: "Handling request timeouts for the orders API"; "Rate limiting".
+    limits = Limits(longest_reply=30.0, per_second=20.0)
+
+    def check(self, merchant: Merchant) -> list[FieldError]:
+        return problems(merchant, FIELDS, self.limits)
+
+    def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+        refused = lines.refusal(order) or _unsendable(order)
+        if refused is not None:
+            return refused
+        content = json.dumps(_content(order, merchant), separators=(",", ":")).encode()
+        refused = self._priced_otherwise(order, send(_post(merchant, "/prices", content)))
+        if refused is not None:
+            return refused
+        reply = send(_post(merchant, "/orders", content))
+        if reply.status == 200:
+            return _decision(reply, order, merchant)
+        if reply.status in (*_REFUSALS, 409):
+            return self._perhaps_there(order, merchant, send, reply)
+        return by_status(reply, self.limits.unprocessed)
+
+    def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+        """Void the order with its payments. Toast voids only what was paid by another means."""
+        known = self.look_up(order, merchant, send)
+        if known is None:
+            return rejected(Rejection.UNKNOWN_ORDER, "Toast does not know the order")
+        if known.kind not in (Kind.ACCEPTED, Kind.PENDING):
+            return known
+        everything = b'{"selections":{"voidAll":true},"payments":{"voidAll":true}}'
+        guid = quote(known.external_id or "", safe="")
+        reply = send(_post(merchant, f"/orders/{guid}/void", everything))
+        if reply.status == 200:
+            after = _decision(reply, order, merchant)
+            is_done = after.kind in (Kind.CANCELLED, Kind.IN_DOUBT)
+            return after if is_done else in_doubt("a 200, but the order is not voided")
+        return _refused(reply) if reply.status in _REFUSALS else by_status(reply)
+
+    def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
+        url = f"{_orders(merchant)}/orders/{quote(_external_id(order, merchant), safe='')}"
+        reply = send(Request("GET", url, headers=_headers(merchant)))
+        if reply.status == 404:
+            return None
+        return _decision(reply, order, merchant) if reply.status == 200 else no_answer(reply)
+
+    def _perhaps_there(
+        self, order: Order, merchant: Merchant, send: Send, refusal: Reply
+    ) -> Outcome:
+        """An order that is there already is refused, in words that are not documented."""
+        known = self.look_up(order, merchant, send)
+        if known is not None:
+            return known
+        if refusal.status in _REFUSALS:
+            return _refused(refusal)
+        return in_doubt("a 409, but Toast does not know the order")
+
+    def _priced_otherwise(self, order: Order, reply: Reply) -> Outcome | None:
+        """None if Toast's prices come to our total, before tax or with it. Nothing is made yet."""
+        if reply.status in _REFUSALS:
+            return _refused(reply)
+        if reply.status != 200:
+            outcome = by_status(reply, self.limits.unprocessed)
+            is_passing = outcome.kind is Kind.IN_DOUBT
+            return replace(outcome, kind=Kind.RETRY) if is_passing else outcome
+        checks = (json_object(reply) or {}).get("checks")
+        if not isinstance(checks, list) or not all(isinstance(each, dict) for each in checks):
+            reason = Reason.of("invalid_reply", "asked for the prices, Toast answered no checks")
+            return Outcome(Kind.RETRY, reason, contact=Contact.FAILED)
+        amounts = [
+            sum(_minor(check.get(name)) for check in checks) for name in ("amount", "totalAmount")
+        ]
+        if order.total in amounts:
+            return None
+        problem = f"at Toast it is {amounts[0]} ({amounts[1]} with tax), the total is {order.total}"
+        return rejected(Rejection.PRICE_MISMATCH, problem)
+
+
+def _unsendable(order: Order) -> Outcome | None:
+    """Our own rejection of what Toast has no form for."""
+    is_odd = _NOT_HUNDREDTHS.fullmatch(order.currency) is not None
+    if is_odd or max(order.total, order.tip or 0) > _LARGEST:
+        problem = f"{order.total} {order.currency} cannot be written with two decimals"
+        return rejected(Rejection.INVALID_ORDER, problem)
+    for item in order.items:
+        if not _ITEM.fullmatch(item.sku):
+            problem = f"the sku {lines.text(item.sku, 100)!r} is no GUID of Toast's"
+            return rejected(Rejection.INVALID_ORDER, problem)
+        for modifier in item.modifiers:
+            is_request = modifier.sku is None and modifier.unit_price == 0
+            if not is_request and not _ITEM.fullmatch(modifier.sku or ""):
+                problem = f"the modifier {lines.text(modifier.name, 100)!r} needs a GUID of Toast's"
+                return rejected(Rejection.INVALID_ORDER, f"{problem} as its sku")
+    return None
+
+
+def _content(order: Order, merchant: Merchant) -> dict[str, Any]:
+    check: dict[str, Any] = {
+        "entityType": "Check",
+        "selections": [_selection(order, item) for item in order.items],
+    }
+    if order.customer is not None:
+        first, _, last = lines.text(order.customer.name, 255).rpartition(" ")
+        phone = lines.text(order.customer.phone, 255)
+        customer = {"firstName": first, "lastName": last, "phone": phone}
+        check["customer"] = {name: value for name, value in customer.items() if value}
+    if "payment" in merchant.pos:
+        check["payments"] = [
+            {
+                "type": "OTHER",
+                "otherPayment": {"guid": merchant.pos["payment"]},
+                "paidDate": order.placed_at.strftime("%Y-%m-%dT%H:%M:%S.000%z"),
+                "amount": _dollars(order.total),
+                "tipAmount": _dollars(order.tip or 0),
+            }
+        ]
+    return {
+        "entityType": "Order",
+        "externalId": _external_id(order, merchant),
+        "diningOption": {"guid": merchant.pos["dining_option"], "entityType": "DiningOption"},
+        "checks": [check],
+    }
+
+
+def _selection(order: Order, item: Item) -> dict[str, Any]:
+    modifiers = [_modifier(modifier) for modifier in item.modifiers]
+    note = lines.notes(order, item)
+    return {
+        "entityType": "MenuItemSelection",
+        **_reference(item.sku, "itemGroup"),
+        "quantity": item.quantity,
+        "modifiers": [*modifiers, _request(note)] if note else modifiers,
+    }
+
+
+def _modifier(modifier: Modifier) -> dict[str, Any]:
+    if modifier.sku is None:
+        times = f"{modifier.quantity} x " if modifier.quantity > 1 else ""
+        return _request(times + lines.text(modifier.name, 4096))
+    return {**_reference(modifier.sku, "optionGroup"), "quantity": modifier.quantity}
+
+
+def _request(wish: str) -> dict[str, Any]:
+    return {"selectionType": "SPECIAL_REQUEST", "displayName": wish}
+
+
+def _reference(sku: str, group: str) -> dict[str, Any]:
+    found = _ITEM.fullmatch(sku)
+    assert found is not None  # noqa: S101  (_unsendable has seen to it)
+    reference: dict[str, Any] = {"item": {"guid": found["item"], "entityType": "MenuItem"}}
+    if found["group"]:
+        reference[group] = {"guid": found["group"]}
+    return reference
+
+
+def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
+    found = json_object(reply)
+    if found is None:
+        return in_doubt("a 200 whose body is not a JSON object")
+    if found.get("externalId") != _external_id(order, merchant):
+        return in_doubt("the reply is about another order")
+    outcome = decision(_STATES, found.get("approvalStatus"), found.get("guid"))
+    if outcome.kind is Kind.IN_DOUBT:
+        return outcome
+    if found.get("voided") is True or found.get("deleted") is True:
+        return replace(outcome, kind=Kind.CANCELLED)
+    if outcome.kind is Kind.REJECTED:
+        reason = rejected(Rejection.OTHER, "the restaurant did not approve the order").reason
+        return replace(outcome, reason=reason)
+    return outcome
+
+
+def _refused(reply: Reply) -> Outcome:
+    error = json_object(reply) or {}
+    code = str(error.get("code"))
+    words = error.get("developerMessage") or error.get("message") or f"HTTP {reply.status}"
+    return rejected(REJECTIONS.get(code, Rejection.INVALID_ORDER), f"{code} {words}")
+
+
+def _external_id(order: Order, merchant: Merchant) -> str:
+    return f"{merchant.pos['naming_authority']}:{order.order_id}"
+
+
+def _orders(merchant: Merchant) -> str:
+    return f"{merchant.base_url}/orders/v2"
+
+
+def _post(merchant: Merchant, path: str, content: bytes) -> Request:
+    headers = {**_headers(merchant), "Content-Type": "application/json"}
+    return Request("POST", _orders(merchant) + path, content, headers)
+
+
+def _headers(merchant: Merchant) -> dict[str, str]:
+    return {"Toast-Restaurant-External-ID": merchant.pos["restaurant"]}
+
+
+def _dollars(minor: int) -> float:
+    """Exact: below ``_LARGEST`` a float's shortest form has the same two decimals."""
+    return float(Decimal(minor) / 100)
+
+
+def _minor(amount: object) -> Decimal:
+    """An amount in minor units; one that is no number is no amount that could be ours."""
+    is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+    return Decimal(str(amount)) * 100 if is_number else Decimal("NaN")

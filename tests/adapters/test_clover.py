@@ -1,0 +1,51 @@
+"""Clover: what the conformance suite does not ask."""
+
+from urllib.parse import parse_qs, urlsplit
+
+from pos_gateway.outcome import Kind
+from tests.adapters.scripted import Scripted, reply
+from tests.adapters.vendors import CLOVER, body, order_of
+
+
+def test_an_order_is_one_line_for_each_piece_with_our_id_in_the_note() -> None:
+    modifiers = [{"name": "cheese", "quantity": 2, "unit_price": 50}, {"name": "no onions"}]
+    item = {"sku": "s", "name": "Burger", "quantity": 2, "unit_price": 850, "modifiers": modifiers}
+    order = order_of(items=[item], total=1900, customer={"name": "Ada"}, notes="no\nnuts")
+    send = Scripted(reply(200, CLOVER.accepted(order.order_id)))
+    assert CLOVER.adapter.submit(order, CLOVER.merchant, send).kind is Kind.ACCEPTED
+    [request] = send.requests
+    assert request.url == "https://pos.example.com/v3/merchants/M1/atomic_order/orders"
+    line = {"name": "Burger", "price": 950, "note": "2 x cheese; no onions"}
+    assert body(request) == {
+        "orderCart": {"note": "[order/1] Ada no nuts", "lineItems": [line, line]}
+    }
+
+
+def test_more_pieces_than_clover_takes_are_rejected_unsent() -> None:
+    item = {"sku": "s", "name": "Chip", "quantity": 3001, "unit_price": 1}
+    outcome = CLOVER.adapter.submit(order_of(items=[item], total=3001), CLOVER.merchant, Scripted())
+    assert outcome.kind is Kind.REJECTED
+    assert outcome.reason is not None
+    assert outcome.reason.code == "invalid_order"
+
+
+def test_an_acceptance_may_leave_out_the_note() -> None:
+    accepted = {**CLOVER.accepted("order/1"), "note": None}
+    send = Scripted(reply(200, accepted))
+    assert CLOVER.adapter.submit(order_of(), CLOVER.merchant, send).kind is Kind.ACCEPTED
+
+
+def test_an_order_is_looked_for_page_by_page_by_its_whole_mark() -> None:
+    order = order_of()
+    alike = {**CLOVER.accepted("order/1"), "note": "[order/1]] Ada"}
+    full = reply(200, {"elements": [alike] * 100})
+    send = Scripted(full, CLOVER.found(CLOVER.accepted(order.order_id)))
+    known = CLOVER.adapter.look_up(order, CLOVER.merchant, send)
+    assert known is not None
+    assert known.kind is Kind.ACCEPTED
+    queries = [parse_qs(urlsplit(request.url).query) for request in send.requests]
+    assert [query["offset"] for query in queries] == [["0"], ["100"]]
+    assert [each[:13] for each in queries[0]["filter"]] == ["createdTime>=", "createdTime<="]
+    lost = CLOVER.adapter.look_up(order, CLOVER.merchant, Scripted(*[full] * 100))
+    assert lost is not None
+    assert lost.kind is Kind.IN_DOUBT

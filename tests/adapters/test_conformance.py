@@ -1,0 +1,263 @@
+"""What every adapter must do, whatever its POS: the same suite for all that are built in."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pos_gateway.adapters.registry import BUILT_IN
+from pos_gateway.order import Order
+from pos_gateway.outcome import Contact, Kind, Outcome
+from pos_gateway.transport.exchange import Reply, Request, Send, Transport
+from pos_gateway.transport.guard import Guard
+from tests.adapters.scripted import Scripted, reply
+from tests.adapters.vendors import VENDORS, Vendor, body, guid, order_of
+from tests.orders import an_order
+from tests.transport.peer import a_reply, peer, read_request
+
+ORDER = order_of()
+
+
+@pytest.fixture(params=VENDORS)
+def vendor(request: pytest.FixtureRequest) -> Vendor:
+    return VENDORS[request.param]
+
+
+def submitted(vendor: Vendor, *replies: Reply, order: Order = ORDER) -> Outcome:
+    send = Scripted(*vendor.before(order), *replies)
+    return vendor.adapter.submit(order, vendor.merchant, send)
+
+
+def creation(vendor: Vendor, order: Order) -> Request:
+    """The request that creates the order."""
+    before = vendor.before(order)
+    send = Scripted(*before, reply(500))
+    vendor.adapter.submit(order, vendor.merchant, send)
+    return send.requests[len(before)]
+
+
+def test_every_built_in_adapter_is_in_this_suite() -> None:
+    assert {adapter.name for adapter in BUILT_IN} == set(VENDORS)
+
+
+def test_its_merchants_record_is_right(vendor: Vendor) -> None:
+    assert vendor.adapter.check(vendor.merchant) == []
+
+
+def test_a_complete_acceptance_is_accepted_with_the_external_id(vendor: Vendor) -> None:
+    outcome = submitted(vendor, reply(200, vendor.accepted(ORDER.order_id)))
+    assert outcome.kind is Kind.ACCEPTED
+    assert outcome.external_id
+
+
+def test_each_state_has_its_outcome(vendor: Vendor) -> None:
+    for change, kind in vendor.states:
+        answer = reply(200, {**vendor.accepted(ORDER.order_id), **change})
+        assert submitted(vendor, answer).kind is kind, change
+
+
+def test_each_documented_refusal_is_a_rejection_with_its_reason(vendor: Vendor) -> None:
+    for answer, code in vendor.refusals:
+        outcome = submitted(vendor, answer)
+        assert outcome.kind is Kind.REJECTED
+        assert outcome.reason is not None
+        assert outcome.reason.code == code
+        assert outcome.reason.message.isprintable()
+
+
+def mangled(whole: bytes) -> Iterator[tuple[str, bytes]]:
+    yield "HTML", b"<html>sign in</html>"
+    yield "an error", b'{"error":{"code":"x","message":"y"}}'
+    yield "a key twice", b'{"x":1,"x":2,' + whole[1:]
+    yield "NaN", b'{"x":NaN,' + whole[1:]
+    yield "infinity", b'{"x":1e999,' + whole[1:]
+    yield "a byte order mark", b"\xef\xbb\xbf" + whole
+    yield "bad UTF-8", b'{"x":"\xff",' + whole[1:]
+    yield "cut", whole[:-1]
+    yield "a list", b"[" + whole + b"]"
+    yield "null", b"null"
+    yield "a number", b"7"
+    yield "an empty object", b"{}"
+    yield "nothing", b""
+    yield "a deep one", b"[" * 100_000
+
+
+def test_an_acceptance_that_is_not_whole_is_in_doubt(vendor: Vendor) -> None:
+    whole = json.dumps(vendor.accepted(ORDER.order_id)).encode()
+    for what, text in mangled(whole):
+        assert submitted(vendor, reply(200, text)).kind is Kind.IN_DOUBT, what
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (204, Kind.IN_DOUBT),
+        (301, Kind.FAILED),
+        (401, Kind.FAILED),
+        (403, Kind.FAILED),
+        (404, Kind.FAILED),
+        (405, Kind.FAILED),
+        (408, Kind.IN_DOUBT),
+        (410, Kind.FAILED),
+        (413, Kind.REJECTED),
+        (500, Kind.IN_DOUBT),
+        (502, Kind.IN_DOUBT),
+        (504, Kind.IN_DOUBT),
+        (600, Kind.IN_DOUBT),
+    ],
+)
+def test_each_status_has_its_outcome(vendor: Vendor, status: int, kind: Kind) -> None:
+    assert submitted(vendor, reply(status, b"")).kind is kind
+
+
+def test_a_503_is_tried_again_only_where_it_is_documented_as_not_processed(vendor: Vendor) -> None:
+    is_refusal = 503 in vendor.adapter.limits.unprocessed
+    expected = Kind.RETRY if is_refusal else Kind.IN_DOUBT
+    assert submitted(vendor, reply(503)).kind is expected
+
+
+def test_pending_is_believed_only_where_there_is_such_a_reply(vendor: Vendor) -> None:
+    expected = Kind.PENDING if vendor.has_202 else Kind.IN_DOUBT
+    assert submitted(vendor, reply(202)).kind is expected
+
+
+def test_too_many_requests_are_for_later_and_the_merchants_trouble(vendor: Vendor) -> None:
+    outcome = submitted(vendor, reply(429, retry_after="21"))
+    assert (outcome.kind, outcome.retry_after) == (Kind.RETRY, 21.0)
+    assert outcome.contact is Contact.OVERLOADED
+
+
+def test_a_conflict_is_asked_about(vendor: Vendor) -> None:
+    found = vendor.found(vendor.accepted(ORDER.order_id))
+    assert submitted(vendor, reply(409), found).kind is Kind.ACCEPTED
+    contradiction = submitted(vendor, reply(409), vendor.unknown)
+    assert contradiction.kind in (Kind.REJECTED, Kind.IN_DOUBT)
+    assert submitted(vendor, reply(409), reply(500)).kind is Kind.IN_DOUBT
+
+
+def test_a_look_up_tells_known_from_unknown_and_from_no_answer(vendor: Vendor) -> None:
+    def known(answer: Reply) -> Outcome | None:
+        return vendor.adapter.look_up(ORDER, vendor.merchant, Scripted(answer))
+
+    found = known(vendor.found(vendor.accepted(ORDER.order_id)))
+    assert found is not None
+    assert found.kind is Kind.ACCEPTED
+    assert found.external_id
+    assert known(vendor.unknown) is None
+    for answer in (reply(401), reply(429), reply(500), reply(200, b"<html>"), reply(200, b"")):
+        doubtful = known(answer)
+        assert doubtful is not None, answer
+        assert doubtful.kind is Kind.IN_DOUBT, answer
+
+
+def test_an_order_is_cancelled_kept_or_unknown(vendor: Vendor) -> None:
+    def cancelled(*answers: Reply) -> Outcome:
+        return vendor.adapter.cancel(ORDER, vendor.merchant, Scripted(*answers))
+
+    accepted = vendor.accepted(ORDER.order_id)
+    *first, last = vendor.cancelled(accepted)
+    assert cancelled(*first, last).kind is Kind.CANCELLED
+    assert cancelled(*first, reply(400)).kind is Kind.REJECTED
+    assert cancelled(*first, reply(500)).kind is Kind.IN_DOUBT
+    unknown = cancelled(vendor.unknown)
+    assert unknown.reason is not None
+    assert (unknown.kind, unknown.reason.code) == (Kind.REJECTED, "unknown_order")
+
+
+def test_the_same_order_is_always_the_same_bytes_under_the_same_key(vendor: Vendor) -> None:
+    one, again = (creation(vendor, Order.parse_json(ORDER.to_json())) for _ in range(2))
+    assert one == again
+    fields = json.loads(ORDER.to_json())
+    another = creation(vendor, Order.parse({**fields, "order_id": "order/2"}))
+    assert vendor.key(one) == vendor.key(again) != vendor.key(another)
+
+
+_TEXT = st.text(max_size=30)
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> Order:
+    items: list[dict[str, Any]] = []
+    for number in range(draw(st.integers(1, 4))):
+        modifiers = [
+            {
+                "sku": guid(number, each),
+                "name": draw(_TEXT),
+                "quantity": draw(st.integers(1, 3)),
+                "unit_price": draw(st.integers(-200, 500)),
+            }
+            for each in range(draw(st.integers(0, 3)))
+        ]
+        item = {"sku": guid(number), "name": draw(_TEXT), "quantity": draw(st.integers(1, 60))}
+        price = draw(st.integers(0, 10**7))
+        items.append({**item, "unit_price": price, "modifiers": modifiers, "notes": draw(_TEXT)})
+    total = sum(
+        item["quantity"]
+        * (item["unit_price"] + sum(m["quantity"] * m["unit_price"] for m in item["modifiers"]))
+        for item in items
+    )
+    off = draw(st.sampled_from([0, 0, 0, 1, -1]))
+    tip = draw(st.none() | st.integers(0, 10**6))
+    return Order.parse(an_order(items=items, total=max(0, total + off), tip=tip, notes=draw(_TEXT)))
+
+
+@pytest.mark.parametrize("name", VENDORS)
+@settings(max_examples=60, deadline=None)
+@given(order=orders())
+def test_what_is_sent_comes_to_the_total_or_is_rejected(name: str, order: Order) -> None:
+    vendor = VENDORS[name]
+    before = vendor.before(order)
+    send = Scripted(*before, reply(200, vendor.accepted(order.order_id)))
+    outcome = vendor.adapter.submit(order, vendor.merchant, send)
+    if outcome.kind is Kind.REJECTED:
+        assert outcome.reason is not None
+        assert outcome.reason.code == "price_mismatch"
+        assert send.requests == []
+    else:
+        assert outcome.kind is Kind.ACCEPTED
+        assert vendor.comes_to(order, body(send.requests[-1])) == order.total
+
+
+@pytest.mark.parametrize(
+    "name", ["\x00\r\n\x1b[31m\u202e", "🍔" * 2000, "x" * 4096, "", '"\\', "\u2028é\ufeff"]
+)
+def test_a_hostile_name_is_sent_as_valid_json(vendor: Vendor, name: str) -> None:
+    item = {"sku": guid("i"), "name": name, "quantity": 1, "unit_price": 5, "notes": name}
+    item["modifiers"] = [{"name": name}]
+    customer = {"name": name, "phone": name}
+    order = order_of(items=[item], total=5, customer=customer, notes=name)
+    request = creation(vendor, order)
+    assert vendor.comes_to(order, body(request)) == 5
+    assert all(value >= " " for value in request.headers.values())
+    assert "\n" not in request.url
+
+
+def test_it_speaks_over_a_socket(vendor: Vendor) -> None:
+    accepted = reply(200, vendor.accepted(ORDER.order_id))
+    script = [*vendor.before(ORDER), accepted, vendor.found(vendor.accepted(ORDER.order_id))]
+    answers, received = iter(script), []
+
+    def play(connection: Any) -> None:
+        while request := read_request(connection):
+            received.append(request)
+            connection.sendall(a_reply(next(answers).body))
+
+    with peer(play) as seen:
+        merchant = vendor.merchant.model_copy(update={"base_url": seen.url("")})
+        send = over(Transport(guard=Guard(allow_all=True)))
+        assert vendor.adapter.submit(ORDER, merchant, send).kind is Kind.ACCEPTED
+        found = vendor.adapter.look_up(ORDER, merchant, send)
+    assert found is not None
+    assert found.kind is Kind.ACCEPTED
+    assert len(received) == len(script)
+    assert seen.connections == 1
+
+
+def over(transport: Transport) -> Send:
+    def send(request: Request) -> Reply:
+        return transport.send(request, key="m", connections=1, seconds=5)
+
+    return send

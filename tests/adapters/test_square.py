@@ -1,0 +1,98 @@
+"""Square: what the conformance suite does not ask."""
+
+import json
+
+from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.transport.exchange import Reply
+from tests.adapters.scripted import Scripted, reply
+from tests.adapters.vendors import SQUARE, body, order_of
+
+ORDER = order_of(customer={"name": "Ada"}, notes="no nuts")
+REUSED = reply(400, {"errors": [{"code": "IDEMPOTENCY_KEY_REUSED"}]})
+BAD = reply(400, {"errors": [{"code": "BAD_REQUEST", "detail": "Order 7 already exists."}]})
+FOUND = SQUARE.found(SQUARE.accepted(ORDER.order_id))
+
+
+def submitted(*replies: Reply) -> Outcome:
+    return SQUARE.adapter.submit(ORDER, SQUARE.merchant, Scripted(*replies))
+
+
+def test_an_order_goes_to_the_merchants_location_as_ad_hoc_items() -> None:
+    send = Scripted(reply(200, SQUARE.accepted(ORDER.order_id)))
+    SQUARE.adapter.submit(ORDER, SQUARE.merchant, send)
+    [request] = send.requests
+    assert (request.method, request.url) == ("POST", "https://pos.example.com/v2/orders")
+    sent = body(request)
+    assert len(sent["idempotency_key"]) <= 192
+    assert sent["order"] == {
+        "location_id": "L1",
+        "metadata": {"order_id": "order/1"},
+        "reference_id": "order/1",
+        "ticket_name": "Ada",
+        "line_items": [
+            {
+                "name": "Burger",
+                "quantity": "2",
+                "base_price_money": {"amount": 850, "currency": "EUR"},
+                "modifiers": [],
+                "note": "no nuts",
+            }
+        ],
+    }
+
+
+def test_a_long_order_id_is_in_the_metadata_alone() -> None:
+    order = order_of("x" * 128)
+    send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
+    assert SQUARE.adapter.submit(order, SQUARE.merchant, send).kind is Kind.ACCEPTED
+    assert "reference_id" not in body(send.requests[0])["order"]
+
+
+def test_a_discount_among_the_modifiers_is_in_the_items_price() -> None:
+    modifiers = [{"name": "cheese", "unit_price": 100}, {"name": "coupon", "unit_price": -150}]
+    item = {"sku": "s", "name": "Burger", "quantity": 1, "unit_price": 850, "modifiers": modifiers}
+    order = order_of(items=[item], total=800)
+    send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
+    SQUARE.adapter.submit(order, SQUARE.merchant, send)
+    [line] = body(send.requests[0])["order"]["line_items"]
+    assert line["base_price_money"]["amount"] == 800
+    assert [each["base_price_money"]["amount"] for each in line["modifiers"]] == [0, 0]
+
+
+def test_a_refusal_that_may_mean_that_it_is_there_is_asked_about() -> None:
+    assert submitted(REUSED, FOUND).kind is Kind.ACCEPTED
+    assert submitted(REUSED, SQUARE.unknown).kind is Kind.IN_DOUBT
+    assert submitted(BAD, FOUND).kind is Kind.ACCEPTED
+    rejected = submitted(BAD, SQUARE.unknown)
+    assert rejected.kind is Kind.REJECTED
+    assert rejected.reason is not None
+    assert rejected.reason.code == "invalid_order"
+    assert "already exists" in rejected.reason.message
+
+
+def test_an_order_is_looked_for_page_by_page_in_its_time() -> None:
+    page = reply(200, {"orders": [{"id": "other"}], "cursor": "next"})
+    send = Scripted(page, FOUND)
+    known = SQUARE.adapter.look_up(ORDER, SQUARE.merchant, send)
+    assert known is not None
+    assert known.kind is Kind.ACCEPTED
+    first, second = map(body, send.requests)
+    assert second == {**first, "cursor": "next"}
+    window = first["query"]["filter"]["date_time_filter"]["created_at"]
+    assert window["start_at"] < ORDER.placed_at.isoformat() < window["end_at"]
+    endless = Scripted(*[page] * 100)
+    lost = SQUARE.adapter.look_up(ORDER, SQUARE.merchant, endless)
+    assert lost is not None
+    assert lost.kind is Kind.IN_DOUBT
+
+
+def test_cancelling_names_the_version_under_a_key_of_its_own() -> None:
+    send = Scripted(*SQUARE.cancelled(SQUARE.accepted(ORDER.order_id)))
+    SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send)
+    request = send.requests[1]
+    assert (request.method, request.url.rpartition("/")[2]) == (
+        "PUT",
+        "CAISENgvlJ6jLWAzERDzjyHVybY",
+    )
+    sent = json.loads(request.body or b"")
+    assert sent["order"] == {"location_id": "L1", "version": 1, "state": "CANCELED"}

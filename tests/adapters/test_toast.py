@@ -1,0 +1,109 @@
+"""Toast: what the conformance suite does not ask."""
+
+import pytest
+
+from pos_gateway.order import Order
+from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.transport.exchange import Reply
+from tests.adapters.scripted import Scripted, reply
+from tests.adapters.vendors import TOAST, body, guid, order_of
+
+ORDER = order_of(tip=300, customer={"name": "Ada Lovelace", "phone": "555"}, notes="no nuts")
+[PRICES] = TOAST.before(ORDER)
+REFUSED = reply(400, {"status": 400, "code": 10025, "message": "Payment amount cannot be empty"})
+
+
+def submitted(*replies: Reply, order: Order = ORDER) -> Outcome:
+    return TOAST.adapter.submit(order, TOAST.merchant, Scripted(*replies))
+
+
+def code_of(outcome: Outcome) -> str:
+    assert outcome.kind is Kind.REJECTED
+    assert outcome.reason is not None
+    return outcome.reason.code
+
+
+def test_an_order_is_priced_and_then_posted_under_its_external_id() -> None:
+    send = Scripted(PRICES, reply(200, TOAST.accepted(ORDER.order_id)))
+    assert TOAST.adapter.submit(ORDER, TOAST.merchant, send).kind is Kind.ACCEPTED
+    prices, creation = send.requests
+    assert prices.url == "https://pos.example.com/orders/v2/prices"
+    assert creation.url == "https://pos.example.com/orders/v2/orders"
+    assert creation.headers["Toast-Restaurant-External-ID"] == guid("restaurant")
+    assert prices.body == creation.body
+    sent = body(creation)
+    assert sent["externalId"] == "GATEWAY:order/1"
+    assert sent["diningOption"]["guid"] == guid("dining option")
+    [check] = sent["checks"]
+    assert check["customer"] == {"firstName": "Ada", "lastName": "Lovelace", "phone": "555"}
+    assert (check["payments"][0]["amount"], check["payments"][0]["tipAmount"]) == (17.0, 3.0)
+    [selection] = check["selections"]
+    assert selection["item"]["guid"] == guid("burger")
+    assert selection["quantity"] == 2
+    assert selection["modifiers"] == [
+        {"selectionType": "SPECIAL_REQUEST", "displayName": "no nuts"}
+    ]
+
+
+def test_the_groups_guid_stands_before_the_items() -> None:
+    modifier = {"sku": f"{guid('sauces')}/{guid('mayo')}", "name": "mayo", "quantity": 2}
+    item = {"sku": f"{guid('mains')}/{guid('burger')}", "name": "b", "quantity": 1, "unit_price": 5}
+    order = order_of(items=[{**item, "modifiers": [modifier]}], total=5)
+    send = Scripted(*TOAST.before(order), reply(500))
+    TOAST.adapter.submit(order, TOAST.merchant, send)
+    [selection] = body(send.requests[1])["checks"][0]["selections"]
+    assert selection["itemGroup"]["guid"] == guid("mains")
+    [sent] = selection["modifiers"]
+    assert (sent["optionGroup"]["guid"], sent["item"]["guid"]) == (guid("sauces"), guid("mayo"))
+
+
+def test_another_price_at_toast_is_a_rejection_and_nothing_is_made() -> None:
+    other = reply(200, {"checks": [{"amount": 17.5, "totalAmount": 18.9}]})
+    assert code_of(submitted(other)) == "price_mismatch"
+    with_tax = reply(200, {"checks": [{"amount": 16.0, "totalAmount": 17.0}]})
+    assert submitted(with_tax, reply(200, TOAST.accepted("order/1"))).kind is Kind.ACCEPTED
+    no_amount = reply(200, {"checks": [{"amount": True, "totalAmount": None}]})
+    assert code_of(submitted(no_amount)) == "price_mismatch"
+
+
+@pytest.mark.parametrize("answer", [reply(500), reply(504), reply(200, b"<html>"), reply(429)])
+def test_prices_that_cannot_be_had_leave_nothing_in_doubt(answer: Reply) -> None:
+    assert submitted(answer).kind is Kind.RETRY
+
+
+def test_prices_that_are_refused_are_a_rejection() -> None:
+    assert code_of(submitted(REFUSED)) == "payment_required"
+    assert submitted(reply(401)).kind is Kind.FAILED
+
+
+def test_what_is_refused_may_be_there_already() -> None:
+    found = reply(200, TOAST.accepted(ORDER.order_id))
+    assert submitted(PRICES, REFUSED, found).kind is Kind.ACCEPTED
+    assert code_of(submitted(PRICES, REFUSED, reply(404))) == "payment_required"
+    assert code_of(submitted(PRICES, reply(422), reply(404))) == "invalid_order"
+    assert submitted(PRICES, REFUSED, reply(400)).kind is Kind.IN_DOUBT
+
+
+def test_it_is_asked_for_by_its_external_id() -> None:
+    send = Scripted(reply(404))
+    assert TOAST.adapter.look_up(ORDER, TOAST.merchant, send) is None
+    assert send.requests[0].url.endswith("/orders/v2/orders/GATEWAY%3Aorder%2F1")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"currency": "JPY"},
+        {"tip": 10**15 + 1},
+        {"items": [{"sku": "burger", "name": "b", "quantity": 2, "unit_price": 850}]},
+    ],
+)
+def test_what_toast_has_no_form_for_is_rejected_unsent(change: dict[str, object]) -> None:
+    assert code_of(submitted(order=order_of(**change))) == "invalid_order"
+
+
+def test_a_modifier_with_a_price_needs_a_guid() -> None:
+    modifier = {"name": "cheese", "unit_price": 50}
+    item = {"sku": guid("b"), "name": "b", "quantity": 1, "unit_price": 850}
+    order = order_of(items=[{**item, "modifiers": [modifier]}], total=900)
+    assert code_of(submitted(order=order)) == "invalid_order"

@@ -1,0 +1,274 @@
+"""What each POS answers, as its public documentation has it: the conformance suite's script."""
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from pos_gateway.adapters import clover, square
+from pos_gateway.adapters.clover import CloverAdapter
+from pos_gateway.adapters.protocol import Adapter
+from pos_gateway.adapters.rest import RestAdapter
+from pos_gateway.adapters.square import SquareAdapter
+from pos_gateway.adapters.toast import ToastAdapter
+from pos_gateway.merchant import Merchant
+from pos_gateway.order import Order
+from pos_gateway.outcome import Kind
+from pos_gateway.transport.exchange import Reply, Request
+from tests.adapters.scripted import reply
+from tests.orders import an_order
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """One POS: the merchant's record, and replies that depend on the order."""
+
+    adapter: Adapter
+    record: Body
+    #: A complete acceptance of the order with this id.
+    accepted: Callable[[str], Body]
+    #: The order as it is found when the POS is asked for it.
+    found: Callable[[Body], Reply]
+    #: The answer of a POS that never heard of it.
+    unknown: Reply
+    #: Each documented refusal with the reason's code.
+    refusals: list[tuple[Reply, str]]
+    #: What the request to create the order comes to, in minor units.
+    comes_to: Callable[[Order, Body], int]
+    #: Whatever keeps the POS from making a second one.
+    key: Callable[[Request], object]
+    #: The answers that lead to the order being cancelled.
+    cancelled: Callable[[Body], list[Reply]]
+    #: The answers before the order is created.
+    before: Callable[[Order], list[Reply]] = lambda _: []
+    #: Changes to the acceptance, and what they make of it.
+    states: list[tuple[Body, Kind]] = field(default_factory=list)
+    has_202: bool = False
+
+    @property
+    def merchant(self) -> Merchant:
+        record = {"id": "fast-1", "adapter": self.adapter.name, **self.record}
+        return Merchant.parse({"base_url": "https://pos.example.com", **record})
+
+
+def guid(*parts: object) -> str:
+    """A GUID that always is the same for these parts."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, repr(parts)))
+
+
+def order_of(order_id: str = "order/1", **fields: Any) -> Order:
+    """An order whose skus every POS takes."""
+    items = [{"sku": guid("burger"), "name": "Burger", "quantity": 2, "unit_price": 850}]
+    return Order.parse(an_order(order_id, **{"items": items, **fields}))
+
+
+def body(request: Request) -> Body:
+    value = json.loads(request.body or b"")
+    assert isinstance(value, dict)
+    return value
+
+
+# The reference API
+
+
+def _rest_accepted(_order_id: str) -> Body:
+    return {"id": "7", "status": "accepted"}
+
+
+REST = Vendor(
+    adapter=RestAdapter(),
+    record={},
+    accepted=_rest_accepted,
+    found=lambda accepted: reply(200, accepted),
+    unknown=reply(404),
+    refusals=[
+        (
+            reply(422, {"error": {"code": "item_unavailable", "message": "none"}}),
+            "item_unavailable",
+        ),
+        (reply(400, {"error": {"code": "store_closed", "message": "none"}}), "store_closed"),
+        (reply(422), "rejected"),
+    ],
+    comes_to=lambda _, sent: int(sent["total"]),
+    key=lambda request: request.headers["Idempotency-Key"],
+    cancelled=lambda accepted: [reply(200, {**accepted, "status": "cancelled"})],
+    states=[
+        ({"status": "pending"}, Kind.PENDING),
+        ({"status": "rejected"}, Kind.REJECTED),
+        ({"status": "shipped"}, Kind.IN_DOUBT),
+        ({"order_id": "another"}, Kind.IN_DOUBT),
+    ],
+    has_202=True,
+)
+
+# Square
+
+
+def _square_accepted(order_id: str) -> Body:
+    content = {
+        "id": "CAISENgvlJ6jLWAzERDzjyHVybY",
+        "location_id": "L1",
+        "metadata": {"order_id": order_id},
+        "state": "OPEN",
+        "version": 1,
+    }
+    return {"order": content}
+
+
+def _square_changed(**change: Any) -> Body:
+    return {"order": {**_square_accepted("order/1")["order"], **change}}
+
+
+def _square_error(code: str, status: int = 400) -> Reply:
+    error = {"category": "INVALID_REQUEST_ERROR", "code": code, "detail": "no\nway", "field": "f"}
+    return reply(status, {"errors": [error]})
+
+
+def _square_total(_: Order, sent: Body) -> int:
+    total = 0
+    for line in sent["order"]["line_items"]:
+        assert line["base_price_money"]["amount"] >= 0
+        each = line["base_price_money"]["amount"]
+        for modifier in line["modifiers"]:
+            assert modifier["base_price_money"]["amount"] >= 0
+            each += int(modifier["quantity"]) * modifier["base_price_money"]["amount"]
+        total += int(line["quantity"]) * each
+    return total
+
+
+SQUARE = Vendor(
+    adapter=SquareAdapter(),
+    record={"pos": {"location_id": "L1"}},
+    accepted=_square_accepted,
+    found=lambda accepted: reply(200, {"orders": [{"id": "other"}, accepted["order"]]}),
+    unknown=reply(200, {}),
+    refusals=[
+        (_square_error(code), reason)
+        for code, reason in square.REJECTIONS.items()
+        if code != "BAD_REQUEST"
+    ]
+    + [(_square_error("SOMETHING_NEW"), "other"), (reply(422, b"<html>"), "other")],
+    comes_to=_square_total,
+    key=lambda request: body(request)["idempotency_key"],
+    cancelled=lambda accepted: [
+        reply(200, {"orders": [accepted["order"]]}),
+        reply(200, _square_changed(state="CANCELED")),
+    ],
+    states=[
+        (_square_changed(state="COMPLETED"), Kind.ACCEPTED),
+        (_square_changed(state="CANCELED"), Kind.CANCELLED),
+        (_square_changed(state="DRAFT"), Kind.IN_DOUBT),
+        (_square_changed(state=["OPEN"]), Kind.IN_DOUBT),
+        (_square_changed(id=None), Kind.IN_DOUBT),
+        (_square_changed(metadata={"order_id": "another"}), Kind.IN_DOUBT),
+        (_square_changed(location_id="L2"), Kind.IN_DOUBT),
+        ({"errors": [{"code": "X"}]}, Kind.IN_DOUBT),
+    ],
+)
+
+# Toast
+
+_TOAST = {
+    "restaurant": guid("restaurant"),
+    "dining_option": guid("dining option"),
+    "naming_authority": "GATEWAY",
+    "payment": guid("payment"),
+}
+
+
+def _toast_accepted(order_id: str) -> Body:
+    return {
+        "guid": guid("order"),
+        "entityType": "Order",
+        "externalId": f"GATEWAY:{order_id}",
+        "approvalStatus": "APPROVED",
+    }
+
+
+def _toast_prices(order: Order) -> list[Reply]:
+    amount = order.total / 100
+    return [reply(200, {"checks": [{"amount": amount, "totalAmount": amount + 1}]})]
+
+
+def _toast_total(order: Order, sent: Body) -> int:
+    """At the prices of a menu that is the backend's."""
+    [check] = sent["checks"]
+    [payment] = check["payments"]
+    assert Decimal(str(payment["amount"])) * 100 == order.total
+    assert Decimal(str(payment["tipAmount"])) * 100 == (order.tip or 0)
+    menu = {item.sku: item.unit_price for item in order.items}
+    menu |= {
+        each.sku: each.unit_price for item in order.items for each in item.modifiers if each.sku
+    }
+
+    def price(selection: Body) -> int:
+        if selection.get("selectionType") == "SPECIAL_REQUEST":
+            return 0
+        each: int = menu[selection["item"]["guid"]]
+        return int(selection["quantity"]) * (each + sum(map(price, selection.get("modifiers", []))))
+
+    return sum(map(price, check["selections"]))
+
+
+TOAST = Vendor(
+    adapter=ToastAdapter(),
+    record={"pos": _TOAST, "request_timeout": 30},
+    accepted=_toast_accepted,
+    found=lambda accepted: reply(200, accepted),
+    unknown=reply(404),
+    # What Toast refuses is asked for as well; see ``test_toast.py``.
+    refusals=[],
+    comes_to=_toast_total,
+    key=lambda request: body(request)["externalId"],
+    cancelled=lambda accepted: [
+        reply(200, accepted),
+        reply(200, {**accepted, "voided": True}),
+    ],
+    before=_toast_prices,
+    states=[
+        ({"approvalStatus": "FUTURE"}, Kind.ACCEPTED),
+        ({"approvalStatus": "NEEDS_APPROVAL"}, Kind.PENDING),
+        ({"approvalStatus": "NOT_APPROVED"}, Kind.REJECTED),
+        ({"approvalStatus": None}, Kind.IN_DOUBT),
+        ({"voided": True}, Kind.CANCELLED),
+        ({"externalId": "GATEWAY:another"}, Kind.IN_DOUBT),
+        ({"guid": 7}, Kind.IN_DOUBT),
+    ],
+)
+
+# Clover
+
+
+def _clover_accepted(order_id: str) -> Body:
+    return {"id": "8WAD6KV8D90KR", "currency": "EUR", "state": "open", "note": f"[{order_id}] Ada"}
+
+
+CLOVER = Vendor(
+    adapter=CloverAdapter(),
+    record={"pos": {"merchant_id": "M1"}, "max_concurrency": 5},
+    accepted=_clover_accepted,
+    found=lambda accepted: reply(200, {"elements": [{"id": "other", "note": None}, accepted]}),
+    unknown=reply(200, {"elements": []}),
+    refusals=[
+        (reply(status, {"message": "no\x00way"}), reason)
+        for status, reason in clover.REJECTIONS.items()
+    ],
+    comes_to=lambda _, sent: sum(line["price"] for line in sent["orderCart"]["lineItems"]),
+    key=lambda request: body(request)["orderCart"]["note"].partition(" ")[0],
+    cancelled=lambda accepted: [reply(200, {"elements": [accepted]}), reply(200, b"")],
+    states=[
+        ({"state": "locked"}, Kind.ACCEPTED),
+        ({"state": "Open"}, Kind.ACCEPTED),
+        ({"state": None}, Kind.IN_DOUBT),
+        ({"deletedTime": 1}, Kind.CANCELLED),
+        ({"note": "[another] Ada"}, Kind.IN_DOUBT),
+        ({"currency": "USD"}, Kind.IN_DOUBT),
+        ({"id": ""}, Kind.IN_DOUBT),
+    ],
+)
+
+VENDORS = {vendor.adapter.name: vendor for vendor in (REST, SQUARE, TOAST, CLOVER)}
