@@ -2,12 +2,11 @@
 
 The built-in ones are named here. Others come from installed packages, through entry points in the
 group ``pos_gateway.adapters``: the entry point's name is the adapter's, its value a class (or any
-callable) that is called without arguments. One that is broken is logged and left out: the merchants
+callable) that is called without arguments. One that is broken is told of and left out: the merchants
 of the other adapters have no part in it.
 """
 
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 
 import structlog
@@ -24,20 +23,27 @@ GROUP = "pos_gateway.adapters"
 BUILT_IN: tuple[Adapter, ...] = (RestAdapter(), SquareAdapter(), ToastAdapter(), CloverAdapter())
 
 
-@cache
-def adapters() -> dict[str, Adapter]:
-    """Every adapter that can be used, by name. Other packages are looked through once."""
-    return collect(entry_points(group=GROUP))
+#: Is told of an adapter that cannot be used, and why.
+Tell = Callable[[EntryPoint, BaseException], None]
 
 
-def collect(others: Iterable[EntryPoint]) -> dict[str, Adapter]:
+def _log(entry: EntryPoint, why: BaseException) -> None:
+    log.error("adapter.unusable", adapter=entry.name, value=entry.value, error=repr(why))
+
+
+def adapters(tell: Tell = _log) -> dict[str, Adapter]:
+    """Every adapter that can be used here, by name. Reads what packages are installed."""
+    return collect(entry_points(group=GROUP), tell)
+
+
+def collect(others: Iterable[EntryPoint], tell: Tell = _log) -> dict[str, Adapter]:
     """The built-in adapters and those of these entry points that can be used."""
     found = {adapter.name: adapter for adapter in BUILT_IN}
     for entry in others:
         try:
             adapter = _load(entry, found)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (what others wrote may do anything)
-            log.error("adapter.unusable", adapter=entry.name, value=entry.value, error=repr(error))
+            tell(entry, error)
         else:
             found[adapter.name] = adapter
     return found

@@ -197,7 +197,7 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
             return no_answer(reply)
         page = json_object(reply)
         found = (page or {}).get("orders", [])
-        if page is None or "errors" in page or not isinstance(found, list):
+        if page is None or page.get("errors") or not isinstance(found, list):
             return in_doubt("asked for the order, Square answered something else")
         for each in found:
             if isinstance(each, dict) and _is(each, order, merchant):
@@ -211,7 +211,7 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
 def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
     record = json_object(reply) or {}
     found = record.get("order")
-    if not isinstance(found, dict) or "errors" in record:
+    if not isinstance(found, dict) or record.get("errors"):
         return in_doubt("a 200 without an order")
     if not _is(found, order, merchant):
         return in_doubt("the reply is about another order")

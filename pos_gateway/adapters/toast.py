@@ -121,9 +121,10 @@ class ToastAdapter:
         known = self.look_up(order, merchant, send)
         if known is not None:
             return known
-        if refusal.status in _REFUSALS:
-            return _refused(refusal)
-        return in_doubt("a 409, but Toast does not know the order")
+        _, words = _error(refusal)
+        if refusal.status == 409 or "external" in words.lower():
+            return in_doubt(f"refused as if it were there ({words}), but Toast does not know it")
+        return _refused(refusal)
 
     def _priced_otherwise(self, order: Order, reply: Reply) -> Outcome | None:
         """None if Toast's prices come to our total, before tax or with it. Nothing is made yet."""
@@ -241,10 +242,15 @@ def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
 
 
 def _refused(reply: Reply) -> Outcome:
-    error = json_object(reply) or {}
-    code = str(error.get("code"))
-    words = error.get("developerMessage") or error.get("message") or f"HTTP {reply.status}"
+    code, words = _error(reply)
     return rejected(REJECTIONS.get(code, Rejection.INVALID_ORDER), f"{code} {words}")
+
+
+def _error(reply: Reply) -> tuple[str, str]:
+    """Code and words of an ErrorMessage."""
+    error = json_object(reply) or {}
+    words = filter(None, (error.get("message"), error.get("developerMessage")))
+    return str(error.get("code")), " / ".join(map(str, words)) or f"HTTP {reply.status}"
 
 
 def _external_id(order: Order, merchant: Merchant) -> str:

@@ -82,6 +82,8 @@ def test_what_is_refused_may_be_there_already() -> None:
     assert code_of(submitted(PRICES, REFUSED, reply(404))) == "payment_required"
     assert code_of(submitted(PRICES, reply(422), reply(404))) == "invalid_order"
     assert submitted(PRICES, REFUSED, reply(400)).kind is Kind.IN_DOUBT
+    taken = reply(400, {"message": "The externalId is taken"})
+    assert submitted(PRICES, taken, reply(404)).kind is Kind.IN_DOUBT
 
 
 def test_it_is_asked_for_by_its_external_id() -> None:

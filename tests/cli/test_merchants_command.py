@@ -1,13 +1,14 @@
 """``pos-gateway merchants``: import all or nothing, list, show."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pos_gateway.ledger.database import open_database, upgrade
-from tests.cli.conftest import Program
+from tests.cli.conftest import ROOT, Program
 
 
 @pytest.fixture
@@ -93,6 +94,51 @@ def test_one_wrong_record_and_nothing_is_written(migrated: Program) -> None:
     for line, beginning in zip(reported, expected, strict=True):
         assert line.startswith(beginning), (line, beginning)
     assert len(migrated.invoke("merchants", "list").stdout.splitlines()) == 1
+
+
+def test_an_adapter_names_what_it_needs_of_a_record(migrated: Program) -> None:
+    records = json_lines(
+        merchant("a", adapter="square"),
+        merchant("b", adapter="clover", pos={"merchant_id": "M1"}),
+        merchant("c", adapter="square", pos={"location_id": "L1"}),
+        merchant("d", pos={"location_id": "L1"}),
+    )
+    done = migrated.invoke("merchants", "import", "-", stdin=records)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        "line 1: pos.location_id: is required: the Square location's id",
+        "line 2: max_concurrency: must be given, at most 5: the POS allows no more at once",
+        "line 4: pos.location_id: is no field of this adapter; it has: none",
+        "pos-gateway: 3 of 4 records are wrong; none was written",
+    ]
+
+
+def test_adapters_of_installed_packages_are_known_and_a_broken_one_is_told_of(
+    migrated: Program, tmp_path: Path
+) -> None:
+    (tmp_path / "acme.py").write_text(
+        "from pos_gateway.adapters.rest import RestAdapter\n"
+        "class Acme(RestAdapter):\n"
+        "    name = 'acme'\n"
+    )
+    metadata = tmp_path / "acme-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(
+        "[pos_gateway.adapters]\nacme = acme:Acme\nbroken = acme:Missing\n"
+    )
+    records = json_lines(merchant("a", adapter="acme"), merchant("b"))
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    done = migrated.run("merchants", "import", "-", stdin=records, PYTHONPATH=path)
+    assert (done.returncode, done.stdout) == (0, "2 merchants imported\n")
+    assert done.stderr.startswith("the adapter 'broken' (acme:Missing) cannot be used: ")
+
+
+def test_the_ids_by_which_a_pos_knows_a_merchant_are_kept(migrated: Program) -> None:
+    records = json_lines(merchant("a", adapter="square", pos={"location_id": "L1"}))
+    migrated.invoke("merchants", "import", "-", stdin=records)
+    shown = json.loads(migrated.invoke("merchants", "show", "a", "--json").stdout)
+    assert shown["pos"] == {"location_id": "L1"}
 
 
 def test_a_wrong_record_of_a_list_is_named_by_its_number(migrated: Program) -> None:

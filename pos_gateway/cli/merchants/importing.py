@@ -1,6 +1,7 @@
 """``pos-gateway merchants import``: records from a file, all of them or none."""
 
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from io import BytesIO
 from typing import Any, BinaryIO
 
@@ -56,6 +57,7 @@ class _Checked:
         self.count = 0
         self.problems = 0
         self._places: dict[str, str] = {}
+        self._adapters = adapters(_unusable)
 
     def add(self, place: str, record: Any) -> None:
         self.count += 1
@@ -74,9 +76,9 @@ class _Checked:
             self._places[merchant.id] = place
 
     def _require_adapter(self, merchant: Merchant) -> None:
-        adapter = adapters().get(merchant.adapter)
+        adapter = self._adapters.get(merchant.adapter)
         if adapter is None:
-            problem = f"is not one of the adapters here: {', '.join(sorted(adapters()))}"
+            problem = f"is not one of the adapters here: {', '.join(sorted(self._adapters))}"
             raise InvalidMerchant([FieldError("adapter", problem, merchant.adapter)])
         problems = adapter.check(merchant)
         if problems:
@@ -86,6 +88,10 @@ class _Checked:
         before = self._places.get(merchant.id)
         if before is not None:
             raise InvalidMerchant([FieldError("id", f"was given by {before} already", merchant.id)])
+
+
+def _unusable(entry: EntryPoint, why: BaseException) -> None:
+    notice(f"the adapter {entry.name!r} ({entry.value}) cannot be used: {why!r}")
 
 
 def _text(file: BinaryIO) -> bytes:
