@@ -87,7 +87,11 @@ class CloverAdapter:
         return _refused(reply) if reply.status in REJECTIONS else by_status(reply)
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        """Goes through the orders of the time in question, for the one with our note."""
+        """Goes through the orders of the time in question, for the one with our note.
+
+        One for the same amount with nobody's mark may be it, its note lost: that is in doubt.
+        """
+        may_be_there = False
         since, until = (
             _milliseconds(order.placed_at - _SKEW),
             _milliseconds(order.deliver_by + _SKEW),
@@ -108,8 +112,9 @@ class CloverAdapter:
             for each in found:
                 if isinstance(each, dict) and _is(each, order):
                     return _standing(each, order)
+                may_be_there |= isinstance(each, dict) and _may_be(each, order)
             if len(found) < _PAGE:
-                return None
+                return in_doubt("one for the same amount has no note") if may_be_there else None
         return in_doubt(f"not among {_PAGE * _PAGES} orders of its time")
 
 
@@ -154,6 +159,10 @@ def _is(found: dict[str, Any], order: Order) -> bool:
     # An order id has no blanks: what stands before the first one is the mark, whole.
     note = found.get("note")
     return isinstance(note, str) and note.partition(" ")[0] == _mark(order)
+
+
+def _may_be(found: dict[str, Any], order: Order) -> bool:
+    return found.get("total") == order.total and not str(found.get("note")).startswith("[")
 
 
 def _made(reply: Reply, order: Order) -> Outcome:

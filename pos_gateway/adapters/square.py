@@ -1,11 +1,12 @@
 """Square's Orders API. Built to Square's public documentation, not certified by Square.
 
 Sources, on developer.squareup.com: "CreateOrder", "SearchOrders" and "UpdateOrder" in the API
-reference, the objects Order and OrderLineItem, "ErrorCode", "Idempotency", "Handling errors".
+reference, the objects Order, OrderLineItem and FulfillmentPickupDetails, "ErrorCode", "Idempotency",
+"Handling errors", "Orders API Requirements".
 
-Items are ad-hoc line items: a name and a price, not an object of the seller's catalog. Square shows
-an order in its Point of Sale once it is paid for; paying is not this gateway's. A tip belongs to a
-payment there and is not sent.
+Items are ad-hoc line items: a name and a price, not an object of the seller's catalog. A tip belongs
+to a payment there and is not sent. An order is in Square's Order Manager if it has a fulfillment:
+``pickup`` is one here if the customer has a name.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import by_status, decision, in_doubt, json_object, no_answer
 from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
-from pos_gateway.order import Item, Order
+from pos_gateway.order import Customer, Item, Order
 from pos_gateway.outcome import Kind, Outcome
 from pos_gateway.transport.exchange import Reply, Request, Send
 
@@ -30,6 +31,8 @@ FIELDS = {"location_id": PosField("the Square location's id")}
 
 #: OrderState; DRAFT is not among them, since no order is made as one here.
 _STATES = {"OPEN": Kind.ACCEPTED, "COMPLETED": Kind.ACCEPTED, "CANCELED": Kind.CANCELLED}
+#: FulfillmentState: those that are over.
+_DONE = ("COMPLETED", "CANCELED", "FAILED")
 
 #: ErrorCode: those with which CreateOrder may refuse an order. Any other is OTHER.
 REJECTIONS: Mapping[str, Rejection] = {
@@ -104,15 +107,15 @@ class SquareAdapter:
         if standing.kind is not Kind.ACCEPTED:
             return standing
         version = found.get("version")
-        change = {
-            # A new key for each version: under an old one nothing would be changed.
-            "idempotency_key": _key(order, f"cancel {version}"),
-            "order": {
-                "location_id": merchant.pos["location_id"],
-                "version": version,
-                "state": "CANCELED",
-            },
+        content = {
+            "location_id": merchant.pos["location_id"],
+            "version": version,
+            "state": "CANCELED",
+            # Square wants an order's fulfillments cancelled with it.
+            "fulfillments": _cancelled(found.get("fulfillments")),
         }
+        # A new key for each version: under an old one nothing would be changed.
+        change = {"idempotency_key": _key(order, f"cancel {version}"), "order": content}
         url = f"{merchant.base_url}/v2/orders/{quote(standing.external_id or '', safe='')}"
         reply = send(Request("PUT", url, _encoded(change), _JSON))
         if reply.status == 200:
@@ -140,7 +143,29 @@ def _creation(order: Order, merchant: Merchant) -> bytes:
         content["reference_id"] = order.order_id
     if order.customer and order.customer.name:
         content["ticket_name"] = lines.text(order.customer.name, 30)
+        if order.fulfillment == "pickup":
+            content["fulfillments"] = [_pickup(order, order.customer)]
     return _encoded({"idempotency_key": _key(order), "order": content})
+
+
+def _pickup(order: Order, customer: Customer) -> dict[str, Any]:
+    # The phone number is in the note: Square would refuse the order for one that it does not like.
+    note = lines.text(" ".join(filter(None, (customer.phone, order.notes))), 500)
+    details: dict[str, Any] = {
+        "schedule_type": "ASAP",
+        "recipient": {"display_name": lines.text(customer.name, 255)},
+    }
+    if note:
+        details["note"] = note
+    return {"type": "PICKUP", "state": "PROPOSED", "pickup_details": details}
+
+
+def _cancelled(fulfillments: object) -> list[dict[str, Any]]:
+    found = fulfillments if isinstance(fulfillments, list) else []
+    open_ones = [
+        each for each in found if isinstance(each, dict) and each.get("state") not in _DONE
+    ]
+    return [{"uid": each.get("uid"), "state": "CANCELED"} for each in open_ones]
 
 
 def _line(order: Order, item: Item) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from urllib.parse import parse_qs, urlsplit
 
-from pos_gateway.outcome import Kind
+from pos_gateway.outcome import Kind, Outcome
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import CLOVER, body, order_of
 
@@ -27,6 +27,20 @@ def test_more_pieces_than_clover_takes_are_rejected_unsent() -> None:
     assert outcome.kind is Kind.REJECTED
     assert outcome.reason is not None
     assert outcome.reason.code == "invalid_order"
+
+
+def test_one_for_the_same_amount_without_a_note_may_be_it() -> None:
+    order = order_of()
+
+    def look_up(**found: object) -> Outcome | None:
+        answer = reply(200, {"elements": [{"id": "7", **found}]})
+        return CLOVER.adapter.look_up(order, CLOVER.merchant, Scripted(answer))
+
+    lost = look_up(total=order.total)
+    assert lost is not None
+    assert lost.kind is Kind.IN_DOUBT
+    assert look_up(total=order.total, note="[another] Ada") is None
+    assert look_up(total=order.total + 1) is None
 
 
 def test_an_acceptance_may_leave_out_the_note() -> None:

@@ -1,7 +1,5 @@
 """Square: what the conformance suite does not ask."""
 
-import json
-
 from pos_gateway.outcome import Kind, Outcome
 from pos_gateway.transport.exchange import Reply
 from tests.adapters.scripted import Scripted, reply
@@ -94,5 +92,28 @@ def test_cancelling_names_the_version_under_a_key_of_its_own() -> None:
         "PUT",
         "CAISENgvlJ6jLWAzERDzjyHVybY",
     )
-    sent = json.loads(request.body or b"")
-    assert sent["order"] == {"location_id": "L1", "version": 1, "state": "CANCELED"}
+    expected = {"location_id": "L1", "version": 1, "state": "CANCELED", "fulfillments": []}
+    assert body(request)["order"] == expected
+
+
+def test_an_orders_fulfillments_are_cancelled_with_it() -> None:
+    order = {**SQUARE.accepted(ORDER.order_id)["order"]}
+    order["fulfillments"] = [{"uid": "a", "state": "PROPOSED"}, {"uid": "b", "state": "CANCELED"}]
+    send = Scripted(reply(200, {"orders": [order]}), reply(500))
+    SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send)
+    sent = body(send.requests[1])["order"]
+    assert sent["fulfillments"] == [{"uid": "a", "state": "CANCELED"}]
+
+
+def test_a_pickup_names_who_comes_for_it() -> None:
+    customer = {"name": "Ada", "phone": "+1 555 0100"}
+    order = order_of(customer=customer, notes="no nuts", fulfillment="pickup")
+    send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
+    SQUARE.adapter.submit(order, SQUARE.merchant, send)
+    [fulfillment] = body(send.requests[0])["order"]["fulfillments"]
+    assert (fulfillment["type"], fulfillment["state"]) == ("PICKUP", "PROPOSED")
+    assert fulfillment["pickup_details"] == {
+        "schedule_type": "ASAP",
+        "recipient": {"display_name": "Ada"},
+        "note": "+1 555 0100 no nuts",
+    }
