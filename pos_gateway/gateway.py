@@ -45,9 +45,11 @@ class Gateway:
         self.publisher = Publisher(settings.broker_url)
         #: Where limits are shared with other workers; None: they are this process's alone.
         self.permits = RedisPermits(settings.redis_url) if settings.redis_url else None
+        #: Ways of speaking to POSes, by name.
+        self.adapters = adapters()
         self.delivery = Delivery(
             directory=self.directory,
-            adapters=adapters(),
+            adapters=self.adapters,
             transport=self.transport,
             default_concurrency=settings.merchant_concurrency,
             default_timeout=settings.request_timeout,

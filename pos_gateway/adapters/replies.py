@@ -69,8 +69,10 @@ def by_status(reply: Reply, unprocessed: Set[int] = frozenset()) -> Outcome:
         return Outcome(Kind.RETRY, reason, retry_after=retry_after(reply), contact=too_much)
     if 300 <= status < 400:
         where = reply.headers.get("location", "elsewhere")
-        code = "security" if _is_inside(where) else "redirect"
-        return Outcome(Kind.FAILED, Reason.of(code, f"the POS redirects to {where}"))
+        said = f"the POS redirects to {where}"
+        if _is_inside(where):
+            return Outcome(Kind.FAILED, Reason.of("security", said))
+        return Outcome(Kind.FAILED, Reason.of("redirect", said))
     if status in (400, 413, 415, 422, 431):
         return Outcome(Kind.REJECTED, reason)
     if 400 <= status < 500 and status not in (408, 409, 425):

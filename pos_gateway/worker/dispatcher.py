@@ -21,7 +21,6 @@ from celery.worker.state import task_accepted, task_ready, task_reserved
 from gevent.event import Event
 
 from pos_gateway.adapters.protocol import Guarantee
-from pos_gateway.adapters.registry import ADAPTERS
 from pos_gateway.admission.admission import FLEET, Admission, Transition, Verdict
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.lane import Call
@@ -358,7 +357,7 @@ class Dispatcher:
         if merchant is None:
             return Terms(default)  # unknown: let it start, and be set aside
         limit = 0 if merchant.paused else merchant.max_concurrency or default
-        adapter = ADAPTERS.get(merchant.adapter)
+        adapter = self._gate.adapters.get(merchant.adapter)
         is_blind = adapter is not None and adapter.guarantee is Guarantee.BLIND
         return Terms(limit, merchant.provider, may_be_cut_short=not is_blind)
 

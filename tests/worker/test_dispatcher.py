@@ -74,6 +74,7 @@ class Scene:
         gate: Any = SimpleNamespace(
             directory=directory,
             permits=None,
+            adapters={},
             settings=SimpleNamespace(merchant_concurrency=1),
             clock=SYSTEM_CLOCK,
             store=self._store,
