@@ -546,6 +546,7 @@ class Admission(Generic[Ticket]):
     def _slow_now(self, call: Call[Ticket], now: float) -> None:
         """A call has been out for too long: its merchant is slow from now, not from its return."""
         call.slow, lane = True, call.lane
+        self._suspects.look_again(call)
         lane.pace.out_too_long()
         self._set_slow(lane, now, slow=True)
         for share in self._shares(call):

@@ -4,7 +4,9 @@ Long before a call can be called slow, that dozens of them are late at once tell
 have stopped answering. One of them alone means nothing, and nothing comes of it.
 """
 
+import heapq
 from collections import deque
+from itertools import count
 from typing import Generic
 
 from pos_gateway.admission.lane import Call, Ticket
@@ -22,22 +24,33 @@ class Suspects(Generic[Ticket]):
         self.number = 0
         #: How many calls were cut short and still hold their slots.
         self.ending = 0
-        #: The oldest first; those that are done are skipped.
+        #: The oldest first; and those that are slow once more, as a heap, the oldest on top.
+        #: Either skips those that are done.
         self._calls: deque[Call[Ticket]] = deque()
+        self._slow: list[tuple[float, int, Call[Ticket]]] = []
+        self._count = count()
         #: When a merchant, whichever, answered last.
         self._answered_at = 0.0
 
     def add(self, call: Call[Ticket], now: float) -> None:
         """It is out for longer than is usual from now."""
-        while self._calls and self._calls[0].done:
-            self._calls.popleft()
         call.suspected_at = now
         self.number += 1
         self._calls.append(call)
+        self.look_again(call)
+
+    def look_again(self, call: Call[Ticket]) -> None:
+        """It has become slow, or a suspect: it may be both by now."""
+        if call.slow and call.is_suspect:
+            heapq.heappush(self._slow, (call.suspected_at, next(self._count), call))
 
     def came_back(self, call: Call[Ticket]) -> None:
         """The call, suspect or not, is not out any more."""
         self.number -= call.is_suspect
+        if len(self._calls) + len(self._slow) > 4 * self.number:  # half of them at least are done
+            self._calls = deque(each for each in self._calls if not each.done)
+            self._slow = [entry for entry in self._slow if not entry[2].done]
+            heapq.heapify(self._slow)
 
     def released(self, call: Call[Ticket]) -> None:
         """Its slot is free."""
@@ -54,18 +67,21 @@ class Suspects(Generic[Ticket]):
         may be no fault of theirs: then those that are slow by now, so that the next one is tried.
         """
         chosen: list[Call[Ticket]] = []
-        while self._calls and len(chosen) < most:
-            call = self._calls[0]
-            if not call.done and not self._is_certain(call, now):
-                break
-            self._calls.popleft()
-            is_silent = call.lane.last_answer < call.suspected_at
-            if not call.done and is_silent and call.lane.may_be_cut_short:
-                call.cut_short = True
-                chosen.append(call)
+        settled = now - GRACE
+        others_answer = min(settled, self._answered_at)
+        while self._calls and len(chosen) < most and self._is_ready(self._calls[0], others_answer):
+            self._choose(self._calls.popleft(), chosen)
+        while self._slow and len(chosen) < most and self._is_ready(self._slow[0][2], settled):
+            self._choose(heapq.heappop(self._slow)[2], chosen)
         self.ending += len(chosen)
         return chosen
 
-    def _is_certain(self, call: Call[Ticket], now: float) -> bool:
-        others_answer = call.suspected_at <= self._answered_at
-        return call.suspected_at <= now - GRACE and (others_answer or call.slow)
+    def _is_ready(self, call: Call[Ticket], until: float) -> bool:
+        return call.done or call.suspected_at <= until
+
+    def _choose(self, call: Call[Ticket], chosen: list[Call[Ticket]]) -> None:
+        is_silent = call.lane.last_answer < call.suspected_at
+        is_out = not (call.done or call.cut_short)
+        if is_out and is_silent and call.lane.may_be_cut_short:
+            call.cut_short = True
+            chosen.append(call)

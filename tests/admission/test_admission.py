@@ -667,6 +667,37 @@ def test_where_nobody_answers_calls_are_cut_short_only_when_they_are_slow() -> N
     assert cut_short(stage) == ["h0", "h1"]  # one for the reserve
 
 
+def test_a_call_of_a_merchant_that_takes_its_time_keeps_none_from_being_cut_short() -> None:
+    stage = Stage(limit=1, slots=8, slow_share=0.25)
+    stage.answer("steady", after=1.0)
+    for n in range(7):
+        stage.answer(f"h{n}", after=0.01)
+    stage.offer("steady")  # a suspect after 1.5 s, slow after 3
+    stage.pass_time(1.45)
+    for n in range(7):
+        stage.offer(f"h{n}")  # suspects after 0.06 s, slow after half a second
+    stage.offer("healthy")
+    for _ in range(6):
+        stage.pass_time(0.1)
+    assert cut_short(stage) == ["h0", "h1"]
+
+
+def test_nothing_holds_on_to_a_suspect_that_has_come_back() -> None:
+    stage = Stage(limit=1, slots=8)
+    for n in range(8):
+        stage.answer(f"h{n}", after=0.01)
+    for n in range(8):
+        stage.offer(f"h{n}")
+    stage.pass_time(1.0)
+    suspects = stage.admission._suspects
+    assert suspects.number == 8
+    for n in (1, 3, 5, 7, 6, 4, 2):
+        stage.reply(f"h{n}")
+    assert len(suspects._calls) + len(suspects._slow) <= 4  # h0 is still out
+    stage.reply("h0")
+    assert len(suspects._calls) + len(suspects._slow) == 0
+
+
 def test_answers_that_lie_unread_are_read_before_calls_are_cut_short() -> None:
     """After this process was held up all calls have been out for long, and most were answered."""
     stage = Stage(limit=1, slots=8, slow_share=0.25)

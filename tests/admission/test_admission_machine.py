@@ -409,13 +409,12 @@ class AdmissionMachine(RuleBasedStateMachine):
             self._end(number)
 
     def _to_cut_short(self) -> list[Sent]:
-        """Those that are to go, up to the first about which nothing is certain."""
-        model, able = self.model, []
-        suspects = [each for each in model.sent if each.suspected < inf]
-        for each in sorted(suspects, key=lambda each: (each.suspected, each.suspicious_at)):
-            others_answer = each.suspected <= model.last_answer
+        """Those that are to go, as far as that is certain."""
+        able = []
+        for each in self.model.sent:
+            others_answer = each.suspected <= self.model.last_answer
             if each.suspected > self.now - GRACE or not (others_answer or each.seen_slow):
-                break
+                continue
             terms = each.merchant.terms
             may_be = terms is not None and terms.may_be_cut_short and not each.cut_short
             if may_be and each.merchant.last_answer < each.suspected:

@@ -263,20 +263,32 @@ FAULTS = [
     Fault(
         "where nobody answers nothing is cut short before it is slow",
         "suspects",
-        "(others_answer or call.slow)",
-        "True",
+        "others_answer = min(settled, self._answered_at)",
+        "others_answer = settled",
     ),
     Fault(
         "where nobody answers what is slow is cut short",
         "suspects",
-        "(others_answer or call.slow)",
-        "others_answer",
+        "heapq.heappush(self._slow, (call.suspected_at, next(self._count), call))",
+        "pass",
+    ),
+    Fault(
+        "calls are not cut short where the order could not be sent again",
+        "suspects",
+        " and call.lane.may_be_cut_short:",
+        ":",
+    ),
+    Fault(
+        "half the share of the slow is not cut short",
+        "admission",
+        "too_many = suspects.number - max(1, self._turns.slow.cap // 2)",
+        "too_many = suspects.number",
     ),
     Fault(
         "answers that have come already are read before anything is cut short",
         "suspects",
-        "call.suspected_at <= now - GRACE and",
-        "",
+        "settled = now - GRACE",
+        "settled = now",
     ),
     Fault(
         "what has come back is no suspect",
