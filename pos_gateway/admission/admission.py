@@ -480,7 +480,7 @@ class Admission(Generic[Ticket]):
     def _heard_from(self, call: Call[Ticket], now: float) -> None:
         """Its merchant has answered, so its provider does, and the slow do if it is one of them."""
         call.lane.last_answer = now
-        self._suspects.answered(now)
+        self._suspects.answered(call, now)
         for share in self._shares(call):
             was_silent = share.silent
             share.answered(now - call.started, now)

@@ -29,7 +29,7 @@ class Suspects(Generic[Ticket]):
         self._calls: deque[Call[Ticket]] = deque()
         self._slow: list[tuple[float, int, Call[Ticket]]] = []
         self._count = count()
-        #: When a merchant, whichever, answered last.
+        #: When a merchant, whichever, answered last in its usual time.
         self._answered_at = 0.0
 
     def add(self, call: Call[Ticket], now: float) -> None:
@@ -56,15 +56,21 @@ class Suspects(Generic[Ticket]):
         """Its slot is free."""
         self.ending -= call.cut_short
 
-    def answered(self, now: float) -> None:
-        """A merchant has answered, whichever."""
-        self._answered_at = now
+    def answered(self, call: Call[Ticket], now: float) -> None:
+        """Its merchant has answered.
+
+        Where all answers take longer than usual it may be this process that is late, or its
+        network: they say nothing against the calls that are still out.
+        """
+        if not call.is_suspect:
+            self._answered_at = now
 
     def cut_short(self, most: int, now: float) -> list[Call[Ticket]]:
         """Up to so many calls, the oldest suspects first; each is named once.
 
-        Only calls of merchants that have not answered anything since. Where nobody at all has, it
-        may be no fault of theirs: then those that are slow by now, so that the next one is tried.
+        Only calls of merchants that have not answered anything since. Where nobody at all has in
+        its usual time, it may be no fault of theirs: then those that are slow by now, so that the
+        next one is tried.
         """
         chosen: list[Call[Ticket]] = []
         settled = now - GRACE

@@ -87,7 +87,7 @@ class Model:
         self.provider_cap = max(1, int(limits.slots * limits.provider_share))
         self.slow_cap = max(1, int(limits.slots * limits.slow_share))
         self.providers: dict[str, Provider] = {}
-        #: When a merchant, whichever, answered last.
+        #: When a merchant, whichever, answered last in its usual time.
         self.last_answer = 0.0
         #: Those whose terms became known, or others, since it was looked who waits for too long.
         self.crowded: list[Merchant] = []
@@ -267,7 +267,9 @@ class Model:
         if usual is not None:
             after = min(after, max(pace.NEVER_SLOW, pace.UNUSUAL * usual))
         if contact in (Contact.ANSWERED, Contact.OVERLOADED):
-            merchant.last_answer = self.last_answer = now
+            merchant.last_answer = now
+            if sent.suspected == inf:
+                self.last_answer = now
             if sent.provider:
                 self.providers[sent.provider] = Provider(silent=False, last_answer=now)
         if answered and (sent.probe is not None or (usual is None and not sent.late)):

@@ -698,6 +698,22 @@ def test_nothing_holds_on_to_a_suspect_that_has_come_back() -> None:
     assert len(suspects._calls) + len(suspects._slow) == 0
 
 
+def test_where_all_answers_are_late_no_call_is_cut_short_before_it_is_slow() -> None:
+    """It may be this process that is late: two hundred handshakes at once take it a while."""
+    stage = Stage(limit=1, slots=40, slow_share=0.25)
+    for n in range(40):
+        stage.answer(f"m{n}", after=0.01)
+    for n in range(40):
+        assert stage.offer(f"m{n}") == START
+    for n in range(40):
+        stage.offer(f"waiting{n}")
+    stage.pass_time(0.1)
+    for n in range(15):
+        stage.reply(f"m{n}", after=0.02)
+        stage.starts()
+        assert cut_short(stage) == []
+
+
 def test_answers_that_lie_unread_are_read_before_calls_are_cut_short() -> None:
     """After this process was held up all calls have been out for long, and most were answered."""
     stage = Stage(limit=1, slots=8, slow_share=0.25)

@@ -291,6 +291,12 @@ FAULTS = [
         "settled = now",
     ),
     Fault(
+        "answers that are late themselves say nothing against other calls",
+        "suspects",
+        "if not call.is_suspect:",
+        "if True:",
+    ),
+    Fault(
         "what has come back is no suspect",
         "suspects",
         "self.number -= call.is_suspect",
