@@ -272,7 +272,9 @@ class Admission(Generic[Ticket]):
         """
         suspects, limits = self._suspects, self.limits
         too_many = suspects.number - max(1, self._turns.slow.cap // 2)
-        lacking = limits.reserve - (limits.slots - self.in_flight) + len(self._turns)
+        # Those in line that have become slow meanwhile would not start if there were a slot.
+        in_line = min(len(self._turns), self.waiting - self.blocked)
+        lacking = limits.reserve - (limits.slots - self.in_flight) + in_line
         return suspects.cut_short(min(too_many, lacking) - suspects.ending, self._now)
 
     def answers(self, merchant_id: str, now: float) -> bool:

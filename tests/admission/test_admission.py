@@ -636,6 +636,21 @@ def test_calls_that_hang_are_cut_short_before_the_last_slot_is_taken() -> None:
     assert cut_short(stage) == [f"h{n}" for n in range(1, 6)]
 
 
+def test_nothing_is_cut_short_for_the_orders_of_those_that_hang() -> None:
+    stage = Stage(limit=2, slots=40, slow_share=0.25)
+    for n in range(40):
+        stage.answer(f"h{n}", after=0.01)
+    for n in range(40):
+        assert stage.offer(f"h{n}") == START
+    for n in range(40):
+        assert stage.offer(f"h{n}") is Verdict.WAIT
+    stage.pass_time(0.5)  # they are slow now, and theirs in line more than the slow may have
+    stage.pass_time(GRACE)
+    assert cut_short(stage) == ["h0", "h1"]  # for the reserve
+    stage.offer("healthy")
+    assert cut_short(stage) == ["h2"]
+
+
 def test_half_the_share_of_the_slow_is_not_cut_short() -> None:
     stage = Stage(limit=1, slots=40, slow_share=0.25)
     hanging(stage, 38)

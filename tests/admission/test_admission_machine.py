@@ -324,11 +324,13 @@ class AdmissionMachine(RuleBasedStateMachine):
         too_many = suspects - max(1, self.model.slow_cap // 2) - ending
         candidates = self._to_cut_short()
         lacking = max(0, self.limits.reserve - self.model.slots_free())
+        well = [each for each in self.model.kept if not self.model.is_troubled(each.merchant)]
         if chosen:
             assert lacking
-            assert len(chosen) <= too_many
+            assert len(chosen) <= min(too_many, lacking + len(well) - ending)
         elif lacking:
-            wanted = lacking + len(self._in_line()) - ending
+            in_line = self._in_line() & {each.merchant.name for each in well}
+            wanted = lacking + len(in_line) - ending
             assert min(wanted, too_many) <= 0 or not candidates
         for call in chosen:
             one = next(each for each, own in self.calls if own is call)

@@ -245,8 +245,20 @@ FAULTS = [
     Fault(
         "nothing is cut short while slots are free",
         "admission",
-        "lacking = limits.reserve - (limits.slots - self.in_flight) + len(self._turns)",
+        "lacking = limits.reserve - (limits.slots - self.in_flight) + in_line",
         "lacking = limits.slots",
+    ),
+    Fault(
+        "no more are cut short than are needed",
+        "admission",
+        "in_line = min(len(self._turns), self.waiting - self.blocked)",
+        "in_line = limits.slots",
+    ),
+    Fault(
+        "nothing is cut short for those that have become slow",
+        "admission",
+        "in_line = min(len(self._turns), self.waiting - self.blocked)",
+        "in_line = len(self._turns)",
     ),
     Fault(
         "only calls of merchants that are silent are cut short",
