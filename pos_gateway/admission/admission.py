@@ -510,14 +510,13 @@ class Admission(Generic[Ticket]):
     def _judge_speed(self, call: Call[Ticket], now: float, contact: Contact) -> None:
         """Whether the merchant is slow, from how long a call took."""
         lane, seconds = call.lane, now - call.started
-        cut_short = call.cut_short and contact is Contact.TIMED_OUT
-        if cut_short:
-            lane.pace.out_too_long()
-        slow = cut_short or seconds >= lane.pace.slow_after(self.limits.slow_after)
+        slow = seconds >= lane.pace.slow_after(self.limits.slow_after)
         lane.pace.came_back(seconds, contact, slow=slow, late=call.late)
         if call.probe is not None and contact is Contact.ANSWERED:
             lane.pace.is_now(seconds)
-        if slow:
+        if call.cut_short and contact is Contact.TIMED_OUT:
+            self._out_too_long(call, now)
+        elif slow:
             self._set_slow(lane, now, slow=True)
         elif lane.pace.has_recovered:
             self._set_slow(lane, now, slow=False)
@@ -547,15 +546,20 @@ class Admission(Generic[Ticket]):
 
     def _slow_now(self, call: Call[Ticket], now: float) -> None:
         """A call has been out for too long: its merchant is slow from now, not from its return."""
-        call.slow, lane = True, call.lane
+        call.slow = True
         self._suspects.look_again(call)
+        self._out_too_long(call, now)
+        late_at = call.started + call.lane.pace.late_after(self.limits.slow_after)
+        if late_at < inf:
+            self._agenda.add(late_at, self._late_now, call)
+
+    def _out_too_long(self, call: Call[Ticket], now: float) -> None:
+        """Its merchant is slow, and silent; so is who shares its slots, unless another answers."""
+        lane = call.lane
         lane.pace.out_too_long()
         self._set_slow(lane, now, slow=True)
         for share in self._shares(call):
             share.out_too_long(call.started)
-        late_at = call.started + lane.pace.late_after(self.limits.slow_after)
-        if late_at < inf:
-            self._agenda.add(late_at, self._late_now, call)
 
     def _late_now(self, call: Call[Ticket], now: float) -> None:
         """It counts against its merchant from now."""

@@ -277,7 +277,11 @@ class Model:
         elif answered and usual is not None and not sent.late:
             merchant.mean = usual + pace.NEWEST * (seconds - usual)
             merchant.deviation += pace.NEWEST * (abs(seconds - usual) - merchant.deviation)
-        if seconds >= after or (sent.cut_short and contact is Contact.TIMED_OUT):
+        cut_short = sent.cut_short and contact is Contact.TIMED_OUT
+        if cut_short:
+            provider = self.provider(sent.provider)
+            provider.silent = provider.silent or provider.last_answer < sent.started
+        if seconds >= after or cut_short:
             merchant.quick = 0
             self.turn_slow(merchant, now)
         else:

@@ -788,6 +788,23 @@ def test_a_provider_of_which_nobody_answers_has_the_share_of_the_slow() -> None:
     assert len(stage.starts()) == 2
 
 
+def test_a_provider_whose_calls_are_cut_short_has_the_share_of_the_slow_too() -> None:
+    stage = Stage(limit=1, slots=8, provider_share=0.5, slow_share=0.25)
+    for n in range(4):
+        stage.answer(f"{n}@x", after=0.01)
+    for merchant in ("0@x", "1@x", "2@x", "3@x", "a", "b", "c"):
+        assert stage.offer(merchant) == START
+    stage.pass_time(0.07)
+    stage.answer("healthy", after=GRACE)
+    stage.offer("d")
+    assert cut_short(stage) == ["0@x"]
+    stage.reply("0@x", contact=Contact.TIMED_OUT)
+    assert stage.offer("5@x") is Verdict.WAIT
+    assert stage.starts() == []
+    stage.reply("1@x")
+    assert stage.starts() == ["o"]
+
+
 def test_orders_of_a_provider_that_is_crowded_stand_in_its_line_not_their_merchants() -> None:
     stage = Stage(limit=5, slots=8, provider_share=0.5, slow_share=0.25, max_blocked=8)
     for n in range(8):

@@ -317,8 +317,14 @@ FAULTS = [
     Fault(
         "a merchant whose call was cut short is slow",
         "admission",
-        "slow = cut_short or ",
-        "slow = ",
+        "            self._out_too_long(call, now)\n        elif slow:",
+        "            pass\n        elif slow:",
+    ),
+    Fault(
+        "a provider whose calls are cut short is silent",
+        "admission",
+        "            self._out_too_long(call, now)\n        elif slow:",
+        "            self._set_slow(lane, now, slow=True)\n        elif slow:",
     ),
     Fault(
         "a silent provider has no more than the slow",
