@@ -68,6 +68,9 @@ class Parking:
         self._quarantine = quarantine
         self._now = now
         self._open: dict[tuple[str, str], _Gathering] = {}
+        #: Messages that wait in open bundles, and how many may: they are in the window through
+        #: which everybody's come, and hundreds of merchants can have one order each in it.
+        self._gathered, self._most_gathered = 0, admission.limits.max_blocked // 2
         #: The green threads that publish, or wait for a bundle to be full.
         self._publishing = Group()
         self._few_at_a_time = Semaphore(AT_ONCE)
@@ -96,39 +99,46 @@ class Parking:
         Whatever is published of them from now on is there twice, so nothing more is.
         """
         self._open.clear()
+        self._gathered = 0
         self._publishing.kill(block=False)
 
     def hand_back(self, timeout: float) -> None:
         """Give back to the broker what is not being published yet; the rest has so many seconds."""
-        for gathering in self._open.values():
+        for key, gathering in list(self._open.items()):
             gathering.handed_back = True
-            gathering.closed.set()
+            self._close(key)
             _reject(gathering.originals)
-        self._open.clear()
         self._publishing.join(timeout)
 
     def _gather(self, bundle: Bundle, original: Original) -> None:
         key = bundle.merchant_id, bundle.routing_key
+        if key in self._open and not self._open[key].has_room_for(bundle):
+            self._close(key)
         gathering = self._open.get(key)
-        if gathering is not None and not gathering.has_room_for(bundle):
-            gathering.closed.set()
-            gathering = None
         if gathering is None:
             gathering = self._open[key] = _Gathering()
             answers = self._admission.answers(bundle.merchant_id, self._now())
             open_for = OPEN_FOR if answers else OPEN_FOR_SILENT
             self._publishing.spawn(self._park_gathered, key, gathering, open_for)
         gathering.add(bundle, original)
+        self._gathered += 1
         if gathering.is_full or _is_late(bundle.deliver_by, within=2 * OPEN_FOR_SILENT):
-            gathering.closed.set()
-            del self._open[key]
+            self._close(key)
+        elif self._gathered > self._most_gathered:
+            self._close(next(iter(self._open)))  # the oldest
+
+    def _close(self, key: tuple[str, str]) -> None:
+        """Nothing more comes into the bundle: it goes as it is."""
+        gathering = self._open.pop(key)
+        gathering.closed.set()
+        self._gathered -= len(gathering.originals)
 
     def _park_gathered(
         self, key: tuple[str, str], gathering: "_Gathering", open_for: float
     ) -> None:
         gathering.closed.wait(open_for)
         if self._open.get(key) is gathering:
-            del self._open[key]
+            self._close(key)
         if not gathering.handed_back:
             self._park(joined(gathering.parts), gathering.originals)
 

@@ -53,9 +53,9 @@ class Original:
 
 
 class Scene:
-    def __init__(self, limit: int = 1) -> None:
+    def __init__(self, limit: int = 1, **limits: Any) -> None:
         self.gate = Gate()
-        self.admission: Admission[Any] = Admission(Limits(), lambda _: Terms(limit))
+        self.admission: Admission[Any] = Admission(Limits(**limits), lambda _: Terms(limit))
         self.set_aside: list[tuple[str, str]] = []
         self.parking = Parking(
             self.gate,  # type: ignore[arg-type]
@@ -237,6 +237,16 @@ def test_orders_wait_longer_for_others_where_nobody_waits_for_them_to_be_back() 
     scene.park(2, merchant="answers")
     scene.settle()
     assert [m.headers["x-merchant-id"] for m in scene.gate.stored] == ["answers", "paused"]
+
+
+def test_so_many_orders_at_most_wait_for_others_before_the_oldest_of_them_go() -> None:
+    scene = Scene(limit=0, max_blocked=10)
+    originals = [scene.park(1, merchant=f"m{n}")[0] for n in range(8)]
+    gevent.sleep(0.05)
+    assert [each.said for each in originals] == [["ack"]] * 3 + [[]] * 5
+    scene.parking.hand_back(1)
+    assert [each.said for each in originals] == [["ack"]] * 3 + [["requeue"]] * 5
+    assert scene.parking._gathered == 0
 
 
 @pytest.mark.parametrize("missing", ["o0", "o3"])
