@@ -12,6 +12,7 @@ import pytest
 from celery.concurrency.gevent import TaskPool
 from gevent.event import AsyncResult, Event
 
+from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker.message import Message
@@ -61,6 +62,7 @@ class Scene:
             "adapter": "rest",
             **merchant,
         }
+        self.adapters: dict[str, Any] = {}
         self.stored: list[tuple[str, str]] = []
         self.broker_answers = Event()
         self.broker_answers.set()
@@ -74,7 +76,7 @@ class Scene:
         gate: Any = SimpleNamespace(
             directory=directory,
             permits=None,
-            adapters={},
+            adapters=self.adapters,
             settings=SimpleNamespace(merchant_concurrency=1),
             clock=SYSTEM_CLOCK,
             store=self._store,
@@ -213,6 +215,17 @@ def test_a_merchant_is_judged_by_its_answer_not_by_a_broker_that_stores_nothing(
     standing = admission.merchant("m")
     assert standing is not None
     assert (standing.in_flight, standing.slow, standing.breaker) == (0, False, State.OPEN)
+
+
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_no_call_is_cut_short_at_a_pos_that_can_neither_be_asked_nor_honours_a_key(
+    monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
+) -> None:
+    scene = Scene(monkeypatch, adapter="pos")
+    scene.adapters["pos"] = SimpleNamespace(guarantee=guarantee)
+    order = Order("o1")
+    scene.offer(order)
+    assert order.call.lane.may_be_cut_short is (guarantee is not Guarantee.BLIND)
 
 
 def test_nothing_starts_until_a_worker_that_was_paused_knows_what_became_of_its_permits(
