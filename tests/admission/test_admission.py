@@ -792,6 +792,7 @@ def test_a_provider_whose_calls_are_cut_short_has_the_share_of_the_slow_too() ->
     stage = Stage(limit=1, slots=8, provider_share=0.5, slow_share=0.25)
     for n in range(4):
         stage.answer(f"{n}@x", after=0.01)
+    stage.pass_time(1.0)
     for merchant in ("0@x", "1@x", "2@x", "3@x", "a", "b", "c"):
         assert stage.offer(merchant) == START
     stage.pass_time(0.07)
