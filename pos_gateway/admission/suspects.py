@@ -7,6 +7,7 @@ have stopped answering. One of them alone means nothing, and nothing comes of it
 import heapq
 from collections import deque
 from itertools import count
+from math import inf
 from typing import Generic
 
 from pos_gateway.admission.lane import Call, Ticket
@@ -14,6 +15,10 @@ from pos_gateway.admission.lane import Call, Ticket
 #: Seconds that a call is a suspect before it can be cut short: when this process was held up,
 #: answers that came meanwhile are to be read first.
 GRACE = 0.05
+#: The part of the answers that may be late before this process is taken to be, or its network: two
+#: hundred replies at once keep it busy for longer than a quick merchant takes. And the weight of
+#: the newest in it.
+LATE, NEWEST = 0.25, 0.1
 
 
 class Suspects(Generic[Ticket]):
@@ -31,6 +36,8 @@ class Suspects(Generic[Ticket]):
         self._count = count()
         #: When a merchant, whichever, answered last in its usual time.
         self._answered_at = 0.0
+        #: The part of the last answers that took longer.
+        self._late = 0.0
 
     def add(self, call: Call[Ticket], now: float) -> None:
         """It is out for longer than is usual from now."""
@@ -57,11 +64,10 @@ class Suspects(Generic[Ticket]):
         self.ending -= call.cut_short
 
     def answered(self, call: Call[Ticket], now: float) -> None:
-        """Its merchant has answered.
-
-        Where all answers take longer than usual it may be this process that is late, or its
-        network: they say nothing against the calls that are still out.
-        """
+        """Its merchant has answered, if not for the first time: then nobody knows what is usual."""
+        if call.lane.pace.mean is None:
+            return
+        self._late += NEWEST * (call.is_suspect - self._late)
         if not call.is_suspect:
             self._answered_at = now
 
@@ -69,12 +75,12 @@ class Suspects(Generic[Ticket]):
         """Up to so many calls, the oldest suspects first; each is named once.
 
         Only calls of merchants that have not answered anything since. Where nobody at all has in
-        its usual time, it may be no fault of theirs: then those that are slow by now, so that the
-        next one is tried.
+        its usual time, or many have not, it may be no fault of theirs: then those that are slow by
+        now, so that the next one is tried.
         """
         chosen: list[Call[Ticket]] = []
         settled = now - GRACE
-        others_answer = min(settled, self._answered_at)
+        others_answer = min(settled, self._answered_at) if self._late < LATE else -inf
         while self._calls and len(chosen) < most and self._is_ready(self._calls[0], others_answer):
             self._choose(self._calls.popleft(), chosen)
         while self._slow and len(chosen) < most and self._is_ready(self._slow[0][2], settled):

@@ -6,7 +6,7 @@ Written from the rules alone; it shares no code with what it checks, only the nu
 from dataclasses import dataclass, field
 from math import inf
 
-from pos_gateway.admission import breaker, lane, pace, share
+from pos_gateway.admission import breaker, lane, pace, share, suspects
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.outcome import Contact
 
@@ -89,6 +89,8 @@ class Model:
         self.providers: dict[str, Provider] = {}
         #: When a merchant, whichever, answered last in its usual time.
         self.last_answer = 0.0
+        #: The part of the last answers that were not.
+        self.late = 0.0
         #: Those whose terms became known, or others, since it was looked who waits for too long.
         self.crowded: list[Merchant] = []
         #: What must be announced, in any order: merchant and state.
@@ -268,8 +270,9 @@ class Model:
             after = min(after, max(pace.NEVER_SLOW, pace.UNUSUAL * usual))
         if contact in (Contact.ANSWERED, Contact.OVERLOADED):
             merchant.last_answer = now
-            if sent.suspected == inf:
-                self.last_answer = now
+            if usual is not None:
+                self.late += suspects.NEWEST * ((sent.suspected < inf) - self.late)
+                self.last_answer = now if sent.suspected == inf else self.last_answer
             if sent.provider:
                 self.providers[sent.provider] = Provider(silent=False, last_answer=now)
         if answered and (sent.probe is not None or (usual is None and not sent.late)):

@@ -609,6 +609,7 @@ def test_a_merchant_that_comes_and_goes_stays_among_the_slow_for_longer_each_tim
 
 def hanging(stage: Stage, number: int) -> None:
     """So many merchants that answered quickly before do not any more, but "healthy" does."""
+    stage.answer("healthy", after=GRACE)
     for n in range(number):
         stage.offer(f"h{n}")
         stage.reply(f"h{n}", after=0.01)
@@ -718,15 +719,20 @@ def test_where_all_answers_are_late_no_call_is_cut_short_before_it_is_slow() -> 
     stage = Stage(limit=1, slots=40, slow_share=0.25)
     for n in range(40):
         stage.answer(f"m{n}", after=0.01)
+    stage.answer("prompt", after=0.01)
     for n in range(40):
         assert stage.offer(f"m{n}") == START
+    stage.offer("prompt")
     for n in range(40):
         stage.offer(f"waiting{n}")
     stage.pass_time(0.1)
     for n in range(15):
         stage.reply(f"m{n}", after=0.02)
-        stage.starts()
         assert cut_short(stage) == []
+    stage.starts()
+    stage.reply("prompt", after=0.01)  # one of many
+    stage.starts()
+    assert cut_short(stage) == []
 
 
 def test_answers_that_lie_unread_are_read_before_calls_are_cut_short() -> None:
@@ -792,7 +798,7 @@ def test_a_provider_whose_calls_are_cut_short_has_the_share_of_the_slow_too() ->
     stage = Stage(limit=1, slots=8, provider_share=0.5, slow_share=0.25)
     for n in range(4):
         stage.answer(f"{n}@x", after=0.01)
-    stage.pass_time(1.0)
+    stage.answer("healthy", after=1.0)
     for merchant in ("0@x", "1@x", "2@x", "3@x", "a", "b", "c"):
         assert stage.offer(merchant) == START
     stage.pass_time(0.07)

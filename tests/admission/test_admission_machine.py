@@ -15,7 +15,7 @@ from pos_gateway.admission.admission import Admission, Transition, Verdict
 from pos_gateway.admission.breaker import FIRST_OPEN, LONGEST_OPEN
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.admission.suspects import GRACE
+from pos_gateway.admission.suspects import GRACE, LATE
 from pos_gateway.outcome import Contact
 from tests.admission.model import Kept, Merchant, Model, Sent
 
@@ -415,7 +415,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         """Those that are to go, as far as that is certain."""
         able = []
         for each in self.model.sent:
-            others_answer = each.suspected <= self.model.last_answer
+            in_time = self.model.late < LATE
+            others_answer = in_time and each.suspected <= self.model.last_answer
             if each.suspected > self.now - GRACE or not (others_answer or each.seen_slow):
                 continue
             terms = each.merchant.terms

@@ -275,8 +275,8 @@ FAULTS = [
     Fault(
         "where nobody answers nothing is cut short before it is slow",
         "suspects",
-        "others_answer = min(settled, self._answered_at)",
-        "others_answer = settled",
+        "others_answer = min(settled, self._answered_at) if",
+        "others_answer = settled if",
     ),
     Fault(
         "where nobody answers what is slow is cut short",
@@ -305,8 +305,14 @@ FAULTS = [
     Fault(
         "answers that are late themselves say nothing against other calls",
         "suspects",
-        "if not call.is_suspect:",
-        "if True:",
+        "        if not call.is_suspect:\n",
+        "        if True:\n",
+    ),
+    Fault(
+        "where many answers are late nothing is cut short before it is slow",
+        "suspects",
+        " if self._late < LATE else -inf",
+        "",
     ),
     Fault(
         "what has come back is no suspect",
