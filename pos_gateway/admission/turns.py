@@ -82,9 +82,9 @@ class Turns(Generic[Ticket]):
     def done_with(self, lane: Lane[Ticket]) -> None:
         """Its turn is over: it lines up again, and so does who waits behind it for a share."""
         woken_by, lane.woken_by = lane.woken_by, None
-        self.line_up(lane)
         if woken_by is not None:
-            self.wake(woken_by)  # it may have room for another one yet
+            self.wake(woken_by)  # it may have room for another one yet, before this one's next
+        self.line_up(lane)
 
     def wake(self, share: Share) -> None:
         """A share may have room: whoever has waited for it longest has a turn."""

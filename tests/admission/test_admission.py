@@ -134,6 +134,19 @@ def test_waiting_orders_are_taken_merchant_by_merchant_in_turn() -> None:
     assert taken == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
+def test_who_waits_for_a_share_has_its_turn_before_another_has_a_second_one() -> None:
+    stage = Stage(limit=4, slots=8, slow_share=0.25)
+    for merchant in ("a", "b", "c"):
+        stage.make_slow(merchant)
+    for _ in range(QUICK_REPLIES - 1):
+        stage.answer("c", after=0.01)
+    assert stage.offers("c", 2) == [START] * 2
+    for order in ("a1", "a2", "b1"):
+        assert stage.offer(order[0], order) is Verdict.WAIT
+    stage.admission.answered(stage.calls[0], stage.now)  # c is healthy: the share is empty
+    assert stage.starts() == ["a1", "b1"]
+
+
 def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
     stage = Stage(limit=10, slots=1)
     stage.offer("a")
