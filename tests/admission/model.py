@@ -28,6 +28,8 @@ class Sent:
     late_at: float = inf
     late: bool = False
     cut_short: bool = False
+    #: Its merchant is done with; the slot is held until the broker has stored what came of it.
+    held: bool = False
 
 
 @dataclass(eq=False)
@@ -99,6 +101,9 @@ class Model:
     def of(self, merchant: Merchant) -> list[Sent]:
         return [each for each in self.sent if each.merchant is merchant]
 
+    def out(self) -> list[Sent]:
+        return [each for each in self.sent if not each.held]
+
     def slots_free(self) -> int:
         return self.limits.slots - len(self.sent)
 
@@ -135,7 +140,8 @@ class Model:
         return self.providers.setdefault(name, Provider()) if name else Provider()
 
     def probes(self, merchant: Merchant) -> list[Sent]:
-        return [each for each in self.of(merchant) if each.probe == merchant.spell]
+        own = [each for each in self.out() if each.merchant is merchant]
+        return [each for each in own if each.probe == merchant.spell]
 
     def startable(self) -> set[str]:
         waiting = {each.merchant for each in self.kept}
@@ -207,10 +213,10 @@ class Model:
 
     def pass_time(self, now: float) -> list[int]:
         """What time does; the orders that are too late now."""
-        for each in self.sent:
+        for each in self.out():
             if each.suspected == inf and each.suspicious_at <= now:
                 each.suspected = now
-        for each in [each for each in self.sent if not each.seen_slow and each.slow_at <= now]:
+        for each in [each for each in self.out() if not each.seen_slow and each.slow_at <= now]:
             each.seen_slow = True
             each.merchant.quick = 0
             self.turn_slow(each.merchant, now)
@@ -219,7 +225,7 @@ class Model:
             if each.merchant.mean is not None:
                 usual = pace.LATE * each.merchant.mean
                 each.late_at = each.started + max(self.limits.slow_after, usual)
-        for each in sorted(self.sent, key=lambda each: each.late_at):
+        for each in sorted(self.out(), key=lambda each: each.late_at):
             if each.late_at <= now and not each.late:
                 each.late = True
                 self.trip(each.merchant, now)
@@ -243,9 +249,10 @@ class Model:
     def come_back(
         self, sent: Sent, now: float, contact: Contact, retry_after: float | None
     ) -> None:
+        """Its slot is held: that is the caller's to end."""
         merchant, seconds = sent.merchant, now - sent.started
         usual = merchant.mean
-        self.sent.remove(sent)
+        sent.held = True
         merchant.last_call = now
         answered = contact is Contact.ANSWERED
         if answered and (not sent.late or sent.probe is not None):
@@ -315,7 +322,7 @@ class Model:
             self.open(merchant)
 
     def trip(self, merchant: Merchant, now: float) -> bool:
-        overdue = sum(each.late for each in self.of(merchant))
+        overdue = sum(each.late for each in self.out() if each.merchant is merchant)
         calls = len(merchant.results) + overdue
         failed = sum(bad for bad, _ in merchant.results)
         late = sum(late for _, late in merchant.results) + overdue

@@ -59,6 +59,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.number = 0
         self.calls: list[tuple[Sent, Call[int]]] = []
+        #: Those whose merchant is done with, while the broker stores nothing.
+        self.held: list[tuple[Sent, Call[int]]] = []
         self.announced: list[tuple[str, str]] = []
         self.short: set[str] = set()
         self.ended: set[int] = set()
@@ -97,7 +99,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         seconds=SECONDS,
         contact=st.sampled_from([*Contact, Contact.ANSWERED, Contact.ANSWERED]),
         retry_after=st.sampled_from([None, None, None, 2.0, 40.0]),
-        held=st.booleans(),
+        held=st.sampled_from([False, False, True]),
     )
     def complete(
         self,
@@ -110,15 +112,26 @@ class AdmissionMachine(RuleBasedStateMachine):
         self._pass(seconds)
         sent, call = self.calls.pop(which % len(self.calls))
         asked = retry_after if contact is not Contact.NONE else None
-        if held:  # the broker has not stored it yet; what it is released with says nothing more
-            self.admission.answered(call, self.now, contact, asked)
-            contact_then, asked_then = Contact.FAILED, 9.0
-        else:
-            contact_then, asked_then = contact, asked
-        self.admission.release(call, self.now, contact_then, asked_then)
+        end = self.admission.answered if held else self.admission.release
+        end(call, self.now, contact, asked)
         self.model.come_back(sent, self.now, contact, asked)
+        if held:
+            self.held.append((sent, call))
+        else:
+            self.model.sent.remove(sent)
         self._expire()
         self._end(sent.number)
+        self._dispatch()
+
+    @precondition(lambda self: self.held)
+    @rule(seconds=SECONDS, number=st.integers(1, 8))
+    def be_stored(self, seconds: float, number: int) -> None:
+        """What came of some orders is; what they are released with then says nothing more."""
+        self._pass(seconds)
+        for sent, call in self.held[:number]:
+            self.admission.release(call, self.now, Contact.FAILED, 9.0)
+            self.model.sent.remove(sent)
+        del self.held[:number]
         self._dispatch()
 
     @rule(
@@ -322,7 +335,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         chosen = self.admission.to_cut_short()
         sent = self.model.sent
         ending = sum(each.cut_short for each in sent)
-        suspects = sum(each.suspected < inf for each in sent)
+        suspects = sum(each.suspected < inf for each in self.model.out())
         too_many = suspects - max(1, self.model.slow_cap // 2) - ending
         candidates = self._to_cut_short()
         lacking = max(0, self.limits.reserve - self.model.slots_free())
@@ -416,7 +429,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     def _to_cut_short(self) -> list[Sent]:
         """Those that are to go, as far as that is certain."""
         able = []
-        for each in self.model.sent:
+        for each in self.model.out():
             in_time = self.model.late < LATE
             others_answer = in_time and each.suspected <= self.model.last_answer
             if each.suspected > self.now - GRACE or not (others_answer or each.seen_slow):
