@@ -843,6 +843,31 @@ def test_orders_of_a_provider_that_is_crowded_stand_in_its_line_not_their_mercha
     assert stage.admission.answers("8@x", stage.now)
 
 
+def test_orders_of_slow_merchants_stand_in_one_line_while_too_many_wait() -> None:
+    stage = Stage(limit=5, slots=8, slow_share=0.25, max_blocked=8)
+    for n in range(14):
+        stage.make_slow(f"s{n}")
+    assert [stage.offer(f"s{n}") for n in range(11)] == [START] * 2 + [Verdict.WAIT] * 8 + [
+        Verdict.PARK
+    ]
+    places = [stage.admission.place(f"s{n}", 8, stage.now) for n in range(10, 14)]
+    assert all(place.reserved for place in places)
+    delays = [place.delay for place in places]
+    assert delays == sorted(delays)
+    assert delays[-1] > delays[0] + 2
+    assert stage.admission.let_out("s10", 8, stage.now, reserved=True) == 0
+
+
+def test_a_shares_turns_are_as_long_as_its_answers_take() -> None:
+    stage = Stage(limit=5, slots=8, provider_share=0.5, max_blocked=8)
+    for _ in range(60):
+        stage.answer("0@x", after=0.1)
+    for n in range(8):
+        stage.offer(f"{n}@x")
+    delays = [stage.admission.place(f"{n}@x", 64, stage.now).delay for n in range(8, 12)]
+    assert 1 < delays[-1] < 5
+
+
 def test_those_that_waited_too_long_come_a_few_at_a_time_if_that_is_wanted() -> None:
     stage = Stage(limit=1, slots=8, max_waiting=5)
     stage.offers("m", 6)
