@@ -87,7 +87,7 @@ class Admission(Generic[Ticket]):
         self._in_fleet = in_fleet
         self._lanes: dict[str, Lane[Ticket]] = {}
         self._turns: Turns[Ticket] = Turns(limits)
-        #: Every order that began to wait, oldest first; those that are done are skipped.
+        #: Every order that waits, by ``since``; those that are done are skipped.
         self._by_age: deque[Waiting[Ticket]] = deque()
         self._suspects: Suspects[Ticket] = Suspects()
         self._expired: list[Ticket] = []
@@ -332,11 +332,13 @@ class Admission(Generic[Ticket]):
             if waiting.done:
                 continue
             if self._turns.may_start(waiting.lane):
-                # It waits for a slot, not for its merchant: parking would only delay it.
+                # It waits for a slot, not for its merchant: parking would only delay it. It is
+                # looked at again after as long: each time, thousands would be.
+                waiting.since = now
                 again.append(waiting)
             else:
                 handed_out.append(self._take(waiting))
-        self._by_age.extendleft(reversed(again))
+        self._by_age.extend(again)
         return handed_out
 
     def merchants(self) -> Iterator[Standing]:

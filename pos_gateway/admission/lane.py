@@ -27,7 +27,7 @@ class Queued(Enum):
 
 @dataclass(slots=True, eq=False)
 class Waiting(Generic[Ticket]):
-    """An order that waits, since when, and until when that makes sense."""
+    """An order that waits, since when for its merchant, and until when that makes sense."""
 
     lane: "Lane[Ticket]"
     ticket: Ticket

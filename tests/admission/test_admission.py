@@ -9,10 +9,11 @@ import pytest
 
 from pos_gateway.admission.admission import Admission, Transition, Verdict
 from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, State
-from pos_gateway.admission.lane import QUIET, Call
+from pos_gateway.admission.lane import QUIET, Call, Lane
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.pace import QUICK_REPLIES, RELAPSED
 from pos_gateway.admission.suspects import GRACE
+from pos_gateway.admission.turns import Turns
 from pos_gateway.outcome import Contact
 
 START = "start"
@@ -182,6 +183,27 @@ def test_all_merchants_in_trouble_together_may_hold_only_so_many() -> None:
     verdicts = [verdict for i in range(10) for verdict in stage.offers(f"m{i}", 3)]
     assert verdicts.count(Verdict.WAIT) == 5
     assert stage.admission.blocked == 5
+
+
+def test_orders_that_wait_for_a_slot_only_are_not_looked_at_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(limit=10, slots=1, max_wait=5.0)
+    stage.offer("other")
+    stage.offers("m", 50)
+    looks = []
+    may_start = Turns.may_start
+
+    def look(turns: Turns[str], lane: Lane[str]) -> bool:
+        looks.append(lane)
+        return may_start(turns, lane)
+
+    monkeypatch.setattr(Turns, "may_start", look)
+    for tenths in range(50, 99):
+        stage.admission.overdue(tenths / 10)
+    assert len(looks) == 50
+    stage.admission.overdue(10.0)
+    assert len(looks) == 100
 
 
 def test_an_order_that_waited_too_long_for_its_merchant_is_handed_out_to_be_parked() -> None:

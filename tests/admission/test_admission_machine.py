@@ -223,6 +223,8 @@ class AdmissionMachine(RuleBasedStateMachine):
             waits_for_a_slot = self.model.may_start_within_share(each.merchant)
             too_long = each.since <= self.now - self.limits.max_wait
             assert (each.number in handed_out) == (too_long and not waits_for_a_slot)
+            if too_long and waits_for_a_slot:
+                each.since = self.now
             if each.number in handed_out:
                 self.model.kept.remove(each)
                 self._end(each.number)
