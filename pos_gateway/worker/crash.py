@@ -21,4 +21,9 @@ def end_worker(error: BaseException | None) -> None:
 
 def watch_threads() -> None:
     """End the worker with any thread that dies of an exception: the directory's, the fleet's."""
-    threading.excepthook = lambda died: end_worker(died.exc_value)
+
+    def end(died: threading.ExceptHookArgs) -> None:
+        if not issubclass(died.exc_type, SystemExit):  # that is how a thread says that it is done
+            end_worker(died.exc_value)
+
+    threading.excepthook = end
