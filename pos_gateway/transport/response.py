@@ -11,8 +11,9 @@ from typing import Any
 
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
-#: Longest line that announces a chunk.
-_LONGEST = 1024
+#: Longest line that announces a chunk, and the most chunks of a reply: a quarter of a million of
+#: one byte each would take half a second of CPU, and everybody's.
+_LONGEST, _MOST = 1024, 2000
 
 
 class StrictResponse(HTTPResponse):
@@ -23,6 +24,7 @@ class StrictResponse(HTTPResponse):
         self._socket = sock
         #: Bytes came after its end, that nobody asked for.
         self.is_followed = False
+        self._chunks = 0
 
     def begin(self) -> None:
         """Read the head. Raises HTTPException for one that says two things, or nothing."""
@@ -43,6 +45,9 @@ class StrictResponse(HTTPResponse):
         size = _CHUNK.fullmatch(line)
         if size is None:
             raise ValueError(f"a chunk of the size {line[:40]!r}")
+        self._chunks += 1
+        if self._chunks > _MOST:
+            raise ValueError(f"more than {_MOST} chunks")
         return int(size[1], 16)
 
     def _close_conn(self) -> None:

@@ -1,7 +1,6 @@
 """Celery's consumer, with what an order needs: its own loop, admission, and a quarantine."""
 
 import gc
-import sys
 import threading
 from typing import Any
 
@@ -99,7 +98,6 @@ class OrderConsumer(Consumer):
         self._gateway.start(background=self.dispatcher is not None)
         if self.dispatcher is not None and self.dispatcher.start():
             watch_threads()
-            sys.setswitchinterval(SWITCH)
             _spare_the_collector()
         super().on_ready()
 
@@ -225,9 +223,6 @@ RECONNECT_AFTER = 3.0
 #: Seconds for the broker to confirm that it sends no more, and to store what is being parked.
 CANCEL_TIMEOUT = 2.0
 
-#: Seconds for which another thread (the directory's, that reads merchants) may keep the green
-#: ones from going on. At Python's 5 ms it was among the causes of every order that was late.
-SWITCH = 0.0005
 #: Messages in the prefetch window for each slot.
 WINDOW = 10
 

@@ -16,7 +16,7 @@ from tests.transport.catalogue import CATALOGUE, DOUBT, Behaviour
 from tests.transport.peer import Peer, peer
 
 #: Seconds that an exchange may take.
-DEADLINE = 0.6
+DEADLINE = 0.4
 MANY = 200
 #: MiB by which the process may grow, whoever the peers are.
 GROWTH = 64
@@ -119,7 +119,7 @@ def test_two_hundred_at_once_are_taken_for_the_same(
     small = {**job(behaviour, Peer(0), certificates), "bytes": min(behaviour.body, 400_000)}
     with server(behaviour, certificates) as seen:
         small["url"] = job(behaviour, seen, certificates)["url"]
-        result = green.play(times=MANY, seconds=3 * DEADLINE, **small)
+        result = green.play(times=MANY, seconds=2.5 * DEADLINE, **small)
     classes = {what.split()[0] for what in result["came_of_them"]}
     # Where hundreds wait for one listener, some connect too late, or not at all.
     assert classes <= {behaviour.becomes, "NotSent"} | ({DOUBT} if behaviour.tls else set())

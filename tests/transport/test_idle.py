@@ -21,7 +21,7 @@ def test_the_one_that_was_used_last_comes_first_and_no_more_are_kept_than_wanted
 
 
 def test_a_pool_keeps_as_many_connections_as_its_merchant_may_have_and_closes_them() -> None:
-    pool = HTTPPool("127.0.0.1", 9, maxsize=2, block=False)
+    pool = HTTPPool("127.0.0.1", 9, maxsize=2, block=False, dial=None)
     connections = [pool._get_conn() for _ in range(3)]
     for connection in connections:
         pool._put_conn(connection)

@@ -175,8 +175,8 @@ def test_the_synchronous_worker_runs_the_same_orders(lab: Lab) -> None:
 
 def test_the_synchronous_worker_keeps_the_deadline_too(lab: Lab) -> None:
     lab.open_merchants("hang-1", request_timeout=0.5)
-    lab.submit("hang-1", "o1", seconds=4)
     with lab.worker("-P", "prefork", "-c", "2", app="pos_gateway"):
+        lab.submit("hang-1", "o1", seconds=4)
         [event] = lab.events(1)
     assert event["type"] == "order.in_doubt"
 

@@ -95,8 +95,8 @@ def test_an_order_in_doubt_is_sent_again_under_the_same_key_until_it_is_known(la
 def test_an_order_that_stays_in_doubt_ends_in_doubt_and_not_as_expired(lab: Lab) -> None:
     lab.open_merchants("m", request_timeout=0.3)
     lab.merchants.profile("m", {"kind": "accept", "latency": 30})
-    lab.submit("m", "o1", seconds=4)
     with lab.worker():
+        lab.submit("m", "o1", seconds=4)
         [event] = lab.events(1)
         [dead] = lab.dead_letters(1)
     assert event["type"] == "order.in_doubt"
@@ -105,8 +105,8 @@ def test_an_order_that_stays_in_doubt_ends_in_doubt_and_not_as_expired(lab: Lab)
 
 def test_an_order_that_nobody_answers_for_expires(lab: Lab) -> None:
     lab.open_merchants("m", base_url="http://127.0.0.1:1/closed")
-    lab.submit("m", "o1", seconds=4)
     with lab.worker():
+        lab.submit("m", "o1", seconds=4)
         [event] = lab.events(1)
     assert event["type"] == "order.expired"
     assert event["attempts"] >= 1
