@@ -180,6 +180,7 @@ CATALOGUE = (
     Behaviour("no HTTP at all", _sends(b"220 mail.example ESMTP\r\n"), DOUBT),
     Behaviour("HTTP/0.9", _sends(b'{"status":"accepted"}'), DOUBT),
     Behaviour("a status that is no number", _sends(b"HTTP/1.1 OK\r\n\r\n"), DOUBT),
+    Behaviour("a status with a sign", _sends(b"HTTP/1.1 +200 OK\r\n\r\n{}"), DOUBT),
     Behaviour("early hints instead of a reply", _sends(b"HTTP/1.1 103 Early Hints\r\n\r\n"), DOUBT),
     Behaviour("switches protocols", _sends(b"HTTP/1.1 101 Switching Protocols\r\n\r\n"), DOUBT),
     Behaviour("drips the head", _drips(b"X-A: 1\r\n", _HEAD), DOUBT),
@@ -187,6 +188,15 @@ CATALOGUE = (
     Behaviour("headers without end", _without_end(b"X-A: 1\r\n" * 100, _HEAD), DOUBT),
     Behaviour("a header without end", _without_end(b"x" * 10_000, _HEAD + b"X: "), DOUBT),
     Behaviour("a header line that is none", _sends(_HEAD + b"nonsense\r\n\r\n{}"), DOUBT),
+    Behaviour("a head that breaks off", _sends(b"HTTP/1.1 204 No Content\r\n"), DOUBT),
+    Behaviour(
+        "a carriage return in a header",
+        _sends(_HEAD + b"X: a\rContent-Length: 2\r\n\r\n{}, no"),
+        DOUBT,
+    ),
+    Behaviour(
+        "long headers without end", _without_end(b"X: " + b"x" * 60_000 + b"\r\n", _HEAD), DOUBT
+    ),
     Behaviour(
         "two lengths", _sends(_HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}"), DOUBT
     ),
@@ -205,6 +215,11 @@ CATALOGUE = (
         _sends(_HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
         DOUBT,
     ),
+    Behaviour(
+        "an encoding of the transfer on a line of its own",
+        _sends(_HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n{}"),
+        DOUBT,
+    ),
     # The body
     Behaviour("less than announced", _sends(_HEAD + b"Content-Length: 99\r\n\r\n{}"), DOUBT),
     Behaviour(
@@ -218,6 +233,12 @@ CATALOGUE = (
     Behaviour("a chunk with a sign", _sends(_chunked(b"+2\r\n{}\r\n0\r\n\r\n")), DOUBT),
     Behaviour("a chunk that is none", _sends(_chunked(b"zz\r\n{}\r\n0\r\n\r\n")), DOUBT),
     Behaviour("chunks that break off", _sends(_chunked(b"2\r\n{}\r\n")), DOUBT),
+    Behaviour(
+        "a chunk that is longer than it says", _sends(_chunked(b"2\r\n{}xx0\r\n\r\n")), DOUBT
+    ),
+    Behaviour("chunks without their last line", _sends(_chunked(b"2\r\n{}\r\n0\r\n")), DOUBT),
+    Behaviour("a trailer without end", _without_end(b"X: 1\r\n" * 100, _chunked(b"0\r\n")), DOUBT),
+    Behaviour("small chunks without end", _without_end(b"2\r\nxx\r\n" * 1000, _chunked()), DOUBT),
     Behaviour("chunks", answers(_chunked(b"2\r\n{}\r\n0\r\n\r\n")), OK, reusable=True),
     Behaviour("no length, and stays", _sends_and_stays(_HEAD + b"\r\n{}"), DOUBT),
     Behaviour("no length, and closes", _sends(_HEAD + b"\r\n{}"), OK),
