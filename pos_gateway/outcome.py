@@ -40,8 +40,7 @@ class Reason:
     @classmethod
     def of(cls, code: str, message: object) -> "Reason":
         """A reason from text that may come from outside: one line, printable, bounded."""
-        text = "".join(c if c.isprintable() else " " for c in str(message))
-        return cls(code[:64], " ".join(text.split())[:REASON_LIMIT])
+        return cls(_line(code)[:64], _line(str(message))[:REASON_LIMIT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +53,7 @@ class Outcome:
     #: Seconds the merchant asked us to stay away, already clamped.
     retry_after: float | None = None
     contact: Contact = Contact.NONE
+
+
+def _line(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

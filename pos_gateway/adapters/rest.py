@@ -77,12 +77,12 @@ def _decision(reply: Reply, order: Order) -> Outcome:
     if record is None:
         return in_doubt(f"a {reply.status} whose body is not a JSON object")
     status = record.get("status")
-    if reply.status == 202 or status == "pending":
-        return Outcome(Kind.PENDING, external_id=_external_id(record))
     if record.get("order_id", order.order_id) != order.order_id:
         return in_doubt("the reply is about another order")
+    if reply.status == 202 or status == "pending":
+        return Outcome(Kind.PENDING, external_id=_external_id(record))
     if not isinstance(status, str) or status not in _DECIDED:
-        return in_doubt(f"a {reply.status} with the status {status!r}")
+        return in_doubt(f"a {reply.status} without one of the statuses that are known")
     kind = _DECIDED[status]
     reason = _error(reply, "rejected") if kind is Kind.REJECTED else None
     return Outcome(kind, reason, external_id=_external_id(record))

@@ -36,6 +36,8 @@ def test_an_order_is_posted_under_its_own_key() -> None:
         (reply(200, {"id": "7", "status": "accepted"}), Kind.ACCEPTED),
         (reply(200, {"id": "7", "status": "rejected"}), Kind.REJECTED),
         (reply(202, {"status": "pending"}), Kind.PENDING),
+        (reply(202, {"order_id": "another"}), Kind.IN_DOUBT),
+        (reply(200, {"status": ["accepted"]}), Kind.IN_DOUBT),
         (reply(200, {"id": "7"}), Kind.IN_DOUBT),
         (reply(200, b"<html>sign in</html>"), Kind.IN_DOUBT),
         (reply(200, b'{"status":"accepted","status":"rejected"}'), Kind.IN_DOUBT),
@@ -67,7 +69,7 @@ def test_each_reply_has_its_outcome(answer: Reply, kind: Kind) -> None:
 
 
 def test_a_rejection_carries_the_merchants_reason_in_one_printable_line() -> None:
-    error = {"error": {"code": "item_unavailable", "message": "out of\r\nbuns\x00"}}
+    error = {"error": {"code": "item_unavailable\n", "message": "out of\r\nbuns\x00"}}
     outcome = submitted(reply(422, error))
     assert outcome.kind is Kind.REJECTED
     assert outcome.reason is not None
