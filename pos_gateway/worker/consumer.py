@@ -12,7 +12,7 @@ from kombu.common import ignore_errors
 from pos_gateway import gateway
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker import topology, wire
-from pos_gateway.broker.bundle import PARKED_ORDERS
+from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
 from pos_gateway.broker.message import Message
 from pos_gateway.errors import PublishError
 from pos_gateway.outcome import Reason
@@ -21,9 +21,9 @@ from pos_gateway.worker import bundles
 from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.loop import green_loop
-from pos_gateway.worker.properties import tolerate_bad_properties
+from pos_gateway.worker.properties import COMPRESSION, tolerate_bad_properties
 from pos_gateway.worker.request import OrderRequest, body_of
-from pos_gateway.worker.strategy import known_headers
+from pos_gateway.worker.strategy import known_headers, why_undecodable
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +43,7 @@ class OrderConsumer(Consumer):
         self._gateway = gateway.current()
         self._acknowledging = threading.RLock()
         self.max_order_bytes = self._gateway.settings.max_order_bytes
+        self._longest = max(self.max_order_bytes, BYTES_ALLOWED)
         self.dispatcher: Dispatcher | None = None
         pool = options["pool"]
         if getattr(pool, "is_green", False):
@@ -82,14 +83,19 @@ class OrderConsumer(Consumer):
 
         def handle_safely(message: Any) -> None:
             try:
-                if isinstance(message.headers.get("task", ""), str):
-                    handle(message)
-                else:
+                if COMPRESSION in message.headers:
+                    reason = "the header compression is set; bodies are taken as they are only"
+                    self.quarantine(message, "compressed", reason)
+                elif len(message.body) > self._longest:  # decoded, it would take many times that
+                    self.quarantine(message, "too_large", f"it has {len(message.body)} bytes")
+                elif not isinstance(message.headers.get("task", ""), str):
                     self.quarantine(message, "unknown_message", "the header task is no text")
+                else:
+                    handle(message)
             except pass_on:
                 raise
             except Exception as error:  # noqa: BLE001  (it would end the worker, again and again)
-                self.quarantine(message, "invalid_message", repr(error))
+                self.quarantine(message, "invalid_message", type(error).__name__)
 
         return handle_safely
 
@@ -144,7 +150,7 @@ class OrderConsumer(Consumer):
             gevent.spawn(self._quarantine, message, code, reason)
 
     def on_decode_error(self, message: Any, exc: BaseException) -> None:
-        self.quarantine(message, "undecodable", str(exc))
+        self.quarantine(message, "undecodable", why_undecodable(exc))
 
     def on_unknown_message(self, body: Any, message: Any) -> None:
         self.quarantine(message, "unknown_message", "the header task is missing")
@@ -180,9 +186,7 @@ class OrderConsumer(Consumer):
             exchange=topology.orders_exchange.name,
             routing_key=topology.DEAD_KEY,
             body=body_of(message),
-            message_id=str(message.properties.get("message_id") or message.headers.get("id", ""))[
-                :64
-            ],
+            message_id=_number_of(message),
             headers={**_plain(message.headers), "x-content-type": str(message.content_type)[:64]},
         )
         try:
@@ -266,6 +270,16 @@ def _same_again(request: OrderRequest) -> Message:
     )
 
 
+def _number_of(message: Any) -> str:
+    """What its sender calls the message; AMQP has 255 bytes for that, in whatever alphabet."""
+    number = str(message.properties.get("message_id") or message.headers.get("id", ""))
+    return number.encode(errors="replace")[:128].decode(errors="ignore")
+
+
+#: Headers in which Celery's clients repeat what is in the body, customers and all.
+_OF_THE_BODY = frozenset({"argsrepr", "kwargsrepr"})
+
+
 def _plain(headers: dict[str, Any]) -> dict[str, Any]:
     """What of a message's headers is kept with it in ``orders.dead``: short, plain values."""
     kept = {
@@ -274,6 +288,6 @@ def _plain(headers: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, str | int | float | bool)
         and len(name) <= 64
         and len(str(value)) <= 256
-        and name != "compression"  # the body is kept as it is
+        and name not in _OF_THE_BODY
     }
     return dict(list(kept.items())[:20])

@@ -5,6 +5,7 @@ a table nested without end), far from where a message could be set aside; the me
 back, and stop the next worker.
 """
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,16 @@ log = structlog.get_logger(__name__)
 
 #: The AMQP class of messages' contents.
 _BASIC = 60
+#: Under this name the header `compression` is kept: kombu inflates a body by it before anybody can
+#: look at its size.
+COMPRESSION = "x-compression"
 #: What such a message is said to contain; it has no header and is quarantined as unknown.
 UNREADABLE = {"application_headers": {}, "content_type": "application/x-unreadable"}
+#: What the AMQP library raises; OSError is a time that no calendar has, and not the connection.
+_UNREADABLE = (
+    *(ValueError, OverflowError, RecursionError, LookupError, TypeError, OSError),
+    *(struct.error, ArithmeticError),
+)
 
 
 def tolerate_bad_properties() -> None:
@@ -30,11 +39,12 @@ def _tolerant(read: Callable[..., Any]) -> Callable[..., Any]:
     def read_or_not(buffer: bytes, offset: int) -> Any:
         try:
             properties, after = read(buffer, offset)
-        except (ValueError, OverflowError, RecursionError, LookupError, TypeError) as error:
-            log.warning("message.unreadable_properties", error=repr(error)[:200])
+        except _UNREADABLE as error:
+            log.warning("message.unreadable_properties", error=type(error).__name__)
             return {**UNREADABLE, "application_headers": {}}, len(buffer)
-        # kombu inflates a body by this header before anybody can look at its size.
-        (properties.get("application_headers") or {}).pop("compression", None)
+        headers = properties.get("application_headers") or {}
+        if "compression" in headers:
+            headers[COMPRESSION] = headers.pop("compression")
         return properties, after
 
     read_or_not.tolerant = True  # type: ignore[attr-defined]

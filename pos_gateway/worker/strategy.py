@@ -6,6 +6,7 @@ messages back at the same place.
 
 from collections.abc import Callable
 from datetime import datetime
+from json import JSONDecodeError
 from typing import Any
 
 from celery.worker import strategy
@@ -55,13 +56,26 @@ def malformed(message: Any, limit: int) -> tuple[str, str] | None:
     try:
         payload = message.payload
     except (DecodeError, ContentDisallowed, ValueError, LookupError, TypeError) as error:
-        return "undecodable", f"the body is not JSON: {error}"
+        return "undecodable", why_undecodable(error)
     match payload:
         case [list(), dict(), dict() as embedded]:
             if any(embedded.values()):
                 return "invalid_message", "callbacks and chains are not taken from a message"
             return None
     return "invalid_message", "the body is not [[order], {}, {}]"
+
+
+def why_undecodable(error: BaseException) -> str:
+    """A sentence without a word of the body: who set a message aside is not told whose it was."""
+    root = next((each for each in error.args if isinstance(each, Exception)), error)
+    match root:
+        case ContentDisallowed():
+            return "content_type is not application/json"
+        case JSONDecodeError():
+            return f"the body is not JSON: {root.msg} at character {root.pos}"
+        case UnicodeDecodeError():
+            return f"the body is not UTF-8 at byte {root.start}"
+    return f"the body cannot be decoded: {type(root).__name__}"
 
 
 def known_headers(headers: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+import zlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -173,6 +174,9 @@ NO_ORDERS: dict[str, tuple[bytes, dict[str, Any], str]] = {
         "invalid_order",
     ),
     "text that is no UTF-8": (b'[["\xff\xfe"],{},{}]', TASK, "undecodable"),
+    "compressed": (zlib.compress(b"[[{}],{},{}]"), {**TASK, "compression": "gzip"}, "compressed"),
+    "compressed without its name": (zlib.compress(b"[[{}],{},{}]"), TASK, "undecodable"),
+    "5 MB without a task": (b"[" + b" " * 5_000_000 + b"]", {}, "too_large"),
     "5 MB": (b'[["' + b"x" * 5_000_000 + b'"],{},{}]', TASK, "too_large"),
 }
 
