@@ -114,7 +114,10 @@ class Delivery:
             provider=merchant.provider,
             attempt=history.attempts + 1,
             outcome=outcome.kind,
-            reason=outcome.reason.code if outcome.reason else None,
+            # A rejection is in the POS's own words, which may repeat the customer's.
+            reason=outcome.reason.code
+            if outcome.reason and outcome.kind is not Kind.REJECTED
+            else None,
             seconds=round(seconds, 4),
         )
         return outcome

@@ -90,7 +90,7 @@ def deliver(
     try:
         order = Order.parse(record)
     except InvalidOrder as error:
-        outcome = Outcome(Kind.FAILED, Reason.of("invalid_order", error))
+        outcome = Outcome(Kind.FAILED, Reason.of("invalid_order", _without_values(error)))
         return decision.on_no_order(record, outcome), outcome
     try:
         if hopeless:
@@ -101,8 +101,19 @@ def deliver(
         outcome = Outcome(Kind.RETRY, Reason.of("database", error))
     except Exception as error:  # a mistake of ours: the order is set aside, not lost
         log.exception("delivery.crashed", order_id=order.order_id)
-        outcome = Outcome(Kind.FAILED, Reason.of("internal_error", repr(error)))
+        outcome = Outcome(Kind.FAILED, Reason.of("internal_error", type(error).__name__))
     return decision.on(order, outcome), outcome
+
+
+def _without_values(error: InvalidOrder) -> str:
+    """The fields that are wrong, and how. What stands there is in the order, and may be personal."""
+    return "; ".join(f"{each.field}: {each.problem}" for each in error.errors)
+
+
+def _written(record: Any) -> bytes:
+    """As JSON. Numbers that Python reads and JSON does not have (NaN, 1e999) become text."""
+    text = json.dumps(record, default=str)
+    return json.dumps(json.loads(text, parse_constant=str)).encode()
 
 
 class _Decision:
@@ -130,7 +141,7 @@ class _Decision:
 
     def on_no_order(self, record: Any, outcome: Outcome) -> list[Message]:
         """Not an order at all; the backend hears of it if it says whose it is."""
-        body = json.dumps(record, default=str).encode()
+        body = _written(record)
         named = record if isinstance(record, dict) else {}
         order_id = identifier(named.get("order_id"))
         merchant_id = identifier(named.get("merchant_id"))

@@ -68,8 +68,8 @@ def by_status(reply: Reply, unprocessed: Set[int] = frozenset()) -> Outcome:
         too_much = Contact.OVERLOADED
         return Outcome(Kind.RETRY, reason, retry_after=retry_after(reply), contact=too_much)
     if 300 <= status < 400:
-        where = reply.headers.get("location", "elsewhere")
-        said = f"the POS redirects to {where}"
+        where = _host(reply.headers.get("location", ""))
+        said = f"the POS redirects to {where or 'another path'}"
         if _is_inside(where):
             return Outcome(Kind.FAILED, Reason.of("security", said))
         return Outcome(Kind.FAILED, Reason.of("redirect", said))
@@ -105,10 +105,18 @@ def decision(states: Mapping[str, Kind], state: object, external_id: object) -> 
     return Outcome(kind, external_id=known_as)
 
 
-def _is_inside(location: str) -> bool:
+def _host(location: str) -> str:
+    """Where a redirect points to, without the path, which may have the order in it."""
+    try:
+        return urlsplit(location).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_inside(host: str) -> bool:
     """Whether a redirect points to an address that is not public. It is not followed anyway."""
     try:
-        return not is_public(ip_address(urlsplit(location).hostname or ""))
+        return not is_public(ip_address(host))
     except ValueError:
         return False
 
