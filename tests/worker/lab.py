@@ -166,6 +166,36 @@ class Lab:
         """So many messages from ``orders.dead``: headers and body."""
         return self._take(topology.DEAD_KEY, lambda taken: len(taken) >= count)
 
+    def outcomes(
+        self,
+        events: list[dict[str, Any]],
+        dead: list[dict[str, Any]],
+        enough: Callable[[], bool],
+    ) -> None:
+        """Take events and dead letters off their queues, into these lists, until it is enough."""
+
+        def receive(message: Any) -> None:
+            if enough():
+                message.requeue()
+                return
+            if message.delivery_info["exchange"] == topology.events_exchange.name:
+                events.append(_event(message))
+            else:
+                dead.append(_letter(message))
+            message.ack()
+
+        with Connection(self.broker_url) as connection:
+            consumer = connection.Consumer(
+                [topology.events_queue, topology.dead_queue],
+                accept=None,
+                on_message=receive,
+                auto_declare=False,
+                prefetch_count=100,
+            )
+            with consumer:
+                while not enough():
+                    connection.drain_events(timeout=PATIENCE)
+
     def queued(self, queue: str = "orders") -> int:
         """How many messages are ready in the queue."""
         with Connection(self.broker_url) as connection:
@@ -203,6 +233,24 @@ class Lab:
                 while not enough(taken):
                     connection.drain_events(timeout=PATIENCE)
         return taken
+
+
+def _event(message: Any) -> Any:
+    """As another language would read it: what is no JSON there is none here."""
+    return json.loads(message.body, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def _letter(message: Any) -> dict[str, Any]:
+    body = message.body
+    return {
+        "message_id": message.properties.get("message_id"),
+        "headers": message.headers,
+        "body": body if isinstance(body, str) else bytes(body).decode("latin-1"),
+    }
 
 
 class WorkerProcess:
