@@ -1,0 +1,223 @@
+"""Names, numbers and secrets on every way that an order can go: where they must not be found.
+
+Secrets: nowhere but in the requests to their merchant. A customer's name, phone and card: in the
+order itself, which is in the event and in the body of a dead letter, and in the words of the POS
+that rejected it, which are the reason in that event (docs/wire-format.md). Not in what is logged,
+counted or looked at in lists: output, metrics, dead letters' headers, database.
+"""
+
+import base64
+import json
+import os
+import socket
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from loadtests.servers.process import free_port
+from pos_gateway.vault import new_key
+from tests.orders import an_order
+from tests.transport.peer import Peer, a_reply, peer, read_request
+from tests.worker.lab import ROOT, Lab
+
+NAME, PHONE, CARD = "Quackenbush", "4915550142857", "4012888888881881"
+PERSONAL = (NAME, PHONE, CARD)
+CUSTOMER = {"customer": {"name": NAME, "phone": PHONE}, "notes": f"card {CARD}"}
+KEY = new_key()
+SECRETS = {
+    kind: f"marker-{kind}-0a1b2c" for kind in ("key", "password", "bearer", "client", "token")
+}
+BASIC = base64.b64encode(f"us:{SECRETS['password']}".encode()).decode()
+ALL_SECRETS = (*SECRETS.values(), BASIC, KEY)
+
+ECHO = f"no {NAME}, {PHONE}, {CARD}"
+#: What the POS of each name does with an order.
+REPLIES = {
+    "accepts": a_reply(b'{"id":"7","status":"accepted"}', "201 Created"),
+    "rejects": a_reply(json.dumps({"error": {"code": PHONE, "message": ECHO}}).encode(), "422 No"),
+    "redirects": a_reply(b"", "302 Found", Location=f"https://pos.example/{NAME}?x={PHONE}"),
+    "no-json": a_reply(f'{{"status":"accepted", {ECHO}'.encode()),
+    "odd-status": a_reply(json.dumps({"status": ECHO}).encode()),
+    "no-http": f"HTTP/1.1 {ECHO}\r\n\r\n".encode(),
+    "odd-chunk": f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{ECHO}\r\n".encode(),
+    "odd-header": f"HTTP/1.1 200 OK\r\n{ECHO}\r\n\r\n".encode(),
+    "odd-length": f"HTTP/1.1 200 OK\r\nContent-Length: {PHONE}, 1\r\n\r\n".encode(),
+    "breaks": f"HTTP/1.1 500 {ECHO}\r\nX: {ECHO}\r\nContent-Length: 0\r\n\r\n".encode(),
+    "token": a_reply(json.dumps({"access_token": SECRETS["token"], "expires_in": 600}).encode()),
+}
+#: Those that end when their orders are worthless, since the POS may have them, or cannot be reached.
+HOPELESS = (
+    *("no-json", "odd-status", "no-http", "odd-chunk", "odd-header", "odd-length", "breaks"),
+    *("resets", "hangs", "closed"),
+)
+
+
+@pytest.fixture
+def pos() -> Iterator[tuple[Peer, list[bytes]]]:
+    """A POS for each name, and a token endpoint; and the requests that came."""
+    requests: list[bytes] = []
+
+    def script(connection: socket.socket) -> None:
+        while request := read_request(connection):
+            requests.append(request)
+            name = request.split(b"/")[1].split(b" ")[0].decode()
+            if name == "resets":
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                return
+            if name == "hangs":
+                connection.recv(1)
+                return
+            connection.sendall(REPLIES[name])
+
+    with peer(script) as seen:
+        yield seen, requests
+
+
+def auths(seen: Peer) -> list[dict[str, Any]]:
+    return [
+        {"type": "api_key", "key": SECRETS["key"]},
+        {"type": "basic", "username": "us", "password": SECRETS["password"]},
+        {"type": "bearer", "token": SECRETS["bearer"]},
+        {
+            "type": "oauth2",
+            "token_url": seen.url("/token"),
+            "client_id": "us",
+            "client_secret": SECRETS["client"],
+            "style": "form",
+        },
+    ]
+
+
+def import_merchants(lab: Lab, records: Iterable[dict[str, Any]]) -> str:
+    """What ``pos-gateway merchants import`` says; and once more with a record that is wrong."""
+    said = ""
+    right = list(records)
+    for lines in ([{**right[0], "auth": {**right[0]["auth"], "type": "x"}}], right):
+        done = subprocess.run(
+            [sys.executable, "-m", "pos_gateway", "merchants", "import", "-"],
+            input="\n".join(map(json.dumps, lines)).encode(),
+            capture_output=True,
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "POS_GATEWAY_DATABASE_URL": lab.database_url,
+                "POS_GATEWAY_SECRET_KEY": KEY,
+            },
+        )
+        said += (done.stdout + done.stderr).decode()
+    assert f"{len(right)} merchants imported" in said
+    return said
+
+
+def publish_no_orders(lab: Lab) -> int:
+    """Messages with a customer in them that are no orders, in many ways; how many."""
+    task = {"task": "pos_gateway.submit_order", "id": "x"}
+    order = an_order("none", "accepts-0", **CUSTOMER)
+    body = json.dumps([[order], {}, {}]).encode()
+    celery = {"argsrepr": repr(order)[-200:], "kwargsrepr": f"{{'name': '{NAME}'}}"}
+
+    def typed(kind: str) -> bytes:
+        return json.dumps([[{"__type__": kind, "__value__": ECHO}], {}, {}]).encode()
+
+    bad: list[tuple[bytes, dict[str, Any]]] = [
+        (body[:-1], task),
+        (body.replace(NAME.encode(), b"\xff" + NAME.encode()), task),
+        (body, {"task": "celery.map", "id": "x", **celery}),
+        (body, celery),
+        (body, {**task, "compression": "gzip"}),
+        (zlib.compress(body), {**task, "compression": "gzip"}),
+        (json.dumps(order).encode(), {**task, **celery}),
+        (body.replace(b"{}, {}]", b'{}, {"chain": [1]}]'), task),
+        (body + b" " * 300_000, task),
+        (json.dumps({"task": [NAME], "id": PHONE, "args": [order]}).encode(), {}),
+        *((typed(kind), task) for kind in ("datetime", "uuid", "decimal", "nonsense")),
+        (json.dumps([[{**order, "customer": {"name": [NAME], "phone": int(PHONE)}}], {}, {}]).encode(), task),
+        (json.dumps([[{**order, "total": CARD, "currency": NAME, "merchant_id": ""}], {}, {}]).encode(), task),
+    ]  # fmt: skip
+    for data, headers in bad:
+        lab.publish_raw(data, headers)
+    lab.publish_raw(body, task, content_type="text/plain")
+    lab.publish_raw(body, task, correlation_id=b"\xff" + NAME.encode())
+    return len(bad) + 2
+
+
+def found(text: str, markers: Iterable[str]) -> list[str]:
+    return [marker for marker in markers if marker in text]
+
+
+@pytest.mark.parametrize("level", ["WARNING", "DEBUG"])
+def test_nobody_is_told_who_need_not_know(
+    lab: Lab, pos: tuple[Peer, list[bytes]], tmp_path: Path, level: str
+) -> None:
+    seen, requests = pos
+    names = ["rejects", "redirects", *HOPELESS]
+    merchants = [
+        *({"id": f"accepts-{n}", "auth": auth} for n, auth in enumerate(auths(seen))),
+        *({"id": name, "auth": auths(seen)[n % 4]} for n, name in enumerate(names)),
+        {"id": "paused", "paused": True, "auth": auths(seen)[0]},
+    ]
+    for record in merchants:
+        name = str(record["id"]).rstrip("-0123")
+        closed = "http://127.0.0.1:1/closed"
+        record["base_url"] = closed if name == "closed" else seen.url(f"/{name}")
+        record["request_timeout"] = 0.5
+    said = import_merchants(lab, merchants)
+    port = free_port()
+    events: list[dict[str, Any]] = []
+    dead: list[dict[str, Any]] = []
+    with lab.worker("-l", level, metrics_port=port, secret_key=KEY) as worker:
+        for record in merchants:
+            hopeless = record["id"] in HOPELESS
+            lab.submit(
+                record["id"], f"o-{record['id']}", seconds=4 if hopeless else 300, **CUSTOMER
+            )
+        lab.submit("nobody", "o-nobody", **CUSTOMER)
+        then = datetime.now(UTC) - timedelta(hours=2)
+        late = {
+            "placed_at": then.isoformat(),
+            "deliver_by": (then + timedelta(hours=1)).isoformat(),
+        }
+        body = json.dumps([[an_order("o-late", "accepts-0", **CUSTOMER, **late)], {}, {}]).encode()
+        lab.publish_raw(body, {"task": "pos_gateway.submit_order", "id": "o-late"})
+        letters = publish_no_orders(lab) + len(HOPELESS) + len(("redirects", "nobody", "late"))
+        # The one that is paused has none; one that is no order says whose it was.
+        ends = len(merchants) - 1 + len(("nobody", "late", "none"))
+
+        def all_has_come() -> bool:
+            return len(dead) >= letters and len({each["order_id"] for each in events}) >= ends
+
+        lab.outcomes(events, dead, all_has_come)
+        lab.wait_until_parked(1, 1)
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+            metrics = page.read().decode()
+    judge(worker.log + said + metrics, events, dead)
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("pos_gateway.db*"))
+    assert b"accepts-0" in stored
+    assert found(stored.decode("latin-1"), (*ALL_SECRETS, *PERSONAL)) == []
+    # It would prove nothing if they had not been there: each was shown to a POS, and only there.
+    shown = b"\n".join(requests).decode()
+    assert found(shown, (*SECRETS.values(), BASIC)) == [
+        *(secret for kind, secret in SECRETS.items() if kind != "password"),
+        BASIC,
+    ]
+    assert found(shown, PERSONAL) == list(PERSONAL)
+
+
+def judge(output: str, events: list[dict[str, Any]], dead: list[dict[str, Any]]) -> None:
+    assert found(output, (*ALL_SECRETS, *PERSONAL)) == []
+    assert found(json.dumps([events, dead]), ALL_SECRETS) == []
+    assert found(json.dumps([letter["headers"] for letter in dead]), PERSONAL) == []
+    for event in events:
+        order = event.pop("order")
+        assert found(json.dumps(order), PERSONAL) == list(PERSONAL) or "none" in event["order_id"]
+        if event["type"] != "order.rejected":
+            assert found(json.dumps(event), PERSONAL) == []
+    [rejected] = [each for each in events if each["type"] == "order.rejected"]
+    assert found(rejected["reason"]["message"], PERSONAL) == list(PERSONAL)
