@@ -14,8 +14,9 @@ from typing import Any
 #: Longest head in bytes, interim ones included. Python's own limit, 100 lines of 64 KiB, would let
 #: a few hundred peers fill the memory.
 HEAD_LIMIT = 64 * 1024
-#: Longest line that announces a chunk or follows the last one, and how many may follow.
-_LONGEST, _TRAILERS = 1024, 100
+#: Longest line that announces a chunk or follows the last one, and how many there may be of each: a
+#: peer that never lets us wait has the whole process for as long as its reply takes to read.
+_LONGEST, _CHUNKS, _TRAILERS = 1024, 10_000, 100
 
 _STATUS = re.compile(rb"HTTP/1\.[0-9] [1-9][0-9]{2}(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
 _FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*\r?\n")
@@ -32,6 +33,7 @@ class StrictResponse(HTTPResponse):
         self._socket = sock
         #: Bytes came after its end, that nobody asked for.
         self.is_followed = False
+        self._chunks = 0
 
     def begin(self) -> None:
         """Read the head. Raises HTTPException for one that says two things, or nothing."""
@@ -75,7 +77,10 @@ class StrictResponse(HTTPResponse):
         return self.chunk_left
 
     def _read_next_chunk_size(self) -> int:
+        self._chunks += 1
         size = _CHUNK.fullmatch(self.fp.readline(_LONGEST))
+        if self._chunks > _CHUNKS:
+            raise HTTPException(f"more than {_CHUNKS} chunks")
         if size is None:
             raise HTTPException("a chunk without a size")
         return int(size[1], 16)

@@ -280,7 +280,7 @@ ENDLESS = {
     "header": (OK + b"X: ", b"x"),
     "headers": (OK, b"X: y\r\n"),
     "long headers": (OK, b"X: " + b"y" * 50_000 + b"\r\n"),
-    "interim replies": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "interim replies": (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"),
     "body": (OK + b"\r\n", b"x"),
     "long body": (OK + b"Content-Length: 999999999999\r\n\r\n", b"x"),
     "chunk": (IN_CHUNKS + b"ffffffff\r\n", b"x"),
