@@ -108,13 +108,6 @@ def _says_stop_early(connection: socket.socket) -> None:
         pass
 
 
-def _late_bytes(connection: socket.socket) -> None:
-    """A good reply, and after it something that nobody asked for."""
-    while read_request(connection):
-        connection.sendall(a_reply())
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-
 def _requires_a_certificate(context: ssl.SSLContext) -> None:
     context.verify_mode = ssl.CERT_REQUIRED
 
@@ -249,7 +242,6 @@ CATALOGUE = (
     Behaviour("nothing in it", answers(a_reply(b"", "204 No Content")), "204", reusable=True),
     # What comes after
     Behaviour("a second reply in the same packet", answers(a_reply() * 2), OK),
-    Behaviour("a second reply right after", _late_bytes, OK),
     Behaviour(
         "a redirect", answers(a_reply(b"", "302 Found", Location="/x")), "302", reusable=True
     ),
