@@ -15,12 +15,15 @@ from kombu.exceptions import ContentDisallowed, DecodeError
 from pos_gateway.broker.bundle import is_plain
 from pos_gateway.record import identifier
 from pos_gateway.tasks import HISTORY
-from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.request import OrderRequest, body_of
 
 Handler = Callable[..., None]
 
 #: Headers of an order's message; every other one is left unread.
 KNOWN_HEADERS = frozenset({"task", "id", "lang", *HISTORY})
+#: Levels of a body at most, some more than an order may have. What Python can just read it cannot
+#: write any more, or show in an error.
+DEEPEST = 256
 
 
 def admitted(task: Any, app: Any, consumer: Any) -> Handler:
@@ -58,11 +61,29 @@ def malformed(message: Any, limit: int) -> tuple[str, str] | None:
     except (DecodeError, ContentDisallowed, ValueError, LookupError, TypeError) as error:
         return "undecodable", why_undecodable(error)
     match payload:
-        case [list(), dict(), dict() as embedded]:
-            if any(embedded.values()):
-                return "invalid_message", "callbacks and chains are not taken from a message"
+        case _ if _is_deep(body_of(message), payload):
+            problem = f"the body is nested more than {DEEPEST} levels deep"
+        case [list(), dict(), dict() as embedded] if any(embedded.values()):
+            problem = "callbacks and chains are not taken from a message"
+        case [list(), dict(), dict()]:
             return None
-    return "invalid_message", "the body is not [[order], {}, {}]"
+        case _:
+            problem = "the body is not [[order], {}, {}]"
+    return "invalid_message", problem
+
+
+def _is_deep(body: bytes, payload: Any) -> bool:
+    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+        return False
+    level = [payload]
+    for _ in range(DEEPEST):
+        level = [
+            child
+            for each in level
+            if isinstance(each, dict | list)
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+    return bool(level)
 
 
 def why_undecodable(error: BaseException) -> str:

@@ -174,6 +174,7 @@ NO_ORDERS: dict[str, tuple[bytes, dict[str, Any], str]] = {
         "invalid_order",
     ),
     "text that is no UTF-8": (b'[["\xff\xfe"],{},{}]', TASK, "undecodable"),
+    "deep": (b"[[" + b"[" * 900 + b"]" * 900 + b"],{},{}]", TASK, "invalid_message"),
     "compressed": (zlib.compress(b"[[{}],{},{}]"), {**TASK, "compression": "gzip"}, "compressed"),
     "compressed without its name": (zlib.compress(b"[[{}],{},{}]"), TASK, "undecodable"),
     "5 MB without a task": (b"[" + b" " * 5_000_000 + b"]", {}, "too_large"),
