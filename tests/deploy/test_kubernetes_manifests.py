@@ -162,7 +162,8 @@ def test_the_workers_get_the_config_map_that_is_generated_for_them() -> None:
 def test_a_worker_starts_with_the_settings_of_the_config_map_and_the_secret() -> None:
     secret = load(K8S / "secret.example.yaml")["stringData"]
     assert load(K8S / "secret.example.yaml")["metadata"]["name"] == "pos-gateway"
-    assert secret.keys() == {"POS_GATEWAY_BROKER_URL", "POS_GATEWAY_DATABASE_URL"}
+    names = ("BROKER_URL", "DATABASE_URL", "SECRET_KEY")
+    assert secret.keys() == {f"POS_GATEWAY_{name}" for name in names}
     settings = Settings.from_environment({**settings_of_the_workers(), **secret})
     assert settings.database_url.startswith("postgresql://")
 
