@@ -5,6 +5,7 @@ connection came, and what the gateway said.
 """
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -27,7 +28,8 @@ def own_all_addresses() -> None:
         "route add local 0.0.0.0/0 dev lo",
         "-6 route add local ::/0 dev lo",
     ):
-        subprocess.run(["ip", *command.split()], check=True)
+        path = f"{os.environ['PATH']}:/usr/sbin:/sbin"  # not everybody's has these
+        subprocess.run(["ip", *command.split()], check=True, env={**os.environ, "PATH": path})
 
 
 class Listener:
