@@ -1,6 +1,7 @@
 """Servers and addresses for tests. A missing server fails the test that needs it; none is skipped."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,11 @@ from loadtests.merchants.client import SimulatedMerchants
 from loadtests.servers.postgresql import PostgreSQL
 from loadtests.servers.rabbitmq import RabbitMQ
 from loadtests.servers.redis import Redis
+
+# A shell's background job ignores Ctrl-C, and so would every program that a test starts and presses
+# it in.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Whoever runs the tests may have a gateway, a Celery or a PostgreSQL configured: none of it may
 # reach a test. This happens at import, before any test module reads its settings.
