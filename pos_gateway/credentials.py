@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -21,6 +22,18 @@ from pos_gateway.record import Record
 #: What may be in a header's value: anything else would be a header of its own.
 _Printable = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=4096)]
 _HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
+
+
+#: Headers that say how a request is to be read; no credential may be in one of them.
+_FRAMING = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade"}
+)
+
+
+def _not_framing(name: str) -> str:
+    if name.lower() in _FRAMING:
+        raise ValueError("is not a header for a key")
+    return name
 
 
 def _one_line(value: Any) -> Any:
@@ -94,7 +107,7 @@ class ApiKey(Credentials):
     """A key in a header of its own."""
 
     type: Literal["api_key"]
-    header: _HeaderName = "X-Api-Key"
+    header: Annotated[_HeaderName, AfterValidator(_not_framing)] = "X-Api-Key"
     key: Secret
 
 

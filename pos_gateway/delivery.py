@@ -149,17 +149,20 @@ class Delivery:
         seconds = min(longest * patience.part, left)
         until = self._clock.monotonic() + seconds
 
+        def left_of_it() -> float:
+            return max(0.001, until - self._clock.monotonic())
+
         def send(request: Request) -> Reply:
             return self._transport.send(
                 request,
                 key=f"{merchant.id} {merchant.auth.fingerprint}",
                 connections=merchant.max_concurrency or self._default_concurrency,
-                seconds=max(0.001, until - self._clock.monotonic()),
+                seconds=left_of_it(),
                 patience=patience,
                 identity=merchant.auth.tls,
             )
 
-        return self._authenticator.sending(merchant, send)
+        return self._authenticator.sending(merchant, send, left_of_it)
 
 
 def _heard(outcome: Outcome) -> Outcome:

@@ -35,6 +35,7 @@ Exchange = Callable[[Order], None]
 def gateway(url: str) -> Exchange:
     """Transport and adapter: the order's JSON, one deadline, authentication, the reply's meaning."""
     transport, adapter = Transport(guard=Guard(allow_all=True)), RestAdapter()
+    authenticator = Authenticator(transport)
     merchant = Merchant.parse(
         {"id": "fast-0", "base_url": url, "auth": {"type": "bearer", "token": "t"}}
     )
@@ -43,11 +44,11 @@ def gateway(url: str) -> Exchange:
         def send(request: Request) -> Reply:
             return transport.send(request, key=merchant.id, connections=AT_ONCE, seconds=10)
 
-        authenticator = authenticators.setdefault(url, Authenticator(transport))
-        outcome = adapter.submit(order, merchant, authenticator.sending(merchant, send))
+        outcome = adapter.submit(
+            order, merchant, authenticator.sending(merchant, send, lambda: 10.0)
+        )
         assert outcome.kind is Kind.ACCEPTED, outcome
 
-    authenticators: dict[str, Authenticator] = {}
     return exchange
 
 

@@ -1,5 +1,6 @@
 """Requests that a merchant's POS takes for ours."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pos_gateway.auth.signing import headers_for
@@ -24,8 +25,13 @@ class Authenticator:
         self._clock = clock
         self._tokens = Tokens(self._fetch, clock.monotonic)
 
-    def sending(self, merchant: Merchant, send: Send) -> Send:
+    def sending(self, merchant: Merchant, send: Send, left: Callable[[], float]) -> Send:
         """The same ``send``, with the merchant's credentials on every request.
+
+        Args:
+            merchant: whose record says what it asks for.
+            send: sends a request as it is.
+            left: the seconds that are left for all of it, the wait for a token included.
 
         A POS that answers 401 to a token is asked once more, with a new one: it has not looked at
         the request. Raises Misconfigured and NotSent where there are no credentials to be had.
@@ -34,7 +40,7 @@ class Authenticator:
         if isinstance(auth, Unreadable):
             raise NotSent("secret_key", f"the merchant's secrets are {auth.problem}")
         if isinstance(auth, OAuth2):
-            return self._with_token(auth, send)
+            return self._with_token(auth, send, left)
 
         def signed(request: Request) -> Reply:
             added = headers_for(auth, request, self._clock.now())
@@ -42,15 +48,17 @@ class Authenticator:
 
         return signed
 
-    def _with_token(self, auth: OAuth2, send: Send) -> Send:
+    def _with_token(self, auth: OAuth2, send: Send, left: Callable[[], float]) -> Send:
+        def once(request: Request) -> tuple[Reply, str]:
+            token = self._tokens.get(auth, left())
+            return send(_with(request, {"Authorization": f"Bearer {token}"})), token
+
         def authorised(request: Request) -> Reply:
-            token = self._tokens.get(auth)
-            reply = send(_with(request, {"Authorization": f"Bearer {token}"}))
-            if reply.status != 401:
-                return reply
-            self._tokens.forget(auth, token)
-            token = self._tokens.get(auth)
-            return send(_with(request, {"Authorization": f"Bearer {token}"}))
+            reply, token = once(request)
+            if reply.status == 401:
+                self._tokens.forget(auth, token)
+                reply, _ = once(request)
+            return reply
 
         return authorised
 
@@ -64,5 +72,5 @@ class Authenticator:
         )
 
 
-def _with(request: Request, headers: dict[str, str] | object) -> Request:
-    return replace(request, headers={**request.headers, **headers})  # type: ignore[dict-item]
+def _with(request: Request, headers: Mapping[str, str]) -> Request:
+    return replace(request, headers={**request.headers, **headers})

@@ -53,8 +53,10 @@ class Tokens:
         self._refused: dict[str, tuple[float, TransportError]] = {}
         self._under_way: dict[str, Any] = {}
 
-    def get(self, credentials: OAuth2) -> str:
-        """A token that is good for a while yet.
+    def get(self, credentials: OAuth2, timeout: float) -> str:
+        """A token that is good for a while yet, waited for so many seconds at most.
+
+        The request for it goes on for those who still wait.
 
         Raises:
             Misconfigured: the endpoint refuses the client.
@@ -63,7 +65,7 @@ class Tokens:
         key = credentials.fingerprint
         token = self._tokens.get(key)
         if token is None or self._now() >= token.until:
-            return self._wait(key, credentials)
+            return self._wait(key, credentials, timeout)
         if token.is_due(self._now()) and green() and not self._is_refused(key):
             self._begin(key, credentials)
         return token.value
@@ -78,18 +80,20 @@ class Tokens:
         at, _ = self._refused.get(key, (0.0, None))
         return key in self._refused and self._now() - at < REFUSED
 
-    def _wait(self, key: str, credentials: OAuth2) -> str:
+    def _wait(self, key: str, credentials: OAuth2, timeout: float) -> str:
         if self._is_refused(key):
             raise self._refused[key][1]
         if not green():
             return self._ask(key, credentials).value
         asking = self._begin(key, credentials)
-        asking.join()  # within the exchange's deadline, which it does not share
-        problem = self._refused.get(key)
-        if asking.value is None:
+        asking.join(timeout)
+        if not asking.ready():
+            raise NotSent("token", f"no token within {timeout:.3g} s")
+        token: _Token | None = asking.value
+        if token is None:
+            problem = self._refused.get(key)
             raise problem[1] if problem else NotSent("token", "no token could be had")
-        value: str = asking.value.value
-        return value
+        return token.value
 
     def _begin(self, key: str, credentials: OAuth2) -> Any:
         import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)

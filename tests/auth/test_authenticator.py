@@ -45,7 +45,7 @@ class Pos:
     def submit(self, auth: dict[str, Any]) -> Reply:
         merchant = Merchant.parse({"id": "m", "base_url": "https://pos.example", "auth": auth})
         transport: Any = self
-        return Authenticator(transport, CLOCK).sending(merchant, self.send)(ORDER)
+        return Authenticator(transport, CLOCK).sending(merchant, self.send, lambda: 5.0)(ORDER)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_without_credentials_nothing_is_sent() -> None:
     merchant = merchant.model_copy(update={"auth": Unreadable(problem="sealed with another key")})
     pos: Any = Pos()
     with pytest.raises(NotSent, match="another key"):
-        Authenticator(pos, CLOCK).sending(merchant, pos.send)
+        Authenticator(pos, CLOCK).sending(merchant, pos.send, lambda: 5.0)
 
 
 def test_a_pos_that_wants_our_certificate_gets_it_and_only_from_those_who_have_one() -> None:

@@ -58,6 +58,7 @@ def test_a_pos_that_asks_for_nothing_needs_none(auth: Any) -> None:
         {"type": "api_key", "key": ""},
         {"type": "api_key", "key": "**********"},
         {"type": "api_key", "key": SECRET, "header": "X Key"},
+        {"type": "api_key", "key": SECRET, "header": "Transfer-Encoding"},
         {"type": "api_key", "key": SECRET, "kye": SECRET},
         {"type": "basic", "username": "a:b", "password": SECRET},
         {"type": "oauth2", "token_url": "ftp://x", "client_id": "a", "client_secret": SECRET},

@@ -40,8 +40,8 @@ class Endpoint:
         self.problem: Exception | None = None
         self.tokens = Tokens(self._fetch, lambda: self.now)
 
-    def get(self, credentials: OAuth2 | None = None) -> str:
-        value = self.tokens.get(credentials or client())
+    def get(self, credentials: OAuth2 | None = None, timeout: float = 10.0) -> str:
+        value = self.tokens.get(credentials or client(), timeout)
         gevent.sleep(0)  # a request in the background has its turn
         return value
 
@@ -77,6 +77,18 @@ def test_one_that_gives_up_waiting_does_not_end_the_request_of_all() -> None:
     hasty, patient = gevent.spawn(endpoint.get), gevent.spawn(endpoint.get)
     gevent.sleep(0)
     hasty.kill()
+    endpoint.may_answer.set()
+    assert patient.get(timeout=10) == "token-1"
+    assert len(endpoint.requests) == 1
+
+
+def test_nobody_waits_for_a_token_longer_than_his_order_may_take() -> None:
+    endpoint = Endpoint()
+    endpoint.may_answer.clear()
+    with pytest.raises(NotSent, match="within"):
+        endpoint.get(timeout=0.01)
+    patient = gevent.spawn(endpoint.get)
+    gevent.sleep(0)
     endpoint.may_answer.set()
     assert patient.get(timeout=10) == "token-1"
     assert len(endpoint.requests) == 1

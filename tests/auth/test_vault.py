@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,22 @@ def test_all_are_sealed_anew_a_batch_at_a_time_while_others_write(engine: Engine
     }
     assert found["m20"] == record("m20", type="bearer", token="changed")
     assert [sealed for _, sealed in only_new.reseal()] == [0]
+
+
+def test_what_somebody_writes_in_the_same_moment_stays(postgres_url: str) -> None:
+    engine = open_database(postgres_url)
+    upgrade(engine)
+    MerchantStore(engine, vault=Vault(OLD)).put([record("m1")])
+    other = MerchantStore(engine, vault=Vault(NEW))
+
+    class Slow(Vault):
+        def seal(self, secrets: Mapping[str, Any], *, whose: str) -> dict[str, str]:
+            other.put([record(whose, type="bearer", token="changed")])
+            return super().seal(secrets, whose=whose)
+
+    list(MerchantStore(engine, vault=Slow(f"{NEW},{OLD}")).reseal())
+    assert other.get(["m1"])["m1"] == record("m1", type="bearer", token="changed")
+    engine.dispose()
 
 
 def test_secrets_that_no_key_opens_stop_it_and_are_named(engine: Engine) -> None:
