@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import trustme
 from sqlalchemy.exc import OperationalError
 
 from pos_gateway.adapters.rest import RestAdapter
@@ -20,12 +21,13 @@ MERCHANT = Merchant(id="m", base_url="https://pos.example.com", request_timeout=
 
 
 class Directory:
-    def __init__(self) -> None:
+    def __init__(self, merchant: Merchant = MERCHANT) -> None:
+        self.merchant = merchant
         self.paused: list[str] = []
         self.problem: Exception | None = None
 
     def get(self, _merchant_id: str) -> Merchant:
-        return MERCHANT
+        return self.merchant
 
     def pause(self, merchant_id: str) -> None:
         if self.problem is not None:
@@ -49,9 +51,11 @@ class Transport:
     def __init__(self, answer: Reply | Exception) -> None:
         self._answer = answer
         self.seconds = 0.0
+        self.key = ""
+        self.identity: Any = None
 
-    def send(self, *_: Any, seconds: float, **__: Any) -> Reply:
-        self.seconds = seconds
+    def send(self, *_: Any, seconds: float, key: str, identity: Any = None, **__: Any) -> Reply:
+        self.seconds, self.key, self.identity = seconds, key, identity
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
@@ -125,3 +129,26 @@ def test_that_it_cannot_be_paused_changes_nothing_about_the_order() -> None:
     directory = Directory()
     directory.problem = OperationalError("update", {}, Exception("the database is away"))
     assert attempt(Transport(reply(410)), directory=directory).kind is Kind.FAILED
+
+
+def test_connections_are_shared_by_neither_two_merchants_nor_two_credentials_of_one() -> None:
+    keys = []
+    for merchant_id, token in (("m", "a"), ("m", "b"), ("n", "a"), ("m", "a")):
+        auth = {"type": "bearer", "token": token}
+        merchant = Merchant.parse(
+            {"id": merchant_id, "base_url": "https://pos.example", "auth": auth}
+        )
+        transport = Transport(reply(500))
+        attempt(transport, directory=Directory(merchant))
+        keys.append(transport.key)
+    assert len(set(keys)) == 3
+    assert keys[0] == keys[3]
+
+
+def test_a_merchants_own_certificates_go_with_its_orders() -> None:
+    authority = trustme.CA().cert_pem.bytes().decode()
+    auth = {"type": "none", "tls": {"authority": authority}}
+    merchant = Merchant.parse({"id": "m", "base_url": "https://pos.example", "auth": auth})
+    transport = Transport(reply(500))
+    attempt(transport, directory=Directory(merchant))
+    assert transport.identity.authority == authority

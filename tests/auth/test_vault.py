@@ -92,6 +92,15 @@ def test_one_merchant_whose_secrets_cannot_be_read_is_nobody_elses_trouble(engin
     assert found["m2"] == record("m2", type="none")
 
 
+def test_a_secret_that_was_changed_is_not_served_from_before(engine: Engine) -> None:
+    store = MerchantStore(engine, vault=Vault(OLD))
+    store.put([record("m1")])
+    before = store.get(["m1"])["m1"].auth
+    assert store.get(["m1"])["m1"].auth is before  # not opened again for every load
+    MerchantStore(engine, vault=Vault(OLD)).put([record("m1", type="bearer", token="changed")])
+    assert store.get(["m1"])["m1"] == record("m1", type="bearer", token="changed")
+
+
 def test_all_are_sealed_anew_a_batch_at_a_time_while_others_write(engine: Engine) -> None:
     names = [f"m{n:02d}" for n in range(25)]
     old = MerchantStore(engine, vault=Vault(f"{OLD},{NEW}"))

@@ -145,3 +145,14 @@ def test_a_worker_serves_merchants_from_postgresql(
     with lab.worker():
         assert {event["type"] for event in lab.events(2)} == {"order.accepted"}
     lab.close()
+
+
+def test_a_merchant_that_is_paused_through_the_directory_is_paused_for_all(
+    store: MerchantStore,
+) -> None:
+    store.put([a_merchant("m")])
+    directory = Directory(store)
+    assert not directory.get("m").paused
+    directory.pause("m")
+    assert directory.get("m").paused
+    assert store.get(["m"])["m"].paused
