@@ -13,7 +13,7 @@ from pos_gateway import gateway
 from pos_gateway.broker import topology
 from pos_gateway.errors import InvalidSettings, PendingMigration, PublishRefused
 from pos_gateway.settings import Settings
-from pos_gateway.tasks import OrderTask
+from pos_gateway.tasks import CancelTask, OrderTask
 from pos_gateway.telemetry import log
 
 #: What a process exits with when its configuration is at fault (sysexits.h).
@@ -52,6 +52,7 @@ def _configured() -> Celery:
         worker_hijack_root_logger=False,
     )
     app.register_task(OrderTask())
+    app.register_task(CancelTask())
     return app
 
 

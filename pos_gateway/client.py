@@ -4,6 +4,7 @@
 
     client = OrderClient("amqp://...")
     client.submit(order)        # a dict as in docs/order.schema.json, or an Order
+    client.cancel("o1", "m1")
 
 The message itself is described in ``docs/wire-format.md`` for backends in other languages.
 """
@@ -11,16 +12,20 @@ The message itself is described in ``docs/wire-format.md`` for backends in other
 import hashlib
 import types
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import FieldError, InvalidOrder
-from pos_gateway.order import Order
+from pos_gateway.order import CancelRequest, Order
 from pos_gateway.settings import setting
 
 __all__ = ["OrderClient", "in_canary"]
+
+#: How long a cancellation is tried, unless it is said: a kitchen is done by then.
+CANCEL_FOR = timedelta(minutes=15)
 
 
 class OrderClient:
@@ -72,13 +77,38 @@ class OrderClient:
             raise InvalidOrder(
                 [FieldError("deliver_by", "is in the past", parsed.deliver_by.isoformat())]
             )
-        canary = in_canary(parsed.merchant_id, self._canary_percent)
         message = wire.submit_message(
-            parsed.order_id,
-            parsed.to_json(),
-            routing_key=topology.CANARY_KEY if canary else topology.ORDERS_KEY,
+            parsed.order_id, parsed.to_json(), routing_key=self._key_of(parsed.merchant_id)
         )
         self._publisher.publish(message, timeout=self._timeout)
+
+    def cancel(
+        self, order_id: str, merchant_id: str, *, deliver_by: datetime | None = None
+    ) -> None:
+        """Return once the broker has stored the wish to cancel an order.
+
+        It may come before the order, which is then never sent, while it is sent, or after; the
+        event tells what came of it. To ask again is harmless.
+
+        Args:
+            order_id, merchant_id: which order.
+            deliver_by: until when to try, with its offset; left out, for ``CANCEL_FOR``.
+
+        Raises:
+            InvalidOrder: one of them is no identifier.
+            BrokerUnavailable, PublishRefused, Unroutable: as ``submit``.
+        """
+        record = {"order_id": order_id, "merchant_id": merchant_id}
+        until = deliver_by or self._clock.now() + CANCEL_FOR
+        request = CancelRequest.parse({**record, "deliver_by": until})
+        message = wire.cancel_message(
+            request.order_id, request.to_json(), routing_key=self._key_of(merchant_id)
+        )
+        self._publisher.publish(message, timeout=self._timeout)
+
+    def _key_of(self, merchant_id: str) -> str:
+        canary = in_canary(merchant_id, self._canary_percent)
+        return topology.CANARY_KEY if canary else topology.ORDERS_KEY
 
     def connect(self) -> None:
         """Connect now rather than at the first order. Raises as ``submit``."""

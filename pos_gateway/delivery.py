@@ -1,50 +1,47 @@
 """One order, from start to finish. Read this file first.
 
 An order arrives on the queue (``worker/``), admission lets it start (``admission/``), a green
-thread runs ``Delivery.attempt``, and ``tasks.py`` decides what follows from the Outcome: an
-event, another attempt later, or a dead letter.
+thread runs ``Delivery.submit``, and ``tasks.py`` decides what follows from the Outcome: an
+event, another attempt later, or a dead letter. What is done at the POS is in the ledger before it
+is done (``ledger/``), so that whoever comes after knows of it, whatever happens here.
 """
 
-import logging
 from dataclasses import dataclass, replace
-from time import perf_counter
+from functools import partial
+from math import inf
 
-import structlog
-from sqlalchemy.exc import SQLAlchemyError
-
+from pos_gateway import failpoints
 from pos_gateway.adapters.protocol import Adapter, Guarantee
-from pos_gateway.auth.authenticator import Authenticator
+from pos_gateway.call import HELD_BY_OTHERS, Caller
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import UnknownMerchant
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Claim, Ended, Held, Key, Past
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.order import Order
-from pos_gateway.outcome import Contact, Kind, Outcome, Reason
-from pos_gateway.telemetry import metrics
+from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.poison import POISONOUS, Alone
 from pos_gateway.transport.deadline import Patience
-from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
-from pos_gateway.transport.exchange import Reply, Request, Send, Transport
+from pos_gateway.transport.exchange import Send
 
-log = structlog.get_logger(__name__)
-
-#: How loud an attempt is: what everybody hopes for is not news, what a person may have to look at is.
-_LEVELS = {
-    Kind.ACCEPTED: logging.DEBUG,
-    Kind.FAILED: logging.WARNING,
-    Kind.IN_DOUBT: logging.WARNING,
-}
+#: Seconds after which an order that somebody else has is looked at again.
+HELD_FOR = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """What earlier attempts left behind; it travels with the message."""
+class Attempt:
+    """What an attempt came to, and the claim under which its outcome is to be written.
 
-    #: Attempts that were made before this one.
-    attempts: int = 0
-    #: An earlier attempt may have reached the POS without our knowing.
-    in_doubt: bool = False
-    #: The POS has the order and had not decided: it is asked, not sent the order again.
-    pending: bool = False
+    Without a claim nothing was sent. ``ended`` is then what was written of the order before.
+    """
+
+    outcome: Outcome
+    claim: Claim | None = None
+    ended: Ended | None = None
+    #: Whether the POS was called.
+    called: bool = False
 
 
 class Delivery:
@@ -55,134 +52,126 @@ class Delivery:
         *,
         directory: Directory,
         adapters: dict[str, Adapter],
-        transport: Transport,
-        default_concurrency: int,
-        default_timeout: float,
+        caller: Caller,
+        ledger: Ledger,
+        payloads: Payloads,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._adapters = adapters
-        self._transport = transport
-        self._authenticator = Authenticator(transport, clock)
-        self._default_concurrency = default_concurrency
-        self._default_timeout = default_timeout
+        self._caller = caller
+        self._ledger = ledger
+        self._payloads = payloads
+        self._alone = Alone()
         self._clock = clock
 
-    def attempt(self, order: Order, history: History, patience: Patience | None = None) -> Outcome:
+    def submit(
+        self, order: Order, patience: Patience | None = None, *, hopeless: bool = False
+    ) -> Attempt:
         """Try once to get the order to its merchant's POS; every failure is an Outcome.
 
         Args:
             order: what to deliver.
-            history: what earlier attempts left behind.
             patience: how much of the merchant's time limit it has; lets others end it before.
+            hopeless: it is too late to send it, and nobody has a place at the merchant for it.
 
         Raises:
-            SQLAlchemyError: the merchant cannot be looked up at present.
+            SQLAlchemyError, LedgerUnavailable: the database is away; nothing was sent.
         """
         left = (order.deliver_by - self._clock.now()).total_seconds()
-        if left <= 0:
-            return too_late(history)
-        try:
-            merchant = self._directory.get(order.merchant_id)
-        except UnknownMerchant as error:
-            return Outcome(Kind.FAILED, Reason.of("unknown_merchant", error))
-        if merchant.paused:
-            return Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused"))
-        adapter = self._adapters.get(merchant.adapter)
-        if adapter is None:
-            return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
-
-        started = perf_counter()
-        try:
-            send = self._send(merchant, left, patience or Patience())
-            outcome = self._exchange(adapter, order, merchant, history, send)
-        except Misconfigured as error:
-            outcome = Outcome(Kind.FAILED, Reason.of(error.code, error))
-        except NotSent as error:
-            outcome = Outcome(Kind.RETRY, Reason.of(error.code, error), contact=_contact(error))
-        except NoValidReply as error:
-            outcome = Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), contact=_contact(error))
-        if outcome.reason is not None and outcome.reason.code == "http_410":
-            self._pause(merchant)
-        seconds = perf_counter() - started
-        metrics.attempts.labels(outcome.kind, merchant.provider or "none").observe(seconds)
-        log.log(
-            _LEVELS.get(outcome.kind, logging.INFO),
-            "delivery.attempted",
-            order_id=order.order_id,
-            merchant_id=order.merchant_id,
-            provider=merchant.provider,
-            attempt=history.attempts + 1,
-            outcome=outcome.kind,
-            # A rejection is in the POS's own words, which may repeat the customer's.
-            reason=outcome.reason.code
-            if outcome.reason and outcome.kind is not Kind.REJECTED
-            else None,
-            seconds=round(seconds, 4),
+        late = hopeless or left <= 0
+        merchant, problem = self._merchant(order.merchant_id)
+        if merchant is not None and merchant.paused and not late:
+            return Attempt(Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused")))
+        key = Key(order.merchant_id, order.order_id)
+        claim = self._ledger.claim(
+            key,
+            send=not late and problem is None,
+            deliver_by=order.deliver_by.timestamp(),
+            payload=self._payloads.seal(key, order.to_json()),
         )
-        return outcome
+        match claim:
+            case Ended():
+                return Attempt(claim.outcome, ended=claim)
+            case Held():
+                return Attempt(held())
+        with self._ledger.dealing_with(claim):
+            if late and (hopeless or not claim.past.may_be_there):
+                outcome = _too_late(claim.past)
+            elif claim.past.deaths >= POISONOUS:
+                outcome = _poison(claim.past)
+            elif merchant is None or problem is not None:
+                outcome = Outcome(Kind.FAILED, problem)
+            else:
+                talk = partial(self._create, order, merchant, claim, late=late)
+                patience, left = patience or Patience(), inf if late else left
+                with self._alone.if_suspect(claim.past.deaths):
+                    outcome = self._caller.call(merchant, claim, talk, patience=patience, left=left)
+                return Attempt(self._for_whom(outcome, merchant), claim, called=True)
+        return Attempt(outcome, claim)
 
-    def _pause(self, merchant: Merchant) -> None:
-        """The POS says that it is gone: no order is to be lost on it until somebody has looked."""
-        log.error("merchant.gone", merchant_id=merchant.id, provider=merchant.provider)
-        try:
-            self._directory.pause(merchant.id)
-        except SQLAlchemyError as error:
-            log.error("merchant.not_paused", merchant_id=merchant.id, error=str(error))
-
-    def _exchange(
-        self, adapter: Adapter, order: Order, merchant: Merchant, history: History, send: Send
+    def _create(
+        self, order: Order, merchant: Merchant, claim: Claim, send: Send, *, late: bool
     ) -> Outcome:
-        """Against sending twice: after doubt a POS that knows no keys is asked, or left alone."""
-        if history.in_doubt and adapter.guarantee is Guarantee.BLIND:
+        """Against sending twice: what the POS may have is asked for, or left alone."""
+        adapter, past = self._adapters[merchant.adapter], claim.past
+        if past.in_doubt and adapter.guarantee is Guarantee.BLIND:
             return Outcome(Kind.IN_DOUBT, Reason.of("blind", "this POS cannot be asked"))
-        ask_first = history.in_doubt and adapter.guarantee is Guarantee.QUERYABLE
-        if history.pending or ask_first:
+        ask_first = past.in_doubt and adapter.guarantee is Guarantee.QUERYABLE
+        if past.pending or ask_first or late:
             known = adapter.look_up(order, merchant, send)
             if known is not None:
-                return _heard(known)
-        return _heard(adapter.submit(order, merchant, send))
+                return known
+            if too_early(past, self._caller.time_limit(merchant), adapter, self._clock):
+                why = "the POS does not know it, and may not have had the time"
+                return Outcome(Kind.IN_DOUBT, Reason.of("unsettled", why))
+            if late:
+                return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
+        if not claim.sending and not self._ledger.sending(claim):
+            return held()
+        failpoints.reach("sending.committed")
+        return adapter.submit(order, merchant, send)
 
-    def _send(self, merchant: Merchant, left: float, patience: Patience) -> Send:
-        """One deadline over all that the adapter sends (it may ask first, then create)."""
-        longest = merchant.request_timeout or self._default_timeout
-        seconds = min(longest * patience.part, left)
-        until = self._clock.monotonic() + seconds
+    def _for_whom(self, outcome: Outcome, merchant: Merchant) -> Outcome:
+        """In doubt at a POS that cannot be asked, an order is for an operator."""
+        is_blind = self._adapters[merchant.adapter].guarantee is Guarantee.BLIND
+        in_doubt = outcome.kind is Kind.IN_DOUBT
+        return replace(outcome, for_operator=True) if is_blind and in_doubt else outcome
 
-        def left_of_it() -> float:
-            return max(0.001, until - self._clock.monotonic())
-
-        def send(request: Request) -> Reply:
-            return self._transport.send(
-                request,
-                key=f"{merchant.id} {merchant.auth.fingerprint}",
-                connections=merchant.max_concurrency or self._default_concurrency,
-                seconds=left_of_it(),
-                patience=patience,
-                identity=merchant.auth.tls,
-            )
-
-        return self._authenticator.sending(merchant, send, left_of_it)
-
-
-def _heard(outcome: Outcome) -> Outcome:
-    """How the merchant fared, where the adapter says nothing about it: there was a reply."""
-    if outcome.contact is not Contact.NONE:
-        return outcome
-    makes_no_sense = outcome.kind is Kind.IN_DOUBT
-    return replace(outcome, contact=Contact.FAILED if makes_no_sense else Contact.ANSWERED)
+    def _merchant(self, merchant_id: str) -> tuple[Merchant | None, Reason | None]:
+        """The merchant, and why it cannot be sent anything as things are configured."""
+        try:
+            merchant = self._directory.get(merchant_id)
+        except UnknownMerchant as error:
+            return None, Reason.of("unknown_merchant", error)
+        known = merchant.adapter in self._adapters
+        return merchant, None if known else Reason.of("unknown_adapter", merchant.adapter)
 
 
-def _contact(error: TransportError) -> Contact:
-    if error.code == "local":
-        return Contact.NONE  # this machine lacks something, and no merchant is to blame
-    took_too_long = error.code in ("timeout", "cut_short")
-    return Contact.TIMED_OUT if took_too_long else Contact.FAILED
+def too_early(past: Past, time_limit: float, adapter: Adapter, clock: Clock) -> bool:
+    """Whether the POS may still be making an order of what it may have been sent.
+
+    Asked meanwhile, it says that it never heard of an order that it is about to make.
+    """
+    if past.doubt_since is None:
+        return False
+    longest = adapter.limits.longest_reply or time_limit
+    return clock.now().timestamp() < past.doubt_since + longest
 
 
-def too_late(history: History) -> Outcome:
+def held() -> Outcome:
+    """Nothing was done: somebody else deals with it at present."""
+    return Outcome(Kind.RETRY, HELD_BY_OTHERS, retry_after=HELD_FOR)
+
+
+def _poison(past: Past) -> Outcome:
+    why = f"{past.deaths} workers died with it in their hands"
+    return Outcome(Kind.FAILED, Reason.of("poison", why))
+
+
+def _too_late(past: Past) -> Outcome:
     """What becomes of an order that cannot be delivered in time any more."""
-    if history.in_doubt or history.pending:
+    if past.may_be_there:
         return Outcome(
             Kind.IN_DOUBT,
             Reason.of("expired_in_doubt", "deliver_by has passed; the POS may have the order"),

@@ -7,6 +7,7 @@ PosGatewayError
 ├── InvalidBundle           a message with parked orders is not what it says; nothing of it is used
 ├── UnknownMerchant         no merchant has this id
 ├── PendingMigration        the database's schema is not the one this version needs
+├── LedgerUnavailable       the database did not answer; what was being written may be, or not
 ├── FleetUnavailable        Redis did not answer, or answered nonsense: each pod is by itself
 └── PublishError            the broker did not take a message
     ├── BrokerUnavailable   not reachable, or no confirm came in time: it may or may not be stored
@@ -83,6 +84,10 @@ class InvalidBundle(PosGatewayError):
 
 class PendingMigration(PosGatewayError):
     """Raised when the database's schema is not the one this version needs."""
+
+
+class LedgerUnavailable(PosGatewayError):
+    """Raised when the database does not answer: what was to be written may be written, or not."""
 
 
 class FleetUnavailable(PosGatewayError):

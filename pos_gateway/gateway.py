@@ -2,24 +2,33 @@
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from math import inf
 
 import structlog
 from prometheus_client import start_http_server
+from sqlalchemy import Engine
 
+from pos_gateway import failpoints
 from pos_gateway.adapters.registry import adapters
 from pos_gateway.addresses import networks, ports
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.call import Caller
+from pos_gateway.cancellation import Cancellation
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.decision import Decision
 from pos_gateway.delivery import Delivery
 from pos_gateway.errors import BrokerUnavailable, PublishError
 from pos_gateway.fleet.permits import RedisPermits
 from pos_gateway.ledger.database import open_database, require_current
+from pos_gateway.ledger.ledger import Ledger, Run, here
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry import metrics
+from pos_gateway.transport.deadline import green
 from pos_gateway.transport.exchange import Transport
 from pos_gateway.transport.guard import Guard
 from pos_gateway.vault import Vault
@@ -47,12 +56,31 @@ class Gateway:
         self.permits = RedisPermits(settings.redis_url) if settings.redis_url else None
         #: Ways of speaking to POSes, by name.
         self.adapters = adapters()
+        #: What was asked for each order, and what came of it.
+        self.ledger = Ledger(self.database, run=_off_the_loop(self.database), clock=clock)
+        self.caller = Caller(
+            directory=self.directory,
+            transport=self.transport,
+            ledger=self.ledger,
+            default_concurrency=settings.merchant_concurrency,
+            default_timeout=settings.request_timeout,
+            clock=clock,
+        )
+        payloads = Payloads(vault)
         self.delivery = Delivery(
             directory=self.directory,
             adapters=self.adapters,
-            transport=self.transport,
-            default_concurrency=settings.merchant_concurrency,
-            default_timeout=settings.request_timeout,
+            caller=self.caller,
+            ledger=self.ledger,
+            payloads=payloads,
+            clock=clock,
+        )
+        self.cancellation = Cancellation(
+            directory=self.directory,
+            adapters=self.adapters,
+            caller=self.caller,
+            ledger=self.ledger,
+            payloads=payloads,
             clock=clock,
         )
         self._started = False
@@ -83,9 +111,38 @@ class Gateway:
         if self._started:
             return
         self._started = True
+        failpoints.arm_all(self.settings.failpoints)
         if background:
             self.directory.start()
+            self.ledger.start()
             self._serve_metrics()
+        else:
+            self.database.dispose(close=False)  # what was opened before the fork is the parent's
+            self.ledger.start_alone()
+
+    def settle(self, decision: Decision, *, patience: float = inf) -> None:
+        """Return when all that follows from an outcome is durable, whatever it takes.
+
+        If the order is somebody else's by now, so is what follows.
+
+        Raises:
+            LedgerUnavailable, BrokerUnavailable: this process is going down, or so many seconds
+                have passed; the message must come again.
+        """
+        closing = [] if decision.closing is None else [decision.closing]
+        with ExitStack() as claims:
+            for claim, _ in (*decision.entries, *closing):
+                claims.enter_context(self.ledger.dealing_with(claim))
+            for claim, entry in decision.entries:
+                if not self.ledger.finish(claim, entry, patience=patience):
+                    return
+            if decision.telling is not None:
+                self.ledger.tell(*decision.telling, patience=patience)
+            failpoints.reach("publish.before")
+            self.store(decision.messages, patience=patience)
+            failpoints.reach("publish.confirmed")
+            for claim, entry in closing:
+                self.ledger.finish(claim, entry, patience=patience)
 
     def store(self, messages: Iterable[Message], *, patience: float = inf) -> None:
         """Return when the broker has stored the messages, in their order, whatever it takes.
@@ -107,6 +164,7 @@ class Gateway:
         self.directory.stop()
         self.publisher.close()
         self.transport.close()
+        self.ledger.close()
         self.database.dispose()
 
     def _serve_metrics(self) -> None:
@@ -118,6 +176,20 @@ class Gateway:
         except OSError as error:
             # A second worker on one machine: orders matter more than its figures.
             log.warning("metrics.port_taken", port=port, error=str(error))
+
+
+def _off_the_loop(engine: Engine) -> Run:
+    """Where the ledger's writes are made, so that other green threads go on meanwhile.
+
+    Psycopg waits for its socket as green threads do; SQLite writes to the disk, and has to do it
+    on a native thread.
+    """
+    if not (green() and engine.dialect.name == "sqlite"):
+        return here
+    import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)
+
+    run: Run = gevent.get_hub().threadpool.apply
+    return run
 
 
 def _trouble(error: PublishError) -> None:

@@ -142,6 +142,26 @@ class Order(Record):
         return self.__pydantic_serializer__.to_json(self, exclude_none=True)
 
 
+class CancelRequest(Record):
+    """A wish to cancel an order. After ``deliver_by`` nothing is tried any more."""
+
+    order_id: Identifier
+    merchant_id: Identifier
+    deliver_by: Time
+
+    @classmethod
+    def parse(cls, record: Any) -> Self:
+        """A wish from decoded JSON. Raises InvalidOrder, which names every field that is wrong."""
+        try:
+            return cls.model_validate(record)
+        except ValidationError as error:
+            raise InvalidOrder(field_errors(error)) from None
+
+    def to_json(self) -> bytes:
+        """The wish as JSON."""
+        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+
+
 def _named(error: FieldError) -> FieldError:
     if error.field == "(record)" and "deliver_by" in error.problem:
         return FieldError("deliver_by", "is not after placed_at", error.value["deliver_by"])

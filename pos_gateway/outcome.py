@@ -53,6 +53,8 @@ class Outcome:
     #: Seconds the merchant asked us to stay away, already clamped.
     retry_after: float | None = None
     contact: Contact = Contact.NONE
+    #: In doubt for good: nobody but an operator can find out (a POS that cannot be asked).
+    for_operator: bool = False
 
 
 def _line(text: str) -> str:

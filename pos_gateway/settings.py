@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError
 
+from pos_gateway import failpoints as named_places
 from pos_gateway.addresses import networks, ports
 from pos_gateway.errors import FieldError, InvalidSettings
 from pos_gateway.record import field_errors
@@ -116,6 +117,10 @@ class Settings(BaseModel):
     )
     remote_control: bool = Field(
         False, description="Let `celery inspect` and `celery control` reach this worker."
+    )
+
+    failpoints: Annotated[str, AfterValidator(named_places.check)] = Field(
+        "", description="For tests: where to die or stand still, outcome.before=kill:3"
     )
 
     @property

@@ -42,27 +42,37 @@ class Vault:
 
     def seal(self, secrets: Mapping[str, Any], *, whose: str) -> dict[str, str]:
         """What may be written down. Raises CannotOpen if there is no key to seal with."""
-        if self.current is None:
-            raise CannotOpen("there is no key to seal secrets with: set POS_GATEWAY_SECRET_KEY")
-        nonce = os.urandom(NONCE)
         text = json.dumps(secrets, sort_keys=True).encode()
-        sealed = self._keys[self.current].encrypt(nonce, text, whose.encode())
-        return {"key": self.current, "sealed": base64.b64encode(nonce + sealed).decode()}
+        key, _, sealed = self.seal_bytes(text, whose=whose).partition(".")
+        return {"key": key, "sealed": sealed}
 
     def open(self, sealed: Mapping[str, str], *, whose: str) -> dict[str, Any]:
         """What was sealed. Raises CannotOpen."""
-        key = self._keys.get(sealed.get("key", ""))
+        text = f"{sealed.get('key', '')}.{sealed.get('sealed', '')}"
+        secrets: dict[str, Any] = json.loads(self.open_bytes(text, whose=whose))
+        return secrets
+
+    def seal_bytes(self, data: bytes, *, whose: str) -> str:
+        """The same for any bytes, as one text: the key's id, a dot, Base64."""
+        if self.current is None:
+            raise CannotOpen("there is no key to seal secrets with: set POS_GATEWAY_SECRET_KEY")
+        nonce = os.urandom(NONCE)
+        sealed = self._keys[self.current].encrypt(nonce, data, whose.encode())
+        return f"{self.current}.{base64.b64encode(nonce + sealed).decode()}"
+
+    def open_bytes(self, sealed: str, *, whose: str) -> bytes:
+        """What was sealed. Raises CannotOpen."""
+        key_id, _, text = sealed.partition(".")
+        key = self._keys.get(key_id)
         if key is None:
             raise CannotOpen(
-                f"sealed with the key {sealed.get('key')!r}, which POS_GATEWAY_SECRET_KEY has not"
+                f"sealed with the key {key_id!r}, which POS_GATEWAY_SECRET_KEY has not"
             )
         try:
-            data = base64.b64decode(sealed.get("sealed", ""), validate=True)
-            opened = key.decrypt(data[:NONCE], data[NONCE:], whose.encode())
+            data = base64.b64decode(text, validate=True)
+            return key.decrypt(data[:NONCE], data[NONCE:], whose.encode())
         except (InvalidTag, ValueError):
             raise CannotOpen("changed since it was sealed, or sealed for another") from None
-        secrets: dict[str, Any] = json.loads(opened)
-        return secrets
 
 
 def new_key() -> str:

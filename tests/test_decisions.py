@@ -1,13 +1,18 @@
 """What follows from an outcome: plain data, judged without a broker."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from pos_gateway.broker.message import Message
+from pos_gateway.decision import RESOLVE_FOR, Decision, Trip, on_submission
+from pos_gateway.delivery import Attempt
+from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.gateway import Gateway
+from pos_gateway.ledger.states import Claim, Ended, Entry, Key, Past, State
 from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.settings import Settings
@@ -15,29 +20,41 @@ from pos_gateway.tasks import deliver
 from tests.orders import an_order
 
 
-class Answering:
-    """A delivery that has one answer."""
-
-    def __init__(self, outcome: Outcome | Exception) -> None:
-        self._outcome = outcome
-
-    def attempt(self, order: Order, _history: object, _patience: object = None) -> Outcome:
-        if isinstance(self._outcome, Exception):
-            raise self._outcome
-        return self._outcome
+def order_at(seconds: float) -> tuple[Order, datetime]:
+    """An order, and the moment when it has so many seconds left."""
+    order = Order.parse(an_order("o1", "m"))
+    return order, order.deliver_by - timedelta(seconds=seconds)
 
 
-def following(
-    outcome: Outcome | Exception, *, headers: dict[str, Any] | None = None, seconds: float = 3600
-) -> list[Message]:
-    gate = Gateway(Settings(database_url="sqlite://"))
-    gate.delivery = Answering(outcome)  # type: ignore[assignment]
-    record = an_order("o1", "m", seconds=seconds)
-    messages, _ = deliver(gate, record, headers=headers or {}, routing_key="orders")
-    return messages
+def decided(
+    outcome: Outcome, *, tries: int = 0, seconds: float = 3600, sending: bool = True, **past: Any
+) -> Decision:
+    """What follows from the outcome of an order with this past."""
+    order, now = order_at(seconds)
+    claim = Claim(Key("m", "o1"), "worker", 1, 1, Past(**past), sending)
+    return on_submission(order, Attempt(outcome, claim, called=True), Trip("orders", tries, now))
 
 
-def kinds(messages: list[Message]) -> list[str]:
+def following(outcome: Outcome, **circumstances: Any) -> Sequence[Message]:
+    return decided(outcome, **circumstances).messages
+
+
+def written(decision: Decision) -> Entry:
+    [(_, entry)] = decision.entries
+    return entry
+
+
+class Crashing:
+    """A delivery that raises."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def submit(self, *_: object, **__: object) -> Attempt:
+        raise self._error
+
+
+def kinds(messages: Sequence[Message]) -> list[str]:
     return [message.routing_key if not message.delay else "again" for message in messages]
 
 
@@ -61,46 +78,122 @@ def test_each_outcome_has_what_follows(kind: Kind, then: list[str]) -> None:
     assert kinds(following(Outcome(kind, REASON))) == then
 
 
-@pytest.mark.parametrize("header", ["x-in-doubt", "x-pending"])
-@pytest.mark.parametrize("kind", [Kind.FAILED, Kind.EXPIRED])
-def test_an_order_that_the_pos_may_have_never_ends_as_if_it_had_not(
-    kind: Kind, header: str
-) -> None:
-    messages = following(Outcome(kind, REASON), headers={header: True, "x-attempts": 2})
-    assert kinds(messages) == ["orders.dead", "order.in_doubt"]
-
-
 @pytest.mark.parametrize(
-    ("kind", "then"),
+    ("kind", "state", "told"),
     [
-        (Kind.RETRY, "order.expired"),
-        (Kind.IN_DOUBT, "order.in_doubt"),
+        (Kind.ACCEPTED, State.ACCEPTED, "accepted"),
+        (Kind.REJECTED, State.REJECTED, "rejected"),
+        (Kind.CANCELLED, State.CANCELLED, "cancelled"),
+        (Kind.FAILED, State.FAILED, "failed"),
+        (Kind.EXPIRED, State.EXPIRED, "expired"),
+        (Kind.PENDING, State.PENDING, "pending"),
+        (Kind.RETRY, State.NEW, None),
+        (Kind.IN_DOUBT, State.IN_DOUBT, None),
     ],
 )
-def test_when_later_would_be_too_late_it_ends_now(kind: Kind, then: str) -> None:
-    messages = following(Outcome(kind, REASON), seconds=0.5)
-    assert kinds(messages) == ["orders.dead", then]
-    assert messages[0].headers["x-reason-code"] == "why"
+def test_each_outcome_is_written_with_its_event(kind: Kind, state: State, told: str | None) -> None:
+    entry = written(decided(Outcome(kind, REASON), attempts=2))
+    assert (entry.state, entry.event and entry.event.kind) == (state, told)
+    assert entry.attempts == 3
+
+
+@pytest.mark.parametrize("past", [{"doubt_since": 1.0}, {"pending": True}])
+@pytest.mark.parametrize("kind", [Kind.FAILED, Kind.RETRY, Kind.IN_DOUBT])
+def test_an_order_that_the_pos_may_have_never_ends_as_if_it_had_not(
+    kind: Kind, past: dict[str, Any]
+) -> None:
+    decision = decided(Outcome(kind, REASON), **past)
+    assert kinds(decision.messages) == ["again"]
+    assert decision.messages[0].headers["x-in-doubt"] is True
+    late = decided(Outcome(kind, REASON), seconds=-1, **past)
+    assert kinds(late.messages) == ["order.in_doubt", "again"]
+    assert written(late).state in (State.IN_DOUBT, State.PENDING)
+
+
+def test_that_an_order_is_in_doubt_is_told_once() -> None:
+    decision = decided(Outcome(Kind.RETRY, REASON), seconds=-1, doubt_since=1.0, told="in_doubt")
+    assert kinds(decision.messages) == ["again"]
+
+
+def test_after_an_hour_of_doubt_an_operator_has_to_look() -> None:
+    decision = decided(Outcome(Kind.RETRY, REASON), seconds=-RESOLVE_FOR, doubt_since=1.0)
+    assert kinds(decision.messages) == ["order.in_doubt"]
+    assert written(decision).state is State.IN_DOUBT
+
+
+def test_a_pos_that_cannot_be_asked_leaves_it_to_an_operator_at_once() -> None:
+    decision = decided(Outcome(Kind.IN_DOUBT, REASON, for_operator=True))
+    assert kinds(decision.messages) == ["order.in_doubt"]
+    assert written(decision).state is State.IN_DOUBT
+
+
+@pytest.mark.parametrize("kind", [Kind.RETRY, Kind.EXPIRED])
+def test_when_later_would_be_too_late_it_ends_now(kind: Kind) -> None:
+    decision = decided(Outcome(kind, REASON), seconds=0.5)
+    assert kinds(decision.messages) == ["orders.dead", "order.expired"]
+    assert decision.messages[0].headers["x-reason-code"] == "why"
 
 
 def test_pending_is_told_once_and_then_only_asked_about() -> None:
-    first = following(Outcome(Kind.PENDING))
-    again = following(Outcome(Kind.PENDING), headers=dict(first[-1].headers))
-    assert kinds(again) == ["again"]
-    assert again[0].headers["x-attempts"] == 2
+    first = decided(Outcome(Kind.PENDING))
+    assert written(first).pending
+    again = decided(Outcome(Kind.PENDING), tries=1, pending=True, told="pending")
+    assert kinds(again.messages) == ["again"]
+    assert again.messages[0].headers["x-attempts"] == 2
+    assert written(again).pending
 
 
-def test_the_history_travels_with_the_order() -> None:
-    [message] = following(Outcome(Kind.IN_DOUBT), headers={"x-attempts": 3})
-    assert (message.headers["x-attempts"], message.headers["x-in-doubt"]) == (4, True)
-    [message] = following(Outcome(Kind.RETRY), headers=dict(message.headers))
-    assert (message.headers["x-attempts"], message.headers["x-in-doubt"]) == (5, True)
+def test_doubt_is_from_when_the_pos_was_last_sent_it() -> None:
+    entry = written(decided(Outcome(Kind.IN_DOUBT)))
+    assert entry.doubt_since == entry.at
+    asked = decided(Outcome(Kind.IN_DOUBT), sending=False, doubt_since=5.0)
+    assert written(asked).doubt_since == 5.0
+    sent_again = written(decided(Outcome(Kind.IN_DOUBT), doubt_since=5.0))
+    assert sent_again.doubt_since == sent_again.at
+    refused = decided(Outcome(Kind.RETRY), doubt_since=5.0)
+    assert written(refused).doubt_since == 5.0
+
+
+def test_an_end_leaves_no_doubt() -> None:
+    entry = written(decided(Outcome(Kind.ACCEPTED), doubt_since=5.0, pending=True))
+    assert (entry.doubt_since, entry.pending) == (None, False)
 
 
 @pytest.mark.parametrize("attempts", ["7", -1, None, 2.5, []])
 def test_a_history_that_makes_no_sense_counts_as_none(attempts: object) -> None:
-    [message] = following(Outcome(Kind.RETRY), headers={"x-attempts": attempts})
-    assert message.headers["x-attempts"] == 1
+    gate = Gateway(Settings(database_url="sqlite://"))
+    gate.delivery = Crashing(LedgerUnavailable("away"))  # type: ignore[assignment]
+    decision = deliver(
+        gate, an_order("o1", "m"), headers={"x-attempts": attempts}, routing_key="orders"
+    )
+    assert decision.messages[0].headers["x-attempts"] == 1
+
+
+@pytest.mark.parametrize("seconds", [3600, 1.5])
+def test_while_the_database_is_away_an_order_comes_again_and_nothing_is_told(
+    seconds: float,
+) -> None:
+    order, now = order_at(seconds)
+    attempt = Attempt(Outcome(Kind.RETRY, Reason("database", "away")))
+    decision = on_submission(order, attempt, Trip("orders", 0, now))
+    assert kinds(decision.messages) == ["again"]
+    assert not decision.entries
+
+
+def test_an_order_that_has_ended_is_told_of_as_it_ended() -> None:
+    order, now = order_at(60)
+    ended = Ended(State.REJECTED, 1.0, REASON, "x1", Past(attempts=3, told="rejected"))
+    decision = on_submission(order, Attempt(ended.outcome, ended=ended), Trip("orders", 0, now))
+    told = json.loads(decision.messages[0].body)
+    assert (told["type"], told["attempts"], told["external_id"]) == ("order.rejected", 3, "x1")
+    assert told["id"] == json.loads(following(Outcome(Kind.REJECTED))[0].body)["id"]
+    assert not decision.entries
+
+
+def test_what_an_operator_has_reopened_ends_in_another_event() -> None:
+    [first] = following(Outcome(Kind.ACCEPTED))
+    [second] = following(Outcome(Kind.ACCEPTED), reopened=1)
+    assert first.message_id != second.message_id
 
 
 def test_the_merchants_wish_to_be_left_alone_is_granted() -> None:
@@ -110,10 +203,13 @@ def test_the_merchants_wish_to_be_left_alone_is_granted() -> None:
 
 
 def test_a_mistake_of_ours_sets_the_order_aside_and_says_so() -> None:
-    dead, event = following(ZeroDivisionError("oops"))
+    gate = Gateway(Settings(database_url="sqlite://"))
+    gate.delivery = Crashing(ZeroDivisionError("oops"))  # type: ignore[assignment]
+    decision = deliver(gate, an_order("o1", "m"), headers={}, routing_key="orders")
+    dead, event = decision.messages
     assert dead.headers["x-reason-code"] == "internal_error"
     told = json.loads(event.body)
-    assert (told["type"], told["attempts"]) == ("order.failed", 1)
+    assert told["type"] == "order.failed"
     assert told["reason"]["message"] == "ZeroDivisionError"  # its words may be the order's
 
 
@@ -126,15 +222,15 @@ def test_the_same_outcome_told_twice_is_the_same_event() -> None:
 
 
 def test_the_time_of_an_event_is_written_with_its_offset() -> None:
-    [event] = following(Outcome(Kind.ACCEPTED))
-    occurred = datetime.fromisoformat(json.loads(event.body)["occurred_at"])
-    assert abs(occurred - datetime.now(UTC)) < timedelta(minutes=1)
+    decision = decided(Outcome(Kind.ACCEPTED))
+    occurred = datetime.fromisoformat(json.loads(decision.messages[0].body)["occurred_at"])
+    assert abs(occurred.timestamp() - written(decision).at) < 0.001
 
 
 def test_the_reason_names_the_fields_that_are_wrong_and_not_what_stands_there() -> None:
     gate = Gateway(Settings(database_url="sqlite://"))
     record = an_order("o1", "m", customer={"phone": 4915550142857}, total=float("nan"))
-    (dead, event), _ = deliver(gate, record, headers={}, routing_key="orders")
+    dead, event = deliver(gate, record, headers={}, routing_key="orders").messages
     assert "customer.phone" in dead.headers["x-reason"]
     assert "4915550142857" not in dead.headers["x-reason"]
     told = json.loads(event.body, parse_constant=pytest.fail)  # NaN is not JSON

@@ -1,5 +1,7 @@
 """One attempt: what it says about the merchant, beside what became of the order."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,14 +9,19 @@ import pytest
 import trustme
 from sqlalchemy.exc import OperationalError
 
+from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
-from pos_gateway.delivery import Delivery, History
+from pos_gateway.call import Caller
+from pos_gateway.delivery import Delivery
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Claim, Key, Past
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
 from pos_gateway.outcome import Contact, Kind, Outcome
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply
+from pos_gateway.vault import Vault
 from tests.orders import an_order
 
 MERCHANT = Merchant(id="m", base_url="https://pos.example.com", request_timeout=8)
@@ -54,25 +61,71 @@ class Transport:
         self.key = ""
         self.identity: Any = None
 
-    def send(self, *_: Any, seconds: float, key: str, identity: Any = None, **__: Any) -> Reply:
+    def send(
+        self,
+        *_: Any,
+        seconds: float,
+        key: str,
+        fence: Callable[[], None],
+        identity: Any = None,
+        **__: Any,
+    ) -> Reply:
+        fence()
         self.seconds, self.key, self.identity = seconds, key, identity
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
 
 
+class Ledger:
+    """A ledger in which every order is new, and which remembers what was said to it."""
+
+    def __init__(self, **past: Any) -> None:
+        self.past = Past(**past)
+        self.is_lost = False
+        self.said: list[str] = []
+        self.abandoned: list[bool] = []
+
+    def claim(self, key: Key, *, send: bool, **_: Any) -> Claim:
+        fresh = self.past == Past()
+        return Claim(key, "worker", 1, 1, self.past, sending=send and fresh)
+
+    def sending(self, claim: Claim) -> bool:
+        claim.sending = True
+        self.said.append("sending")
+        return not self.is_lost
+
+    def holds(self, _claim: Claim) -> bool:
+        return not self.is_lost
+
+    def abandon(self, _claim: Claim, *, sent: bool) -> None:
+        self.abandoned.append(sent)
+
+    @contextmanager
+    def dealing_with(self, claim: Claim) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.abandon(claim, sent=claim.sending)
+            raise
+
+
 def attempt(
-    transport: Transport, patience: Patience | None = None, directory: Directory | None = None
+    transport: Transport,
+    patience: Patience | None = None,
+    directory: Directory | None = None,
+    ledger: Ledger | None = None,
+    adapter: Adapter | None = None,
 ) -> Outcome:
-    delivery = Delivery(
-        directory=directory or Directory(),  # type: ignore[arg-type]
-        adapters={"rest": RestAdapter()},
-        transport=transport,  # type: ignore[arg-type]
-        default_concurrency=10,
-        default_timeout=10,
-        clock=StandingClock(),
-    )
-    return delivery.attempt(Order.parse(an_order("o1", "m")), History(), patience)
+    parts: Any = {
+        "directory": directory or Directory(),
+        "ledger": ledger or Ledger(),
+        "clock": StandingClock(),
+    }
+    caller = Caller(transport=transport, default_concurrency=10, default_timeout=10, **parts)  # type: ignore[arg-type]
+    adapters = {"rest": adapter or RestAdapter()}
+    delivery = Delivery(adapters=adapters, caller=caller, payloads=Payloads(Vault()), **parts)
+    return delivery.submit(Order.parse(an_order("o1", "m")), patience).outcome
 
 
 def reply(status: int, body: bytes = b"", **headers: str) -> Reply:

@@ -13,6 +13,11 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message, undelayed
 
 SUBMIT_ORDER = "pos_gateway.submit_order"
+CANCEL_ORDER = "pos_gateway.cancel_order"
+
+#: Headers that travel with an order's message: how often it has been put back, and whether the POS
+#: may have the order, so that it is asked for also when ``deliver_by`` is over.
+ATTEMPTS, IN_DOUBT = HISTORY = "x-attempts", "x-in-doubt"
 
 #: Celery's third element of the body: no callbacks, no chain. Bytes, since it never changes.
 NO_EMBED = b'{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
@@ -32,6 +37,23 @@ def submit_message(
         body=b"[[" + order_json + b"],{}," + NO_EMBED + b"]",
         message_id=order_id,
         headers={"task": SUBMIT_ORDER, "id": order_id, "lang": "py", **headers},
+    )
+
+
+def cancel_message(
+    order_id: str,
+    request_json: bytes,
+    *,
+    routing_key: str,
+    headers: Mapping[str, Any] = MappingProxyType({}),
+) -> Message:
+    """The message that asks for an order to be cancelled."""
+    return Message(
+        exchange=topology.orders_exchange.name,
+        routing_key=routing_key,
+        body=b"[[" + request_json + b"],{}," + NO_EMBED + b"]",
+        message_id=order_id,
+        headers={"task": CANCEL_ORDER, "id": order_id, "lang": "py", **headers},
     )
 
 

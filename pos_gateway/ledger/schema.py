@@ -1,8 +1,29 @@
-"""The tables, for SQLite and PostgreSQL alike. A change here needs a migration beside it."""
+"""The tables, for SQLite and PostgreSQL alike. A change here needs a migration beside it.
 
-from sqlalchemy import JSON, Boolean, Column, DateTime, Float, Integer, MetaData, String, Table
+Moments in the ledger are Unix time in seconds, a float: SQLite has no type for them, and what is
+written many rows a statement goes through JSON.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Double,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 
 metadata = MetaData()
+
+#: An id that the database gives. SQLite counts up only what it knows as INTEGER.
+Number = BigInteger().with_variant(Integer, "sqlite")
 
 merchants = Table(
     "merchants",
@@ -17,4 +38,81 @@ merchants = Table(
     Column("pos", JSON),
     Column("paused", Boolean, nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
+)
+
+#: What was asked for each order, and what came of it: see ``ledger/ledger.py``.
+orders = Table(
+    "orders",
+    metadata,
+    Column("merchant_id", String(128), primary_key=True),
+    Column("order_id", String(128), primary_key=True),
+    Column("action", String(16), primary_key=True),
+    Column("state", String(16), nullable=False),
+    # Who has it at present (a worker's lease), by which of its claims, and how often anybody has
+    # claimed it: what is written under an earlier epoch changes nothing.
+    Column("owner", String(64)),
+    Column("ticket", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    # Workers that died with it in their hands.
+    Column("deaths", Integer, nullable=False),
+    # Since when the POS may have it without our knowing.
+    Column("doubt_since", Double),
+    # The POS has said that it has it, and not decided.
+    Column("pending", Boolean, nullable=False),
+    # The last event that was told of it, and how often an operator has reopened it since its end.
+    Column("told", String(16)),
+    Column("reopened", Integer, nullable=False),
+    Column("external_id", String(256)),
+    Column("reason_code", String(64)),
+    Column("reason_message", String(512)),
+    Column("deliver_by", Double),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    # The order itself, sealed where there is a key: it has people's names in it.
+    Column("payload", Text),
+    Index("orders_by_state", "state", "updated_at"),
+    Index("orders_by_order", "order_id"),
+)
+
+#: Status events as they are written with an outcome, dehydrated: without the order.
+events = Table(
+    "events",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("event_id", String(36), nullable=False, unique=True),
+    Column("position", BigInteger, unique=True),
+    Column("type", String(16), nullable=False),
+    Column("merchant_id", String(128), nullable=False),
+    Column("order_id", String(128), nullable=False),
+    Column("occurred_at", Double, nullable=False),
+    Column("external_id", String(256)),
+    Column("reason_code", String(64)),
+    Column("reason_message", String(512)),
+    Column("attempts", Integer, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+#: The leases of the workers there are: see ``ledger/lease.py``.
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("beat", BigInteger, nullable=False),
+    Column("lease", Double, nullable=False),
+    Column("beat_at", Double, nullable=False),
+)
+
+#: What operators did by hand.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("at", Double, nullable=False),
+    Column("operator", String(128), nullable=False),
+    Column("what", String(64), nullable=False),
+    Column("merchant_id", String(128), nullable=False),
+    Column("order_id", String(128), nullable=False),
+    Column("details", String(512), nullable=False),
+    sqlite_autoincrement=True,
 )

@@ -9,12 +9,14 @@ import select
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from pos_gateway import failpoints
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.idle import Idle
@@ -42,9 +44,11 @@ def _poll() -> Any:
 class Progress:
     """How far the present exchange has come. One for each green thread, through a context variable."""
 
-    __slots__ = ("sent",)
+    __slots__ = ("fence", "sent")
 
-    def __init__(self) -> None:
+    def __init__(self, fence: Callable[[], None] | None = None) -> None:
+        #: Called before the first byte; raises if it must not leave any more.
+        self.fence = fence
         #: Whether a byte of the request may have left this process.
         self.sent = False
 
@@ -146,11 +150,18 @@ class _Tracked:
     def send(self, data: Any) -> None:
         if self.sock is None:
             self.connect()
-        progress.get().sent = True
+        exchange = progress.get()
+        if not exchange.sent and exchange.fence is not None:
+            exchange.fence()
+        exchange.sent = True
         super().send(data)  # type: ignore[misc]
 
     def connect(self) -> None:
         super().connect()  # type: ignore[misc]
+
+    def getresponse(self) -> Any:
+        failpoints.reach("byte.last")
+        return super().getresponse()  # type: ignore[misc]
 
 
 class TrackedHTTPConnection(_Tracked, HTTPConnection):

@@ -100,6 +100,7 @@ class Transport:
         seconds: float,
         patience: Patience | None = None,
         identity: Identity | None = None,
+        fence: Callable[[], None] | None = None,
     ) -> Reply:
         """Exchange a request for a reply within so many seconds, all included.
 
@@ -112,6 +113,7 @@ class Transport:
             seconds: the deadline for everything.
             patience: lets somebody else end it before.
             identity: who we are to this peer, and whom to trust; always the same for a key.
+            fence: called before the first byte; raises NotSent if it must not leave any more.
 
         Raises:
             NotSent: provably not processed.
@@ -122,7 +124,7 @@ class Transport:
             adapter = self._adapter(key, request.url, connections, identity)
         except (HTTPError, ValueError) as error:
             raise Misconfigured("url", error) from error
-        progress = connect.Progress()
+        progress = connect.Progress(fence)
         token = connect.progress.set(progress)
         patience = patience or Patience()
         try:

@@ -73,6 +73,7 @@ class OrderConsumer(Consumer):
         super().update_strategies()
         self.strategies = {
             wire.SUBMIT_ORDER: self.strategies[wire.SUBMIT_ORDER],
+            wire.CANCEL_ORDER: self.strategies[wire.CANCEL_ORDER],
             PARKED_ORDERS: bundles.returned(self, self._gateway),
         }
 

@@ -20,6 +20,7 @@ import structlog
 from celery.worker.state import task_accepted, task_ready, task_reserved
 from gevent.event import Event
 
+from pos_gateway import failpoints
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.admission.admission import FLEET, Admission, Transition, Verdict
 from pos_gateway.admission.breaker import State
@@ -30,6 +31,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.clock import RunningClock, StepWatch
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.gateway import Gateway
+from pos_gateway.ledger.states import Action
 from pos_gateway.merchant import Merchant
 from pos_gateway.outcome import Contact, Outcome
 from pos_gateway.tasks import deliver
@@ -93,8 +95,8 @@ class Dispatcher:
             gate.before_stop(self._fleet.stop)
         self._parking = Parking(gate, self.admission, quarantine, self._clock.now)
         self._storing = 0
-        self._under_way: dict[tuple[str, str], OrderRequest] = {}
-        self._joined: dict[tuple[str, str], list[OrderRequest]] = {}
+        self._under_way: dict[tuple[str, str, Action], OrderRequest] = {}
+        self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
         self._wake = Event()
         self._ticker: gevent.Greenlet | None = None
         self._closed = False
@@ -259,9 +261,10 @@ class Dispatcher:
 
     def _deliver(self, request: OrderRequest) -> None:
         """One order, on its green thread."""
-        following, outcome = deliver(
+        decision = deliver(
             self._gate,
             request.record,
+            request.action,
             headers=request.request_dict,
             routing_key=request.delivery_info["routing_key"],
             patience=request.patience,
@@ -272,17 +275,20 @@ class Dispatcher:
             # The merchant is done with; only so many may wait for the broker without a slot, so
             # that a broker that stores nothing stops the worker from taking more.
             self._storing += 1
-            self._release(request, outcome)
+            self._release(request, decision.outcome)
         elif request.call is not None:
+            outcome = decision.outcome
             self.admission.answered(
                 request.call, self._clock.now(), outcome.contact, outcome.retry_after
             )
         try:
-            self._gate.store(following)
+            self._gate.settle(decision)
         finally:
             self._storing -= early
         request.settled = True
+        failpoints.reach("acknowledge.before")
         request.acknowledge()
+        failpoints.reach("acknowledged")
 
     def _finished(self, request: OrderRequest, thread: Any) -> None:
         task_ready(request)

@@ -5,7 +5,8 @@ from typing import Any
 from celery.worker.request import Request
 
 from pos_gateway.admission.lane import Call
-from pos_gateway.tasks import ATTEMPTS
+from pos_gateway.broker.wire import ATTEMPTS
+from pos_gateway.ledger.states import Action
 from pos_gateway.transport.deadline import Patience
 
 
@@ -35,9 +36,17 @@ class OrderRequest(Request):
         return value if isinstance(value, int) else 0
 
     @property
-    def key(self) -> tuple[str, str] | None:
-        """What tells two messages for the same order; None when it does not say which."""
-        return (self.merchant_id, self.order_id) if self.merchant_id and self.order_id else None
+    def action(self) -> Action:
+        """What it asks for."""
+        action: Action = self.task.action
+        return action
+
+    @property
+    def key(self) -> tuple[str, str, Action] | None:
+        """What tells two messages that ask for the same; None when it does not say for what."""
+        if self.merchant_id and self.order_id:
+            return self.merchant_id, self.order_id, self.action
+        return None
 
 
 def body_of(message: Any) -> bytes:

@@ -2,9 +2,9 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +13,8 @@ from kombu import Connection
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.events.event import status_event
+from pos_gateway.events.event import dehydrated, hydrated
+from pos_gateway.ledger.states import Key
 from pos_gateway.outcome import Kind, Outcome, Reason
 from tests.cli.conftest import Program, press_ctrl_c
 
@@ -26,13 +27,14 @@ def publish(broker_url: str) -> Iterator[Publish]:
     publisher = Publisher(broker_url)
 
     def publish(kind: Kind = Kind.ACCEPTED, *, order: str = "o-1", merchant: str = "m-1") -> None:
-        event = status_event(
+        key = Key(merchant, order)
+        event = hydrated(
+            dehydrated(key, kind),
+            key,
             Outcome(kind, Reason("why", "because \x1b[31m"), external_id="x-1"),
-            order_id=order,
-            merchant_id=merchant,
-            order_json=b"{}",
+            at=time.time(),
             attempts=2,
-            occurred_at=datetime.now(UTC),
+            order_json=b"{}",
         )
         publisher.publish(event)
 

@@ -15,7 +15,8 @@ from jsonschema import Draft202012Validator
 
 from pos_gateway.broker import topology, wire
 from pos_gateway.client import in_canary
-from pos_gateway.events.event import status_event
+from pos_gateway.events.event import dehydrated, hydrated
+from pos_gateway.ledger.states import Key
 from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Outcome
 from pos_gateway.settings import Settings
@@ -99,13 +100,14 @@ def test_the_example_event_is_what_the_code_makes_of_the_example_order() -> None
     event = json.loads(text)
     order = Order.parse(example_order())
     outcome = Outcome(Kind.ACCEPTED, external_id=event["external_id"])
-    made = status_event(
+    key = Key(order.merchant_id, order.order_id)
+    made = hydrated(
+        dehydrated(key, outcome.kind),
+        key,
         outcome,
-        order_id=order.order_id,
-        merchant_id=order.merchant_id,
-        order_json=order.to_json(),
+        at=datetime.fromisoformat(event["occurred_at"]).timestamp(),
         attempts=1,
-        occurred_at=datetime.fromisoformat(event["occurred_at"]),
+        order_json=order.to_json(),
     )
     assert made.body.decode() == text
     assert (made.exchange, made.routing_key) == ("order-events", event["type"])

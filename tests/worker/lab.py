@@ -17,6 +17,7 @@ from typing import Any
 from amqp.exceptions import NotFound
 from kombu import Connection
 from kombu.transport.native_delayed_delivery import MAX_NUMBER_OF_BITS_TO_USE, level_name
+from sqlalchemy import select
 
 from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.broker import topology
@@ -26,6 +27,7 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.wire import submit_message
 from pos_gateway.client import OrderClient
 from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.ledger.schema import orders as ledger
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 from tests.orders import an_order
@@ -48,9 +50,9 @@ class Lab:
         self.client = OrderClient(broker_url)
         self._folder = folder
         self._workers = 0
-        engine = open_database(database_url)
-        upgrade(engine)
-        self._store = MerchantStore(engine)
+        self._engine = open_database(database_url)
+        upgrade(self._engine)
+        self._store = MerchantStore(self._engine)
 
     def open_merchants(self, *ids: str, **fields: Any) -> None:
         """Have these merchants known to the gateway."""
@@ -67,6 +69,17 @@ class Lab:
         """Place an order as a client does whose merchants are all in the canary."""
         with OrderClient(self.broker_url, canary_percent=100) as client:
             client.submit(an_order(order_id, merchant_id))
+
+    def ledger(self, merchant_id: str, order_id: str, action: str = "submit") -> Any:
+        """An order's state in the ledger, and the reason for it; None if it has no row."""
+        query = select(ledger.c.state, ledger.c.reason_code).where(
+            ledger.c.merchant_id == merchant_id,
+            ledger.c.order_id == order_id,
+            ledger.c.action == action,
+        )
+        with self._engine.connect() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else tuple(row)
 
     def wait_until_queued(self, queue: str, count: int) -> None:
         """Wait until so many messages are ready in the queue: the broker is asked again and again."""

@@ -17,6 +17,8 @@ from pos_gateway.admission.breaker import State
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker.message import Message
 from pos_gateway.clock import SYSTEM_CLOCK
+from pos_gateway.decision import Decision
+from pos_gateway.ledger.states import Action
 from pos_gateway.outcome import Contact, Kind, Outcome
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
@@ -29,7 +31,8 @@ class Order:
 
     def __init__(self, order_id: str, merchant_id: str = "m", seconds: float = 60.0) -> None:
         self.id = self.name = self.record = self.order_id = order_id
-        self.merchant_id, self.key = merchant_id, (merchant_id, order_id)
+        self.merchant_id, self.action = merchant_id, Action.SUBMIT
+        self.key = merchant_id, order_id, self.action
         self.deliver_by = time() + seconds
         self.request_dict: dict[str, Any] = {}
         self.delivery_info = {"routing_key": "orders"}
@@ -79,7 +82,7 @@ class Scene:
             adapters=self.adapters,
             settings=SimpleNamespace(merchant_concurrency=1),
             clock=SYSTEM_CLOCK,
-            store=self._store,
+            settle=lambda decision: self._store(decision.messages),
         )
         pool = TaskPool(SLOTS)
         pool.start()
@@ -112,10 +115,11 @@ class Scene:
         return self._replies.setdefault(order, AsyncResult())
 
     def _deliver(
-        self, _gate: Any, record: str, *, hopeless: bool, **_: Any
-    ) -> tuple[list[tuple[str, str]], Outcome]:
+        self, _gate: Any, record: str, _action: Action, *, hopeless: bool, **_: Any
+    ) -> Decision:
         outcome = Outcome(Kind.EXPIRED) if hopeless else self._reply(record).get(timeout=10)
-        return [(outcome.kind, record)], outcome
+        messages: Any = [(outcome.kind, record)]
+        return Decision(outcome, messages=messages)
 
     def _store(self, messages: Iterable[Any]) -> None:
         self.broker_answers.wait(10)

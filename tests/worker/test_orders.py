@@ -99,9 +99,8 @@ def test_an_order_that_stays_in_doubt_ends_in_doubt_and_not_as_expired(lab: Lab)
     with lab.worker():
         lab.submit("m", "o1", seconds=4)
         [event] = lab.events(1)
-        [dead] = lab.dead_letters(1)
     assert event["type"] == "order.in_doubt"
-    assert dead["headers"]["x-reason-code"]
+    assert lab.ledger("m", "o1") == ("in_doubt", "timeout")
 
 
 def test_an_order_that_nobody_answers_for_expires(lab: Lab) -> None:

@@ -1,0 +1,188 @@
+"""One call on a merchant's POS: one deadline, one claim, and every failure is an Outcome."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from time import perf_counter
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway import failpoints
+from pos_gateway.auth.authenticator import Authenticator
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.states import Claim
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.directory import Directory
+from pos_gateway.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.telemetry import metrics
+from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
+from pos_gateway.transport.exchange import Reply, Request, Send, Transport
+
+log = structlog.get_logger(__name__)
+
+#: How loud a call is: what everybody hopes for is not news, what a person may have to look at is.
+_LEVELS = {
+    Kind.ACCEPTED: logging.DEBUG,
+    Kind.CANCELLED: logging.DEBUG,
+    Kind.FAILED: logging.WARNING,
+    Kind.IN_DOUBT: logging.WARNING,
+}
+
+#: What is said to a POS in a call, given the means to say it.
+Talk = Callable[[Send], Outcome]
+
+
+class Caller:
+    """Calls on POSes. Safe from any number of green threads at once."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        transport: Transport,
+        ledger: Ledger,
+        default_concurrency: int,
+        default_timeout: float,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._directory = directory
+        self._transport = transport
+        self._ledger = ledger
+        self._authenticator = Authenticator(transport, clock)
+        self._default_concurrency = default_concurrency
+        self._default_timeout = default_timeout
+        self._clock = clock
+
+    def time_limit(self, merchant: Merchant) -> float:
+        """Seconds for one call on this merchant."""
+        return merchant.request_timeout or self._default_timeout
+
+    def call(
+        self,
+        merchant: Merchant,
+        claim: Claim,
+        talk: Talk,
+        *,
+        patience: Patience,
+        left: float = inf,
+    ) -> Outcome:
+        """Talk to the merchant's POS within its time limit, or these seconds if they are fewer.
+
+        A claim whose green thread is killed meanwhile is given up, for the next one to take.
+        """
+        started = perf_counter()
+        sending = _Sending()
+        seconds = min(self.time_limit(merchant) * patience.part, left)
+        try:
+            outcome = self._heard(talk, self._send(merchant, claim, sending, patience, seconds))
+        except Exception as error:  # a mistake of ours, or of an adapter's
+            log.exception("delivery.crashed", order_id=claim.key.order_id)
+            kind = Kind.IN_DOUBT if sending.begun else Kind.FAILED
+            outcome = Outcome(kind, Reason.of("internal_error", type(error).__name__))
+        except BaseException:
+            self._ledger.abandon(claim, sent=sending.begun)
+            raise
+        if outcome.reason is not None and outcome.reason.code == "http_410":
+            self._pause(merchant)
+        self._tell(merchant, claim, outcome, perf_counter() - started)
+        return outcome
+
+    @staticmethod
+    def _heard(talk: Talk, send: Send) -> Outcome:
+        try:
+            outcome = talk(send)
+        except LedgerUnavailable as error:
+            return Outcome(Kind.RETRY, Reason.of("database", error))
+        except Misconfigured as error:
+            return Outcome(Kind.FAILED, Reason.of(error.code, error))
+        except NotSent as error:
+            return Outcome(Kind.RETRY, Reason.of(error.code, error), contact=_contact(error))
+        except NoValidReply as error:
+            return Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), contact=_contact(error))
+        failpoints.reach("reply")
+        if outcome.contact is not Contact.NONE or outcome.reason == HELD_BY_OTHERS:
+            return outcome
+        # The adapter says nothing of how the merchant fared: there was a reply.
+        makes_no_sense = outcome.kind is Kind.IN_DOUBT
+        return replace(outcome, contact=Contact.FAILED if makes_no_sense else Contact.ANSWERED)
+
+    def _send(
+        self,
+        merchant: Merchant,
+        claim: Claim,
+        sending: "_Sending",
+        patience: Patience,
+        seconds: float,
+    ) -> Send:
+        """One deadline over all that the adapter sends (it may ask first, then create)."""
+        until = self._clock.monotonic() + seconds
+
+        def left_of_it() -> float:
+            return max(0.001, until - self._clock.monotonic())
+
+        def fence() -> None:
+            failpoints.reach("byte.first")
+            if not self._ledger.holds(claim):
+                raise NotSent("fenced", "this worker was held up; another one may have the order")
+            sending.begun = True
+
+        def send(request: Request) -> Reply:
+            return self._transport.send(
+                request,
+                key=f"{merchant.id} {merchant.auth.fingerprint}",
+                connections=merchant.max_concurrency or self._default_concurrency,
+                seconds=left_of_it(),
+                patience=patience,
+                identity=merchant.auth.tls,
+                fence=fence,
+            )
+
+        return self._authenticator.sending(merchant, send, left_of_it)
+
+    def _pause(self, merchant: Merchant) -> None:
+        """The POS says that it is gone: no order is to be lost on it until somebody has looked."""
+        log.error("merchant.gone", merchant_id=merchant.id, provider=merchant.provider)
+        try:
+            self._directory.pause(merchant.id)
+        except SQLAlchemyError as error:
+            log.error("merchant.not_paused", merchant_id=merchant.id, error=str(error))
+
+    @staticmethod
+    def _tell(merchant: Merchant, claim: Claim, outcome: Outcome, seconds: float) -> None:
+        metrics.attempts.labels(outcome.kind, merchant.provider or "none").observe(seconds)
+        reason = outcome.reason
+        log.log(
+            _LEVELS.get(outcome.kind, logging.INFO),
+            "delivery.attempted",
+            action=claim.key.action,
+            order_id=claim.key.order_id,
+            merchant_id=claim.key.merchant_id,
+            provider=merchant.provider,
+            attempt=claim.past.attempts + 1,
+            outcome=outcome.kind,
+            # A rejection is in the POS's own words, which may repeat the customer's.
+            reason=reason.code if reason and outcome.kind is not Kind.REJECTED else None,
+            seconds=round(seconds, 4),
+        )
+
+
+class _Sending:
+    """Whether a byte of what a call has to say may have left."""
+
+    begun = False
+
+
+#: Why nothing was done: it is known to the ledger soon what comes of the order.
+HELD_BY_OTHERS = Reason("held", "another worker has it")
+
+
+def _contact(error: TransportError) -> Contact:
+    if error.code in ("local", "fenced"):
+        return Contact.NONE  # this machine lacks something, and no merchant is to blame
+    took_too_long = error.code in ("timeout", "cut_short")
+    return Contact.TIMED_OUT if took_too_long else Contact.FAILED

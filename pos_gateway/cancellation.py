@@ -1,0 +1,160 @@
+"""Cancelling an order, whenever the wish arrives: before the order, while it is sent, or after.
+
+Cancelled before it was sent, it is never sent: its row in the ledger says CANCELLED, and whoever
+brings the order later finds that. Cancelled after, the POS is asked to let go of it, and its
+reply is the outcome. A wish that comes while the order is being sent waits until that is over.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pos_gateway.adapters.protocol import Adapter, Guarantee
+from pos_gateway.adapters.rejection import Rejection
+from pos_gateway.call import Caller
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.delivery import held, too_early
+from pos_gateway.errors import UnknownMerchant
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Action, Claim, Ended, Held, Key, State
+from pos_gateway.merchants.directory import Directory
+from pos_gateway.order import CancelRequest, Order
+from pos_gateway.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.exchange import Send
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAttempt:
+    """What an attempt to cancel came to."""
+
+    outcome: Outcome
+    #: On the cancellation; None: it was over before, or nothing could be found out.
+    claim: Claim | None = None
+    #: On the order itself, if that had not come to its end: it is to be written with the rest.
+    submission: Claim | None = None
+    #: How the order had ended before; and how this cancellation had, if it is over.
+    ended: Ended | None = None
+    over: Ended | None = None
+    #: The order, if it was ever here.
+    order_json: bytes | None = None
+
+
+class Cancellation:
+    """Cancels orders. Safe from any number of green threads at once."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        adapters: dict[str, Adapter],
+        caller: Caller,
+        ledger: Ledger,
+        payloads: Payloads,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._directory = directory
+        self._adapters = adapters
+        self._caller = caller
+        self._ledger = ledger
+        self._payloads = payloads
+        self._clock = clock
+
+    def attempt(
+        self, request: CancelRequest, patience: Patience | None = None, *, hopeless: bool = False
+    ) -> CancelAttempt:
+        """Try once to cancel; every failure is an Outcome.
+
+        Args:
+            request: which order, and until when.
+            patience: how much of the merchant's time limit it has; lets others end it before.
+            hopeless: it is too late, and nobody has a place at the merchant for it.
+
+        Raises:
+            SQLAlchemyError, LedgerUnavailable: the database is away; nothing was sent.
+        """
+        key = Key(request.merchant_id, request.order_id)
+        claim = self._ledger.claim(
+            replace(key, action=Action.CANCEL),
+            send=False,
+            deliver_by=request.deliver_by.timestamp(),
+        )
+        if isinstance(claim, Held):
+            return CancelAttempt(held())
+        order_json = self._order(key)
+        if isinstance(claim, Ended):
+            return CancelAttempt(claim.outcome, over=claim, order_json=order_json)
+        late = hopeless or request.deliver_by <= self._clock.now()
+        with self._ledger.dealing_with(claim):
+            submission = self._ledger.claim(key, send=False)
+            if isinstance(submission, Held):
+                return CancelAttempt(_too_late() if late else held(), claim)
+            if isinstance(submission, Ended):
+                if submission.state is State.ACCEPTED:
+                    ask = partial(self._ask, key, claim, None, order_json, patience)
+                    outcome = _too_late() if late else ask()
+                else:
+                    reason = Reason.of("not_there", f"the order ended as {submission.state}")
+                    outcome = Outcome(Kind.REJECTED, reason)
+                return CancelAttempt(outcome, claim, ended=submission, order_json=order_json)
+            with self._ledger.dealing_with(submission):
+                if not submission.past.may_be_there:
+                    outcome = Outcome(Kind.CANCELLED)
+                elif late:
+                    outcome = _too_late()
+                else:
+                    outcome = self._ask(key, claim, submission, order_json, patience)
+                return CancelAttempt(outcome, claim, submission, order_json=order_json)
+
+    def _ask(
+        self,
+        key: Key,
+        claim: Claim,
+        submission: Claim | None,
+        order_json: bytes | None,
+        patience: Patience | None,
+    ) -> Outcome:
+        """Have the POS let go of what it has, or may have."""
+        try:
+            merchant = self._directory.get(key.merchant_id)
+        except UnknownMerchant as error:
+            return Outcome(Kind.FAILED, Reason.of("unknown_merchant", error))
+        adapter = self._adapters.get(merchant.adapter)
+        if adapter is None or order_json is None:
+            code, what = (
+                ("unknown_adapter", merchant.adapter)
+                if adapter is None
+                else ("unknown_order", "the order is not kept here any more")
+            )
+            return Outcome(Kind.FAILED, Reason.of(code, what))
+        in_doubt = submission is not None and submission.past.in_doubt
+        if in_doubt and adapter.guarantee is Guarantee.BLIND:
+            reason = Reason.of("blind", "whether the POS has it, an operator has to say first")
+            return Outcome(Kind.RETRY, reason)
+        order = Order.parse_json(order_json)
+
+        def talk(send: Send) -> Outcome:
+            if not claim.sending and not self._ledger.sending(claim):
+                return held()
+            return adapter.cancel(order, merchant, send)
+
+        outcome = self._caller.call(merchant, claim, talk, patience=patience or Patience())
+        if submission is None or not _never_there(outcome):
+            return outcome
+        if too_early(submission.past, self._caller.time_limit(merchant), adapter, self._clock):
+            return Outcome(Kind.RETRY, outcome.reason, contact=Contact.ANSWERED)
+        return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)
+
+    def _order(self, key: Key) -> bytes | None:
+        payload = self._ledger.payload(key)
+        return self._payloads.open(key, payload) if payload else None
+
+
+def _never_there(outcome: Outcome) -> bool:
+    """Whether the POS says that it never heard of the order."""
+    code = outcome.reason.code if outcome.reason is not None else None
+    return outcome.kind is Kind.REJECTED and code == Rejection.UNKNOWN_ORDER
+
+
+def _too_late() -> Outcome:
+    return Outcome(Kind.EXPIRED, Reason.of("cancel_expired", "the POS did not answer in time"))

@@ -1,0 +1,350 @@
+"""What follows from an outcome: the ONLY place that decides.
+
+A decision is plain data: what is to be written into the ledger, then which messages are to be
+stored by the broker, before the message that it all came from is acknowledged.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, assert_never
+
+from pos_gateway.broker import wire
+from pos_gateway.broker.message import Message
+from pos_gateway.cancellation import CancelAttempt
+from pos_gateway.delivery import Attempt
+from pos_gateway.events.event import dehydrated, hydrated
+from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Key, Past, State
+from pos_gateway.order import CancelRequest, Order
+from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.record import identifier
+from pos_gateway.retry import Backoff
+from pos_gateway.telemetry import metrics
+
+BACKOFF = Backoff()
+#: Seconds after ``deliver_by`` for which a POS is still asked what became of an order that it may
+#: have; after that an operator has to.
+RESOLVE_FOR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """What the message says beside its body, and when that is."""
+
+    #: The key of the queue that it belongs to.
+    routing_key: str
+    #: How often it has been put back before.
+    tries: int
+    now: datetime
+
+    def at(self, now: datetime) -> "Trip":
+        """The same at a later moment."""
+        return replace(self, now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done, in this order, before the message is acknowledged."""
+
+    #: What it follows from.
+    outcome: Outcome
+    #: What is written under which claim; if one of them is lost, all else is somebody else's to do.
+    entries: Sequence[tuple[Claim, Entry]] = ()
+    #: An event of something that has no row.
+    telling: tuple[Key, Entry] | None = None
+    messages: Sequence[Message] = ()
+    #: What is written last, for whoever finds it is to know that all the rest was done.
+    closing: tuple[Claim, Entry] | None = None
+
+
+def on_submission(order: Order, attempt: Attempt, trip: Trip) -> Decision:
+    """What follows from an attempt to get an order to its POS."""
+    submission = _Submission(order, trip)
+    if attempt.ended is not None:
+        return Decision(attempt.outcome, messages=[submission.retold(attempt.ended)])
+    if attempt.claim is None:
+        return submission.undone(attempt.outcome)
+    return submission.done(attempt.outcome, attempt.claim, called=attempt.called)
+
+
+class _Submission:
+    """An order's submission, and what is decided about it."""
+
+    def __init__(self, order: Order, trip: Trip) -> None:
+        self._order = order
+        self._trip = trip
+        self._key = Key(order.merchant_id, order.order_id)
+        self._at = trip.now.timestamp()
+        self._left = (order.deliver_by - trip.now).total_seconds()
+
+    def retold(self, ended: Ended) -> Message:
+        """Its end again: whoever wrote it may not have come to tell of it."""
+        return _end_again(self._key, ended, self._order.to_json())
+
+    def undone(self, outcome: Outcome) -> Decision:
+        """Nothing was sent, and nobody may say what became of it: it comes again."""
+        if outcome.kind is Kind.FAILED:
+            entry = self._entry(outcome, Past(), attempts=0, tell=Kind.FAILED)
+            messages = [self._dead_letter(outcome), self._event(entry, outcome)]
+            return Decision(outcome, telling=(self._key, entry), messages=messages)
+        delay = min(self._delay(outcome), max(1.0, self._left))
+        return Decision(outcome, messages=[self._again(delay, in_doubt=False)])
+
+    def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
+        """What is written under the claim, and what follows."""
+        past, attempts = claim.past, claim.past.attempts + called
+        match outcome.kind:
+            case Kind.ACCEPTED | Kind.REJECTED | Kind.CANCELLED:
+                return self._end(outcome, claim, attempts)
+            case Kind.FAILED if not past.may_be_there:
+                return self._end(outcome, claim, attempts, set_aside=True)
+            case Kind.EXPIRED:
+                return self._end(outcome, claim, attempts, set_aside=True)
+            case Kind.PENDING:
+                after = replace(past, pending=True)
+            case Kind.IN_DOUBT | Kind.FAILED:
+                since = past.doubt_since
+                newly = since is None and not past.pending
+                after = replace(past, doubt_since=self._at if newly or claim.sending else since)
+            case Kind.RETRY:
+                after = past
+            case _:
+                assert_never(outcome.kind)
+        return self._go_on(outcome, claim, replace(after, attempts=attempts))
+
+    def _go_on(self, outcome: Outcome, claim: Claim, after: Past) -> Decision:
+        """Try again later, or end now if later would be too late."""
+        delay, tell = self._delay(outcome), None
+        if delay >= self._left and not after.may_be_there:
+            late = outcome.reason or Reason("too_late", "no decision before deliver_by")
+            ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
+            return self._end(ended, claim, after.attempts, set_aside=True)
+        if outcome.for_operator or delay >= self._left:
+            tell = Kind.IN_DOUBT
+        elif outcome.kind is Kind.PENDING:
+            tell = Kind.PENDING
+        known = claim.past.told if tell is not Kind.PENDING else claim.past.pending and tell.value
+        if tell is not None and tell.value == known:
+            tell = None
+        said = outcome if tell is None else replace(outcome, kind=tell)
+        entry = self._entry(said, after, attempts=after.attempts, tell=tell)
+        messages = [] if tell is None else [self._event(entry, said)]
+        if not outcome.for_operator and delay < self._left + RESOLVE_FOR * after.may_be_there:
+            messages.append(self._again(delay, in_doubt=after.may_be_there))
+        return Decision(outcome, [(claim, entry)], messages=messages)
+
+    def _end(
+        self, outcome: Outcome, claim: Claim, attempts: int, *, set_aside: bool = False
+    ) -> Decision:
+        past = Past(attempts=attempts, reopened=claim.past.reopened)
+        entry = self._entry(outcome, past, attempts=attempts, tell=outcome.kind)
+        messages = [self._event(entry, outcome)]
+        if set_aside:  # what the gateway could not get done is kept for an operator
+            messages.insert(0, self._dead_letter(outcome))
+        return Decision(outcome, [(claim, entry)], messages=messages)
+
+    def _entry(self, outcome: Outcome, after: Past, *, attempts: int, tell: Kind | None) -> Entry:
+        state = State(tell.value) if tell in _ENDS else _open_state(after)
+        return Entry(
+            state,
+            self._at,
+            attempts,
+            after.doubt_since,
+            after.pending,
+            outcome.reason,
+            outcome.external_id,
+            None if tell is None else dehydrated(self._key, tell, reopened=after.reopened),
+        )
+
+    def _event(self, entry: Entry, outcome: Outcome) -> Message:
+        return _event(self._key, entry, outcome, self._order.to_json())
+
+    def _delay(self, outcome: Outcome) -> float:
+        return BACKOFF.delay(self._trip.tries + 1, at_least=outcome.retry_after)
+
+    def _again(self, delay: float, *, in_doubt: bool) -> Message:
+        metrics.retries.inc()
+        message = wire.submit_message(
+            self._order.order_id,
+            self._order.to_json(),
+            routing_key=self._trip.routing_key,
+            headers={wire.ATTEMPTS: self._trip.tries + 1, wire.IN_DOUBT: in_doubt},
+        )
+        before = self._left if self._left > delay else delay + RESOLVE_FOR
+        return message.delayed(delay, before=before)
+
+    def _dead_letter(self, outcome: Outcome) -> Message:
+        reason = outcome.reason or Reason(outcome.kind, "")
+        return _dead_letter(
+            self._order.order_id, self._order.to_json(), self._trip.routing_key, reason
+        )
+
+
+_ENDS = (Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED)
+
+
+def _open_state(past: Past) -> State:
+    if past.in_doubt:
+        return State.IN_DOUBT
+    return State.PENDING if past.pending else State.NEW
+
+
+def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) -> Decision:
+    """What follows from an attempt to cancel an order.
+
+    That an order is not cancelled after all is told as what it is: accepted, with the reason.
+    """
+    cancelling = _Cancelling(request, attempt, trip)
+    if attempt.over is not None:
+        return cancelling.retold(attempt.over)
+    if attempt.claim is None or attempt.outcome.kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING):
+        return cancelling.again(attempt.claim)
+    if attempt.submission is not None:
+        return cancelling.decided(attempt.claim, attempt.submission)
+    return cancelling.ended(attempt.claim, attempt.ended)
+
+
+class _Cancelling:
+    """A wish to cancel an order, and what is decided about it."""
+
+    def __init__(self, request: CancelRequest, attempt: CancelAttempt, trip: Trip) -> None:
+        self._request = request
+        self._attempt = attempt
+        self._outcome = attempt.outcome
+        self._trip = trip
+        self._order = Key(request.merchant_id, request.order_id)
+        self._key = replace(self._order, action=Action.CANCEL)
+        self._at = trip.now.timestamp()
+
+    def retold(self, over: Ended) -> Decision:
+        """It was dealt with before, but whoever did may not have come to tell of it."""
+        told = over.past.told is not None
+        messages = [_end_again(self._key, over, self._attempt.order_json)] if told else []
+        return Decision(self._outcome, messages=messages)
+
+    def again(self, claim: Claim | None) -> Decision:
+        """Try again later; what becomes of the order meanwhile is not our concern."""
+        left = (self._request.deliver_by - self._trip.now).total_seconds()
+        delay = BACKOFF.delay(self._trip.tries + 1, at_least=self._outcome.retry_after)
+        metrics.retries.inc()
+        message = wire.cancel_message(
+            self._request.order_id,
+            self._request.to_json(),
+            routing_key=self._trip.routing_key,
+            headers={wire.ATTEMPTS: self._trip.tries + 1},
+        ).delayed(min(delay, max(1.0, left)))
+        entries = self._let_go()
+        if claim is not None:
+            entries.append((claim, self._entry(State.NEW, claim)))
+        return Decision(self._outcome, entries, messages=[message])
+
+    def decided(self, claim: Claim, submission: Claim) -> Decision:
+        """The order had not come to its end; cancelled, this is it."""
+        closing = claim, self._entry(State(self._outcome.kind.value), claim)
+        if self._outcome.kind is not Kind.CANCELLED:
+            return Decision(self._outcome, self._let_go(), closing=closing)
+        past = submission.past
+        event = dehydrated(self._order, Kind.CANCELLED, reopened=past.reopened)
+        end = replace(self._entry(State.CANCELLED, submission), attempts=past.attempts, event=event)
+        messages = [_event(self._order, end, self._outcome, self._attempt.order_json)]
+        return Decision(self._outcome, [(submission, end)], messages=messages, closing=closing)
+
+    def ended(self, claim: Claim, ended: Ended | None) -> Decision:
+        """The order had come to its end, or nothing is known of it (somebody has it)."""
+        outcome, order_json = self._outcome, self._attempt.order_json
+        entry = self._entry(State(outcome.kind.value), claim)
+        if ended is None:
+            return Decision(outcome, closing=(claim, entry))
+        if ended.state is not State.ACCEPTED:
+            messages = [_end_again(self._order, ended, order_json)]
+            return Decision(outcome, messages=messages, closing=(claim, entry))
+        said = replace(outcome, external_id=outcome.external_id or ended.external_id)
+        if outcome.kind is not Kind.CANCELLED:
+            why = outcome.reason or Reason(outcome.kind, "")
+            reason = Reason.of("not_cancelled", f"{why.code}: {why.message}")
+            said = Outcome(Kind.ACCEPTED, reason, ended.external_id)
+        event = dehydrated(self._key, said.kind, reopened=claim.past.reopened)
+        entry = replace(entry, external_id=said.external_id, reason=said.reason, event=event)
+        messages = [_event(self._key, entry, said, order_json)]
+        return Decision(outcome, [(claim, entry)], messages=messages)
+
+    def _entry(self, state: State, claim: Claim) -> Entry:
+        outcome = self._outcome
+        attempts = claim.past.attempts + 1
+        return Entry(
+            state, self._at, attempts, reason=outcome.reason, external_id=outcome.external_id
+        )
+
+    def _let_go(self) -> list[tuple[Claim, Entry]]:
+        """The order as it was before it was claimed: what it comes to is told in its own time."""
+        submission = self._attempt.submission
+        if submission is None:
+            return []
+        past = submission.past
+        unchanged = Entry(
+            _open_state(past), self._at, past.attempts, past.doubt_since, past.pending
+        )
+        return [(submission, unchanged)]
+
+
+def on_no_order(record: Any, reason: Reason, trip: Trip) -> Decision:
+    """Not an order at all; the backend hears of it if it says whose it is."""
+    outcome, body = Outcome(Kind.FAILED, reason), _written(record)
+    named = record if isinstance(record, dict) else {}
+    order_id = identifier(named.get("order_id"))
+    merchant_id = identifier(named.get("merchant_id"))
+    dead = _dead_letter(order_id or "unknown", body, trip.routing_key, reason)
+    if not (order_id and merchant_id):
+        return Decision(outcome, messages=[dead])
+    key = Key(merchant_id, order_id)
+    event = dehydrated(key, Kind.FAILED)
+    entry = Entry(State.FAILED, trip.now.timestamp(), 1, reason=reason, event=event)
+    messages = [dead, _event(key, entry, outcome, body)]
+    return Decision(outcome, telling=(key, entry), messages=messages)
+
+
+def on_no_request(record: Any, reason: Reason, trip: Trip) -> Decision:
+    """Not a wish to cancel an order: set aside."""
+    body = _written(record)
+    message = wire.cancel_message("unknown", body, routing_key=trip.routing_key)
+    metrics.dead_letters.labels(reason.code).inc()
+    dead = wire.dead_letter(message, code=reason.code, reason=reason.message)
+    return Decision(Outcome(Kind.FAILED, reason), messages=[dead])
+
+
+def _end_again(key: Key, ended: Ended, order_json: bytes | None) -> Message:
+    kind = Kind(ended.past.told or ended.state.value)
+    return hydrated(
+        dehydrated(key, kind, reopened=ended.past.reopened),
+        key,
+        ended.outcome,
+        at=ended.at,
+        attempts=ended.past.attempts,
+        order_json=order_json,
+    )
+
+
+def _event(key: Key, entry: Entry, outcome: Outcome, order_json: bytes | None) -> Message:
+    assert entry.event is not None  # noqa: S101  (whoever asks has just put it there)
+    metrics.orders.labels(entry.event.kind).inc()
+    return hydrated(
+        entry.event,
+        key,
+        outcome,
+        at=entry.at,
+        attempts=entry.attempts,
+        order_json=order_json,
+    )
+
+
+def _dead_letter(order_id: str, body: bytes, routing_key: str, reason: Reason) -> Message:
+    metrics.dead_letters.labels(reason.code).inc()
+    message = wire.submit_message(order_id, body, routing_key=routing_key)
+    return wire.dead_letter(message, code=reason.code, reason=reason.message)
+
+
+def _written(record: Any) -> bytes:
+    """As JSON. Numbers that Python reads and JSON does not have (NaN, 1e999) become text."""
+    text = json.dumps(record, default=str)
+    return json.dumps(json.loads(text, parse_constant=str)).encode()

@@ -1,0 +1,290 @@
+"""The operations that share a transaction, by kind: a statement or two for each kind."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pos_gateway.ledger.lease import Others
+from pos_gateway.ledger.statements import Row, Statements
+from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key, Past, State
+from pos_gateway.outcome import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Claiming:
+    """To have the right to deal with an order: comes to a Claim, Ended or Held."""
+
+    key: Key
+    ticket: int
+    send: bool
+    deliver_by: float | None
+    payload: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """To send a claimed order: comes to whether the claim holds."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Finishing:
+    """To write what came of a claimed order: comes to whether the claim held."""
+
+    claim: Claim
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """To write an event of something that has no row."""
+
+    key: Key
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """To know which leases there are."""
+
+
+Operation = Claiming | Sending | Finishing | Telling | Looking
+
+
+class Found:
+    """A row as the database has it."""
+
+    __slots__ = ("at", "epoch", "external_id", "key", "owner", "past", "reason", "state", "ticket")
+
+    def __init__(
+        self,
+        merchant_id: str,
+        order_id: str,
+        action: str,
+        state: str,
+        owner: str | None,
+        ticket: int,
+        epoch: int,
+        attempts: int,
+        deaths: int,
+        doubt_since: float | None,
+        pending: bool,
+        told: str | None,
+        reopened: int,
+        external_id: str | None,
+        reason_code: str | None,
+        reason_message: str | None,
+        updated_at: float,
+    ) -> None:
+        self.key = Key(merchant_id, order_id, Action(action))
+        self.state = State(state)
+        self.owner, self.ticket, self.epoch = owner, ticket, epoch
+        self.past = Past(attempts, deaths, doubt_since, bool(pending), told, reopened)
+        self.external_id, self.at = external_id, updated_at
+        self.reason = Reason(reason_code, reason_message or "") if reason_code else None
+
+
+class Batch:
+    """One transaction's operations. Calls nothing that is green: it may be on a native thread.
+
+    Args:
+        say: the statements.
+        cursor: what they are executed on.
+        lease_id: this worker's lease, under which it claims.
+        abandoned: claims of this worker's that nobody deals with any more, by ticket, and whether
+            bytes may have left under them.
+        others: what is known of the other leases, looked at anew if that is some time ago.
+        now: Unix time.
+    """
+
+    def __init__(
+        self,
+        say: Statements,
+        cursor: Any,
+        *,
+        lease_id: str,
+        abandoned: dict[int, bool],
+        others: Callable[[], Others],
+        now: float,
+    ) -> None:
+        self._say = say
+        self._cursor = cursor
+        self._lease_id = lease_id
+        self._abandoned = abandoned
+        self._others = others
+        self._now = now
+
+    def run(self, operations: Sequence[Operation]) -> list[Any]:
+        """What each comes to, in their order."""
+        kinds: dict[type, list[Any]] = {}
+        for each in operations:
+            kinds.setdefault(type(each), []).append(each)
+        run: dict[type, Callable[[list[Any]], Sequence[Any]]] = {
+            Claiming: self._claim,
+            Sending: self._send,
+            Finishing: self._finish,
+            Telling: self._tell,
+            Looking: self._look,
+        }
+        results: dict[int, Any] = {}
+        for kind, of_this_kind in kinds.items():
+            results |= zip(map(id, of_this_kind), run[kind](of_this_kind), strict=True)
+        return [results[id(each)] for each in operations]
+
+    def _claim(self, claimings: list[Claiming]) -> list[Claim | Ended | Held]:
+        rows: dict[int, Row] = {
+            each.ticket: {
+                **_key(each.key),
+                "state": State.SENDING if each.send else State.CLAIMED,
+                "owner": self._lease_id,
+                "ticket": each.ticket,
+                "deliver_by": each.deliver_by,
+                "payload": each.payload,
+                "now": self._now,
+            }
+            for each in sorted(claimings, key=_by_key)
+        }
+        fresh = self._say.insert(self._cursor, list(rows.values()))
+        known = {each.ticket: each for each in claimings if each.ticket not in fresh}
+        results = self._claim_known(known, rows) if known else {}
+        return [
+            results[each.ticket]
+            if each.ticket in known
+            else Claim(each.key, self._lease_id, 1, each.ticket, Past(), each.send)
+            for each in claimings
+        ]
+
+    def _claim_known(
+        self, claimings: dict[int, Claiming], rows: dict[int, Row]
+    ) -> dict[int, Claim | Ended | Held]:
+        """Orders that have a row already."""
+        found = self._find(rows[ticket] for ticket in claimings)
+        results: dict[int, Claim | Ended | Held] = {}
+        takeovers: list[Row] = []
+        for ticket, each in sorted(claimings.items(), key=lambda item: item[1].key):
+            row = found.get(each.key)
+            if row is None:  # removed between the two statements
+                results[ticket] = Held("")
+                continue
+            standing = self._standing(row, ticket)
+            if not isinstance(standing, Past):
+                results[ticket] = standing
+                continue
+            results[ticket] = Claim(
+                each.key, self._lease_id, row.epoch + 1, ticket, standing, sending=False
+            )
+            takeovers.append(
+                {
+                    **rows[ticket],
+                    "state": State.CLAIMED,
+                    "was": row.state,
+                    "epoch": row.epoch,
+                    "deaths": standing.deaths,
+                    "doubt_since": standing.doubt_since,
+                }
+            )
+        taken = self._say.take(self._cursor, takeovers) if takeovers else set()
+        lost = {row["ticket"] for row in takeovers} - taken  # somebody else was faster
+        return results | {ticket: Held("") for ticket in lost}
+
+    def _standing(self, row: Found, ticket: int) -> Claim | Ended | Held | Past:
+        """How the order stands; a Past if it may be taken over."""
+        if row.state.is_final:
+            return Ended(row.state, row.at, row.reason, row.external_id, row.past)
+        if not row.state.is_held or row.owner is None:
+            return row.past
+        if row.owner == self._lease_id:
+            return self._own(row, row.owner, ticket)
+        if not self._others().is_over(row.owner):
+            return Held(row.owner)
+        return replace(self._in_doubt(row), deaths=row.past.deaths + 1)
+
+    def _own(self, row: Found, owner: str, ticket: int) -> Claim | Held | Past:
+        """How an order stands that this worker has."""
+        if row.ticket == ticket:  # by this very claim: it was written, and the answer was lost
+            sending = row.state is State.SENDING
+            return Claim(row.key, owner, row.epoch, ticket, row.past, sending)
+        if row.ticket not in self._abandoned:
+            return Held(owner)
+        sent = self._abandoned.pop(row.ticket)
+        return self._in_doubt(row) if sent else row.past
+
+    def _in_doubt(self, row: Found) -> Past:
+        """The past of an order whose sender cannot say any more what it sent."""
+        if row.state is not State.SENDING:
+            return row.past
+        return replace(row.past, doubt_since=self._now)
+
+    def _send(self, sendings: list[Sending]) -> list[bool]:
+        claims = [each.claim for each in sendings]
+        rows = [{**_under(claim), "now": self._now} for claim in sorted(claims, key=_of_claim)]
+        done = self._say.sending(self._cursor, rows)
+        return self._written([(claim, State.SENDING) for claim in claims], done)
+
+    def _finish(self, finishings: list[Finishing]) -> list[bool]:
+        rows = [
+            {**_under(each.claim), **_entry(each.entry)}
+            for each in sorted(finishings, key=lambda each: each.claim.key)
+        ]
+        done = self._say.finish(self._cursor, rows)
+        return self._written([(each.claim, each.entry.state) for each in finishings], done)
+
+    def _written(self, wanted: list[tuple[Claim, State]], done: set[int]) -> list[bool]:
+        """Whether each was written: just now, or before, and only the answer was lost."""
+        left = [claim for claim, _ in wanted if claim.ticket not in done]
+        found = self._find(map(_under, left)) if left else {}
+
+        def was_written(claim: Claim, state: State) -> bool:
+            row = found.get(claim.key)
+            return row is not None and row.epoch == claim.epoch and row.state is state
+
+        return [claim.ticket in done or was_written(claim, state) for claim, state in wanted]
+
+    def _tell(self, tellings: list[Telling]) -> list[None]:
+        rows = [{**_key(each.key), **_entry(each.entry)} for each in tellings]
+        self._say.tell(self._cursor, rows)
+        return [None] * len(tellings)
+
+    def _look(self, lookings: list[Looking]) -> list[None]:
+        self._others()
+        return [None] * len(lookings)
+
+    def _find(self, rows: Iterable[Row]) -> dict[Key, Found]:
+        found = (Found(*row) for row in self._say.find(self._cursor, list(rows)))
+        return {row.key: row for row in found}
+
+
+# Rows are written in the order of their keys: two workers' batches then never wait for each other.
+
+
+def _by_key(claiming: Claiming) -> Key:
+    return claiming.key
+
+
+def _of_claim(claim: Claim) -> Key:
+    return claim.key
+
+
+def _key(key: Key) -> dict[str, Any]:
+    return {"merchant_id": key.merchant_id, "order_id": key.order_id, "action": key.action}
+
+
+def _under(claim: Claim) -> dict[str, Any]:
+    return {**_key(claim.key), "epoch": claim.epoch, "ticket": claim.ticket}
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    row = {
+        "state": entry.state,
+        "now": entry.at,
+        "attempts": entry.attempts,
+        "doubt_since": entry.doubt_since,
+        "pending": entry.pending,
+        "external_id": entry.external_id,
+    }
+    if entry.reason is not None:
+        row |= {"reason_code": entry.reason.code, "reason_message": entry.reason.message}
+    if entry.event is not None:
+        row |= {"event_id": entry.event.id, "type": entry.event.kind, "told": entry.event.kind}
+    return row

@@ -1,0 +1,160 @@
+"""Group commit: what many orders have to write at one moment shares one transaction.
+
+A commit costs the database a write to disk and both sides a few round trips, whether it is one
+order's or fifty's. Whoever comes while one is under way is in the next.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any
+
+import structlog
+
+from pos_gateway.errors import LedgerUnavailable
+
+log = structlog.get_logger(__name__)
+
+#: Operations in a transaction at most.
+MOST = 256
+#: Seconds between two tries while the database is away, doubling up to the second.
+RETRY_AFTER = (0.05, 1.0)
+
+
+class _Waiting:
+    """One caller's operation, and its wait."""
+
+    __slots__ = ("_latch", "error", "operation", "result", "until")
+
+    def __init__(self, operation: Any, until: float) -> None:
+        self.operation = operation
+        self.until = until
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._latch = threading.Lock()
+        self._latch.acquire()
+
+    def settle(self, result: Any = None, error: BaseException | None = None) -> None:
+        self.result, self.error = result, error
+        self._latch.release()
+
+    def wait(self) -> Any:
+        self._latch.acquire()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class GroupCommit:
+    """Writes operations, many at once, on a thread of its own (a green one in a green worker).
+
+    Args:
+        write: writes operations in one go and returns the result of each. It raises
+            LedgerUnavailable when the database is away, and is then called with the same again:
+            it must find out what of it was written after all. Anything else: one is to blame.
+    """
+
+    def __init__(self, write: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
+        self._write = write
+        self._waiting: deque[_Waiting] = deque()
+        self._something = threading.Event()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, operation: Any, *, patience: float = inf) -> Any:
+        """Return the operation's result once it is durable.
+
+        Raises:
+            LedgerUnavailable: the database was away for so many seconds, or this process is going
+                down; whether it was written is not known.
+            Exception: it cannot be written, a mistake of ours.
+        """
+        waiting = _Waiting(operation, time.monotonic() + patience)
+        if self._closing.is_set():
+            raise LedgerUnavailable("this process is going down")
+        self._waiting.append(waiting)
+        if self._thread is None:
+            self._start()
+        self._something.set()
+        return waiting.wait()
+
+    def close(self) -> None:
+        """Write what is there, if the database is; end the others' wait. Idempotent."""
+        self._closing.set()
+        self._something.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        pause, longest = RETRY_AFTER
+        while True:
+            if not self._waiting:
+                if self._closing.is_set():
+                    return
+                self._something.wait()
+                self._something.clear()
+                continue
+            batch = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+            try:
+                self._commit(batch)
+                pause = RETRY_AFTER[0]
+            except LedgerUnavailable as error:
+                if pause == RETRY_AFTER[0]:
+                    log.warning("ledger.unavailable", error=str(error), operations=len(batch))
+                self._waiting.extendleft(reversed(batch))
+                self._end_waits(error)
+                self._closing.wait(pause)
+                pause = min(longest, pause * 2)
+
+    def _commit(self, batch: list[_Waiting]) -> None:
+        try:
+            results = self._write([each.operation for each in batch])
+        except LedgerUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001  (each of them has somebody waiting)
+            if len(batch) == 1:
+                batch[0].settle(error=error)
+                return
+            while batch:  # one is to blame, and the others are not to go without
+                self._commit(batch[:1])
+                del batch[0]
+        else:
+            for each, result in zip(batch, results, strict=True):
+                each.settle(result)
+
+    def _end_waits(self, error: LedgerUnavailable) -> None:
+        """The database is away; whoever has no more patience is told."""
+        now = time.monotonic()
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            if self._closing.is_set() or now >= each.until:
+                each.settle(error=error)
+            else:
+                self._waiting.append(each)
+
+
+def at_once(write: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
+    """The same without a thread, for a process that has one order at a time."""
+
+    def commit(operation: Any, *, patience: float = inf) -> Any:
+        until = time.monotonic() + patience
+        pause, longest = RETRY_AFTER
+        while True:
+            try:
+                return write([operation])[0]
+            except LedgerUnavailable:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(pause)
+                pause = min(longest, pause * 2)
+
+    return commit

@@ -1,0 +1,95 @@
+"""A worker's lease: while it beats, what it has claimed is its own.
+
+A lease never compares two machines' clocks. Its holder counts its seconds from before it wrote
+the beat; others count from when they first saw it; so the holder knows of its end before anybody
+else may act on it, whatever happens to the time of day. A worker whose lease has run out (paused,
+starved, cut off from the database) goes on under a new id, and what it claimed under the old one
+it may not send any more.
+"""
+
+import os
+import socket
+from collections.abc import Iterable
+from uuid import uuid4
+
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+
+#: Seconds of a green worker's lease, and between its beats.
+LEASE, BEAT = 8.0, 2.0
+#: Seconds by which a lease is over for its holder before it is for others: what may pass between
+#: the holder's last look at it and the byte that it then sends.
+MARGIN = 2.0
+
+
+class Lease:
+    """This worker's lease. Safe from green threads.
+
+    Args:
+        seconds: how long without a beat until others take over. A synchronous worker, which has
+            nobody to beat for it during an exchange, needs the longest exchange's.
+    """
+
+    def __init__(self, seconds: float = LEASE, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.seconds = seconds
+        self._clock = clock
+        self._until = -1.0
+        self.id = _new_id()
+
+    def beating(self) -> tuple[str, float]:
+        """The id to beat for, and the moment from which that beat will count."""
+        now = self._clock.monotonic()
+        if now >= self._until:
+            self.id = _new_id()
+        return self.id, now
+
+    def beaten(self, lease_id: str, since: float) -> None:
+        """The beat for this id is durable."""
+        if lease_id == self.id:
+            self._until = since + self.seconds - MARGIN
+
+    def holds(self, owner: str) -> bool:
+        """Whether what was claimed under this id is still this worker's, and nobody else's."""
+        return owner == self.id and self._clock.monotonic() < self._until
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to beat."""
+        return self._clock.monotonic() >= self._until - (self.seconds - MARGIN) * 2 / 3
+
+
+class Others:
+    """What this worker has seen of the leases of others."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._seen: dict[str, tuple[int, float, float]] = {}
+        self._looked = False
+
+    def look(self, rows: Iterable[tuple[str, int, float]]) -> None:
+        """All leases there are now: id, beat, seconds."""
+        now = self._clock.monotonic()
+        before, self._seen = self._seen, {}
+        for lease_id, beat, seconds in rows:
+            known = before.get(lease_id)
+            since = known[2] if known is not None and known[0] == beat else now
+            self._seen[lease_id] = (beat, seconds, since)
+        self._looked = True
+
+    def is_over(self, lease_id: str) -> bool:
+        """Whether what was claimed under this id may be taken over. Of leases seen by ``look``.
+
+        One that is not there any more was given back.
+        """
+        if not self._looked:
+            return False
+        known = self._seen.get(lease_id)
+        return known is None or self._clock.monotonic() - known[2] >= known[1]
+
+    def long_over(self, times: float) -> list[str]:
+        """Leases that have been over for so many times their length: their rows can go."""
+        now = self._clock.monotonic()
+        return [i for i, (_, seconds, since) in self._seen.items() if now - since > times * seconds]
+
+
+def _new_id() -> str:
+    return f"{socket.gethostname()[:32]}-{os.getpid()}-{uuid4().hex[:12]}"

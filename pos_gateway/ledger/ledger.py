@@ -1,0 +1,253 @@
+"""What was asked for each order, and what came of it: the memory that outlives a worker.
+
+An attempt claims its order, sends only after SENDING is durable, and writes its outcome and the
+event that tells of it in one transaction, before the message is acknowledged. A claim hangs on its
+worker's lease (``lease.py``) and has a number, the epoch, that only grows: what is written under
+an earlier one changes nothing. So a message may be delivered any number of times, to any workers.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import inf
+from typing import Any
+
+import structlog
+from sqlalchemy import Engine, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway import failpoints
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.ledger.batch import (
+    Batch,
+    Claiming,
+    Finishing,
+    Looking,
+    Operation,
+    Sending,
+    Telling,
+)
+from pos_gateway.ledger.commits import GroupCommit, at_once
+from pos_gateway.ledger.lease import BEAT, LEASE, Lease, Others
+from pos_gateway.ledger.schema import orders
+from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key
+from pos_gateway.ledger.writer import Writer
+
+log = structlog.get_logger(__name__)
+
+#: Seconds that an attempt waits for its claim while the database is away; it can be tried again.
+CLAIM_PATIENCE = 10.0
+#: Seconds of the lease of a process that has no thread to beat: as long as a call may take at
+#: most, and waiting for the ledger and the broker before and after it.
+ALONE = 180.0
+#: Seconds between two looks at the leases of others.
+LOOK = 1.0
+#: Lengths of a lease after which nobody asks for it any more, and its row is removed.
+FORGOTTEN = 50.0
+#: Runs something that blocks without stopping this process's green threads.
+Run = Callable[[Callable[[], Any]], Any]
+
+
+def here(do: Callable[[], Any]) -> Any:
+    """Runs it where it is called."""
+    return do()
+
+
+class Ledger:
+    """Claims and outcomes, many orders' in one transaction. Safe from green threads.
+
+    Args:
+        engine: the database.
+        run: runs what blocks; a green worker whose database is embedded hands in its hub's pool
+            of native threads, so that a write to disk does not stop its loop.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        run: Run = here,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._engine = engine
+        self._run = run
+        self._clock = clock
+        self._writer = Writer(engine)
+        self._group: GroupCommit | None = None
+        self._commit: Callable[..., Any] = at_once(self._write)
+        self._tickets = itertools.count(1)
+        #: Claims of this worker's that nobody deals with any more, and whether bytes may have left
+        #: under them.
+        self._abandoned: dict[int, bool] = {}
+        self.lease = Lease(ALONE, clock)
+        self._others = Others(clock)
+        self._looked_at = -inf
+        self._stopping = threading.Event()
+        self._beater: threading.Thread | None = None
+
+    def claim(
+        self, key: Key, *, send: bool, deliver_by: float | None = None, payload: str | None = None
+    ) -> Claim | Ended | Held:
+        """The right to deal with the order; or what is known of it, or that somebody else has it.
+
+        Args:
+            key: which order, and what is to be done.
+            send: it will be sent at once: an order without a past is then SENDING with the claim.
+            deliver_by: when it is worthless (Unix time).
+            payload: the order, kept for those who ask for it later.
+
+        Raises:
+            LedgerUnavailable: the database is away; nothing may be sent.
+        """
+        ticket = next(self._tickets)
+        failpoints.reach("claim.before")
+        try:
+            claimed: Claim | Ended | Held = self._commit(
+                Claiming(key, ticket, send, deliver_by, payload), patience=CLAIM_PATIENCE
+            )
+        except BaseException:
+            self._abandoned[ticket] = False  # it may have been written, or not
+            raise
+        failpoints.reach("claim.after")
+        return claimed
+
+    def sending(self, claim: Claim) -> bool:
+        """Make durable that the POS may be sent it from now on; False: the claim is lost.
+
+        Raises:
+            LedgerUnavailable: the database is away; nothing may be sent.
+        """
+        holds: bool = self._commit(Sending(claim), patience=CLAIM_PATIENCE)
+        claim.sending = holds
+        return holds
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether the claim is still this worker's for certain. Asked before the first byte."""
+        return self.lease.holds(claim.owner)
+
+    def abandon(self, claim: Claim, *, sent: bool) -> None:
+        """Nobody deals with it any more (its green thread was killed): the next one may have it.
+
+        Args:
+            sent: whether bytes may have left under it.
+        """
+        self._abandoned.setdefault(claim.ticket, sent)
+
+    @contextmanager
+    def dealing_with(self, claim: Claim) -> Iterator[None]:
+        """Give the claim up if the block does not get to its end."""
+        try:
+            yield
+        except BaseException:
+            self.abandon(claim, sent=claim.sending)
+            raise
+
+    def finish(self, claim: Claim, entry: Entry, *, patience: float = inf) -> bool:
+        """Write what came of it, and its event; False: somebody else has taken the order over.
+
+        Raises:
+            LedgerUnavailable: the database was away for so long, or this process is going down.
+        """
+        failpoints.reach("outcome.before")
+        written: bool = self._commit(Finishing(claim, entry), patience=patience)
+        failpoints.reach("outcome.committed")
+        return written
+
+    def tell(self, key: Key, entry: Entry, *, patience: float = inf) -> None:
+        """Write the event of something that has no row: a message that is no order.
+
+        Raises:
+            LedgerUnavailable: as ``finish``.
+        """
+        self._commit(Telling(key, entry), patience=patience)
+
+    def payload(self, key: Key) -> str | None:
+        """The order as it was kept; None if it is not.
+
+        Raises:
+            LedgerUnavailable: the database is away.
+        """
+
+        def read() -> str | None:
+            query = select(orders.c.payload).where(
+                orders.c.merchant_id == key.merchant_id,
+                orders.c.order_id == key.order_id,
+                orders.c.action == Action.SUBMIT,
+            )
+            with self._engine.connect() as connection:
+                return connection.scalar(query)
+
+        try:
+            found: str | None = self._run(read)
+        except SQLAlchemyError as error:
+            raise LedgerUnavailable(str(error)) from error
+        return found
+
+    def start(self) -> None:
+        """Begin to beat, and to commit many orders' writes together. Idempotent."""
+        if self._beater is None:
+            self.lease = Lease(LEASE, self._clock)
+            self._group = self._commit = GroupCommit(self._write)
+            self._beater = threading.Thread(target=self._beat, name="lease", daemon=True)
+            self._beater.start()
+
+    def start_alone(self) -> None:
+        """Begin in a process that was forked, has one order at a time and no thread to spare."""
+        self.lease = Lease(ALONE, self._clock)
+
+    def close(self) -> None:
+        """Give the lease back, once nothing is under way any more. Idempotent."""
+        self._stopping.set()
+        if self._group is not None:
+            self._group.close()
+        try:
+            self._run(self._give_back)
+        except LedgerUnavailable as error:
+            log.warning("lease.not_given_back", error=str(error))
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(BEAT / 2):
+            try:
+                self._commit(Looking(), patience=BEAT)
+            except LedgerUnavailable:
+                continue  # said by the commit; without a lease nothing is sent
+
+    def _write(self, operations: Sequence[Operation]) -> list[Any]:
+        results: list[Any] = self._run(lambda: self._transact(operations))
+        return results
+
+    def _transact(self, operations: Sequence[Operation]) -> list[Any]:
+        """Everything in one go, a beat included if it is time for one."""
+        beat = self.lease.beating() if self.lease.is_due else None
+
+        def write(cursor: Any) -> list[Any]:
+            now = self._clock.now().timestamp()
+            if beat is not None:  # first: nobody may see a claim under a lease that is not there
+                self._writer.say.beat(cursor, beat[0], self.lease.seconds, now)
+            batch = Batch(
+                self._writer.say,
+                cursor,
+                lease_id=self.lease.id,
+                abandoned=self._abandoned,
+                others=lambda: self._look(cursor),
+                now=now,
+            )
+            return batch.run(operations)
+
+        results: list[Any] = self._writer.write(write)
+        if beat is not None:
+            self.lease.beaten(*beat)
+        return results
+
+    def _look(self, cursor: Any) -> Others:
+        if self._clock.monotonic() - self._looked_at >= LOOK:
+            self._others.look(self._writer.say.leases(cursor))
+            self._looked_at = self._clock.monotonic()
+            self._writer.say.forget(cursor, self._others.long_over(FORGOTTEN))
+        return self._others
+
+    def _give_back(self) -> None:
+        self._writer.write(lambda cursor: self._writer.say.forget(cursor, [self.lease.id]))
+        self._writer.close()

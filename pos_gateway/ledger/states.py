@@ -1,0 +1,148 @@
+"""What an order's row in the ledger says, and what an attempt finds there."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pos_gateway.outcome import Kind, Outcome, Reason
+
+
+class Action(StrEnum):
+    """What was asked for; each has a row of its own."""
+
+    SUBMIT = "submit"
+    CANCEL = "cancel"
+
+
+class State(StrEnum):
+    """Where an order stands.
+
+    ::
+
+        NEW ──► CLAIMED ──► SENDING ──► ACCEPTED | REJECTED | CANCELLED | EXPIRED | FAILED
+         ▲         │           ├──────► PENDING    (the POS has it and has not decided)
+         └─────────┴───────────┴──────► IN_DOUBT   (the POS may have it)
+
+    NEW, PENDING and IN_DOUBT are claimed again; a fresh order goes to SENDING in one step.
+    """
+
+    NEW = "new"
+    CLAIMED = "claimed"
+    SENDING = "sending"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    FAILED = "failed"
+    PENDING = "pending"
+    IN_DOUBT = "in_doubt"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more comes of it by itself."""
+        return self in _FINAL
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a worker has it."""
+        return self in (State.CLAIMED, State.SENDING)
+
+
+_FINAL = frozenset({State.ACCEPTED, State.REJECTED, State.CANCELLED, State.EXPIRED, State.FAILED})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Which row."""
+
+    merchant_id: str
+    order_id: str
+    action: Action = Action.SUBMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What became of an order before."""
+
+    #: Attempts that were made.
+    attempts: int = 0
+    #: Workers that died with it in their hands.
+    deaths: int = 0
+    #: Since when the POS may have it without our knowing (Unix time); None: it has not.
+    doubt_since: float | None = None
+    #: The POS has it and had not decided: it is asked, not sent the order again.
+    pending: bool = False
+    #: The last event that was told of it.
+    told: str | None = None
+    #: How often an operator has reopened it.
+    reopened: int = 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the POS may have it without our knowing."""
+        return self.doubt_since is not None
+
+    @property
+    def may_be_there(self) -> bool:
+        """Whether the POS has it, for all we know, and no decision of its is known."""
+        return self.in_doubt or self.pending
+
+
+@dataclass(slots=True)
+class Claim:
+    """The right to deal with an order until its outcome is written. One attempt's."""
+
+    key: Key
+    #: The lease that it hangs on.
+    owner: str
+    epoch: int
+    ticket: int
+    past: Past
+    #: That the POS may be sent it is durable.
+    sending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """It has come to an end before, or waits for an operator."""
+
+    state: State
+    #: When (Unix time).
+    at: float
+    reason: Reason | None
+    external_id: str | None
+    past: Past
+
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome(Kind(self.state.value), self.reason, self.external_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Somebody else is dealing with it."""
+
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """A status event, dehydrated: what its order's entry does not say."""
+
+    id: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is written when an attempt is over."""
+
+    state: State
+    #: When (Unix time).
+    at: float
+    attempts: int
+    doubt_since: float | None = None
+    pending: bool = False
+    reason: Reason | None = None
+    external_id: str | None = None
+    #: Told with it, in the same transaction.
+    event: EventRow | None = None

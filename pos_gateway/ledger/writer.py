@@ -1,0 +1,74 @@
+"""The one connection that a worker's ledger writes through."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.ledger.statements import PostgreSQL, SQLite, Statements
+
+#: Seconds for a statement: a database that holds one up for longer counts as away.
+_STATEMENT_TIMEOUT = 10
+
+
+class Writer:
+    """Executes what is one transaction. For one caller at a time.
+
+    The driver is spoken to directly: SQLAlchemy's part in a statement costs as much CPU as the
+    statement itself. PostgreSQL commits each statement, SQLite all of them together.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_sqlite = engine.dialect.name == "sqlite"
+        self.say: Statements = SQLite() if self._is_sqlite else PostgreSQL()
+        self._connection: Any = None
+
+    def write(self, do: Callable[[Any], Any]) -> Any:
+        """Call with a cursor, and commit.
+
+        Raises:
+            LedgerUnavailable: the database is away; whether anything was written is not known.
+        """
+        try:
+            cursor = self._cursor()
+            if self._is_sqlite:
+                cursor.execute("begin immediate")
+            result = do(cursor)
+            if self._is_sqlite:
+                cursor.execute("commit")
+        except BaseException as error:
+            # Also when a green thread is killed in the middle: the connection is out of step.
+            self.close()
+            if isinstance(error, SQLAlchemyError) or self._is_away(error):
+                why = str(error.__cause__ or error).strip().splitlines() or [""]
+                raise LedgerUnavailable(why[0] or type(error).__name__) from error
+            raise
+        return result
+
+    def close(self) -> None:
+        """Drop the connection; the next write makes a new one. Idempotent."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()
+
+    def _is_away(self, error: BaseException) -> bool:
+        driver: Any = self._engine.dialect.dbapi
+        # The last one: a server that is a standby, or ends a transaction by itself.
+        away = (driver.OperationalError, driver.InterfaceError, driver.InternalError)
+        return isinstance(error, away)
+
+    def _cursor(self) -> Any:
+        if self._connection is None:
+            connection = self._engine.raw_connection()
+            self._connection = connection
+            driver: Any = connection.driver_connection
+            if self._is_sqlite:
+                driver.isolation_level = None
+                driver.execute("pragma synchronous = full")
+            else:
+                driver.autocommit = True
+                driver.execute(f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'")
+        return self._connection.driver_connection.cursor()
