@@ -15,7 +15,6 @@ from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.delivery import held, too_early
 from pos_gateway.errors import UnknownMerchant
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Claim, Ended, Held, Key, State
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.order import CancelRequest, Order
@@ -50,14 +49,12 @@ class Cancellation:
         adapters: dict[str, Adapter],
         caller: Caller,
         ledger: Ledger,
-        payloads: Payloads,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._adapters = adapters
         self._caller = caller
         self._ledger = ledger
-        self._payloads = payloads
         self._clock = clock
 
     def attempt(
@@ -81,7 +78,7 @@ class Cancellation:
         )
         if isinstance(claim, Held):
             return CancelAttempt(held())
-        order_json = self._order(key)
+        order_json = self._ledger.order(key)
         if isinstance(claim, Ended):
             return CancelAttempt(claim.outcome, over=claim, order_json=order_json)
         late = hopeless or request.deliver_by <= self._clock.now()
@@ -144,10 +141,6 @@ class Cancellation:
         if too_early(submission.past, self._caller.time_limit(merchant), adapter, self._clock):
             return Outcome(Kind.RETRY, outcome.reason, contact=Contact.ANSWERED)
         return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)
-
-    def _order(self, key: Key) -> bytes | None:
-        payload = self._ledger.payload(key)
-        return self._payloads.open(key, payload) if payload else None
 
 
 def _never_there(outcome: Outcome) -> bool:

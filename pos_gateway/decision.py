@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
+from pos_gateway.call import HELD_BY_OTHERS
 from pos_gateway.cancellation import CancelAttempt
 from pos_gateway.delivery import Attempt
 from pos_gateway.events.event import dehydrated, hydrated
@@ -23,6 +24,8 @@ from pos_gateway.retry import Backoff
 from pos_gateway.telemetry import metrics
 
 BACKOFF = Backoff()
+#: Seconds after which an order that somebody else has is looked at again.
+HELD_FOR = 2.0
 #: Seconds after ``deliver_by`` for which a POS is still asked what became of an order that it may
 #: have; after that an operator has to.
 RESOLVE_FOR = 3600.0
@@ -88,7 +91,7 @@ class _Submission:
             entry = self._entry(outcome, Past(), attempts=0, tell=Kind.FAILED)
             messages = [self._dead_letter(outcome), self._event(entry, outcome)]
             return Decision(outcome, telling=(self._key, entry), messages=messages)
-        delay = min(self._delay(outcome), max(1.0, self._left))
+        delay = min(_delay(outcome, self._trip), max(1.0, self._left))
         return Decision(outcome, messages=[self._again(delay, in_doubt=False)])
 
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
@@ -115,7 +118,7 @@ class _Submission:
 
     def _go_on(self, outcome: Outcome, claim: Claim, after: Past) -> Decision:
         """Try again later, or end now if later would be too late."""
-        delay, tell = self._delay(outcome), None
+        delay, tell = _delay(outcome, self._trip), None
         if delay >= self._left and not after.may_be_there:
             late = outcome.reason or Reason("too_late", "no decision before deliver_by")
             ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
@@ -160,9 +163,6 @@ class _Submission:
     def _event(self, entry: Entry, outcome: Outcome) -> Message:
         return _event(self._key, entry, outcome, self._order.to_json())
 
-    def _delay(self, outcome: Outcome) -> float:
-        return BACKOFF.delay(self._trip.tries + 1, at_least=outcome.retry_after)
-
     def _again(self, delay: float, *, in_doubt: bool) -> Message:
         metrics.retries.inc()
         message = wire.submit_message(
@@ -182,6 +182,13 @@ class _Submission:
 
 
 _ENDS = (Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED)
+
+
+def _delay(outcome: Outcome, trip: Trip) -> float:
+    """Seconds until the next try."""
+    if outcome.reason == HELD_BY_OTHERS:
+        return HELD_FOR
+    return BACKOFF.delay(trip.tries + 1, at_least=outcome.retry_after)
 
 
 def _open_state(past: Past) -> State:
@@ -226,7 +233,7 @@ class _Cancelling:
     def again(self, claim: Claim | None) -> Decision:
         """Try again later; what becomes of the order meanwhile is not our concern."""
         left = (self._request.deliver_by - self._trip.now).total_seconds()
-        delay = BACKOFF.delay(self._trip.tries + 1, at_least=self._outcome.retry_after)
+        delay = _delay(self._outcome, self._trip)
         metrics.retries.inc()
         message = wire.cancel_message(
             self._request.order_id,

@@ -16,7 +16,6 @@ from pos_gateway.call import HELD_BY_OTHERS, Caller
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import UnknownMerchant
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Claim, Ended, Held, Key, Past
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.directory import Directory
@@ -25,9 +24,6 @@ from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.poison import POISONOUS, Alone
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.exchange import Send
-
-#: Seconds after which an order that somebody else has is looked at again.
-HELD_FOR = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +50,12 @@ class Delivery:
         adapters: dict[str, Adapter],
         caller: Caller,
         ledger: Ledger,
-        payloads: Payloads,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._adapters = adapters
         self._caller = caller
         self._ledger = ledger
-        self._payloads = payloads
         self._alone = Alone()
         self._clock = clock
 
@@ -88,7 +82,7 @@ class Delivery:
             key,
             send=not late and problem is None,
             deliver_by=order.deliver_by.timestamp(),
-            payload=self._payloads.seal(key, order.to_json()),
+            order=order.to_json(),
         )
         match claim:
             case Ended():
@@ -161,7 +155,7 @@ def too_early(past: Past, time_limit: float, adapter: Adapter, clock: Clock) -> 
 
 def held() -> Outcome:
     """Nothing was done: somebody else deals with it at present."""
-    return Outcome(Kind.RETRY, HELD_BY_OTHERS, retry_after=HELD_FOR)
+    return Outcome(Kind.RETRY, HELD_BY_OTHERS)
 
 
 def _poison(past: Past) -> Outcome:

@@ -57,7 +57,9 @@ class Gateway:
         #: Ways of speaking to POSes, by name.
         self.adapters = adapters()
         #: What was asked for each order, and what came of it.
-        self.ledger = Ledger(self.database, run=_off_the_loop(self.database), clock=clock)
+        self.ledger = Ledger(
+            self.database, Payloads(vault), run=_off_the_loop(self.database), clock=clock
+        )
         self.caller = Caller(
             directory=self.directory,
             transport=self.transport,
@@ -66,13 +68,11 @@ class Gateway:
             default_timeout=settings.request_timeout,
             clock=clock,
         )
-        payloads = Payloads(vault)
         self.delivery = Delivery(
             directory=self.directory,
             adapters=self.adapters,
             caller=self.caller,
             ledger=self.ledger,
-            payloads=payloads,
             clock=clock,
         )
         self.cancellation = Cancellation(
@@ -80,7 +80,6 @@ class Gateway:
             adapters=self.adapters,
             caller=self.caller,
             ledger=self.ledger,
-            payloads=payloads,
             clock=clock,
         )
         self._started = False

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pos_gateway.broker.message import Message
-from pos_gateway.decision import RESOLVE_FOR, Decision, Trip, on_submission
-from pos_gateway.delivery import Attempt
+from pos_gateway.decision import HELD_FOR, RESOLVE_FOR, Decision, Trip, on_submission
+from pos_gateway.delivery import Attempt, held
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.states import Claim, Ended, Entry, Key, Past, State
@@ -200,6 +200,14 @@ def test_the_merchants_wish_to_be_left_alone_is_granted() -> None:
     for _ in range(50):
         [message] = following(Outcome(Kind.RETRY, retry_after=64))
         assert message.delay >= 64
+
+
+def test_an_order_that_another_worker_has_is_looked_at_again_soon() -> None:
+    """And its merchant has not asked to be left alone."""
+    order, now = order_at(3600)
+    decision = on_submission(order, Attempt(held()), Trip("orders", 20, now))
+    assert decision.messages[0].delay == HELD_FOR
+    assert decision.outcome.retry_after is None
 
 
 def test_a_mistake_of_ours_sets_the_order_aside_and_says_so() -> None:

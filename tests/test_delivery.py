@@ -13,7 +13,6 @@ from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.call import Caller
 from pos_gateway.delivery import Delivery
-from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Claim, Key, Past
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
@@ -21,7 +20,6 @@ from pos_gateway.outcome import Contact, Kind, Outcome
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply
-from pos_gateway.vault import Vault
 from tests.orders import an_order
 
 MERCHANT = Merchant(id="m", base_url="https://pos.example.com", request_timeout=8)
@@ -124,7 +122,7 @@ def attempt(
     }
     caller = Caller(transport=transport, default_concurrency=10, default_timeout=10, **parts)  # type: ignore[arg-type]
     adapters = {"rest": adapter or RestAdapter()}
-    delivery = Delivery(adapters=adapters, caller=caller, payloads=Payloads(Vault()), **parts)
+    delivery = Delivery(adapters=adapters, caller=caller, **parts)
     return delivery.submit(Order.parse(an_order("o1", "m")), patience).outcome
 
 

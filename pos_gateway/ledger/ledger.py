@@ -10,6 +10,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -31,6 +32,7 @@ from pos_gateway.ledger.batch import (
 )
 from pos_gateway.ledger.commits import GroupCommit, at_once
 from pos_gateway.ledger.lease import BEAT, LEASE, Lease, Others
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key
 from pos_gateway.ledger.writer import Writer
@@ -60,6 +62,7 @@ class Ledger:
 
     Args:
         engine: the database.
+        payloads: seals what people's names may be in.
         run: runs what blocks; a green worker whose database is embedded hands in its hub's pool
             of native threads, so that a write to disk does not stop its loop.
     """
@@ -67,11 +70,13 @@ class Ledger:
     def __init__(
         self,
         engine: Engine,
+        payloads: Payloads,
         *,
         run: Run = here,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._engine = engine
+        self._payloads = payloads
         self._run = run
         self._clock = clock
         self._writer = Writer(engine)
@@ -88,7 +93,7 @@ class Ledger:
         self._beater: threading.Thread | None = None
 
     def claim(
-        self, key: Key, *, send: bool, deliver_by: float | None = None, payload: str | None = None
+        self, key: Key, *, send: bool, deliver_by: float | None = None, order: bytes | None = None
     ) -> Claim | Ended | Held:
         """The right to deal with the order; or what is known of it, or that somebody else has it.
 
@@ -96,12 +101,13 @@ class Ledger:
             key: which order, and what is to be done.
             send: it will be sent at once: an order without a past is then SENDING with the claim.
             deliver_by: when it is worthless (Unix time).
-            payload: the order, kept for those who ask for it later.
+            order: the order itself, kept for those who ask for it later.
 
         Raises:
             LedgerUnavailable: the database is away; nothing may be sent.
         """
         ticket = next(self._tickets)
+        payload = None if order is None else self._payloads.seal(key, order)
         failpoints.reach("claim.before")
         try:
             claimed: Claim | Ended | Held = self._commit(
@@ -111,6 +117,8 @@ class Ledger:
             self._abandoned[ticket] = False  # it may have been written, or not
             raise
         failpoints.reach("claim.after")
+        if isinstance(claimed, Ended) and claimed.reason is not None:
+            return replace(claimed, reason=self._payloads.open_reason(key, claimed.reason))
         return claimed
 
     def sending(self, claim: Claim) -> bool:
@@ -151,7 +159,8 @@ class Ledger:
             LedgerUnavailable: the database was away for so long, or this process is going down.
         """
         failpoints.reach("outcome.before")
-        written: bool = self._commit(Finishing(claim, entry), patience=patience)
+        sealed = self._sealed(claim.key, entry)
+        written: bool = self._commit(Finishing(claim, sealed), patience=patience)
         failpoints.reach("outcome.committed")
         return written
 
@@ -161,13 +170,14 @@ class Ledger:
         Raises:
             LedgerUnavailable: as ``finish``.
         """
-        self._commit(Telling(key, entry), patience=patience)
+        self._commit(Telling(key, self._sealed(key, entry)), patience=patience)
 
-    def payload(self, key: Key) -> str | None:
+    def order(self, key: Key) -> bytes | None:
         """The order as it was kept; None if it is not.
 
         Raises:
             LedgerUnavailable: the database is away.
+            CannotOpen: there is no key to it any more.
         """
 
         def read() -> str | None:
@@ -183,7 +193,12 @@ class Ledger:
             found: str | None = self._run(read)
         except SQLAlchemyError as error:
             raise LedgerUnavailable(str(error)) from error
-        return found
+        return None if found is None else self._payloads.open(key, found)
+
+    def _sealed(self, key: Key, entry: Entry) -> Entry:
+        if entry.reason is None:
+            return entry
+        return replace(entry, reason=self._payloads.seal_reason(key, entry.reason))
 
     def start(self) -> None:
         """Begin to beat, and to commit many orders' writes together. Idempotent."""

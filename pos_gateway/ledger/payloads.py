@@ -1,10 +1,20 @@
-"""Orders as they are kept in the ledger: sealed, since they have people's names in them.
+"""Orders and POSes' words as they are kept in the ledger: sealed, for people's names are in them.
 
 Without a key (``POS_GATEWAY_SECRET_KEY``) they are kept as they are.
 """
 
+import json
+import re
+from dataclasses import replace
+
 from pos_gateway.ledger.states import Key
-from pos_gateway.vault import Vault
+from pos_gateway.outcome import Reason
+from pos_gateway.vault import CannotOpen, Vault
+
+#: What a sealed message begins with.
+_SEALED = "sealed:"
+#: A code as programs write them, and nobody is called.
+_CODE = re.compile(r"[a-z_]{1,64}|http_[0-9]{3}")
 
 
 class Payloads:
@@ -24,6 +34,27 @@ class Payloads:
         if payload.startswith("{"):
             return payload.encode()
         return self._vault.open_bytes(payload, whose=_whose(key))
+
+    def seal_reason(self, key: Key, reason: Reason) -> Reason:
+        """The reason, sealed as its message: a POS may repeat the customer's words in it.
+
+        Its code stays readable if it is one.
+        """
+        if self._vault.current is None:
+            return reason
+        said = json.dumps([reason.code, reason.message]).encode()
+        code = reason.code if _CODE.fullmatch(reason.code) else "other"
+        return Reason(code, _SEALED + self._vault.seal_bytes(said, whose=_whose(key)))
+
+    def open_reason(self, key: Key, reason: Reason) -> Reason:
+        """The reason as it was; without its message if there is no key to that any more."""
+        if not reason.message.startswith(_SEALED):
+            return reason
+        try:
+            sealed = reason.message.removeprefix(_SEALED)
+            return Reason(*json.loads(self._vault.open_bytes(sealed, whose=_whose(key))))
+        except CannotOpen as error:
+            return replace(reason, message=f"(cannot be read: {error})")
 
 
 def _whose(key: Key) -> str:

@@ -65,7 +65,7 @@ orders = Table(
     Column("reopened", Integer, nullable=False),
     Column("external_id", String(256)),
     Column("reason_code", String(64)),
-    Column("reason_message", String(512)),
+    Column("reason_message", Text),
     Column("deliver_by", Double),
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
@@ -88,7 +88,7 @@ events = Table(
     Column("occurred_at", Double, nullable=False),
     Column("external_id", String(256)),
     Column("reason_code", String(64)),
-    Column("reason_message", String(512)),
+    Column("reason_message", Text),
     Column("attempts", Integer, nullable=False),
     sqlite_autoincrement=True,
 )

@@ -186,7 +186,8 @@ def test_nobody_is_told_who_need_not_know(
         }
         body = json.dumps([[an_order("o-late", "accepts-0", **CUSTOMER, **late)], {}, {}]).encode()
         lab.publish_raw(body, {"task": "pos_gateway.submit_order", "id": "o-late"})
-        letters = publish_no_orders(lab) + len(HOPELESS) + len(("redirects", "nobody", "late"))
+        # Of the hopeless ones, the POS may have all but one.
+        letters = publish_no_orders(lab) + len(("closed", "redirects", "nobody", "late"))
         # The one that is paused has none; one that is no order says whose it was.
         ends = len(merchants) - 1 + len(("nobody", "late", "none"))
 
@@ -194,7 +195,7 @@ def test_nobody_is_told_who_need_not_know(
             return len(dead) >= letters and len({each["order_id"] for each in events}) >= ends
 
         lab.outcomes(events, dead, all_has_come)
-        lab.wait_until_parked(1, 1)
+        lab.wait_until_parked(len(HOPELESS), len(HOPELESS))  # asked for again, or paused
         with urlopen(f"http://127.0.0.1:{port}/metrics") as page:
             metrics = page.read().decode()
     judge(worker.log + said + metrics, events, dead)

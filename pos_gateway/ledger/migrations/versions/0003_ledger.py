@@ -26,7 +26,7 @@ def upgrade() -> None:
         sa.Column("reopened", sa.Integer, nullable=False),
         sa.Column("external_id", sa.String(256)),
         sa.Column("reason_code", sa.String(64)),
-        sa.Column("reason_message", sa.String(512)),
+        sa.Column("reason_message", sa.Text),
         sa.Column("deliver_by", sa.Double),
         sa.Column("created_at", sa.Double, nullable=False),
         sa.Column("updated_at", sa.Double, nullable=False),
@@ -45,7 +45,7 @@ def upgrade() -> None:
         sa.Column("occurred_at", sa.Double, nullable=False),
         sa.Column("external_id", sa.String(256)),
         sa.Column("reason_code", sa.String(64)),
-        sa.Column("reason_message", sa.String(512)),
+        sa.Column("reason_message", sa.Text),
         sa.Column("attempts", sa.Integer, nullable=False),
         sqlite_autoincrement=True,
     )
