@@ -92,7 +92,7 @@ class _Submission:
             messages = [self._dead_letter(outcome), self._event(entry, outcome)]
             return Decision(outcome, telling=(self._key, entry), messages=messages)
         delay = min(_delay(outcome, self._trip), max(1.0, self._left))
-        return Decision(outcome, messages=[self._again(delay, in_doubt=False)])
+        return Decision(outcome, messages=[self._again(delay, resolve=False)])
 
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
         """What is written under the claim, and what follows."""
@@ -134,7 +134,7 @@ class _Submission:
         entry = self._entry(said, after, attempts=after.attempts, tell=tell)
         messages = [] if tell is None else [self._event(entry, said)]
         if not outcome.for_operator and delay < self._left + RESOLVE_FOR * after.may_be_there:
-            messages.append(self._again(delay, in_doubt=after.may_be_there))
+            messages.append(self._again(delay, resolve=delay >= self._left))
         return Decision(outcome, [(claim, entry)], messages=messages)
 
     def _end(
@@ -163,13 +163,13 @@ class _Submission:
     def _event(self, entry: Entry, outcome: Outcome) -> Message:
         return _event(self._key, entry, outcome, self._order.to_json())
 
-    def _again(self, delay: float, *, in_doubt: bool) -> Message:
+    def _again(self, delay: float, *, resolve: bool) -> Message:
         metrics.retries.inc()
         message = wire.submit_message(
             self._order.order_id,
             self._order.to_json(),
             routing_key=self._trip.routing_key,
-            headers={wire.ATTEMPTS: self._trip.tries + 1, wire.IN_DOUBT: in_doubt},
+            headers={wire.ATTEMPTS: self._trip.tries + 1, wire.RESOLVE: resolve},
         )
         before = self._left if self._left > delay else delay + RESOLVE_FOR
         return message.delayed(delay, before=before)

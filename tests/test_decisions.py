@@ -104,9 +104,10 @@ def test_an_order_that_the_pos_may_have_never_ends_as_if_it_had_not(
 ) -> None:
     decision = decided(Outcome(kind, REASON), **past)
     assert kinds(decision.messages) == ["again"]
-    assert decision.messages[0].headers["x-in-doubt"] is True
+    assert decision.messages[0].headers["x-resolve"] is False
     late = decided(Outcome(kind, REASON), seconds=-1, **past)
     assert kinds(late.messages) == ["order.in_doubt", "again"]
+    assert late.messages[1].headers["x-resolve"] is True
     assert written(late).state in (State.IN_DOUBT, State.PENDING)
 
 

@@ -15,9 +15,9 @@ from pos_gateway.broker.message import Message, undelayed
 SUBMIT_ORDER = "pos_gateway.submit_order"
 CANCEL_ORDER = "pos_gateway.cancel_order"
 
-#: Headers that travel with an order's message: how often it has been put back, and whether the POS
-#: may have the order, so that it is asked for also when ``deliver_by`` is over.
-ATTEMPTS, IN_DOUBT = HISTORY = "x-attempts", "x-in-doubt"
+#: Headers that travel with an order's message: how often it has been put back, and whether it is
+#: about an order that the POS may have, to be asked for however late it is.
+ATTEMPTS, RESOLVE = HISTORY = "x-attempts", "x-resolve"
 
 #: Celery's third element of the body: no callbacks, no chain. Bytes, since it never changes.
 NO_EMBED = b'{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'

@@ -13,7 +13,7 @@ from celery.worker import strategy
 from kombu.exceptions import ContentDisallowed, DecodeError
 
 from pos_gateway.broker.bundle import is_plain
-from pos_gateway.broker.wire import HISTORY, IN_DOUBT
+from pos_gateway.broker.wire import HISTORY, RESOLVE
 from pos_gateway.record import identifier
 from pos_gateway.worker.request import OrderRequest, body_of
 
@@ -135,8 +135,7 @@ def _offer(task: Any, app: Any, consumer: Any) -> Handler:
         if isinstance(record, dict):
             request.merchant_id = identifier(record.get("merchant_id")) or ""
             request.order_id = identifier(record.get("order_id"))
-            # What the POS may have is asked for in its merchant's turn, however late it is.
-            if message.headers.get(IN_DOUBT) is not True:
+            if message.headers.get(RESOLVE) is not True:
                 request.deliver_by = _timestamp(record.get("deliver_by"))
         offer(request)
 

@@ -28,7 +28,7 @@ def arrived(message: Message) -> Bundle:
 
 
 def test_orders_come_out_as_they_went_in() -> None:
-    orders = [parked(n, **{"x-attempts": n, "x-in-doubt": True}) for n in range(64)]
+    orders = [parked(n, **{"x-attempts": n, "x-resolve": True}) for n in range(64)]
     orders.append(parked(64, deliver_by=None))
     assert arrived(Bundle.of("m", "orders", orders).message()).open() == orders
 

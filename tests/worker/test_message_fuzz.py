@@ -83,7 +83,7 @@ ODD_JSON: tuple[Any, ...] = (
     *({"__type__": "x", "__value__": "x"}, {"__type__": [], "__value__": 0}),
 )
 HEADERS = (
-    *("task", "id", "lang", "x-attempts", "x-in-doubt", "x-pending", "eta", "expires", "retries"),
+    *("task", "id", "lang", "x-attempts", "x-resolve", "eta", "expires", "retries"),
     *("timelimit", "group", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin", "shadow"),
     *("stamps", "stamped_headers", "ignore_result", "replaced_task_nesting", "group_index"),
     *("x-merchant-id", "x-orders", "x-deliver-by", "x-reserved", "x-death", "x-delay", "ü" * 60),
