@@ -17,12 +17,12 @@ never used again.
 | `accepted`, `rejected`, `cancelled` | the POS has decided: an event, and the order is done |
 | `pending` | the POS has the order: an event, then it is asked until it has decided |
 | `retry` | not delivered, for certain: tried again after {first:g} s, then up to twice as long each time, {longest:g} s at most, at random within that, and not before `Retry-After`; until `deliver_by`, then `order.expired` |
-| `in_doubt` | the same, but a POS with keys gets the same key again, one that can be asked is asked first, and one that can do neither is left to a person. If that lasts until `deliver_by`: `order.in_doubt` |
+| `in_doubt` | the same, but a POS with keys gets the same key again, one that can be asked is asked first, and one that can do neither is left to an operator. If that lasts until `deliver_by`: `order.in_doubt`, and the POS is asked for another hour |
 | `failed` | trying again is no use until somebody changes something: `order.failed`, and a dead letter |
 | `expired` | too late: `order.expired`, and a dead letter |
 
-An outcome after one that was in doubt is not a certain `failed` or `expired` any more: the order may
-have been delivered, and ends in `order.in_doubt`.
+A `failed` after an outcome that was in doubt is not certain any more, since the order may have been
+delivered: it stays in doubt. More in [the ledger](ledger.md#in-doubt).
 """
 
 _FAILURES = """
@@ -41,6 +41,7 @@ The gateway's own words beside those:
 |---|---|---|
 | `dns` | the name has no address, or none is known within the budget for connecting | `retry` |
 | `connect` | no address answers within that budget (5 s for all of them together) | `retry` |
+| `fenced` | this worker was held up for so long that another one may have the order | `retry` |
 | `local` | this machine has no descriptors, ports or memory left; the merchant is not blamed | `retry` |
 | `security` | an address that is not public, a port that a POS may not have, plain HTTP | `failed` |
 | `url` | no URL that can be called | `failed` |
