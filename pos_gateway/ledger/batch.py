@@ -1,10 +1,10 @@
 """The operations that share a transaction, by kind: a statement or two for each kind."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pos_gateway.ledger.lease import Others
+from pos_gateway.ledger.lease import Lease, Others
 from pos_gateway.ledger.statements import Row, Statements
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key, Past, State
 from pos_gateway.outcome import Reason
@@ -91,10 +91,11 @@ class Batch:
     Args:
         say: the statements.
         cursor: what they are executed on.
-        lease_id: this worker's lease, under which it claims.
+        lease: this worker's, under which it claims.
         abandoned: claims of this worker's that nobody deals with any more, by ticket, and whether
             bytes may have left under them.
-        others: what is known of the other leases, looked at anew if that is some time ago.
+        others: what is known of the other leases, looked at anew if that is some time ago or one
+            of those that are asked for was not there.
         now: Unix time.
     """
 
@@ -103,17 +104,20 @@ class Batch:
         say: Statements,
         cursor: Any,
         *,
-        lease_id: str,
-        abandoned: dict[int, bool],
-        others: Callable[[], Others],
+        lease: Lease,
+        abandoned: Mapping[int, bool],
+        others: Callable[[Collection[str]], Others],
         now: float,
     ) -> None:
         self._say = say
         self._cursor = cursor
-        self._lease_id = lease_id
+        self._lease = lease
+        self._lease_id = lease.id
         self._abandoned = abandoned
         self._others = others
         self._now = now
+        #: Abandoned claims that are over once this is written.
+        self.resumed: list[int] = []
 
     def run(self, operations: Sequence[Operation]) -> list[Any]:
         """What each comes to, in their order."""
@@ -160,6 +164,7 @@ class Batch:
     ) -> dict[int, Claim | Ended | Held]:
         """Orders that have a row already."""
         found = self._find(rows[ticket] for ticket in claimings)
+        others = self._others_of(found.values())
         results: dict[int, Claim | Ended | Held] = {}
         takeovers: list[Row] = []
         for ticket, each in sorted(claimings.items(), key=lambda item: item[1].key):
@@ -167,7 +172,7 @@ class Batch:
             if row is None:  # removed between the two statements
                 results[ticket] = Held("")
                 continue
-            standing = self._standing(row, ticket)
+            standing = self._standing(row, ticket, others)
             if not isinstance(standing, Past):
                 results[ticket] = standing
                 continue
@@ -188,27 +193,36 @@ class Batch:
         lost = {row["ticket"] for row in takeovers} - taken  # somebody else was faster
         return results | {ticket: Held("") for ticket in lost}
 
-    def _standing(self, row: Found, ticket: int) -> Claim | Ended | Held | Past:
+    def _others_of(self, rows: Iterable[Found]) -> Others | None:
+        """What is known of those who have these orders; None if no other worker has any."""
+        owners = {row.owner for row in rows if row.owner and not self._lease.is_ours(row.owner)}
+        return self._others(owners) if owners else None
+
+    def _standing(
+        self, row: Found, ticket: int, others: Others | None
+    ) -> Claim | Ended | Held | Past:
         """How the order stands; a Past if it may be taken over."""
         if row.state.is_final:
             return Ended(row.state, row.at, row.reason, row.external_id, row.past)
         if not row.state.is_held or row.owner is None:
             return row.past
-        if row.owner == self._lease_id:
+        if others is None or self._lease.is_ours(row.owner):
             return self._own(row, row.owner, ticket)
-        if not self._others().is_over(row.owner):
+        if not others.is_over(row.owner):
             return Held(row.owner)
         return replace(self._in_doubt(row), deaths=row.past.deaths + 1)
 
     def _own(self, row: Found, owner: str, ticket: int) -> Claim | Held | Past:
         """How an order stands that this worker has."""
         if row.ticket == ticket:  # by this very claim: it was written, and the answer was lost
+            if owner != self._lease_id:
+                return row.past  # and its lease has run out since: nothing was sent under it
             sending = row.state is State.SENDING
             return Claim(row.key, owner, row.epoch, ticket, row.past, sending)
         if row.ticket not in self._abandoned:
             return Held(owner)
-        sent = self._abandoned.pop(row.ticket)
-        return self._in_doubt(row) if sent else row.past
+        self.resumed.append(row.ticket)
+        return self._in_doubt(row) if self._abandoned[row.ticket] else row.past
 
     def _in_doubt(self, row: Found) -> Past:
         """The past of an order whose sender cannot say any more what it sent."""
@@ -247,7 +261,7 @@ class Batch:
         return [None] * len(tellings)
 
     def _look(self, lookings: list[Looking]) -> list[None]:
-        self._others()
+        self._others(())
         return [None] * len(lookings)
 
     def _find(self, rows: Iterable[Row]) -> dict[Key, Found]:
@@ -275,7 +289,7 @@ def _under(claim: Claim) -> dict[str, Any]:
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    row = {
+    row: dict[str, Any] = {
         "state": entry.state,
         "now": entry.at,
         "attempts": entry.attempts,

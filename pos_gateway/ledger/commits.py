@@ -73,32 +73,36 @@ class GroupCommit:
             Exception: it cannot be written, a mistake of ours.
         """
         waiting = _Waiting(operation, time.monotonic() + patience)
-        if self._closing.is_set():
-            raise LedgerUnavailable("this process is going down")
-        self._waiting.append(waiting)
-        if self._thread is None:
-            self._start()
-        self._something.set()
-        return waiting.wait()
-
-    def close(self) -> None:
-        """Write what is there, if the database is; end the others' wait. Idempotent."""
-        self._closing.set()
-        self._something.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
-
-    def _start(self) -> None:
-        with self._lock:
+        with self._lock:  # what is appended now is seen by the thread before it ends
+            if self._closing.is_set():
+                raise LedgerUnavailable("this process is going down")
+            self._waiting.append(waiting)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
                 self._thread.start()
+        self._something.set()
+        return waiting.wait()
+
+    def close(self) -> bool:
+        """Write what is there, if the database is; end the others' wait. Idempotent.
+
+        Returns:
+            Whether it has come to its end; the database may not answer at all.
+        """
+        with self._lock:
+            self._closing.set()
+        self._something.set()
+        if self._thread is None:
+            return True
+        self._thread.join(timeout=5)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         pause, longest = RETRY_AFTER
         while True:
+            closing = self._closing.is_set()  # looked at first: nobody appends after it
             if not self._waiting:
-                if self._closing.is_set():
+                if closing:
                     return
                 self._something.wait()
                 self._something.clear()
@@ -134,8 +138,8 @@ class GroupCommit:
     def _end_waits(self, error: LedgerUnavailable) -> None:
         """The database is away; whoever has no more patience is told."""
         now = time.monotonic()
-        waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
+        for _ in range(len(self._waiting)):  # others may append meanwhile
+            each = self._waiting.popleft()
             if self._closing.is_set() or now >= each.until:
                 each.settle(error=error)
             else:

@@ -10,6 +10,7 @@ it may not send any more.
 import os
 import socket
 from collections.abc import Iterable
+from math import inf
 from uuid import uuid4
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
@@ -32,20 +33,35 @@ class Lease:
     def __init__(self, seconds: float = LEASE, clock: Clock = SYSTEM_CLOCK) -> None:
         self.seconds = seconds
         self._clock = clock
-        self._until = -1.0
-        self.id = _new_id()
+        self._worker = f"{socket.gethostname()[:32]}-{os.getpid()}-{uuid4().hex[:12]}"
+        self._number = 1
+        #: Before all times until a beat for the present id is durable: nobody has a claim under it.
+        self._until = -inf
+
+    @property
+    def id(self) -> str:
+        """What is claimed under it at present."""
+        return f"{self._worker}-{self._number}"
+
+    def is_ours(self, owner: str) -> bool:
+        """Whether it is an id of this worker's, the present one or one that is over."""
+        return owner.rpartition("-")[0] == self._worker
 
     def beating(self) -> tuple[str, float]:
         """The id to beat for, and the moment from which that beat will count."""
         now = self._clock.monotonic()
-        if now >= self._until:
-            self.id = _new_id()
+        if -inf < self._until <= now:
+            self.end()
         return self.id, now
 
     def beaten(self, lease_id: str, since: float) -> None:
         """The beat for this id is durable."""
         if lease_id == self.id:
             self._until = since + self.seconds - MARGIN
+
+    def end(self) -> None:
+        """Nothing that was claimed under the present id is this worker's any more."""
+        self._number, self._until = self._number + 1, -inf
 
     def holds(self, owner: str) -> bool:
         """Whether what was claimed under this id is still this worker's, and nobody else's."""
@@ -63,7 +79,6 @@ class Others:
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[int, float, float]] = {}
-        self._looked = False
 
     def look(self, rows: Iterable[tuple[str, int, float]]) -> None:
         """All leases there are now: id, beat, seconds."""
@@ -73,15 +88,17 @@ class Others:
             known = before.get(lease_id)
             since = known[2] if known is not None and known[0] == beat else now
             self._seen[lease_id] = (beat, seconds, since)
-        self._looked = True
+
+    def know(self, lease_ids: Iterable[str]) -> bool:
+        """Whether these were all there at the last look."""
+        return all(lease_id in self._seen for lease_id in lease_ids)
 
     def is_over(self, lease_id: str) -> bool:
-        """Whether what was claimed under this id may be taken over. Of leases seen by ``look``.
+        """Whether what was claimed under this id may be taken over.
 
-        One that is not there any more was given back.
+        One that is not there was given back, if ``look`` was called after the claim was read: it
+        may be younger than an earlier look.
         """
-        if not self._looked:
-            return False
         known = self._seen.get(lease_id)
         return known is None or self._clock.monotonic() - known[2] >= known[1]
 
@@ -89,7 +106,3 @@ class Others:
         """Leases that have been over for so many times their length: their rows can go."""
         now = self._clock.monotonic()
         return [i for i, (_, seconds, since) in self._seen.items() if now - since > times * seconds]
-
-
-def _new_id() -> str:
-    return f"{socket.gethostname()[:32]}-{os.getpid()}-{uuid4().hex[:12]}"

@@ -8,7 +8,7 @@ an earlier one changes nothing. So a message may be delivered any number of time
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
@@ -215,10 +215,12 @@ class Ledger:
     def close(self) -> None:
         """Give the lease back, once nothing is under way any more. Idempotent."""
         self._stopping.set()
-        if self._group is not None:
-            self._group.close()
+        if self._group is not None and not self._group.close():
+            return  # the database does not answer; the lease will run out
+        lease_id = self.lease.id
+        self.lease.end()  # first: whoever is not done yet may not send any more
         try:
-            self._run(self._give_back)
+            self._run(lambda: self._give_back(lease_id))
         except LedgerUnavailable as error:
             log.warning("lease.not_given_back", error=str(error))
 
@@ -237,32 +239,36 @@ class Ledger:
         """Everything in one go, a beat included if it is time for one."""
         beat = self.lease.beating() if self.lease.is_due else None
 
-        def write(cursor: Any) -> list[Any]:
+        def write(cursor: Any) -> tuple[list[Any], list[int]]:
             now = self._clock.now().timestamp()
             if beat is not None:  # first: nobody may see a claim under a lease that is not there
                 self._writer.say.beat(cursor, beat[0], self.lease.seconds, now)
             batch = Batch(
                 self._writer.say,
                 cursor,
-                lease_id=self.lease.id,
+                lease=self.lease,
                 abandoned=self._abandoned,
-                others=lambda: self._look(cursor),
+                others=lambda owners: self._look(cursor, owners),
                 now=now,
             )
-            return batch.run(operations)
+            return batch.run(operations), batch.resumed
 
-        results: list[Any] = self._writer.write(write)
+        results: list[Any]
+        results, resumed = self._writer.write(write)
         if beat is not None:
             self.lease.beaten(*beat)
+        for ticket in resumed:
+            self._abandoned.pop(ticket, None)
         return results
 
-    def _look(self, cursor: Any) -> Others:
-        if self._clock.monotonic() - self._looked_at >= LOOK:
+    def _look(self, cursor: Any, owners: Collection[str]) -> Others:
+        is_old = self._clock.monotonic() - self._looked_at >= LOOK
+        if is_old or not self._others.know(owners):
             self._others.look(self._writer.say.leases(cursor))
             self._looked_at = self._clock.monotonic()
             self._writer.say.forget(cursor, self._others.long_over(FORGOTTEN))
         return self._others
 
-    def _give_back(self) -> None:
-        self._writer.write(lambda cursor: self._writer.say.forget(cursor, [self.lease.id]))
+    def _give_back(self, lease_id: str) -> None:
+        self._writer.write(lambda cursor: self._writer.say.forget(cursor, [lease_id]))
         self._writer.close()

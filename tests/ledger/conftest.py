@@ -1,0 +1,81 @@
+"""Databases with the tables in them, of both kinds."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from loadtests.servers.postgresql import PostgreSQL
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.ledger.schema import metadata
+from tests.ledger.lab import Rows, Worker
+
+KINDS = ["sqlite", "postgresql"]
+
+
+@pytest.fixture(scope="session")
+def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with the tables in it, to be copied."""
+    path = tmp_path_factory.mktemp("ledger") / "template.db"
+    engine = open_database(f"sqlite:///{path}")
+    upgrade(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def sqlite_url(sqlite_file: Path, tmp_path: Path) -> str:
+    """A SQLite file with the tables in it, this test's own."""
+    return f"sqlite:///{shutil.copy(sqlite_file, tmp_path / 'ledger.db')}"
+
+
+@pytest.fixture(scope="session")
+def postgresql_with_tables(postgresql: PostgreSQL) -> Iterator[str]:
+    """A PostgreSQL database with the tables in it, which these tests share."""
+    postgresql.start()
+    url = postgresql.database()
+    engine = open_database(url)
+    upgrade(engine)
+    engine.dispose()
+    yield url
+    postgresql.start()
+    postgresql.drop_database(url)
+
+
+@pytest.fixture
+def postgresql_url(postgresql: PostgreSQL, postgresql_with_tables: str) -> str:
+    """The same with nothing in its tables."""
+    postgresql.start()
+    engine = open_database(postgresql_with_tables)
+    with engine.begin() as connection:
+        for table in metadata.sorted_tables:
+            connection.execute(table.delete())
+    engine.dispose()
+    return postgresql_with_tables
+
+
+@pytest.fixture(params=KINDS)
+def ledger_url(request: pytest.FixtureRequest) -> str:
+    """One of each kind."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def engine(ledger_url: str) -> Iterator[Engine]:
+    engine = open_database(ledger_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def rows(engine: Engine) -> Rows:
+    return Rows(engine)
+
+
+@pytest.fixture
+def worker(engine: Engine) -> Callable[..., Worker]:
+    """Makes workers on the database, each with a clock of its own."""
+    return lambda clock=None: Worker(engine, clock)

@@ -1,0 +1,434 @@
+"""Who may deal with an order, and until when."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pos_gateway.ledger import ledger as module
+from pos_gateway.ledger.batch import Claiming, Finishing, Sending
+from pos_gateway.ledger.lease import BEAT, LEASE, MARGIN
+from pos_gateway.ledger.states import Action, Ended, Held, Key, Past, State
+from pos_gateway.outcome import Kind, Outcome, Reason
+from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
+
+Workers = Callable[..., Worker]
+
+
+def test_a_fresh_order_is_sending_with_its_claim(worker: Workers, rows: Rows) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True, deliver_by=DAY + 60, payload='{"a": 1}'))
+    assert (claim.sending, claim.epoch, claim.past) == (True, 1, Past())
+    assert one.holds(claim)
+    row = rows.order()
+    assert (row.state, row.owner, row.epoch) == (State.SENDING, claim.owner, 1)
+    assert (row.deliver_by, row.payload, row.created_at) == (DAY + 60, '{"a": 1}', DAY)
+    assert one.payload(KEY) == '{"a": 1}'
+
+
+def test_a_fresh_order_that_is_not_to_be_sent_is_claimed_only(worker: Workers, rows: Rows) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=False))
+    assert not claim.sending
+    assert rows.order().state == State.CLAIMED
+    assert one.sending(claim)
+    assert claim.sending
+    assert rows.order().state == State.SENDING
+
+
+def test_submitting_and_cancelling_an_order_are_claimed_each_by_itself(worker: Workers) -> None:
+    one, cancelling = worker(), replace(KEY, action=Action.CANCEL)
+    claimed(one.claim(KEY, send=True, payload="{}"))
+    claimed(one.claim(cancelling, send=False))
+    assert one.payload(cancelling) == "{}"  # whoever cancels asks for the order
+
+
+def test_an_order_that_somebody_has_is_held(worker: Workers) -> None:
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=True))
+    assert one.claim(KEY, send=True) == Held(claim.owner)
+    assert two.claim(KEY, send=True) == Held(claim.owner)
+
+
+def test_an_order_that_has_ended_says_how(worker: Workers) -> None:
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=True))
+    entry = an_entry(
+        Kind.REJECTED, reason=Reason("sold_out", "no more"), external_id="x-1", attempts=3
+    )
+    assert one.finish(claim, entry)
+    ended = two.claim(KEY, send=True)
+    assert isinstance(ended, Ended)
+    assert ended.outcome == Outcome(Kind.REJECTED, Reason("sold_out", "no more"), "x-1")
+    assert (ended.at, ended.past.attempts, ended.past.told) == (DAY, 3, "rejected")
+
+
+def test_an_order_that_is_to_come_again_is_claimed_with_its_past(
+    worker: Workers, rows: Rows
+) -> None:
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=True))
+    event = an_entry(Kind.IN_DOUBT).event
+    one.finish(
+        claim,
+        untold(State.IN_DOUBT, attempts=2, doubt_since=DAY - 5, pending=True, event=event),
+    )
+    claim = claimed(two.claim(KEY, send=True, payload="{}", deliver_by=DAY))
+    assert claim.past == Past(2, 0, pytest.approx(DAY - 5), True, "in_doubt", 0)
+    assert (claim.sending, claim.epoch) == (False, 2)
+    row = rows.order()
+    assert (row.state, row.payload, row.deliver_by) == (State.CLAIMED, "{}", DAY)
+    assert row.doubt_since == pytest.approx(DAY - 5)
+
+
+def test_what_was_kept_of_an_order_first_stays(worker: Workers, rows: Rows) -> None:
+    one = worker()
+    one.finish(claimed(one.claim(KEY, send=True, payload="{1}", deliver_by=DAY)), untold())
+    claimed(one.claim(KEY, send=True, payload="{2}", deliver_by=DAY + 1))
+    assert (rows.order().payload, rows.order().deliver_by) == ("{1}", DAY)
+
+
+# A lease
+
+
+def test_a_claim_holds_until_a_margin_before_its_lease_is_over(worker: Workers) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True))
+    one.clock.advance(LEASE - MARGIN - 0.01)
+    assert one.holds(claim)
+    one.clock.advance(0.01)
+    assert not one.holds(claim)
+
+
+def test_a_lease_that_beats_goes_on(worker: Workers) -> None:
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=True))
+    for _ in range(20):
+        for each in (one, two):
+            each.clock.advance(BEAT)
+        one.beat()
+        assert one.holds(claim)
+        assert two.claim(KEY, send=True) == Held(claim.owner)
+
+
+def test_others_wait_for_a_whole_lease_after_they_first_saw_it(worker: Workers) -> None:
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=True))
+    two.clock.advance(3 * LEASE)  # it was not there to see anything
+    assert two.claim(KEY, send=True) == Held(claim.owner)
+    two.clock.advance(LEASE - 0.01)
+    assert two.claim(KEY, send=True) == Held(claim.owner)
+    two.clock.advance(0.01)
+    claimed(two.claim(KEY, send=True))
+
+
+def test_a_step_of_the_time_of_day_takes_nothing_from_anybody(worker: Workers) -> None:
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=True))
+    two.beat()
+    for each in (one, two):
+        each.clock.of_day += 3600
+    assert one.holds(claim)
+    assert two.claim(KEY, send=True) == Held(claim.owner)
+    for each in (one, two):
+        each.clock.of_day -= 7200
+    assert one.holds(claim)
+    assert two.claim(KEY, send=True) == Held(claim.owner)
+
+
+def test_a_lease_that_is_younger_than_the_last_look_is_not_taken_for_one_given_back(
+    worker: Workers,
+) -> None:
+    two = worker()
+    two.beat()  # it looks, and there is nobody else
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True))
+    assert two.claim(KEY, send=True) == Held(claim.owner)
+    assert one.holds(claim)
+
+
+def test_a_lease_that_was_given_back_lets_others_in_at_the_next_look(
+    worker: Workers, rows: Rows
+) -> None:
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=False))
+    assert two.claim(KEY, send=True) == Held(claim.owner)
+    one.close()
+    one.close()
+    assert not one.holds(claim)  # before anybody else may act on it
+    assert claim.owner not in rows.leases()
+    two.clock.advance(module.LOOK)
+    claimed(two.claim(KEY, send=True))
+
+
+def test_a_worker_that_has_never_seen_a_lease_that_was_given_back_comes_in_at_once(
+    worker: Workers,
+) -> None:
+    one, two = worker(), worker()
+    two.beat()
+    claimed(one.claim(KEY, send=False))
+    one.close()
+    claimed(two.claim(KEY, send=True))
+
+
+def test_a_lease_that_is_long_over_is_removed_and_what_hung_on_it_is_not_held(
+    worker: Workers, rows: Rows
+) -> None:
+    one, two, three = worker(), worker(), worker()
+    claimed(one.claim(KEY, send=True))
+    two.beat()
+    two.clock.advance(module.FORGOTTEN * LEASE + 1)
+    two.beat()
+    assert rows.leases() == {two.lease.id}
+    assert claimed(three.claim(KEY, send=True)).past.deaths == 1
+
+
+# Taking over
+
+
+def over(worker: Worker, others: Worker) -> None:
+    """What the worker has may be taken over by these others."""
+    others.beat()
+    others.clock.advance(LEASE)
+    worker.clock.advance(LEASE)
+
+
+def test_an_order_found_in_sending_is_in_doubt(worker: Workers, rows: Rows) -> None:
+    one, two = worker(), worker()
+    claimed(one.claim(KEY, send=True))
+    over(one, two)
+    claim = claimed(two.claim(KEY, send=True))
+    since = two.clock.of_day
+    assert (claim.past.doubt_since, claim.past.deaths, claim.epoch) == (since, 1, 2)
+    assert not claim.sending
+    assert rows.order().state == State.CLAIMED
+    assert (rows.order().doubt_since, rows.order().deaths) == (since, 1)
+
+
+def test_an_order_found_claimed_is_not_in_doubt(worker: Workers) -> None:
+    one, two = worker(), worker()
+    claimed(one.claim(KEY, send=False))
+    over(one, two)
+    claim = claimed(two.claim(KEY, send=True))
+    assert not claim.past.in_doubt
+    assert claim.past.deaths == 1
+
+
+def test_a_doubt_there_was_is_not_forgotten_by_whoever_died_before_sending(
+    worker: Workers,
+) -> None:
+    one, two, three = worker(), worker(), worker()
+    claimed(one.claim(KEY, send=True))
+    over(one, two)
+    doubt = claimed(two.claim(KEY, send=True)).past.doubt_since
+    over(two, three)
+    past = claimed(three.claim(KEY, send=True)).past
+    assert (past.doubt_since, past.deaths) == (doubt, 2)
+
+
+def test_an_order_that_is_sent_again_is_in_doubt_since_then(worker: Workers) -> None:
+    one, two, three = worker(), worker(), worker()
+    claimed(one.claim(KEY, send=True))
+    over(one, two)
+    assert two.sending(claimed(two.claim(KEY, send=True)))
+    two.clock.advance(100)
+    three.clock.of_day = two.clock.of_day
+    over(two, three)
+    past = claimed(three.claim(KEY, send=True)).past
+    assert past.doubt_since == three.clock.of_day
+
+
+def test_deaths_are_counted(worker: Workers) -> None:
+    before = worker()
+    claimed(before.claim(KEY, send=False))
+    for deaths in (1, 2, 3):
+        after = worker()
+        over(before, after)
+        assert claimed(after.claim(KEY, send=False)).past.deaths == deaths
+        before = after
+
+
+def test_whoever_was_taken_over_can_write_nothing(worker: Workers, rows: Rows) -> None:
+    one, two = worker(), worker()
+    lost = claimed(one.claim(KEY, send=False))
+    over(one, two)
+    claim = claimed(two.claim(KEY, send=True))
+    assert one.sending(lost) is False
+    assert lost.sending is False
+    assert one.finish(lost, an_entry()) is False
+    assert rows.events() == []
+    assert (rows.order().state, rows.order().owner) == (State.CLAIMED, claim.owner)
+    assert two.sending(claim)
+    assert one.finish(lost, an_entry()) is False
+    assert two.finish(claim, an_entry())
+    assert one.finish(lost, untold(State.IN_DOUBT)) is False
+    assert one.sending(lost) is False
+    assert rows.order().state == State.ACCEPTED
+    assert [row.type for row in rows.events()] == ["accepted"]
+
+
+def test_whoever_was_not_taken_over_writes_its_outcome_however_late(
+    worker: Workers, rows: Rows
+) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True))
+    one.clock.advance(10 * LEASE)
+    one.beat()
+    assert not one.holds(claim)
+    assert one.finish(claim, an_entry())
+    assert rows.order().state == State.ACCEPTED
+
+
+def test_a_worker_whose_lease_ran_out_goes_on_under_a_new_id(worker: Workers, rows: Rows) -> None:
+    one = worker()
+    lost = claimed(one.claim(KEY, send=False))
+    one.clock.advance(LEASE)
+    one.beat()
+    assert not one.holds(lost)
+    other = Key("m", "o2")
+    claim = claimed(one.claim(other, send=True))
+    assert one.holds(claim)
+    assert claim.owner != lost.owner
+    assert rows.leases() == {lost.owner, claim.owner}
+    assert not one.holds(lost)
+
+
+def test_a_worker_does_not_take_over_from_itself_what_is_still_under_way(
+    worker: Workers,
+) -> None:
+    one = worker()
+    lost = claimed(one.claim(KEY, send=True))
+    one.clock.advance(LEASE)
+    one.beat()
+    one.clock.advance(LEASE)
+    assert one.claim(KEY, send=True) == Held(lost.owner)
+
+
+# Claims that nobody deals with any more
+
+
+def test_an_abandoned_claim_is_had_by_the_next_of_the_same_worker(worker: Workers) -> None:
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=False))
+    with pytest.raises(KeyboardInterrupt), one.dealing_with(claim):
+        raise KeyboardInterrupt
+    assert isinstance(two.claim(KEY, send=True), Held)
+    claim = claimed(one.claim(KEY, send=True))
+    assert (claim.past, claim.epoch) == (Past(), 2)
+    assert isinstance(one.claim(KEY, send=True), Held)
+    assert one.abandoned == {}
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_an_abandoned_claim_is_in_doubt_if_bytes_may_have_left(worker: Workers, sent: bool) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True))
+    one.abandon(claim, sent=sent)
+    one.abandon(claim, sent=not sent)  # who says it first knows best
+    past = claimed(one.claim(KEY, send=True)).past
+    assert past.in_doubt is sent
+    assert past.deaths == 0
+
+
+def test_an_abandoned_claim_can_write_nothing_once_it_was_taken_over(worker: Workers) -> None:
+    one = worker()
+    lost = claimed(one.claim(KEY, send=True))
+    one.abandon(lost, sent=True)
+    claimed(one.claim(KEY, send=True))
+    assert one.finish(lost, an_entry()) is False
+
+
+def test_an_abandoned_claim_is_had_by_the_next_also_after_the_lease_ran_out(
+    worker: Workers,
+) -> None:
+    one = worker()
+    one.abandon(claimed(one.claim(KEY, send=True)), sent=False)
+    one.clock.advance(LEASE)
+    one.beat()
+    assert claimed(one.claim(KEY, send=True)).past == Past()
+
+
+# Many in one transaction
+
+
+def claiming(worker: Worker, key: Key = KEY, *, send: bool = True) -> Claiming:
+    return Claiming(key, worker.ticket(), send, None, None)
+
+
+def test_of_two_claims_of_one_order_in_one_transaction_one_wins(
+    worker: Workers, rows: Rows
+) -> None:
+    one = worker()
+    results = one.together(claiming(one), claiming(one))
+    assert sorted(type(each).__name__ for each in results) == ["Claim", "Held"]
+    (claim,) = (each for each in results if not isinstance(each, Held))
+    assert (rows.order().ticket, rows.order().epoch) == (claim.ticket, 1)
+    one.finish(claim, untold())
+    results = one.together(*[claiming(one) for _ in range(5)])
+    assert sorted(type(each).__name__ for each in results) == ["Claim"] + ["Held"] * 4
+    (claim,) = (each for each in results if not isinstance(each, Held))
+    assert (rows.order().ticket, rows.order().epoch, claim.epoch) == (claim.ticket, 2, 2)
+
+
+def test_of_two_that_take_over_in_one_transaction_one_wins(worker: Workers, rows: Rows) -> None:
+    one, two = worker(), worker()
+    claimed(one.claim(KEY, send=True))
+    over(one, two)
+    results = two.together(claiming(two), claiming(two))
+    assert sorted(type(each).__name__ for each in results) == ["Claim", "Held"]
+    assert (rows.order().deaths, rows.order().epoch) == (1, 2)
+
+
+def test_of_two_that_want_an_abandoned_order_in_one_transaction_one_wins(worker: Workers) -> None:
+    one = worker()
+    one.abandon(claimed(one.claim(KEY, send=True)), sent=True)
+    results = one.together(claiming(one), claiming(one))
+    assert sorted(type(each).__name__ for each in results) == ["Claim", "Held"]
+    assert isinstance(one.claim(KEY, send=True), Held)
+
+
+def test_each_operation_has_its_own_result_whatever_shares_the_transaction(
+    worker: Workers, rows: Rows
+) -> None:
+    one, two = worker(), worker()
+    held, done = claimed(two.claim(Key("z", "held"), send=True)), Key("a", "done")
+    one.finish(claimed(one.claim(done, send=True)), an_entry(key=done))
+    keys = [Key("m", f"o{n}") for n in range(6)]
+    claims = [claimed(one.claim(key, send=False)) for key in keys]
+    lost = claimed(one.claim(Key("b", "lost"), send=False))
+    one.abandon(lost, sent=False)
+    claimed(one.claim(lost.key, send=False))
+    finishings = [Finishing(claims[n], an_entry(key=keys[n])) for n in (3, 1, 5)]
+    results = one.together(
+        claiming(one, Key("n", "new")),
+        finishings[0],
+        Sending(lost),
+        claiming(one, held.key),
+        Sending(claims[2]),
+        finishings[1],
+        Sending(claims[0]),
+        claiming(one, done),
+        Finishing(lost, an_entry(key=lost.key)),
+        finishings[2],
+    )
+    kinds = [each if isinstance(each, bool) else type(each).__name__ for each in results]
+    assert kinds == ["Claim", True, False, "Held", True, True, True, "Ended", False, True]
+    states = {row.order_id: row.state for row in rows.orders()}
+    assert states == {
+        **dict.fromkeys(["o3", "o1", "o5", "done"], "accepted"),
+        **dict.fromkeys(["o0", "o2", "held", "new"], "sending"),
+        **dict.fromkeys(["o4", "lost"], "claimed"),
+    }
+    assert sorted(row.order_id for row in rows.events()) == ["done", "o1", "o3", "o5"]
+
+
+def test_a_hundred_orders_are_claimed_sent_and_finished_in_three_transactions(
+    worker: Workers, rows: Rows
+) -> None:
+    one = worker()
+    keys = [Key("m", f"o{n}") for n in range(100)]
+    claims = one.together(*[claiming(one, key, send=False) for key in keys])
+    assert all(one.together(*[Sending(claim) for claim in claims]))
+    assert all(one.together(*[Finishing(c, an_entry(key=c.key)) for c in claims]))
+    assert {row.state for row in rows.orders()} == {"accepted"}
+    assert len({row.event_id for row in rows.events()}) == 100
