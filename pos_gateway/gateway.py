@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from math import inf
+from typing import Any
 
 import structlog
 from prometheus_client import start_http_server
@@ -187,8 +188,23 @@ def _off_the_loop(engine: Engine) -> Run:
         return here
     import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)
 
-    run: Run = gevent.get_hub().threadpool.apply
+    pool = gevent.get_hub().threadpool
+
+    def run(do: Callable[[], Any]) -> Any:
+        result, error = pool.apply(_tried, (do,))
+        if error is not None:
+            raise error
+        return result
+
     return run
+
+
+def _tried(do: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """What it returns, or raises: gevent writes a traceback of whatever leaves a native thread."""
+    try:
+        return do(), None
+    except Exception as error:  # noqa: BLE001  (raised again where it is waited for)
+        return None, error
 
 
 def _trouble(error: PublishError) -> None:

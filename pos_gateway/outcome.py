@@ -40,7 +40,7 @@ class Reason:
     @classmethod
     def of(cls, code: str, message: object) -> "Reason":
         """A reason from text that may come from outside: one line, printable, bounded."""
-        return cls(_line(code)[:64], _line(str(message))[:REASON_LIMIT])
+        return cls(one_line(code)[:64], one_line(str(message))[:REASON_LIMIT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,5 +57,8 @@ class Outcome:
     for_operator: bool = False
 
 
-def _line(text: str) -> str:
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+def one_line(text: str) -> str:
+    """Text from outside as one line that can be printed, and kept in any database."""
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(text.split())

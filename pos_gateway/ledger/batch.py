@@ -7,7 +7,7 @@ from typing import Any
 from pos_gateway.ledger.lease import Lease, Others
 from pos_gateway.ledger.statements import Row, Statements
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key, Past, State
-from pos_gateway.outcome import Reason
+from pos_gateway.outcome import Reason, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,10 +295,11 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "attempts": entry.attempts,
         "doubt_since": entry.doubt_since,
         "pending": entry.pending,
-        "external_id": entry.external_id,
+        "external_id": entry.external_id and one_line(entry.external_id)[:256],
     }
-    if entry.reason is not None:
-        row |= {"reason_code": entry.reason.code, "reason_message": entry.reason.message}
+    if entry.reason is not None:  # an adapter may have made it from whatever a POS has said
+        reason = Reason.of(entry.reason.code, entry.reason.message)
+        row |= {"reason_code": reason.code, "reason_message": reason.message}
     if entry.event is not None:
         row |= {"event_id": entry.event.id, "type": entry.event.kind, "told": entry.event.kind}
     return row

@@ -15,8 +15,15 @@ from pos_gateway.errors import FieldError, InvalidSettings, PendingMigration
 
 #: Seconds that SQLite waits for another process's write before it gives up.
 _SQLITE_BUSY = 5.0
-#: Seconds that connecting may take.
-_CONNECT = {"postgresql+psycopg": {"connect_timeout": 5}}
+#: Seconds that connecting may take, and how a connection is found dead whose other end vanished
+#: without a word (a failover): after 15 s, by the kernel, and not after its two hours.
+_POSTGRESQL = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 15_000,
+}
 
 
 def open_database(url: str) -> Engine:
@@ -31,7 +38,8 @@ def open_database(url: str) -> Engine:
         scheme = "postgresql+psycopg"
         url = scheme + separator + rest
     try:
-        engine = create_engine(url, pool_pre_ping=True, connect_args=_CONNECT.get(scheme, {}))
+        connect: dict[str, Any] = _POSTGRESQL if scheme == "postgresql+psycopg" else {}
+        engine = create_engine(url, pool_pre_ping=True, connect_args=connect)
     except ModuleNotFoundError as error:
         raise InvalidSettings(
             [

@@ -1,6 +1,7 @@
 """The one connection that a worker's ledger writes through."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Engine
@@ -11,6 +12,9 @@ from pos_gateway.ledger.statements import PostgreSQL, SQLite, Statements
 
 #: Seconds for a statement: a database that holds one up for longer counts as away.
 _STATEMENT_TIMEOUT = 10
+#: Seconds for PostgreSQL's answer. Of a connection whose other end has vanished nothing ever comes,
+#: and nobody else notices.
+_ANSWER = 15.0
 
 
 class Writer:
@@ -69,6 +73,7 @@ class Writer:
                 driver.isolation_level = None
                 driver.execute("pragma synchronous = full")
             else:
+                driver.wait = partial(driver.wait, timeout=_ANSWER)
                 driver.autocommit = True
                 driver.execute(f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'")
         return self._connection.driver_connection.cursor()

@@ -1,0 +1,86 @@
+"""Connections that break at a chosen statement, before it is heard or before its answer is."""
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine, text
+
+from tests.ledger.lab import Worker
+
+DISK_FAILS = sqlite3.OperationalError("disk I/O error")
+
+
+class BreakingStatements:
+    """A worker's statements, one of which breaks the connection, once, before or after it."""
+
+    def __init__(self, worker: Worker, statement: str, when: str) -> None:
+        self._worker = worker
+        self._say: Any = worker._writer.say
+        self._statement, self._when = statement, when
+        self.broke = False
+        #: Called when it has broken.
+        self.then: Callable[[], None] = lambda: None
+        worker._writer.say = self  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:
+        say = getattr(self._say, name)
+        if name != self._statement or self.broke:
+            return say
+
+        def break_at_it(cursor: Any, *arguments: Any) -> Any:
+            if self._when == "after":
+                say(cursor, *arguments)
+            self.broke = True
+            self.then()
+            break_connection(self._worker)
+            return say(cursor, *arguments)
+
+        return break_at_it
+
+
+class BreakingCommit:
+    """A worker on SQLite whose next commit is made, and says that it was not."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._cursor_of = worker._writer._cursor
+        self.broke = False
+        self.then: Callable[[], None] = lambda: None
+        worker._writer._cursor = self._cursor  # type: ignore[method-assign]
+
+    def _cursor(self) -> Any:
+        cursor = self._cursor_of()
+        return cursor if self.broke else _Cursor(cursor, self)
+
+
+class _Cursor:
+    def __init__(self, cursor: Any, breaking: BreakingCommit) -> None:
+        self._cursor, self._breaking = cursor, breaking
+
+    def execute(self, statement: str, *arguments: Any) -> Any:
+        result = self._cursor.execute(statement, *arguments)
+        if statement == "commit":
+            self._breaking.broke = True
+            self._breaking.then()
+            raise DISK_FAILS
+        return result
+
+
+def break_connection(worker: Worker) -> None:
+    """The server ends the worker's connection, or its disk fails."""
+    if worker._engine.dialect.name == "sqlite":
+        raise DISK_FAILS
+    terminate(worker._engine, backend(worker))
+
+
+def terminate(engine: Engine, pid: int) -> None:
+    """End a connection from the server's side, and wait until it has ended."""
+    with engine.connect() as connection:
+        connection.execute(text("select pg_terminate_backend(:pid, 10000)"), {"pid": pid})
+
+
+def backend(worker: Worker) -> int:
+    """The server's process behind the worker's connection."""
+    driver: psycopg.Connection[Any] = worker._writer._connection.driver_connection
+    return driver.info.backend_pid

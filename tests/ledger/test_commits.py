@@ -1,0 +1,313 @@
+"""Many callers' operations in one transaction, and a database that comes and goes."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from typing import Any
+
+import pytest
+
+from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.ledger import commits
+from pos_gateway.ledger.commits import GroupCommit, at_once
+
+#: Seconds after which a test that waits for a thread has failed.
+SOON = 30
+
+
+class Database:
+    """Writes what it is given, if it is there; a gate holds a write up until it is opened."""
+
+    def __init__(self) -> None:
+        self.transactions: list[list[Any]] = []
+        self.tried: list[list[Any]] = []
+        self.away = False
+        #: Away for so many more writes.
+        self.failures = 0
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.poison: set[Any] = set()
+
+    def write(self, operations: Sequence[Any]) -> list[Any]:
+        self.tried.append(list(operations))
+        self.entered.release()
+        assert self.gate.wait(SOON)
+        if self.away or self.failures:
+            self.failures = max(0, self.failures - 1)
+            raise LedgerUnavailable("it is away")
+        if self.poison & set(operations):
+            raise ValueError("it cannot be written")
+        self.transactions.append(list(operations))
+        return [f"{each} is written" for each in operations]
+
+    @property
+    def written(self) -> list[Any]:
+        return [each for transaction in self.transactions for each in transaction]
+
+    def is_tried(self, times: int = 1) -> None:
+        """Wait until it was written to so often since the last wait."""
+        for _ in range(times):
+            assert self.entered.acquire(timeout=SOON)
+
+
+@pytest.fixture(autouse=True)
+def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "RETRY_AFTER", (0.001, 0.001))
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database()
+
+
+@pytest.fixture
+def commit(database: Database) -> Iterator[GroupCommit]:
+    group = GroupCommit(database.write)
+    yield group
+    database.gate.set()
+    assert group.close()
+
+
+class Caller(threading.Thread):
+    """Somebody with an operation."""
+
+    def __init__(self, commit: Callable[..., Any], operation: Any, patience: float = inf) -> None:
+        super().__init__(daemon=True)
+        self._commit, self._operation, self._patience = commit, operation, patience
+        self.result: Any = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.result = self._commit(self._operation, patience=self._patience)
+        except Exception as error:  # noqa: BLE001
+            self.result = error
+
+    def came_to(self) -> Any:
+        self.join(SOON)
+        assert not self.is_alive(), "it still waits"
+        return self.result
+
+
+def callers(commit: GroupCommit, operations: Sequence[Any], patience: float = inf) -> list[Caller]:
+    """Have them all wait, in this order."""
+    present = len(commit._waiting)
+    threads = []
+    for number, each in enumerate(operations, start=present + 1):
+        threads.append(Caller(commit, each, patience))
+        _wait_until(lambda number=number: len(commit._waiting) >= number)
+    return threads
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    tick = threading.Event()
+    for _ in range(SOON * 1000):
+        if condition():
+            return
+        tick.wait(0.001)
+    raise AssertionError("it has not come to it")
+
+
+def test_whoever_comes_while_a_transaction_is_under_way_is_in_the_next(
+    commit: GroupCommit, database: Database
+) -> None:
+    database.gate.clear()
+    first = Caller(commit, 0)
+    database.is_tried()
+    others = callers(commit, range(1, 51))
+    database.gate.set()
+    assert first.came_to() == "0 is written"
+    assert [each.came_to() for each in others] == [f"{n} is written" for n in range(1, 51)]
+    assert database.transactions == [[0], list(range(1, 51))]
+
+
+def test_a_transaction_has_an_end(
+    commit: GroupCommit, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "MOST", 3)
+    database.gate.clear()
+    first = Caller(commit, 0)
+    database.is_tried()
+    others = callers(commit, range(1, 8))
+    database.gate.set()
+    for each in (first, *others):
+        each.came_to()
+    assert database.transactions == [[0], [1, 2, 3], [4, 5, 6], [7]]
+
+
+def test_what_waits_while_the_database_is_away_is_written_once_when_it_is_back(
+    commit: GroupCommit, database: Database
+) -> None:
+    database.away = True
+    threads = [Caller(commit, n) for n in range(20)]
+    database.is_tried(50)
+    assert all(each.is_alive() for each in threads)
+    database.away = False
+    assert sorted(each.came_to() for each in threads) == sorted(
+        f"{n} is written" for n in range(20)
+    )
+    assert sorted(database.written) == list(range(20))
+
+
+def test_what_was_tried_first_is_tried_first_again(commit: GroupCommit, database: Database) -> None:
+    database.gate.clear()
+    database.failures = 1
+    first = Caller(commit, 0)
+    database.is_tried()
+    others = callers(commit, [1, 2, 3])
+    database.gate.set()
+    for each in (first, *others):
+        each.came_to()
+    assert database.transactions == [[0, 1, 2, 3]]
+
+
+def test_whoever_has_no_more_patience_is_told_and_the_others_wait(
+    commit: GroupCommit, database: Database
+) -> None:
+    database.away = True
+    patient, impatient = Caller(commit, "patient"), Caller(commit, "impatient", patience=0)
+    assert isinstance(impatient.came_to(), LedgerUnavailable)
+    database.is_tried(3)
+    assert patient.is_alive()
+    database.away = False
+    assert patient.came_to() == "patient is written"
+    assert database.transactions == [["patient"]]
+
+
+def test_what_cannot_be_written_fails_alone(commit: GroupCommit, database: Database) -> None:
+    database.poison = {3, 5}
+    database.gate.clear()
+    first = Caller(commit, 0)
+    database.is_tried()
+    others = callers(commit, range(1, 8))
+    database.gate.set()
+    first.came_to()
+    results = [each.came_to() for each in others]
+    assert [n for n, each in enumerate(results, 1) if isinstance(each, ValueError)] == [3, 5]
+    assert sorted(database.written) == [0, 1, 2, 4, 6, 7]
+
+
+def test_what_cannot_be_written_fails_alone_also_if_the_database_goes_meanwhile(
+    database: Database,
+) -> None:
+    # One by one: 1 is written, at 2 the database goes away, and comes back.
+    visits = 0
+
+    def write(operations: Sequence[Any]) -> list[Any]:
+        nonlocal visits
+        visits += 1
+        if visits == 4:
+            raise LedgerUnavailable("it is away")
+        return database.write(operations)
+
+    commit = GroupCommit(write)
+    database.poison = {3}
+    database.gate.clear()
+    first = Caller(commit, 0)
+    database.is_tried()
+    others = callers(commit, [1, 2, 3, 4])
+    database.gate.set()
+    first.came_to()
+    results = [each.came_to() for each in others]
+    assert [n for n, each in enumerate(results, 1) if isinstance(each, ValueError)] == [3]
+    assert sorted(database.written) == [0, 1, 2, 4]
+    assert commit.close()
+
+
+def test_close_writes_what_is_there_and_takes_no_more(database: Database) -> None:
+    commit = GroupCommit(database.write)
+    database.gate.clear()
+    first = Caller(commit, 0)
+    database.is_tried()
+    others = callers(commit, [1, 2])
+    closing = threading.Thread(target=commit.close)
+    closing.start()
+    _wait_until(commit._closing.is_set)
+    with pytest.raises(LedgerUnavailable, match="going down"):
+        commit(3)
+    database.gate.set()
+    closing.join(SOON)
+    assert [each.came_to() for each in (first, *others)] == [f"{n} is written" for n in range(3)]
+    assert commit.close()
+
+
+def test_close_ends_the_waits_if_the_database_is_away(database: Database) -> None:
+    commit = GroupCommit(database.write)
+    database.away = True
+    threads = [Caller(commit, n) for n in range(5)]
+    database.is_tried(3)
+    assert commit.close()
+    assert all(isinstance(each.came_to(), LedgerUnavailable) for each in threads)
+
+
+def test_close_before_anything_was_written_is_harmless(database: Database) -> None:
+    assert GroupCommit(database.write).close()
+
+
+def test_nobody_is_forgotten_in_a_rush_of_callers_on_a_database_that_comes_and_goes(
+    database: Database,
+) -> None:
+    """Native threads change at any instruction; the interpreter is told to do so often."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    commit = GroupCommit(database.write)
+
+    def rush(name: int) -> None:
+        for n in range(200):
+            if n % 20 == 0:
+                database.failures += 2
+            try:
+                commit((name, n), patience=inf if n % 3 else 0)
+            except LedgerUnavailable:
+                ended.append((name, n))
+
+    ended: list[Any] = []
+    threads = [threading.Thread(target=rush, args=[n], daemon=True) for n in range(8)]
+    try:
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(SOON)
+        assert not any(each.is_alive() for each in threads), "somebody waits for ever"
+    finally:
+        sys.setswitchinterval(before)
+    written = database.written
+    assert len(written) == len(set(written))
+    assert {*written, *ended} == {(name, n) for name in range(8) for n in range(200)}
+    assert not set(written) & set(ended)
+    assert commit.close()
+
+
+def test_nobody_waits_for_ever_who_comes_while_it_closes(database: Database) -> None:
+    for _ in range(100):
+        commit = GroupCommit(database.write)
+        threads = [Caller(commit, n) for n in range(4)]
+        assert commit.close()
+        for each in threads:
+            result = each.came_to()
+            assert isinstance(result, LedgerUnavailable | str), result
+
+
+# Without a thread
+
+
+def test_without_a_thread_the_database_is_waited_for_as_long_as_there_is_patience(
+    database: Database,
+) -> None:
+    commit = at_once(database.write)
+    database.failures = 5
+    assert commit(1) == "1 is written"
+    assert database.tried == [[1]] * 6
+    database.away = True
+    with pytest.raises(LedgerUnavailable):
+        commit(2, patience=0)
+    assert database.transactions == [[1]]
+
+
+def test_without_a_thread_what_cannot_be_written_fails_at_once(database: Database) -> None:
+    database.poison = {1}
+    with pytest.raises(ValueError, match="cannot be written"):
+        at_once(database.write)(1)
+    assert database.tried == [[1]]

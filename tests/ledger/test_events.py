@@ -1,0 +1,128 @@
+"""An outcome and the event that tells of it: both, or neither."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger.batch import Finishing
+from pos_gateway.ledger.states import EventRow, Key, State
+from pos_gateway.outcome import Kind, Reason
+from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
+
+Workers = Callable[..., Worker]
+
+
+def driver_error(worker: Worker) -> type[Exception]:
+    error: type[Exception] = worker._engine.dialect.dbapi.Error  # type: ignore[union-attr]
+    return error
+
+
+def test_an_event_says_of_its_order_what_the_outcome_says(worker: Workers, rows: Rows) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True))
+    entry = an_entry(
+        Kind.REJECTED, reason=Reason("sold_out", "no more"), external_id="x", attempts=4
+    )
+    one.finish(claim, entry)
+    (event,) = rows.events()
+    assert entry.event is not None
+    assert (event.event_id, event.type, event.position) == (entry.event.id, "rejected", None)
+    assert (event.merchant_id, event.order_id, event.occurred_at) == ("m", "o1", DAY)
+    assert (event.external_id, event.attempts) == ("x", 4)
+    assert (event.reason_code, event.reason_message) == ("sold_out", "no more")
+    assert rows.order().told == "rejected"
+
+
+def test_an_outcome_of_which_nobody_is_told_has_no_event_and_keeps_the_last_one_told(
+    worker: Workers, rows: Rows
+) -> None:
+    one = worker()
+    event = an_entry(Kind.PENDING).event
+    one.finish(claimed(one.claim(KEY, send=True)), untold(State.PENDING, event=event))
+    one.finish(claimed(one.claim(KEY, send=True)), untold(State.IN_DOUBT, external_id="x"))
+    assert [row.type for row in rows.events()] == ["pending"]
+    assert (rows.order().told, rows.order().state) == ("pending", "in_doubt")
+    one.finish(claimed(one.claim(KEY, send=True)), untold(State.NEW))
+    assert rows.order().external_id == "x"  # what is known of it once stays known
+
+
+def test_an_outcome_whose_event_cannot_be_written_is_not_written(
+    worker: Workers, rows: Rows
+) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True))
+    broken: Any = EventRow("e", None)  # type: ignore[arg-type]
+    with pytest.raises(driver_error(one)):
+        one.finish(claim, an_entry(event=broken))
+    assert (rows.order().state, rows.order().told) == ("sending", None)
+    assert rows.events() == []
+    assert one.finish(claim, an_entry())
+    assert len(rows.events()) == 1
+
+
+def test_neither_do_others_in_its_transaction_lose_anything(worker: Workers, rows: Rows) -> None:
+    one = worker()
+    keys = [Key("m", f"o{n}") for n in range(4)]
+    claims = [claimed(one.claim(key, send=True)) for key in keys]
+    entries = [an_entry(key=key) for key in keys]
+    entries[2] = replace(entries[2], event=EventRow("e", None))  # type: ignore[arg-type]
+    finishings = [Finishing(c, e) for c, e in zip(claims, entries, strict=True)]
+    with pytest.raises(driver_error(one)):
+        one.together(*finishings)
+    for n in (0, 1, 3):  # one by one, as the group commit does then
+        assert one.together(finishings[n]) == [True]
+    states = {row.order_id: row.state for row in rows.orders()}
+    assert states == {"o0": "accepted", "o1": "accepted", "o2": "sending", "o3": "accepted"}
+    assert sorted(row.order_id for row in rows.events()) == ["o0", "o1", "o3"]
+
+
+def test_an_outcome_under_a_claim_that_is_lost_has_no_event(worker: Workers, rows: Rows) -> None:
+    one = worker()
+    lost = claimed(one.claim(KEY, send=True))
+    one.abandon(lost, sent=True)
+    claim = claimed(one.claim(KEY, send=True))
+    other = claimed(one.claim(Key("m", "o2"), send=True))
+    results = one.together(
+        Finishing(lost, an_entry(Kind.REJECTED)),
+        Finishing(other, an_entry(key=other.key)),
+        Finishing(claim, an_entry()),
+    )
+    assert results == [False, True, True]
+    assert sorted((row.order_id, row.type) for row in rows.events()) == [
+        ("o1", "accepted"),
+        ("o2", "accepted"),
+    ]
+
+
+def test_the_same_event_twice_is_one_row(worker: Workers, rows: Rows) -> None:
+    one = worker()
+    event = dehydrated(KEY, Kind.IN_DOUBT)
+    for _ in range(3):
+        claim = claimed(one.claim(KEY, send=True))
+        assert one.finish(claim, untold(State.IN_DOUBT, event=event))
+    one.tell(KEY, untold(State.IN_DOUBT, event=event))
+    one.tell(KEY, an_entry(Kind.FAILED))
+    one.tell(KEY, an_entry(Kind.FAILED))
+    assert [row.type for row in rows.events()] == ["in_doubt", "failed"]
+
+
+def test_an_order_that_was_reopened_ends_anew(worker: Workers, rows: Rows) -> None:
+    one = worker()
+    first, again = dehydrated(KEY, Kind.ACCEPTED), dehydrated(KEY, Kind.ACCEPTED, reopened=1)
+    one.tell(KEY, an_entry(event=first))
+    one.tell(KEY, an_entry(event=again))
+    assert len(rows.events()) == 2
+
+
+def test_events_are_numbered_in_the_order_of_their_transactions(
+    worker: Workers, rows: Rows
+) -> None:
+    one = worker()
+    for n in range(5):
+        key = Key("m", f"o{4 - n}")
+        one.finish(claimed(one.claim(key, send=True)), an_entry(key=key))
+    by_number = sorted(rows.events(), key=lambda row: row.id)
+    assert [row.order_id for row in by_number] == ["o4", "o3", "o2", "o1", "o0"]

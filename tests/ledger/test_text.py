@@ -1,0 +1,80 @@
+"""What orders and POSes say comes back as it was, or harms nobody."""
+
+from collections.abc import Callable
+
+import pytest
+
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Ended, Key
+from pos_gateway.order import Order
+from pos_gateway.outcome import Kind, Reason
+from pos_gateway.vault import Vault
+from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed
+from tests.orders import an_order
+
+Workers = Callable[..., Worker]
+
+TEXTS = {
+    "nul, written out": '{"a": "\\u0000"}',
+    "four bytes": '{"a": "\U0001f355\U0001f996"}',
+    "right to left": '{"a": "\u202eabc\u05d0"}',
+    "combining": '{"a": "e\u0301\ufeff\ufffd\U0010ffff"}',
+    "quotes": """{"a": "it's \\"quoted\\" ` $$ $1"}""",
+    "placeholders": '{"a": "%s %(rows)s :rows ? {} {0}"}',
+    "backslashes": '{"a": "\\\\\\\\ \\n \\u2028"}',
+    "lines": '{\n\r\t"a": 1}',
+    "json in json": '{"a": "{\\"b\\": [1, null]}"}',
+    "statements": '{"a": "\'; drop table orders; --"}',
+    "long": '{"a": "' + "\u00fc" * 100_000 + '"}',
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_a_payload_is_read_as_it_was_written(worker: Workers, text: str) -> None:
+    one = worker()
+    claimed(one.claim(KEY, send=True, payload=text))
+    assert one.payload(KEY) == text
+    assert one.payload(Key("m", "nobody")) is None
+
+
+def test_an_order_with_anything_in_it_is_kept(worker: Workers) -> None:
+    one, payloads = worker(), Payloads(Vault())
+    notes = "".join(map(chr, [*range(0x100), 0x2028, 0xFFFD, 0xFFFF, 0x1F355]))
+    order = Order.parse({**an_order("o1", "m"), "notes": notes})
+    claimed(one.claim(KEY, send=True, payload=payloads.seal(KEY, order.to_json())))
+    kept = payloads.open(KEY, one.payload(KEY) or "")
+    assert kept == order.to_json()
+    assert Order.parse_json(kept).notes == notes
+
+
+def test_ids_may_have_every_character_that_is_allowed_in_them(worker: Workers) -> None:
+    one = worker()
+    printable = "".join(map(chr, range(0x21, 0x7F)))
+    keys = [Key("m", printable), Key(printable, "o"), Key("m" * 128, "o" * 128), Key("M", "O")]
+    for key in keys:
+        claim = claimed(one.claim(key, send=True, payload="{}"))
+        assert one.finish(claim, an_entry(key=key))
+        ended = one.claim(key, send=True)
+        assert isinstance(ended, Ended)
+
+
+NASTY = ["\x00", "a\x00b", "\ud800", "\udfff\ud800", "a\nb\u2028c", "x" * 5000, "\U0001f355" * 600]
+
+
+@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
+def test_whatever_a_pos_calls_an_order_or_says_of_it_neither_it_nor_others_are_held_up(
+    worker: Workers, rows: Rows, text: str
+) -> None:
+    """Nothing of it may fail to be written, nor, later, to be read."""
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True))
+    reason = Reason(text, text)
+    assert one.finish(claim, an_entry(Kind.REJECTED, external_id=text, reason=reason))
+    ended = one.claim(KEY, send=True)
+    assert isinstance(ended, Ended)
+    for said, longest in ((rows.order().external_id, 256), (rows.order().reason_message, 512)):
+        assert said.isprintable()
+        assert len(said) <= longest
+    (event,) = rows.events()
+    assert event.external_id == rows.order().external_id
+    assert event.reason_message == rows.order().reason_message

@@ -1,0 +1,288 @@
+"""Connections that end while something is written: nobody knows whether it was, and asks."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from loadtests.servers.proxy import Proxy
+from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.ledger import commits, writer
+from pos_gateway.ledger import ledger as module
+from pos_gateway.ledger.batch import Claiming, Finishing
+from pos_gateway.ledger.database import open_database
+from pos_gateway.ledger.lease import LEASE
+from pos_gateway.ledger.states import Held, Key, Past, State
+from pos_gateway.outcome import Kind
+from tests.ledger.breaking import BreakingCommit, BreakingStatements, backend
+from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
+
+Workers = Callable[..., Worker]
+WHEN = ["before", "after"]
+EVERYWHERE = [
+    (statement, when)
+    for statement in ("beat", "insert", "find", "leases", "take", "sending", "finish", "tell")
+    for when in WHEN
+]
+
+
+@pytest.fixture(autouse=True)
+def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "RETRY_AFTER", (0.0, 0.0))
+
+
+def break_at(worker: Worker, statement: str, when: str) -> Any:
+    if statement == "commit":
+        return BreakingCommit(worker)
+    return BreakingStatements(worker, statement, when)
+
+
+@pytest.mark.parametrize(("statement", "when"), [*EVERYWHERE, ("commit", "after")])
+def test_an_order_goes_its_way_wherever_the_connection_breaks(
+    worker: Workers, rows: Rows, engine: Engine, statement: str, when: str
+) -> None:
+    if (statement, engine.dialect.name) in {("commit", "postgresql"), ("tell", "sqlite")}:
+        statement, when = "finish", "after"  # it has none there, or says it with another
+    dead, one = worker(), worker()
+    fresh, taken = Key("m", "fresh"), Key("m", "taken")
+    claimed(dead.claim(taken, send=True))
+    one.beat()
+    one.clock.advance(LEASE)
+
+    def a_life() -> list[Any]:
+        first = one._commit(Claiming(fresh, one.ticket(), send=False, deliver_by=1.0, payload="{}"))
+        second = one.claim(taken, send=True)
+        for each in (first, second):
+            assert claimed(each).sending is False
+        past = second.past
+        done = [one.sending(each) for each in (first, second)]
+        done += [one.finish(each, an_entry(key=each.key)) for each in (first, second)]
+        one.tell(Key("m", "none"), an_entry(Kind.FAILED, key=Key("m", "none")))
+        return [first.epoch, second.epoch, past.deaths, past.in_doubt, *done]
+
+    breaking = break_at(one, statement, when)
+    assert a_life() == [1, 2, 1, True, True, True, True, True]
+    assert breaking.broke
+    assert {row.order_id: (row.state, row.epoch) for row in rows.orders()} == {
+        "fresh": ("accepted", 1),
+        "taken": ("accepted", 2),
+    }
+    assert sorted(row.order_id for row in rows.events()) == ["fresh", "none", "taken"]
+
+
+@pytest.mark.parametrize("statement", ["insert", "take", "finish", "sending"])
+def test_many_orders_at_once_are_written_once_wherever_the_connection_breaks(
+    worker: Workers, rows: Rows, statement: str
+) -> None:
+    one = worker()
+    keys = [Key("m", f"o{n}") for n in range(9)]
+    again = [claimed(one.claim(key, send=False)) for key in keys[:3]]
+    for each in again:
+        one.finish(each, untold())
+    breaking = break_at(one, statement, "after")
+
+    def claim(key: Key) -> Claiming:
+        return Claiming(key, one.ticket(), send=False, deliver_by=None, payload=None)
+
+    claims = write(one, [claim(key) for key in keys])
+    assert [each.epoch for each in claims] == [2] * 3 + [1] * 6
+    assert [one.sending(each) for each in claims] == [True] * 9
+    assert write(one, [Finishing(c, an_entry(key=c.key)) for c in claims]) == [True] * 9
+    assert breaking.broke
+    assert len(rows.events()) == 9
+
+
+def write(worker: Worker, operations: list[Any]) -> list[Any]:
+    """As the group commit does: the same again while the database is away."""
+    while True:
+        try:
+            return worker.together(*operations)
+        except LedgerUnavailable:
+            pass
+
+
+@pytest.mark.parametrize("statement", ["insert", "take"])
+def test_a_claim_whose_answer_was_lost_and_whose_lease_ran_out_since_is_in_no_doubt(
+    worker: Workers, statement: str
+) -> None:
+    one = worker()
+    if statement == "take":
+        one.finish(claimed(one.claim(KEY, send=True)), untold())
+    one.beat()
+    breaking = lost_answer(one, statement)
+    breaking.then = lambda: one.clock.advance(LEASE)  # the database is away for that long
+    claim = claimed(one.claim(KEY, send=True))
+    assert breaking.broke
+    assert (claim.past.deaths, claim.past.in_doubt) == (0, False)
+    assert one.holds(claim)
+    assert one.finish(claim, an_entry())
+
+
+def lost_answer(worker: Worker, statement: str) -> Any:
+    """What the worker writes next is written, and it does not hear of it."""
+    is_sqlite = worker._engine.dialect.name == "sqlite"
+    return BreakingCommit(worker) if is_sqlite else break_at(worker, statement, "after")
+
+
+def test_the_first_beat_of_a_worker_may_be_lost(worker: Workers, rows: Rows) -> None:
+    one = worker()
+    breaking = lost_answer(one, "insert")
+    claim = claimed(one.claim(KEY, send=True))
+    assert breaking.broke
+    assert (claim.past, claim.sending) == (Past(), True)
+    assert rows.leases() == {claim.owner}
+
+
+def test_a_claim_whose_answer_was_lost_for_good_is_had_by_the_next_of_the_same_worker(
+    worker: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
+    one = worker()
+    one.beat()
+    lost_answer(one, "insert")
+    with pytest.raises(LedgerUnavailable):
+        one.claim(KEY, send=True)
+    claim = claimed(one.claim(KEY, send=True))
+    assert (claim.past, claim.epoch) == (Past(), 2)
+
+
+def test_a_claim_that_was_never_written_is_fresh_to_the_next(
+    worker: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
+    one = worker()
+    one.beat()
+    break_at(one, "insert", "before")
+    with pytest.raises(LedgerUnavailable):
+        one.claim(KEY, send=True)
+    assert claimed(one.claim(KEY, send=True)).epoch == 1
+
+
+@pytest.mark.parametrize("when", WHEN)
+def test_an_abandoned_order_is_resumed_once_also_if_the_connection_breaks_meanwhile(
+    worker: Workers, when: str
+) -> None:
+    one = worker()
+    one.abandon(claimed(one.claim(KEY, send=True)), sent=True)
+    breaking = break_at(one, "take", when)
+    claim = claimed(one.claim(KEY, send=True))
+    assert breaking.broke
+    assert (claim.past.in_doubt, claim.past.deaths, claim.epoch) == (True, 0, 2)
+    assert isinstance(one.claim(KEY, send=True), Held)
+
+
+def test_sending_whose_answer_was_lost_for_good_is_in_no_doubt_if_it_is_given_up(
+    worker: Workers, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
+    one = worker()
+    claim = claimed(one.claim(KEY, send=False))
+    lost_answer(one, "sending")
+    with pytest.raises(LedgerUnavailable), one.dealing_with(claim):
+        one.sending(claim)
+    assert rows.order().state == State.SENDING
+    assert not claimed(one.claim(KEY, send=True)).past.in_doubt
+
+
+def test_an_outcome_whose_answer_was_lost_is_not_written_over_what_came_after(
+    worker: Workers, rows: Rows
+) -> None:
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=True))
+    breaking = lost_answer(one, "finish")
+
+    def another() -> None:
+        later = claimed(two.claim(KEY, send=True))
+        two.finish(later, an_entry())
+
+    breaking.then = another
+    assert one.finish(claim, untold()) is False
+    assert rows.order().state == State.ACCEPTED
+    assert len(rows.events()) == 1
+
+
+# On a wire
+
+
+@pytest.fixture
+def wired(postgresql_url: str) -> Any:
+    """A worker behind a proxy, the proxy, and a way to the database past it."""
+    with Proxy(postgresql_url) as proxy:
+        engine, direct = open_database(proxy.url), open_database(postgresql_url)
+        yield Worker(engine), proxy, direct
+        proxy.heal()
+        for each in (engine, direct):
+            each.dispose()
+
+
+def cut_when_it_is_written(worker: Worker, proxy: Proxy, direct: Engine, what: str) -> Any:
+    """Hold back the server's answers; cut the connection once this statement is written."""
+    pid = backend(worker)
+    query = text("select state, query from pg_stat_activity where pid = :pid")
+
+    def watch() -> None:
+        with direct.connect() as connection:
+            while True:
+                state, said = connection.execute(query, {"pid": pid}).one()
+                connection.rollback()  # or it is always the same moment
+                if state == "idle" and what in said:
+                    proxy.cut()
+                    proxy.heal()
+                    return
+
+    proxy.timeout(stream="downstream")
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    return watching
+
+
+def test_an_order_goes_its_way_while_every_answer_of_the_server_is_lost_on_the_wire(
+    wired: Any,
+) -> None:
+    worker, proxy, direct = wired
+    rows = Rows(direct)
+    worker.beat()
+
+    def lost(what: str, do: Callable[[], Any]) -> Any:
+        worker.beat()  # on a connection that is whole
+        watching = cut_when_it_is_written(worker, proxy, direct, what)
+        result = do()
+        watching.join(30)
+        return result
+
+    claim = claimed(lost("insert into orders", lambda: worker.claim(KEY, send=False)))
+    assert (claim.epoch, claim.past) == (1, Past())
+    assert lost("set state = 'sending'", lambda: worker.sending(claim)) is True
+    assert lost("set state = r.state", lambda: worker.finish(claim, an_entry())) is True
+    row = rows.order()
+    assert (row.state, row.epoch, len(rows.events())) == ("accepted", 1, 1)
+
+
+def test_a_server_that_has_vanished_without_a_word_counts_as_away(
+    wired: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_ANSWER", 0.2)
+    worker, proxy, direct = wired
+    worker.beat()
+    proxy.half_open()
+    with pytest.raises(LedgerUnavailable):
+        worker.tell(KEY, an_entry(), patience=0)
+    worker.tell(KEY, an_entry())  # on a new connection
+    assert len(Rows(direct).events()) == 1
+
+
+def test_the_kernel_looks_after_connections_on_which_nothing_is_said(postgres_url: str) -> None:
+    engine = open_database(postgres_url)
+    with engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        end = socket.socket(fileno=os.dup(driver.fileno()))
+        keeps_alive = end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        unheard = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        end.close()
+    assert (bool(keeps_alive), idle, unheard) == (True, 5, 15_000)
+    engine.dispose()
