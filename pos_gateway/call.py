@@ -79,7 +79,8 @@ class Caller:
         sending = _Sending()
         seconds = min(self.time_limit(merchant) * patience.part, left)
         try:
-            outcome = self._heard(talk, self._send(merchant, claim, sending, patience, seconds))
+            send = self._send(merchant, claim, sending, patience, seconds)
+            outcome = self._heard(talk, send, sending)
         except Exception as error:  # a mistake of ours, or of an adapter's
             log.exception("delivery.crashed", order_id=claim.key.order_id)
             kind = Kind.IN_DOUBT if sending.begun else Kind.FAILED
@@ -93,7 +94,7 @@ class Caller:
         return outcome
 
     @staticmethod
-    def _heard(talk: Talk, send: Send) -> Outcome:
+    def _heard(talk: Talk, send: Send, sending: "_Sending") -> Outcome:
         try:
             outcome = talk(send)
         except LedgerUnavailable as error:
@@ -105,7 +106,7 @@ class Caller:
         except NoValidReply as error:
             return Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), contact=_contact(error))
         failpoints.reach("reply")
-        if outcome.contact is not Contact.NONE or outcome.reason == HELD_BY_OTHERS:
+        if outcome.contact is not Contact.NONE or not sending.answered:
             return outcome
         # The adapter says nothing of how the merchant fared: there was a reply.
         makes_no_sense = outcome.kind is Kind.IN_DOUBT
@@ -132,7 +133,7 @@ class Caller:
             sending.begun = True
 
         def send(request: Request) -> Reply:
-            return self._transport.send(
+            reply = self._transport.send(
                 request,
                 key=f"{merchant.id} {merchant.auth.fingerprint}",
                 connections=merchant.max_concurrency or self._default_concurrency,
@@ -141,6 +142,8 @@ class Caller:
                 identity=merchant.auth.tls,
                 fence=fence,
             )
+            sending.answered = True
+            return reply
 
         return self._authenticator.sending(merchant, send, left_of_it)
 
@@ -172,9 +175,9 @@ class Caller:
 
 
 class _Sending:
-    """Whether a byte of what a call has to say may have left."""
+    """How far a call has come: whether a byte may have left, and whether there was a reply."""
 
-    begun = False
+    begun = answered = False
 
 
 #: Why nothing was done: it is known to the ledger soon what comes of the order.

@@ -20,7 +20,7 @@ from pos_gateway.ledger.states import Claim, Ended, Held, Key, Past
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.poison import POISONOUS, Alone
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.exchange import Send
@@ -118,7 +118,8 @@ class Delivery:
                 return known
             if too_early(past, self._caller.time_limit(merchant), adapter, self._clock):
                 why = "the POS does not know it, and may not have had the time"
-                return Outcome(Kind.IN_DOUBT, Reason.of("unsettled", why))
+                reason = Reason.of("unsettled", why)
+                return Outcome(Kind.IN_DOUBT, reason, contact=Contact.ANSWERED)
             if late:
                 return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
         if not claim.sending and not self._ledger.sending(claim):

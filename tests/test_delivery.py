@@ -9,6 +9,7 @@ import pytest
 import trustme
 from sqlalchemy.exc import OperationalError
 
+from loadtests.faults.adapters import BlindAdapter, QueryableAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.call import Caller
@@ -158,6 +159,28 @@ def test_admission_hears_how_the_merchant_fared(
 def test_admission_hears_for_how_long_the_merchant_asks_to_be_left_alone() -> None:
     outcome = attempt(Transport(reply(429, **{"retry-after": "17"})))
     assert (outcome.kind, outcome.retry_after) == (Kind.RETRY, 17.0)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "status", "contact"),
+    [
+        (QueryableAdapter(), 404, Contact.ANSWERED),  # asked, and said that it does not know it
+        (BlindAdapter(), 404, Contact.NONE),  # not even asked
+    ],
+)
+def test_a_merchant_is_not_blamed_for_an_order_that_is_in_doubt(
+    adapter: Adapter, status: int, contact: Contact
+) -> None:
+    ledger = Ledger(doubt_since=datetime.now(UTC).timestamp())
+    outcome = attempt(Transport(reply(status)), ledger=ledger, adapter=adapter)
+    assert (outcome.kind, outcome.contact) == (Kind.IN_DOUBT, contact)
+
+
+def test_a_merchant_is_not_blamed_for_an_order_that_another_worker_took_over() -> None:
+    ledger = Ledger(attempts=1)
+    ledger.is_lost = True
+    outcome = attempt(Transport(reply(201)), ledger=ledger)
+    assert (outcome.kind, outcome.contact) == (Kind.RETRY, Contact.NONE)
 
 
 def test_a_probe_has_a_part_of_the_merchants_time_limit() -> None:

@@ -18,6 +18,7 @@ from pos_gateway.admission.limits import Limits
 from pos_gateway.broker.message import Message
 from pos_gateway.clock import SYSTEM_CLOCK
 from pos_gateway.decision import Decision
+from pos_gateway.delivery import held
 from pos_gateway.ledger.states import Action
 from pos_gateway.outcome import Contact, Kind, Outcome
 from pos_gateway.worker import dispatcher as subject
@@ -219,6 +220,19 @@ def test_a_merchant_is_judged_by_its_answer_not_by_a_broker_that_stores_nothing(
     standing = admission.merchant("m")
     assert standing is not None
     assert (standing.in_flight, standing.slow, standing.breaker) == (0, False, State.OPEN)
+
+
+def test_no_breaker_opens_over_an_order_that_another_worker_has(scene: Scene) -> None:
+    """It is looked at again after a while, which its merchant has not asked for."""
+    orders = [Order("o1"), Order("o2")]
+    scene.reply("o1", held())
+    scene.reply("o2")
+    scene.offer(*orders)
+    for order in orders:
+        assert order.said.wait(10)
+    standing = scene.dispatcher.admission.merchant("m")
+    assert standing is not None
+    assert standing.breaker is State.CLOSED
 
 
 @pytest.mark.parametrize("guarantee", Guarantee)
