@@ -160,8 +160,11 @@ def held() -> Outcome:
 
 
 def _poison(past: Past) -> Outcome:
-    why = f"{past.deaths} workers died with it in their hands"
-    return Outcome(Kind.FAILED, Reason.of("poison", why))
+    """What becomes of an order that workers die of."""
+    reason = Reason.of("poison", f"{past.deaths} workers died with it in their hands")
+    if past.may_be_there:  # to ask for it may be what they died of
+        return Outcome(Kind.IN_DOUBT, reason, for_operator=True)
+    return Outcome(Kind.FAILED, reason)
 
 
 def _too_late(past: Past) -> Outcome:

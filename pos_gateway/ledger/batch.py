@@ -297,9 +297,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "pending": entry.pending,
         "external_id": entry.external_id and one_line(entry.external_id)[:256],
     }
-    if entry.reason is not None:  # an adapter may have made it from whatever a POS has said
-        reason = Reason.of(entry.reason.code, entry.reason.message)
-        row |= {"reason_code": reason.code, "reason_message": reason.message}
+    if entry.reason is not None:
+        row |= {"reason_code": entry.reason.code, "reason_message": entry.reason.message}
     if entry.event is not None:
         row |= {"event_id": entry.event.id, "type": entry.event.kind, "told": entry.event.kind}
     return row

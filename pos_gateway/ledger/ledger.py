@@ -36,6 +36,8 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key
 from pos_gateway.ledger.writer import Writer
+from pos_gateway.outcome import Reason
+from pos_gateway.vault import Vault
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +64,7 @@ class Ledger:
 
     Args:
         engine: the database.
-        payloads: seals what people's names may be in.
+        payloads: seals what people's names may be in; None: it is kept as it is.
         run: runs what blocks; a green worker whose database is embedded hands in its hub's pool
             of native threads, so that a write to disk does not stop its loop.
     """
@@ -70,13 +72,13 @@ class Ledger:
     def __init__(
         self,
         engine: Engine,
-        payloads: Payloads,
+        payloads: Payloads | None = None,
         *,
         run: Run = here,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._engine = engine
-        self._payloads = payloads
+        self._payloads = payloads or Payloads(Vault())
         self._run = run
         self._clock = clock
         self._writer = Writer(engine)
@@ -198,7 +200,9 @@ class Ledger:
     def _sealed(self, key: Key, entry: Entry) -> Entry:
         if entry.reason is None:
             return entry
-        return replace(entry, reason=self._payloads.seal_reason(key, entry.reason))
+        # An adapter may have made it from whatever a POS has said.
+        reason = Reason.of(entry.reason.code, entry.reason.message)
+        return replace(entry, reason=self._payloads.seal_reason(key, reason))
 
     def start(self) -> None:
         """Begin to beat, and to commit many orders' writes together. Idempotent."""
