@@ -1,16 +1,19 @@
-"""What the ledger says to the database, many rows a statement.
+"""What the ledger says to the database, many rows at once.
 
-The rows of a statement are one parameter, JSON, which both databases take apart themselves: a
-batch of fifty then costs this process little more than a single row (a fiftieth of a round trip,
-and no parameters to convert). The driver is spoken to directly for the same reason.
+Each statement is written down once, with a name in braces where a row's value goes. PostgreSQL gets
+the rows of a batch as one parameter, JSON, and takes it apart itself: fifty then cost this process
+little more than one does, a round trip and a statement. SQLite is in this process, has no round
+trips, and gets a row at a time.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-#: The columns in a batch's rows, with their types.
-_COLUMNS = {
+Row = Mapping[str, Any]
+
+#: A row's values, with their types.
+_VALUES = {
     "merchant_id": "text",
     "order_id": "text",
     "action": "text",
@@ -34,75 +37,74 @@ _COLUMNS = {
     "type": "text",
 }
 
-Row = Mapping[str, Any]
+_THIS = """
+where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}
+  and orders.action = {action}"""
 
-_SAME = "orders.merchant_id = r.merchant_id and orders.order_id = r.order_id and orders.action = r.action"
+_UNDER_CLAIM = _THIS + " and orders.epoch = {epoch}"
 
 _INSERT = """
 insert into orders (merchant_id, order_id, action, state, owner, ticket, epoch, attempts, deaths,
                     pending, reopened, deliver_by, payload, created_at, updated_at)
-select merchant_id, order_id, action, state, owner, ticket, 1, 0, 0, {false}, 0, deliver_by, payload, now, now
-from {rows} where true
-on conflict do nothing
-returning orders.ticket"""
+select {merchant_id}, {order_id}, {action}, {state}, {owner}, {ticket}, 1, 0, 0, false, 0,
+       {deliver_by}, {payload}, {now}, {now}
+{from_rows} where true
+on conflict do nothing"""
 
 _FIND = (
     """
-select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.owner, orders.ticket,
-       orders.epoch, orders.attempts, orders.deaths, orders.doubt_since, orders.pending, orders.told, orders.reopened,
-       orders.external_id, orders.reason_code, orders.reason_message, orders.updated_at
-from orders join {rows} on """
-    + _SAME
+select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.owner,
+       orders.ticket, orders.epoch, orders.attempts, orders.deaths, orders.doubt_since,
+       orders.pending, orders.told, orders.reopened, orders.external_id, orders.reason_code,
+       orders.reason_message, orders.updated_at
+from orders{and_rows}"""
+    + _THIS
 )
 
 _TAKE = (
     """
 update orders
-set state = r.state, owner = r.owner, ticket = r.ticket, epoch = orders.epoch + 1,
-    deaths = r.deaths, doubt_since = r.doubt_since, updated_at = r.now,
-    payload = coalesce(orders.payload, r.payload),
-    deliver_by = coalesce(orders.deliver_by, r.deliver_by)
-from {rows}
-where """
-    + _SAME
-    + """ and orders.epoch = r.epoch and orders.state = r.was
-returning orders.ticket"""
+set state = {state}, owner = {owner}, ticket = {ticket}, epoch = orders.epoch + 1,
+    deaths = {deaths}, doubt_since = {doubt_since}, updated_at = {now},
+    payload = coalesce(orders.payload, {payload}),
+    deliver_by = coalesce(orders.deliver_by, {deliver_by})
+{from_rows}"""
+    + _UNDER_CLAIM
+    + " and orders.state = {was}"
 )
 
 _SENDING = (
     """
-update orders set state = 'sending', updated_at = r.now
-from {rows}
-where """
-    + _SAME
-    + """ and orders.epoch = r.epoch and orders.state = 'claimed'
-returning orders.ticket"""
+update orders set state = 'sending', updated_at = {now}
+{from_rows}"""
+    + _UNDER_CLAIM
+    + " and orders.state = 'claimed'"
 )
 
 _FINISH = (
     """
 update orders
-set state = r.state, owner = null, attempts = r.attempts, doubt_since = r.doubt_since,
-    pending = r.pending, told = coalesce(r.told, orders.told), external_id = coalesce(r.external_id, orders.external_id),
-    reason_code = r.reason_code, reason_message = r.reason_message, updated_at = r.now
-from {rows}
-where """
-    + _SAME
-    + """ and orders.epoch = r.epoch and orders.state in ('claimed', 'sending')
-returning orders.ticket"""
+set state = {state}, owner = null, attempts = {attempts}, doubt_since = {doubt_since},
+    pending = {pending}, told = coalesce({told}, orders.told),
+    external_id = coalesce({external_id}, orders.external_id), reason_code = {reason_code},
+    reason_message = {reason_message}, updated_at = {now}
+{from_rows}"""
+    + _UNDER_CLAIM
+    + " and orders.state in ('claimed', 'sending')"
 )
 
 _TELL = """
 insert into events (event_id, type, merchant_id, order_id, occurred_at, external_id, reason_code,
                     reason_message, attempts)
-select event_id, type, merchant_id, order_id, now, external_id, reason_code, reason_message, attempts
-from {rows} where event_id is not null{among}
-on conflict (event_id) do nothing"""
+select {event_id}, {type}, {merchant_id}, {order_id}, {now}, {external_id}, {reason_code},
+       {reason_message}, {attempts}
+{from_rows} where {event_id} is not null"""
+
+_ONCE = " on conflict (event_id) do nothing"
 
 _BEAT = """
 insert into workers (id, beat, lease, beat_at) values ({id}, 1, {lease}, {now})
 on conflict (id) do update set beat = workers.beat + 1, beat_at = excluded.beat_at"""
-
 
 _LEASES = "select id, beat, lease from workers"
 _FORGET = "delete from workers where id = {id}"
@@ -149,38 +151,13 @@ class Statements(Protocol):
 
 
 class _Common:
-    _rows: str
+    """What is said of leases, which are few."""
+
     _place: str
-    _false = "false"
-
-    def __init__(self) -> None:
-        self._insert, self._find, self._take, self._sending, self._finish = (
-            text.format(rows=self._rows, false=self._false)
-            for text in (_INSERT, _FIND, _TAKE, _SENDING, _FINISH)
-        )
-        self._tell = _TELL.format(rows=self._rows, among="")
-        places = {name: self._place.format(name) for name in ("id", "lease", "now")}
-        self._beat = _BEAT.format(**places)
-        self._forget = _FORGET.format(**places)
-
-    def insert(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return _tickets(cursor.execute(self._insert, _parameter(rows)))
-
-    def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = cursor.execute(self._find, _parameter(rows)).fetchall()
-        return found
-
-    def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return _tickets(cursor.execute(self._take, _parameter(rows)))
-
-    def sending(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return _tickets(cursor.execute(self._sending, _parameter(rows)))
-
-    def tell(self, cursor: Any, rows: Sequence[Row]) -> None:
-        cursor.execute(self._tell, _parameter(rows))
 
     def beat(self, cursor: Any, lease_id: str, lease: float, now: float) -> None:
-        cursor.execute(self._beat, {"id": lease_id, "lease": lease, "now": now})
+        values = {"id": lease_id, "lease": lease, "now": now}
+        cursor.execute(_filled(_BEAT, values, self._place), values)
 
     def leases(self, cursor: Any) -> list[tuple[str, int, float]]:
         found: list[tuple[str, int, float]] = cursor.execute(_LEASES).fetchall()
@@ -188,49 +165,103 @@ class _Common:
 
     def forget(self, cursor: Any, lease_ids: Iterable[str]) -> None:
         for lease_id in lease_ids:
-            cursor.execute(self._forget, {"id": lease_id})
+            cursor.execute(_filled(_FORGET, ("id",), self._place), {"id": lease_id})
 
 
 class PostgreSQL(_Common):
     """Each statement is a transaction of its own: a round trip less for each BEGIN and COMMIT."""
 
-    _rows = (
-        f"json_to_recordset(%(rows)s) as r({', '.join(f'{n} {t}' for n, t in _COLUMNS.items())})"
-    )
     _place = "%({})s"
+    _rows = f"json_to_recordset(%(rows)s) as r({', '.join(f'{n} {t}' for n, t in _VALUES.items())})"
 
     def __init__(self) -> None:
-        super().__init__()
-        told = _TELL.format(rows="r", among=" and ticket in (select ticket from done)")
-        self._finish_and_tell = f"""
+        done = " returning orders.ticket"
+        self._insert, self._take, self._sending = (
+            self._written(text) + done for text in (_INSERT, _TAKE, _SENDING)
+        )
+        self._find, self._tell = self._written(_FIND), self._written(_TELL + _ONCE)
+        told = f"{_TELL} and {{ticket}} in (select ticket from done){_ONCE}"
+        self._finish = f"""
 with r as materialized (select * from {self._rows}),
-done as ({_FINISH.format(rows="r")}),
-told as ({told})
+done as ({self._written(_FINISH, "r")}{done}),
+told as ({self._written(told, "r")})
 select ticket from done"""
 
+    def insert(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        return self._tickets(cursor, self._insert, rows)
+
+    def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+        return self._run(cursor, self._find, rows).fetchall()  # type: ignore[no-any-return]
+
+    def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        return self._tickets(cursor, self._take, rows)
+
+    def sending(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        return self._tickets(cursor, self._sending, rows)
+
     def finish(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return _tickets(cursor.execute(self._finish_and_tell, _parameter(rows)))
+        return self._tickets(cursor, self._finish, rows)
+
+    def tell(self, cursor: Any, rows: Sequence[Row]) -> None:
+        self._run(cursor, self._tell, rows)
+
+    def _written(self, text: str, rows: str | None = None) -> str:
+        rows = rows or self._rows
+        return _filled(text, _VALUES, "r.{}", from_rows=f"from {rows}", and_rows=f", {rows}")
+
+    @staticmethod
+    def _run(cursor: Any, text: str, rows: Sequence[Row]) -> Any:
+        return cursor.execute(text, {"rows": json.dumps(list(rows))})
+
+    def _tickets(self, cursor: Any, text: str, rows: Sequence[Row]) -> set[int]:
+        return {ticket for (ticket,) in self._run(cursor, text, rows).fetchall()}
 
 
 class SQLite(_Common):
     """All statements of a batch are in one transaction, which is the caller's."""
 
-    _rows = (
-        "(select "
-        + ", ".join(f"json_extract(value, '$.{name}') as {name}" for name in _COLUMNS)
-        + " from json_each(:rows)) as r"
-    )
     _place = ":{}"
 
+    def __init__(self) -> None:
+        self._insert, self._find, self._take, self._sending, self._finish, self._tell = (
+            _filled(text, _VALUES, ":{}", from_rows="", and_rows="")
+            for text in (_INSERT, _FIND, _TAKE, _SENDING, _FINISH, _TELL + _ONCE)
+        )
+
+    def insert(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        return self._tickets(cursor, self._insert, rows)
+
+    def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+        return [found for row in rows for found in cursor.execute(self._find, _all(row)).fetchall()]
+
+    def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        return self._tickets(cursor, self._take, rows)
+
+    def sending(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        return self._tickets(cursor, self._sending, rows)
+
     def finish(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        done = _tickets(cursor.execute(self._finish, _parameter(rows)))
+        done = self._tickets(cursor, self._finish, rows)
         self.tell(cursor, [row for row in rows if row["ticket"] in done])
         return done
 
+    def tell(self, cursor: Any, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if "event_id" in row:
+                cursor.execute(self._tell, _all(row))
 
-def _parameter(rows: Iterable[Row]) -> dict[str, str]:
-    return {"rows": json.dumps(list(rows))}
+    @staticmethod
+    def _tickets(cursor: Any, text: str, rows: Sequence[Row]) -> set[int]:
+        return {row["ticket"] for row in rows if cursor.execute(text, _all(row)).rowcount}
 
 
-def _tickets(cursor: Any) -> set[int]:
-    return {ticket for (ticket,) in cursor.fetchall()}
+_NOTHING = dict.fromkeys(_VALUES)
+
+
+def _all(row: Row) -> dict[str, Any]:
+    return {**_NOTHING, **row}
+
+
+def _filled(text: str, values: Iterable[str], place: str, **others: str) -> str:
+    """A statement as a database takes it."""
+    return text.format(**{name: place.format(name) for name in values}, **others)
