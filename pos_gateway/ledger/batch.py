@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pos_gateway.ledger.lease import Lease, Others
-from pos_gateway.ledger.statements import Row, Statements
+from pos_gateway.ledger.statements import CLAIM, FINISH, SEND, TELL, Row, Statements
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key, Past, State
 from pos_gateway.outcome import Reason, one_line
 
@@ -121,43 +121,54 @@ class Batch:
 
     def run(self, operations: Sequence[Operation]) -> list[Any]:
         """What each comes to, in their order."""
-        kinds: dict[type, list[Any]] = {}
-        for each in operations:
-            kinds.setdefault(type(each), []).append(each)
-        run: dict[type, Callable[[list[Any]], Sequence[Any]]] = {
-            Claiming: self._claim,
-            Sending: self._send,
-            Finishing: self._finish,
-            Telling: self._tell,
-            Looking: self._look,
-        }
+        rows = {id(each): self._row(each) for each in operations if type(each) is not Looking}
+        if len(rows) < len(operations):
+            self._others(())
+        # In the order of their keys: two workers' batches then never wait for each other.
+        written = self._say.write(self._cursor, sorted(rows.values(), key=_order)) if rows else ()
         results: dict[int, Any] = {}
-        for kind, of_this_kind in kinds.items():
-            results |= zip(map(id, of_this_kind), run[kind](of_this_kind), strict=True)
-        return [results[id(each)] for each in operations]
+        known: dict[int, Claiming] = {}
+        lost: list[Sending | Finishing] = []
+        for each in operations:
+            match each:
+                case Claiming() if each.ticket in written:
+                    results[id(each)] = Claim(
+                        each.key, self._lease_id, 1, each.ticket, Past(), each.send
+                    )
+                case Claiming():
+                    known[each.ticket] = each
+                case Sending() | Finishing():
+                    results[id(each)] = each.claim.ticket in written
+                    if not results[id(each)]:
+                        lost.append(each)
+        if known:
+            standings = self._claim_known(known, {t: rows[id(each)] for t, each in known.items()})
+            results |= {id(each): standings[ticket] for ticket, each in known.items()}
+        if lost:
+            results |= self._written_before(lost)
+        return [results.get(id(each)) for each in operations]
 
-    def _claim(self, claimings: list[Claiming]) -> list[Claim | Ended | Held]:
-        rows: dict[int, Row] = {
-            each.ticket: {
-                **_key(each.key),
-                "state": State.SENDING if each.send else State.CLAIMED,
-                "owner": self._lease_id,
-                "ticket": each.ticket,
-                "deliver_by": each.deliver_by,
-                "payload": each.payload,
-                "now": self._now,
-            }
-            for each in sorted(claimings, key=_by_key)
-        }
-        fresh = self._say.insert(self._cursor, list(rows.values()))
-        known = {each.ticket: each for each in claimings if each.ticket not in fresh}
-        results = self._claim_known(known, rows) if known else {}
-        return [
-            results[each.ticket]
-            if each.ticket in known
-            else Claim(each.key, self._lease_id, 1, each.ticket, Past(), each.send)
-            for each in claimings
-        ]
+    def _row(self, operation: Operation) -> Row:
+        match operation:
+            case Claiming():
+                return {
+                    **_key(operation.key),
+                    "op": CLAIM,
+                    "state": State.SENDING if operation.send else State.CLAIMED,
+                    "owner": self._lease_id,
+                    "ticket": operation.ticket,
+                    "deliver_by": operation.deliver_by,
+                    "payload": operation.payload,
+                    "now": self._now,
+                }
+            case Sending():
+                return {**_under(operation.claim), "op": SEND, "now": self._now}
+            case Finishing():
+                return {**_under(operation.claim), "op": FINISH, **_entry(operation.entry)}
+            case Telling():
+                return {**_key(operation.key), "op": TELL, **_entry(operation.entry)}
+            case _:
+                raise TypeError(operation)
 
     def _claim_known(
         self, claimings: dict[int, Claiming], rows: dict[int, Row]
@@ -230,54 +241,24 @@ class Batch:
             return row.past
         return replace(row.past, doubt_since=self._now)
 
-    def _send(self, sendings: list[Sending]) -> list[bool]:
-        claims = [each.claim for each in sendings]
-        rows = [{**_under(claim), "now": self._now} for claim in sorted(claims, key=_of_claim)]
-        done = self._say.sending(self._cursor, rows)
-        return self._written([(claim, State.SENDING) for claim in claims], done)
+    def _written_before(self, operations: list[Sending | Finishing]) -> dict[int, bool]:
+        """Of each whether it was written, and only the answer was lost."""
+        found = self._find(_under(each.claim) for each in operations)
 
-    def _finish(self, finishings: list[Finishing]) -> list[bool]:
-        rows = [
-            {**_under(each.claim), **_entry(each.entry)}
-            for each in sorted(finishings, key=lambda each: each.claim.key)
-        ]
-        done = self._say.finish(self._cursor, rows)
-        return self._written([(each.claim, each.entry.state) for each in finishings], done)
+        def was_written(each: Sending | Finishing) -> bool:
+            row = found.get(each.claim.key)
+            state = State.SENDING if isinstance(each, Sending) else each.entry.state
+            return row is not None and row.epoch == each.claim.epoch and row.state is state
 
-    def _written(self, wanted: list[tuple[Claim, State]], done: set[int]) -> list[bool]:
-        """Whether each was written: just now, or before, and only the answer was lost."""
-        left = [claim for claim, _ in wanted if claim.ticket not in done]
-        found = self._find(map(_under, left)) if left else {}
-
-        def was_written(claim: Claim, state: State) -> bool:
-            row = found.get(claim.key)
-            return row is not None and row.epoch == claim.epoch and row.state is state
-
-        return [claim.ticket in done or was_written(claim, state) for claim, state in wanted]
-
-    def _tell(self, tellings: list[Telling]) -> list[None]:
-        rows = [{**_key(each.key), **_entry(each.entry)} for each in tellings]
-        self._say.tell(self._cursor, rows)
-        return [None] * len(tellings)
-
-    def _look(self, lookings: list[Looking]) -> list[None]:
-        self._others(())
-        return [None] * len(lookings)
+        return {id(each): was_written(each) for each in operations}
 
     def _find(self, rows: Iterable[Row]) -> dict[Key, Found]:
         found = (Found(*row) for row in self._say.find(self._cursor, list(rows)))
         return {row.key: row for row in found}
 
 
-# Rows are written in the order of their keys: two workers' batches then never wait for each other.
-
-
-def _by_key(claiming: Claiming) -> Key:
-    return claiming.key
-
-
-def _of_claim(claim: Claim) -> Key:
-    return claim.key
+def _order(row: Row) -> tuple[str, str, str]:
+    return row["merchant_id"], row["order_id"], row["action"]
 
 
 def _key(key: Key) -> dict[str, Any]:

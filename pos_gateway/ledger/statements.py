@@ -12,8 +12,11 @@ from typing import Any, Protocol
 
 Row = Mapping[str, Any]
 
+#: What a row is written for: an order that may have none yet, or one that is claimed; or an event.
+CLAIM, SEND, FINISH, TELL = "claim", "send", "finish", "tell"
 #: A row's values, with their types.
 _VALUES = {
+    "op": "text",
     "merchant_id": "text",
     "order_id": "text",
     "action": "text",
@@ -113,8 +116,13 @@ _FORGET = "delete from workers where id = {id}"
 class Statements(Protocol):
     """The ledger's statements in one database's dialect. Each is a transaction, or part of one."""
 
-    def insert(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        """Write rows for orders that have none. The tickets of those that had none."""
+    def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        """Write rows, each for what its ``op`` says, and the events that come with them.
+
+        Returns:
+            The tickets of those that were written: of new orders' rows if there was none yet, of
+            the others if their claim still held.
+        """
         ...
 
     def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
@@ -123,18 +131,6 @@ class Statements(Protocol):
 
     def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         """Take over rows that are still as they were found. The tickets of those."""
-        ...
-
-    def sending(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        """Say of claimed orders that they are being sent. The tickets that hold."""
-        ...
-
-    def finish(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        """Write outcomes and their events under claims that still hold. The tickets of those."""
-        ...
-
-    def tell(self, cursor: Any, rows: Sequence[Row]) -> None:
-        """Write events of orders that have no row."""
         ...
 
     def beat(self, cursor: Any, lease_id: str, lease: float, now: float) -> None:
@@ -169,52 +165,46 @@ class _Common:
 
 
 class PostgreSQL(_Common):
-    """Each statement is a transaction of its own: a round trip less for each BEGIN and COMMIT."""
+    """Each statement is a transaction of its own: a round trip less for each BEGIN and COMMIT.
+
+    All that a batch has to write is one statement.
+    """
 
     _place = "%({})s"
     _rows = f"json_to_recordset(%(rows)s) as r({', '.join(f'{n} {t}' for n, t in _VALUES.items())})"
 
     def __init__(self) -> None:
         done = " returning orders.ticket"
-        self._insert, self._take, self._sending = (
-            self._written(text) + done for text in (_INSERT, _TAKE, _SENDING)
-        )
-        self._find, self._tell = self._written(_FIND), self._written(_TELL + _ONCE)
-        told = f"{_TELL} and {{ticket}} in (select ticket from done){_ONCE}"
-        self._finish = f"""
+        of_those = " and ({op} = 'tell' or {ticket} in (select ticket from finished))"
+        fresh = _INSERT.replace("where true", "where {op} = 'claim'") + done
+        sent = f"{_SENDING} and {{op}} = 'send'{done}"
+        finished = f"{_FINISH} and {{op}} = 'finish'{done}"
+        told = _TELL + of_those + _ONCE
+        fresh, sent, finished, told = (self._of("r", t) for t in (fresh, sent, finished, told))
+        self._write = f"""
 with r as materialized (select * from {self._rows}),
-done as ({self._written(_FINISH, "r")}{done}),
-told as ({self._written(told, "r")})
-select ticket from done"""
+fresh as ({fresh}), sent as ({sent}), finished as ({finished}), told as ({told})
+select ticket from fresh union all select ticket from sent union all select ticket from finished"""
+        self._find, self._take = self._of(self._rows, _FIND), self._of(self._rows, _TAKE + done)
 
-    def insert(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return self._tickets(cursor, self._insert, rows)
+    def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        return {ticket for (ticket,) in self._run(cursor, self._write, rows)}
 
     def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-        return self._run(cursor, self._find, rows).fetchall()  # type: ignore[no-any-return]
+        return self._run(cursor, self._find, rows)
 
     def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return self._tickets(cursor, self._take, rows)
+        return {ticket for (ticket,) in self._run(cursor, self._take, rows)}
 
-    def sending(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return self._tickets(cursor, self._sending, rows)
-
-    def finish(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return self._tickets(cursor, self._finish, rows)
-
-    def tell(self, cursor: Any, rows: Sequence[Row]) -> None:
-        self._run(cursor, self._tell, rows)
-
-    def _written(self, text: str, rows: str | None = None) -> str:
-        rows = rows or self._rows
+    @staticmethod
+    def _of(rows: str, text: str) -> str:
         return _filled(text, _VALUES, "r.{}", from_rows=f"from {rows}", and_rows=f", {rows}")
 
     @staticmethod
-    def _run(cursor: Any, text: str, rows: Sequence[Row]) -> Any:
-        return cursor.execute(text, {"rows": json.dumps(list(rows))})
-
-    def _tickets(self, cursor: Any, text: str, rows: Sequence[Row]) -> set[int]:
-        return {ticket for (ticket,) in self._run(cursor, text, rows).fetchall()}
+    def _run(cursor: Any, text: str, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]]
+        found = cursor.execute(text, {"rows": json.dumps(list(rows))}).fetchall()
+        return found
 
 
 class SQLite(_Common):
@@ -223,36 +213,29 @@ class SQLite(_Common):
     _place = ":{}"
 
     def __init__(self) -> None:
-        self._insert, self._find, self._take, self._sending, self._finish, self._tell = (
+        insert, sending, finish, self._find, self._take, self._tell = (
             _filled(text, _VALUES, ":{}", from_rows="", and_rows="")
-            for text in (_INSERT, _FIND, _TAKE, _SENDING, _FINISH, _TELL + _ONCE)
+            for text in (_INSERT, _SENDING, _FINISH, _FIND, _TAKE, _TELL + _ONCE)
         )
+        self._texts = {CLAIM: insert, SEND: sending, FINISH: finish}
 
-    def insert(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return self._tickets(cursor, self._insert, rows)
+    def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        written = set()
+        for row in rows:
+            values = _all(row)
+            text = self._texts.get(row["op"])
+            is_written = text is None or cursor.execute(text, values).rowcount > 0
+            if is_written and "event_id" in row:
+                cursor.execute(self._tell, values)
+            if is_written and text is not None:
+                written.add(row["ticket"])
+        return written
 
     def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
         return [found for row in rows for found in cursor.execute(self._find, _all(row)).fetchall()]
 
     def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return self._tickets(cursor, self._take, rows)
-
-    def sending(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return self._tickets(cursor, self._sending, rows)
-
-    def finish(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        done = self._tickets(cursor, self._finish, rows)
-        self.tell(cursor, [row for row in rows if row["ticket"] in done])
-        return done
-
-    def tell(self, cursor: Any, rows: Sequence[Row]) -> None:
-        for row in rows:
-            if "event_id" in row:
-                cursor.execute(self._tell, _all(row))
-
-    @staticmethod
-    def _tickets(cursor: Any, text: str, rows: Sequence[Row]) -> set[int]:
-        return {row["ticket"] for row in rows if cursor.execute(text, _all(row)).rowcount}
+        return {row["ticket"] for row in rows if cursor.execute(self._take, _all(row)).rowcount}
 
 
 _NOTHING = dict.fromkeys(_VALUES)
