@@ -60,9 +60,10 @@ class Writer:
 
     def _is_away(self, error: BaseException) -> bool:
         driver: Any = self._engine.dialect.dbapi
-        # The last one: a server that is a standby, or ends a transaction by itself.
-        away = (driver.OperationalError, driver.InterfaceError, driver.InternalError)
-        return isinstance(error, away)
+        # What is not said of the rows is said of the database: it is a standby, a migration has a
+        # table, a right is missing. Whoever waits for it loses nothing.
+        of_the_rows = (driver.DataError, driver.IntegrityError)
+        return isinstance(error, driver.Error) and not isinstance(error, of_the_rows)
 
     def _cursor(self) -> Any:
         if self._connection is None:
