@@ -1,0 +1,150 @@
+"""The order backend: places orders until they are confirmed, and hears what became of them."""
+
+import json
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from kombu import Connection
+
+from pos_gateway.broker import topology
+from pos_gateway.client import OrderClient
+from pos_gateway.errors import BrokerUnavailable, PublishRefused, Unroutable
+
+#: Merchant and order.
+Name = tuple[str, str]
+
+#: Types of events after which nothing more comes of an order by itself; one that is in doubt waits
+#: for an operator, or until its POS has had the time.
+TERMINAL = frozenset(
+    f"order.{word}" for word in ("accepted", "rejected", "cancelled", "expired", "failed")
+)
+IN_DOUBT = "order.in_doubt"
+#: Seconds between two tries while the broker is away.
+AGAIN = 0.2
+
+
+class Backend:
+    """A backend that outlives its broker. Safe from threads.
+
+    Every event is kept as it came, repeats included, in its order.
+    """
+
+    def __init__(self, broker_url: str) -> None:
+        self._broker_url = broker_url
+        self._client = OrderClient(broker_url)
+        self._news = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="backend", daemon=True)
+        #: The orders that the broker has confirmed.
+        self.placed: list[Name] = []
+        #: What was told of each order.
+        self.told: dict[Name, list[dict[str, Any]]] = defaultdict(list)
+        #: Orders of which an end, or a doubt, was told.
+        self._settled: set[Name] = set()
+        self._open: set[Name] = set()
+
+    def __enter__(self) -> Self:
+        self._client.connect()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._client.close()
+
+    def place(self, order: Mapping[str, Any]) -> None:
+        """Submit the order until the broker has confirmed it."""
+        name = order["merchant_id"], order["order_id"]
+        self._until_confirmed(lambda: self._client.submit(order))
+        with self._news:
+            self.placed.append(name)
+            if name not in self._settled:
+                self._open.add(name)
+
+    def cancel(self, merchant_id: str, order_id: str) -> None:
+        """Ask for the order to be cancelled, until the broker has confirmed that."""
+        self._until_confirmed(lambda: self._client.cancel(order_id, merchant_id))
+
+    @property
+    def outstanding(self) -> int:
+        """How many orders nothing is known of yet."""
+        return len(self._open)
+
+    def wait(self, enough: Callable[[], bool], seconds: float) -> bool:
+        """Wait until it is enough, looking at every event; whether it was, within the time."""
+        until = time.monotonic() + seconds
+        with self._news:
+            while not enough():
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                self._news.wait(min(left, 1.0))
+        return True
+
+    def wait_until_settled(self, seconds: float) -> list[Name]:
+        """Wait until every order has ended, or is in doubt. Those that are not, after the time."""
+        self.wait(lambda: not self._open, seconds)
+        return sorted(self._open)
+
+    def events(self, order_id: str) -> list[dict[str, Any]]:
+        """What was told of an order, repeats of an event aside."""
+        of_it = [
+            event for (_, order), told in self.told.items() if order == order_id for event in told
+        ]
+        return distinct(of_it)
+
+    def _until_confirmed(self, publish: Callable[[], None]) -> None:
+        while True:
+            try:
+                return publish()
+            except (BrokerUnavailable, PublishRefused, Unroutable):
+                if self._stopping.wait(AGAIN):
+                    raise
+
+    def _listen(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with Connection(self._broker_url, connect_timeout=2) as connection:
+                    self._hear(connection)
+            except connection_errors():
+                self._stopping.wait(AGAIN)
+
+    def _hear(self, connection: Connection) -> None:
+        consumer = connection.Consumer(
+            [topology.events_queue],
+            on_message=self._heard,
+            auto_declare=False,
+            prefetch_count=200,
+        )
+        with consumer:
+            while not self._stopping.is_set():
+                try:
+                    connection.drain_events(timeout=0.5)
+                except TimeoutError:
+                    continue
+
+    def _heard(self, message: Any) -> None:
+        event = json.loads(message.body)
+        name = event["merchant_id"], event["order_id"]
+        with self._news:
+            self.told[name].append(event)
+            if event["type"] in TERMINAL or event["type"] == IN_DOUBT:
+                self._settled.add(name)
+                self._open.discard(name)
+            self._news.notify_all()
+        message.ack()
+
+
+def connection_errors() -> tuple[type[BaseException], ...]:
+    """What kombu raises when a connection or a channel is lost, or cannot be made."""
+    amqp = Connection("amqp://")
+    return (*amqp.connection_errors, *amqp.channel_errors, OSError)
+
+
+def distinct(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events without repeats, each where it came first."""
+    return list({event["id"]: event for event in reversed(list(events))}.values())[::-1]
