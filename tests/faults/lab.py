@@ -1,0 +1,90 @@
+"""The laboratory of ``tests/worker``, with POSes of every guarantee, a backend and a judge."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from loadtests.faults import books, invariants
+from loadtests.faults.adapters import ADAPTERS, install
+from loadtests.faults.backend import Backend
+from loadtests.faults.invariants import Evidence, Verdict
+from loadtests.merchants.client import SimulatedMerchants
+from pos_gateway.adapters.protocol import Guarantee
+from tests.orders import an_order
+from tests.worker.lab import PATIENCE, ROOT, Lab, WorkerProcess
+
+#: What a simulated merchant without a key does with an order: makes one, each time.
+UNKEYED = {"create": {"kind": "accept", "latency": 0.05}, "keyed": False}
+
+
+class FaultLab(Lab):
+    """One test's gateway, its backend, and what became of all that was placed."""
+
+    def __init__(
+        self, broker_url: str, database_url: str, merchants: SimulatedMerchants, folder: Path
+    ) -> None:
+        super().__init__(broker_url, database_url, merchants, folder)
+        self.backend = Backend(broker_url)
+        self.backend.__enter__()
+        self._adapters = install(folder)
+        self._placed = 0
+
+    def open_poses(self, count: int = 1, **fields: Any) -> list[str]:
+        """So many merchants of every guarantee: ``keyed-0``, ``queryable-0``, ``blind-0``…"""
+        ids = []
+        for guarantee, adapter in ADAPTERS.items():
+            names = [f"{guarantee}-{number}" for number in range(count)]
+            self.open_merchants(*names, adapter=adapter, request_timeout=2.0, **fields)
+            if guarantee is not Guarantee.KEYED:
+                self.merchants.profile(f"{guarantee}-*", UNKEYED)
+            ids += names
+        return ids
+
+    def place(self, merchant_id: str, *order_ids: str, **fields: Any) -> None:
+        """Place orders with a merchant, as a backend does that does not give up."""
+        for order_id in order_ids:
+            self.backend.place(an_order(order_id, merchant_id, **fields))
+
+    def place_some(self, merchants: list[str], each: int) -> None:
+        """Place so many new orders with each of the merchants."""
+        for _ in range(each):
+            for merchant_id in merchants:
+                self._placed += 1
+                self.place(merchant_id, f"o{self._placed}")
+
+    @contextmanager
+    def worker(
+        self, *flags: str, environment: Mapping[str, str] | None = None, **settings: object
+    ) -> Iterator[WorkerProcess]:
+        paths = [str(self._adapters), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        with_adapters = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environment or {})}
+        with super().worker(*flags, environment=with_adapters, **settings) as worker:  # type: ignore[arg-type]
+            yield worker
+
+    def settle(self) -> None:
+        """Wait until every order has come to its end, or is in doubt."""
+        left = self.backend.wait_until_settled(PATIENCE)
+        assert not left, f"{len(left)} orders came to no end: {left[:5]}"
+
+    def left_in_sending(self, pid: int, merchants: str) -> int:
+        """How many orders of merchants with this prefix a killed worker left in SENDING."""
+        return books.sending(self._engine, pid, merchants)
+
+    def verdict(self, *, healthy: Callable[[str], bool] = lambda _merchant: False) -> Verdict:
+        """What the invariants say; to be asked when no worker runs any more."""
+        evidence = Evidence(
+            self.backend.placed,
+            self.backend.told,
+            books.read(self._engine),
+            invariants.records(self.merchants.orders()),
+        )
+        verdict = invariants.judge(evidence, healthy=healthy)
+        assert not verdict.broken, str(verdict)
+        return verdict
+
+    def close(self) -> None:
+        self.backend.__exit__()
+        super().close()
+        self._engine.dispose()
