@@ -40,13 +40,12 @@ def problems(
 
 
 def _beyond(merchant: Merchant, limits: Limits) -> list[FieldError]:
-    """The gateway's defaults may be beyond what the vendor allows, so they will not do."""
+    """What the record has that the vendor does not allow, and a default that will not do."""
     found = []
     at_once, seconds = merchant.max_concurrency, merchant.request_timeout
-    if limits.concurrency is not None and (at_once is None or at_once > limits.concurrency):
-        problem = f"must be given, at most {limits.concurrency}: the POS allows no more at once"
-        shown = ABSENT if at_once is None else at_once
-        found.append(FieldError("max_concurrency", problem, shown))
+    if at_once is not None and at_once > limits.at_once(at_once):
+        problem = f"must be at most {limits.concurrency}: the POS allows no more at once"
+        found.append(FieldError("max_concurrency", problem, at_once))
     if limits.longest_reply is not None and (seconds is None or seconds < limits.longest_reply):
         problem = f"must be given, at least {limits.longest_reply:g}: a reply may take so long"
         shown = ABSENT if seconds is None else seconds

@@ -27,10 +27,20 @@ class Limits:
     longest_reply: float | None = None
     #: Requests at once with one merchant's credentials.
     concurrency: int | None = None
-    #: Requests a second with one merchant's credentials.
+    #: Requests a second with one merchant's credentials, and those that an order takes as a rule.
     per_second: float | None = None
+    requests: int = 1
     #: Statuses beside 429 that are documented as "not processed": the order is tried again.
     unprocessed: frozenset[int] = frozenset()
+
+    @property
+    def orders_per_second(self) -> float | None:
+        """Orders of one merchant that may be sent in a second."""
+        return None if self.per_second is None else self.per_second / self.requests
+
+    def at_once(self, wanted: int) -> int:
+        """How many of one merchant's orders may be under way, of so many that are wanted."""
+        return wanted if self.concurrency is None else min(wanted, self.concurrency)
 
 
 @runtime_checkable

@@ -71,7 +71,7 @@ class ToastAdapter:
     name = "toast"
     guarantee = Guarantee.QUERYABLE
     #: "Handling request timeouts for the orders API"; "Rate limiting".
-    limits = Limits(longest_reply=30.0, per_second=20.0)
+    limits = Limits(longest_reply=30.0, per_second=20.0, requests=2)
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits)

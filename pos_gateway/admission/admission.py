@@ -1,7 +1,7 @@
 """Admission: who may start now.
 
-An order starts when a slot is free, its merchant is under its limit and its breaker lets it
-through, its provider is under its share of the slots, and, if its merchant is slow, the slow
+An order starts when a slot is free, its merchant is under its limits (at once, and in a second)
+and its breaker lets it through, its provider is under its share of the slots, and, if its merchant is slow, the slow
 ones together are under theirs.
 
 Orders that cannot start wait here, merchant by merchant in turn, the most urgent of a merchant
@@ -28,6 +28,7 @@ from pos_gateway.admission.lane import Call, Demand, Lane, Queued, Standing, Tic
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.parking import QUICKEST, Line, Outlook, Place
+from pos_gateway.admission.rate import Rate
 from pos_gateway.admission.share import Share
 from pos_gateway.admission.suspects import Suspects
 from pos_gateway.admission.turns import Turns
@@ -218,6 +219,11 @@ class Admission(Generic[Ticket]):
             lane.may_be_cut_short = terms.may_be_cut_short
             if not terms.is_shared:
                 lane.bulkhead.allotment = None
+            if terms.per_second is None:
+                lane.rate = None
+            elif lane.rate is None or lane.rate.per_second != terms.per_second:
+                lane.rate = Rate(terms.per_second)
+            self._reckon(lane)
 
         self._change(lane, agree)
         self._line_up(lane)
@@ -236,9 +242,15 @@ class Admission(Generic[Ticket]):
         None: it has nothing to say. What is under way goes on.
         """
         lane = self._lanes.get(merchant_id)
-        if lane is not None:
-            self._change(lane, lambda: setattr(lane.bulkhead, "allotment", permits))
-            self._line_up(lane)
+        if lane is None:
+            return
+
+        def allot() -> None:
+            lane.bulkhead.allotment = permits
+            self._reckon(lane)
+
+        self._change(lane, allot)
+        self._line_up(lane)
 
     def demand(self, merchant_id: str) -> Demand:
         """What a merchant's orders want here; nothing, of one that is not known."""
@@ -445,11 +457,17 @@ class Admission(Generic[Ticket]):
         call = Call(lane, ticket, now, lane.provider, lane.breaker.patience)
         if not lane.breaker.is_closed:
             call.probe = lane.breaker.begin_probe()
-        self._change(lane, lambda: self._move(call, 1))
+        self._change(lane, lambda: self._begin(call, now))
         longest = self.limits.slow_after
         self._agenda.add(now + lane.pace.suspicious_after(longest), self._suspects.add, call)
         self._agenda.add(now + lane.pace.slow_after(longest), self._slow_now, call)
         return call
+
+    def _begin(self, call: Call[Ticket], now: float) -> None:
+        self._move(call, 1)
+        if call.lane.rate is not None:
+            call.lane.rate.started(now)
+            self._reckon(call.lane)
 
     def _start_first(self, lane: Lane[Ticket], now: float) -> Call[Ticket] | None:
         first = lane.first()
@@ -571,6 +589,21 @@ class Admission(Generic[Ticket]):
         if lane.breaker.is_closed and lane.breaker.is_tripped(lane.late_calls):
             self._open(lane, now, "late")
 
+    def _reckon(self, lane: Lane[Ticket]) -> None:
+        """See whether one more of its orders may start in this second; if not, again in time."""
+        rate = lane.rate
+        if rate is None:
+            return
+        before = rate.free_at
+        rate.reckon(self._now, lane.bulkhead.part)
+        if rate.is_spent and rate.free_at != before:
+            self._agenda.add(rate.free_at, self._next_second, lane)
+
+    def _next_second(self, lane: Lane[Ticket], now: float) -> None:
+        if lane.is_spent and lane.rate is not None and lane.rate.free_at <= now:
+            self._change(lane, lambda: self._reckon(lane))
+            self._line_up(lane)
+
     def _expire(self, waiting: Waiting[Ticket], _now: float) -> None:
         self._expired.append(self._take(waiting))
 
@@ -668,6 +701,4 @@ class Admission(Generic[Ticket]):
         """Once in so many newcomers, so that each of them pays a constant part of it."""
         lanes = self._lanes.items()
         # A merchant that asked to be left alone is to be, however many others come.
-        self._lanes = {
-            key: lane for key, lane in lanes if not (lane.is_idle and lane.breaker.is_closed)
-        }
+        self._lanes = {key: lane for key, lane in lanes if not lane.is_forgettable(self._now)}

@@ -40,6 +40,13 @@ class Bulkhead:
         return int(min(self.ceiling, self._adapted))
 
     @property
+    def part(self) -> float:
+        """The part of what was agreed that the fleet leaves to this worker."""
+        if self.allotment is None or not self.ceiling:
+            return 1.0
+        return min(1.0, max(0, self.allotment) / self.ceiling)
+
+    @property
     def has_room(self) -> bool:
         return self.in_flight < self.limit
 

@@ -10,6 +10,7 @@ from pos_gateway.admission.breaker import Breaker, State
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.pace import Pace
 from pos_gateway.admission.parking import Line
+from pos_gateway.admission.rate import Rate
 from pos_gateway.admission.share import UNKNOWN_DURATION, Share
 
 Ticket = TypeVar("Ticket")
@@ -75,6 +76,8 @@ class Lane(Generic[Ticket]):
     bulkhead: Bulkhead = field(default_factory=lambda: Bulkhead(0))
     breaker: Breaker = field(default_factory=Breaker)
     pace: Pace = field(default_factory=Pace)
+    #: None: as many may start in a second as there are.
+    rate: Rate | None = None
     #: How many orders wait.
     waiting: int = 0
     #: Calls that are late by now and still out.
@@ -94,14 +97,19 @@ class Lane(Generic[Ticket]):
     @property
     def has_room(self) -> bool:
         """As far as the merchant itself is concerned, one more may start."""
-        return self.known and self.bulkhead.has_room and self.breaker.lets_through
+        may_be_called = self.known and self.bulkhead.has_room and self.breaker.lets_through
+        return may_be_called and not self.is_spent
+
+    @property
+    def is_spent(self) -> bool:
+        """As many of its orders as may have started in this second."""
+        return self.rate is not None and self.rate.is_spent
 
     @property
     def is_troubled(self) -> bool:
         """Its orders wait for the merchant itself, not for somebody else's."""
-        return (
-            self.pace.slow or not self.breaker.is_closed or (self.known and self.bulkhead.is_full)
-        )
+        at_a_limit = self.is_spent or (self.known and self.bulkhead.is_full)
+        return self.pace.slow or not self.breaker.is_closed or at_a_limit
 
     @property
     def is_idle(self) -> bool:
@@ -119,15 +127,21 @@ class Lane(Generic[Ticket]):
             self.breaker.state,
         )
 
+    def is_forgettable(self, now: float) -> bool:
+        """Its next order may start as if it were the first."""
+        is_fresh = self.rate is None or self.rate.is_idle(now)
+        return self.is_idle and self.breaker.is_closed and is_fresh
+
     def is_quiet(self, now: float) -> bool:
         """Nothing has been heard of it for so long that what is remembered says little."""
         return self.is_idle and now - self.last_call > QUIET
 
     @property
     def turn(self) -> float:
-        """Seconds between two of its orders' turns, at full use of its limit."""
+        """Seconds between two of its orders' turns, at full use of its limits."""
         duration = UNKNOWN_DURATION if self.pace.mean is None else self.pace.mean
-        return duration / max(1, self.bulkhead.limit)
+        turn = duration / max(1, self.bulkhead.limit)
+        return turn if self.rate is None else max(turn, self.rate.turn(self.bulkhead.part))
 
     def put(self, ticket: Ticket, now: float, deadline: float) -> Waiting[Ticket]:
         """Let an order wait; those that must be delivered soonest go first."""

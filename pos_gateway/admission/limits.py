@@ -15,6 +15,8 @@ class Terms:
     may_be_cut_short: bool = True
     #: In a fleet, the limit is that of all its workers together.
     is_shared: bool = True
+    #: Its orders that may start in a second; None: as many as there are.
+    per_second: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -360,8 +360,14 @@ class Dispatcher:
             return Terms(default)  # unknown: let it start, and be set aside
         limit = 0 if merchant.paused else merchant.max_concurrency or default
         adapter = self._gate.adapters.get(merchant.adapter)
-        is_blind = adapter is not None and adapter.guarantee is Guarantee.BLIND
-        return Terms(limit, merchant.provider, may_be_cut_short=not is_blind)
+        if adapter is None:
+            return Terms(limit, merchant.provider)
+        return Terms(
+            adapter.limits.at_once(limit),
+            merchant.provider,
+            may_be_cut_short=adapter.guarantee is not Guarantee.BLIND,
+            per_second=adapter.limits.orders_per_second,
+        )
 
     def _ask_fleet(self, merchant_id: str) -> None:
         if self._fleet is not None:

@@ -71,7 +71,6 @@ def test_the_built_in_ones_are_there() -> None:
         ("square", {"pos": {}}, ["pos.location_id"]),
         ("square", {"pos": {"location_id": "L/1"}}, ["pos.location_id"]),
         ("square", {"pos": {"location_id": "L1", "site": "2"}}, ["pos.site"]),
-        ("clover", {"max_concurrency": None}, ["max_concurrency"]),
         ("clover", {"max_concurrency": 6}, ["max_concurrency"]),
         ("toast", {"request_timeout": None}, ["request_timeout"]),
         ("toast", {"request_timeout": 29.9}, ["request_timeout"]),

@@ -249,7 +249,7 @@ def _clover_accepted(order_id: str) -> Body:
 
 CLOVER = Vendor(
     adapter=CloverAdapter(),
-    record={"pos": {"merchant_id": "M1"}, "max_concurrency": 5},
+    record={"pos": {"merchant_id": "M1"}},
     accepted=_clover_accepted,
     found=lambda accepted: reply(200, {"elements": [{"id": "other", "note": None}, accepted]}),
     unknown=reply(200, {"elements": []}),

@@ -41,6 +41,8 @@ class Merchant:
     reached: bool = False
     halved: float = -inf
     allotment: int | None = None
+    #: When its orders started.
+    starts: list[float] = field(default_factory=list)
     results: list[tuple[bool, bool]] = field(default_factory=list)
     state: str = "closed"
     until: float = 0.0
@@ -58,6 +60,16 @@ class Merchant:
     @property
     def limit(self) -> float:
         return 0 if self.terms is None else min(self.terms.limit, self.adapted)
+
+    @property
+    def a_second(self) -> float:
+        """How many may start in a second, of whole numbers and one at least."""
+        if self.terms is None or self.terms.per_second is None:
+            return inf
+        part = 1.0
+        if self.allotment is not None and self.terms.limit:
+            part = min(1.0, max(0, self.allotment) / self.terms.limit)
+        return max(1, int(self.terms.per_second * part))
 
 
 @dataclass
@@ -84,6 +96,7 @@ class Model:
     def __init__(self, limits: Limits, terms: dict[str, Terms | None]) -> None:
         self.limits = limits
         self.merchants = {name: Merchant(name, each) for name, each in terms.items()}
+        self.now = 0.0
         self.sent: list[Sent] = []
         self.kept: list[Kept] = []
         self.provider_cap = max(1, int(limits.slots * limits.provider_share))
@@ -116,7 +129,7 @@ class Model:
             return False
         if merchant.allotment is not None and len(self.of(merchant)) >= merchant.allotment:
             return False
-        if merchant.state == "open":
+        if merchant.state == "open" or self.is_spent(merchant):
             return False
         if merchant.state == "half_open" and self.probes(merchant):
             return False
@@ -127,6 +140,11 @@ class Model:
         provider = merchant.terms.provider
         others = sum(each.provider != provider for each in self.sent)
         return not self.provider(provider).silent and self.slots_free() > others
+
+    def is_spent(self, merchant: Merchant) -> bool:
+        """As many have started in this second as may."""
+        recent = [at for at in merchant.starts if at + 1.0 > self.now]
+        return len(recent) >= merchant.a_second
 
     def is_within_share(self, merchant: Merchant) -> bool:
         provider = merchant.terms.provider if merchant.terms else None
@@ -153,7 +171,7 @@ class Model:
             in_flight >= merchant.limit
             or (merchant.allotment is not None and 0 <= merchant.allotment <= in_flight)
         )
-        return merchant.slow or merchant.state != "closed" or full
+        return merchant.slow or merchant.state != "closed" or full or self.is_spent(merchant)
 
     def is_too_much(self, merchant: Merchant, now: float) -> bool:
         """Whether no more of its orders may wait."""
@@ -175,7 +193,7 @@ class Model:
         own = sum(each.merchant is merchant for each in self.kept)
         duration = share.UNKNOWN_DURATION if merchant.mean is None else merchant.mean
         allotted = inf if merchant.allotment is None else merchant.allotment
-        turn = duration / max(1, min(merchant.limit, allotted))
+        turn = max(duration / max(1, min(merchant.limit, allotted)), 1 / merchant.a_second)
         return own >= limits.max_waiting and own * turn > limits.max_wait / 2
 
     def crowded_out(self, now: float) -> list[int]:
@@ -207,12 +225,14 @@ class Model:
         sent = Sent(merchant, number, now, merchant.terms.provider, now + after, probe)
         sent.suspicious_at = now + suspicious
         self.sent.append(sent)
+        merchant.starts.append(now)
         if len(self.of(merchant)) >= merchant.limit:
             merchant.reached = True
         return sent
 
     def pass_time(self, now: float) -> list[int]:
         """What time does; the orders that are too late now."""
+        self.now = now
         for each in self.out():
             if each.suspected == inf and each.suspicious_at <= now:
                 each.suspected = now

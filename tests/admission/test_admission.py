@@ -954,6 +954,81 @@ def test_nothing_holds_on_to_an_order_that_is_done() -> None:
     assert [ref for ref in watched if ref() is not None] == []
 
 
+def test_no_more_of_a_merchants_orders_start_in_a_second_than_it_takes() -> None:
+    stage = Stage(limit=10, slots=20)
+    stage.terms = Terms(10, per_second=3.0)
+    assert stage.offers("m", 5) == [START] * 3 + [Verdict.WAIT] * 2
+    stage.now = 0.5
+    for _ in range(3):
+        stage.reply("m")
+    assert stage.starts() == []
+    assert stage.admission.next_at == 1.0
+    stage.pass_time(0.5)
+    assert stage.starts() == ["m3", "m4"]
+
+
+def test_one_that_has_started_all_of_its_second_takes_no_slot_and_no_turn() -> None:
+    stage = Stage(limit=10, slots=4)
+    stage.terms = Terms(10, per_second=1.0)
+    stage.offers("paced", 3)
+    assert stage.admission.in_flight == 1
+    assert stage.admission.blocked == 2
+    assert stage.offer("other") == START
+
+
+def test_of_less_than_one_a_second_one_starts_in_each_span() -> None:
+    stage = Stage(limit=10, slots=4)
+    stage.terms = Terms(10, per_second=0.25)
+    stage.offers("m", 2)
+    stage.reply("m", after=0.1)
+    stage.pass_time(3.8)
+    assert stage.starts() == []
+    stage.pass_time(0.1)
+    assert stage.starts() == ["m1"]
+
+
+def test_a_record_that_is_read_again_begins_no_new_second() -> None:
+    stage = Stage(limit=10, slots=4)
+    stage.terms = Terms(10, per_second=1.0)
+    stage.offers("m", 2)
+    stage.admission.set_terms("m", Terms(10, per_second=1.0))
+    assert stage.starts() == []
+    stage.admission.set_terms("m", Terms(10))
+    assert stage.starts() == ["m1"]
+
+
+def test_parked_orders_come_back_at_the_rate_that_the_merchant_takes() -> None:
+    stage = Stage(limit=10, slots=20)
+    stage.terms = Terms(10, per_second=2.0)
+    stage.answer("m", after=0.01)
+    assert stage.admission.place("m", 8, stage.now).delay == 1.0
+    assert stage.admission.place("m", 8, stage.now).delay == pytest.approx(0.5 * 4 - 1.5, abs=1)
+    assert [stage.admission.place("m", 8, stage.now).delay for _ in range(3)][-1] > 4
+
+
+def test_in_a_fleet_each_worker_starts_its_part_of_what_the_merchant_takes() -> None:
+    stage = Stage(limit=10, slots=20, in_fleet=True)
+    stage.terms = Terms(10, per_second=10.0)
+    stage.offers("m", 9)
+    stage.admission.allot("m", 4)
+    assert len(stage.starts()) == 4
+    for _ in range(4):
+        stage.reply("m", after=0.1)
+    assert stage.starts() == []
+    stage.admission.allot("m", 5)
+    assert len(stage.starts()) == 1
+
+
+def test_what_has_just_started_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pos_gateway.admission.admission.LANES", 10)
+    stage = Stage(limit=5, slots=8)
+    stage.terms = Terms(5, per_second=1.0)
+    stage.answer("m", after=0.0)
+    for n in range(30):
+        stage.answer(f"other{n}", after=0.0)
+    assert stage.offer("m") is Verdict.WAIT
+
+
 def test_in_a_fleet_a_merchant_starts_no_more_than_it_was_allotted() -> None:
     stage = Stage(limit=3, slots=8, in_fleet=True)
     assert stage.offers("m", 3) == [Verdict.WAIT] * 3

@@ -37,7 +37,7 @@ TERMS: dict[str, Terms | None] = {
     "e": Terms(3, "y", may_be_cut_short=False),
     "f": Terms(6),
     "g": Terms(4, "x"),
-    "h": Terms(2),
+    "h": Terms(2, per_second=3.0),
 }
 #: A thousand examples each take most of a minute where nothing else runs.
 pytestmark = pytest.mark.timeout(900)
@@ -187,7 +187,9 @@ class AdmissionMachine(RuleBasedStateMachine):
     def edit(self, merchant: str, limit: int, provider: str | None) -> None:
         known = self.model.merchants[merchant]
         # Whether its calls may be cut short stays: one that was passed over is not looked at again.
-        known.terms = Terms(limit, provider, may_be_cut_short=merchant != "e")
+        # So does what may start in a second: what started before does not count for another rate.
+        rate = TERMS["h"].per_second if merchant == "h" and TERMS["h"] else None
+        known.terms = Terms(limit, provider, may_be_cut_short=merchant != "e", per_second=rate)
         self.admission.set_terms(merchant, known.terms)
         if sum(each.merchant is known for each in self.model.kept) > self.limits.max_waiting:
             self.model.crowded.append(known)

@@ -68,6 +68,30 @@ FAULTS = [
         "if self",
     ),
     Fault(
+        "no more start in a second than the POS takes",
+        "rate",
+        "len(self._starts) >= here",
+        "len(self._starts) > here",
+    ),
+    Fault(
+        "a start counts for a whole second",
+        "rate",
+        "self._starts[0] + self._span <= now",
+        "self._starts[0] + self._span / 2 <= now",
+    ),
+    Fault(
+        "a merchant goes on when its second is over",
+        "admission",
+        "self._agenda.add(rate.free_at, self._next_second, lane)",
+        "pass",
+    ),
+    Fault(
+        "in a fleet each worker starts its part of what the POS takes in a second",
+        "rate",
+        "int(self._most * part)",
+        "int(self._most)",
+    ),
+    Fault(
         "a provider keeps to its share",
         "turns",
         "if lane.provider is not None and lane.provider.is_full:",

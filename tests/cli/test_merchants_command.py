@@ -99,7 +99,7 @@ def test_one_wrong_record_and_nothing_is_written(migrated: Program) -> None:
 def test_an_adapter_names_what_it_needs_of_a_record(migrated: Program) -> None:
     records = json_lines(
         merchant("a", adapter="square"),
-        merchant("b", adapter="clover", pos={"merchant_id": "M1"}),
+        merchant("b", adapter="clover", pos={"merchant_id": "M1"}, max_concurrency=6),
         merchant("c", adapter="square", pos={"location_id": "L1"}),
         merchant("d", pos={"location_id": "L1"}),
     )
@@ -107,7 +107,7 @@ def test_an_adapter_names_what_it_needs_of_a_record(migrated: Program) -> None:
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.splitlines() == [
         "line 1: pos.location_id: is required: the Square location's id",
-        "line 2: max_concurrency: must be given, at most 5: the POS allows no more at once",
+        "line 2: max_concurrency: must be at most 5: the POS allows no more at once (got 6)",
         "line 4: pos.location_id: is no field of this adapter; it has: none",
         "pos-gateway: 3 of 4 records are wrong; none was written",
     ]

@@ -12,7 +12,10 @@ import pytest
 from celery.concurrency.gevent import TaskPool
 from gevent.event import AsyncResult, Event
 
+from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.adapters.protocol import Limits as PosLimits
+from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker.message import Message
@@ -57,7 +60,9 @@ class Order:
 
 
 class Scene:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **merchant: Any) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, default: int = 1, **merchant: Any
+    ) -> None:
         monkeypatch.setattr(subject, "deliver", self._deliver)
         terms = {
             "paused": False,
@@ -81,7 +86,7 @@ class Scene:
             directory=directory,
             permits=None,
             adapters=self.adapters,
-            settings=SimpleNamespace(merchant_concurrency=1),
+            settings=SimpleNamespace(merchant_concurrency=default),
             clock=SYSTEM_CLOCK,
             settle=lambda decision: self._store(decision.messages),
         )
@@ -240,7 +245,7 @@ def test_no_call_is_cut_short_at_a_pos_that_can_neither_be_asked_nor_honours_a_k
     monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
 ) -> None:
     scene = Scene(monkeypatch, adapter="pos")
-    scene.adapters["pos"] = SimpleNamespace(guarantee=guarantee)
+    scene.adapters["pos"] = SimpleNamespace(guarantee=guarantee, limits=PosLimits())
     order = Order("o1")
     scene.offer(order)
     assert order.call.lane.may_be_cut_short is (guarantee is not Guarantee.BLIND)
@@ -272,3 +277,23 @@ def test_a_ticker_that_dies_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(scene.dispatcher.admission, "overdue", break_down)
     scene.dispatcher._wake.set()
     assert str(ended.get(timeout=10)) == "a mistake of ours"
+
+
+def test_a_merchant_that_states_no_limit_gets_no_more_than_its_pos_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, max_concurrency=None, adapter="clover", default=50)
+    scene.adapters["clover"] = CloverAdapter()
+    terms = scene.dispatcher._terms_of("m")
+    assert terms is not None
+    assert (terms.limit, terms.per_second) == (5, 16.0)
+
+
+def test_one_that_needs_two_requests_for_an_order_gets_half_as_many_orders_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, max_concurrency=None, adapter="toast", default=50)
+    scene.adapters["toast"] = ToastAdapter()
+    terms = scene.dispatcher._terms_of("m")
+    assert terms is not None
+    assert (terms.limit, terms.per_second) == (50, 10.0)

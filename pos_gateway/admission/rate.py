@@ -1,0 +1,51 @@
+"""How many of one merchant's orders may start in a second."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Rate:
+    """No more than ``per_second`` starts within any second (within any longer span, if under one).
+
+    Whether one more may start is what it was when it was reckoned last.
+    """
+
+    per_second: float
+    #: No more may start before ``free_at``.
+    is_spent: bool = False
+    free_at: float = 0.0
+    _starts: deque[float] = field(default_factory=deque)
+
+    @property
+    def _most(self) -> int:
+        return max(1, int(self.per_second))
+
+    @property
+    def _span(self) -> float:
+        return max(1.0, 1 / self.per_second)
+
+    def here(self, part: float) -> int:
+        """How many may start in the span, in a process that has this part of the merchant."""
+        return max(1, int(self._most * part))
+
+    def turn(self, part: float) -> float:
+        """Seconds between two starts, if they are spread evenly."""
+        return self._span / self.here(part)
+
+    def started(self, now: float) -> None:
+        """An order has started."""
+        self._starts.append(now)
+
+    def reckon(self, now: float, part: float) -> None:
+        """Find out whether one more may start."""
+        while self._starts and self._starts[0] + self._span <= now:
+            self._starts.popleft()
+        here = self.here(part)
+        self.is_spent = len(self._starts) >= here
+        if self.is_spent:
+            self.free_at = self._starts[-here] + self._span
+
+    def is_idle(self, now: float) -> bool:
+        """Nothing has started for so long that what was before does not count."""
+        return not self._starts or self._starts[-1] + self._span <= now
