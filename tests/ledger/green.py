@@ -1,0 +1,230 @@
+"""A ledger on green threads, as the worker has it: ``python -m tests.ledger.green URL``.
+
+It exits with 0 if all is well. A green thread ticks meanwhile: where the ledger is held up, the
+others go on.
+"""
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gevent
+from sqlalchemy import Engine, text
+
+from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.gateway import _off_the_loop
+from pos_gateway.ledger import commits, database
+from pos_gateway.ledger import ledger as module
+from pos_gateway.ledger.database import open_database
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.schema import metadata
+from pos_gateway.ledger.states import Claim, Ended, Held, Key
+from tests.ledger.lab import Rows, an_entry, claimed
+
+Story = Callable[[Ledger, "Hold", Engine], None]
+#: Turns that other green threads have at least while the ledger is held up.
+TURNS = 100
+
+
+class Ticking:
+    """Counts the turns that a green thread has."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self._thread = gevent.spawn(self._tick)
+
+    def _tick(self) -> None:
+        while True:
+            gevent.sleep(0)
+            self.turns += 1
+
+    def stop(self) -> None:
+        self._thread.kill()
+
+
+@contextlib.contextmanager
+def ticking() -> Iterator[Ticking]:
+    tick = Ticking()
+    gevent.sleep(0.001)
+    yield tick
+    tick.stop()
+
+
+class Hold:
+    """Holds the next write up inside the database driver until ``open`` is called.
+
+    On SQLite in a function of the database's, on a native thread; on PostgreSQL in a lock that
+    the server waits for.
+    """
+
+    def __init__(self, engine: Engine, url: str) -> None:
+        self._engine = engine
+        self._other = open_database(url).connect()
+        self._is_sqlite = engine.dialect.name == "sqlite"
+
+    def close(self) -> None:
+        lock = "begin immediate" if self._is_sqlite else "lock table orders in exclusive mode"
+        if self._is_sqlite:
+            driver: Any = self._other.connection.driver_connection
+            driver.isolation_level = None
+            driver.execute(lock)
+        else:
+            self._other.execute(text(lock))
+
+    def open(self) -> None:
+        driver: Any = self._other.connection.driver_connection
+        driver.execute("rollback") if self._is_sqlite else self._other.rollback()
+
+
+def others_go_on(ledger: Ledger, hold: Hold, _engine: Engine) -> None:
+    """A commit that takes its time takes nobody else's."""
+    claim = claimed(ledger.claim(Key("m", "o"), send=True))
+    hold.close()
+    writing = gevent.spawn(ledger.finish, claim, an_entry(key=claim.key))
+    with ticking() as tick:
+        while tick.turns < TURNS:
+            gevent.sleep(0.001)
+        assert not writing.ready()
+        hold.open()
+        assert writing.get(timeout=30) is True
+
+
+def the_server_sleeps(ledger: Ledger, _hold: Hold, engine: Engine) -> None:
+    """psycopg waits as green threads do, in the ledger's connection and in any other."""
+    claimed(ledger.claim(Key("m", "o"), send=True))
+
+    def sleep() -> None:
+        with engine.connect() as connection:
+            connection.execute(text("select pg_sleep(0.3)"))
+
+    def write() -> None:
+        def do(cursor: Any) -> None:
+            cursor.execute("select pg_sleep(0.3)")
+
+        ledger._writer.write(do)
+
+    for do in (sleep, write):
+        with ticking() as tick:
+            thread = gevent.spawn(do)
+            thread.get(timeout=30)
+            assert tick.turns > TURNS, tick.turns
+
+
+def the_killed_lose_nobody_anything(ledger: Ledger, hold: Hold, engine: Engine) -> None:
+    """Green threads that are killed while they wait for the ledger: the others' are written."""
+    keys = [Key("m", f"o{n}") for n in range(30)]
+    first = claimed(ledger.claim(Key("m", "first"), send=True))
+    hold.close()
+    writing = gevent.spawn(ledger.finish, first, an_entry(key=first.key))
+    gevent.sleep(0.01)  # it is in the driver now, and these are in the next transaction
+    threads = [gevent.spawn(ledger.claim, key, send=True) for key in keys]
+    gevent.sleep(0.01)
+    gevent.killall(threads[::3])
+    hold.open()
+    assert writing.get(timeout=30) is True
+    for n, thread in enumerate(threads):
+        if n % 3:
+            assert isinstance(thread.get(timeout=30), Claim)
+        else:
+            again = ledger.claim(keys[n], send=True)  # the killed one's message comes again
+            assert isinstance(again, Claim), again
+            assert not again.past.may_be_there
+    for n, thread in enumerate(threads):
+        if n % 3:
+            assert isinstance(ledger.claim(keys[n], send=True), Held)
+            assert ledger.finish(thread.value, an_entry(key=keys[n]))
+    assert len(Rows(engine).events()) == 21
+
+
+def a_killed_writer_leaves_a_connection_in_step(ledger: Ledger, hold: Hold, engine: Engine) -> None:
+    """A green thread that is killed in the middle of its own transaction (no thread commits for it)."""
+    alone = Ledger(engine, run=_off_the_loop(engine))
+    claim = claimed(alone.claim(Key("m", "o"), send=True))
+    for _ in range(3):
+        hold.close()
+        writing = gevent.spawn(alone.finish, claim, an_entry(key=claim.key))
+        gevent.sleep(0.05)
+        assert not writing.ready()
+        writing.kill()
+        hold.open()
+    assert alone.finish(claim, an_entry(key=claim.key)) is True
+    assert isinstance(alone.claim(claim.key, send=True), Ended)
+    for n in range(20):  # every answer is the one to its own question
+        key = Key("m", f"p{n}")
+        mine = claimed(alone.claim(key, send=True))
+        assert mine.key == key
+        assert alone.finish(mine, an_entry(key=key)) is True
+    assert len(Rows(engine).events()) == 21
+    alone.close()
+
+
+def native_threads_and_green_ones_share_the_engine(
+    ledger: Ledger, _hold: Hold, engine: Engine
+) -> None:
+    """Reads of the directory on the loop, of payloads off it, and the ledger's writes."""
+
+    def deliver(n: int) -> None:
+        key = Key("m", f"o{n}")
+        claim = claimed(ledger.claim(key, send=True, payload=f'{{"n": {n}}}'))
+        assert ledger.payload(key) == f'{{"n": {n}}}'
+        with engine.connect() as connection:
+            connection.execute(text("select count(*) from merchants")).scalar()
+        assert ledger.finish(claim, an_entry(key=key))
+
+    threads = [gevent.spawn(deliver, n) for n in range(200)]
+    gevent.joinall(threads, timeout=60, raise_error=True)
+    assert all(thread.successful() for thread in threads)
+    assert len(Rows(engine).events()) == 200
+
+
+def an_outage_is_said_in_the_log_alone(ledger: Ledger, hold: Hold, engine: Engine) -> None:
+    """Tracebacks on standard error, one for each try, would be an outage's own outage."""
+    database._SQLITE_BUSY, module.CLAIM_PATIENCE = 0.05, 0
+    engine.dispose()
+    ledger._writer.close()
+    hold.close()
+    try:
+        ledger.claim(Key("m", "p"), send=True)
+    except LedgerUnavailable:
+        pass
+    else:
+        raise AssertionError("it was not away")
+    hold.open()
+
+
+ANYWHERE: list[Story] = [
+    others_go_on,
+    the_killed_lose_nobody_anything,
+    native_threads_and_green_ones_share_the_engine,
+]
+STORIES: dict[str, list[Story]] = {
+    "sqlite": [*ANYWHERE, an_outage_is_said_in_the_log_alone],
+    "postgresql": [*ANYWHERE, the_server_sleeps, a_killed_writer_leaves_a_connection_in_step],
+}
+
+
+def main(url: str) -> None:
+    # Nothing here is to need a second try: where one is made, somebody waits in vain.
+    commits.RETRY_AFTER = (1000.0, 1000.0)
+    for story in STORIES[open_database(url).dialect.name]:
+        print(story.__name__, flush=True)
+        engine = open_database(url)
+        with engine.begin() as connection:
+            for table in metadata.sorted_tables:
+                connection.execute(table.delete())
+        ledger = Ledger(engine, run=_off_the_loop(engine))
+        ledger.start()
+        with gevent.Timeout(60):
+            story(ledger, Hold(engine, url), engine)
+        ledger.close()
+        engine.dispose()
+    print("done")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,96 @@
+"""The way from the schema before the ledger to this one, and back."""
+
+from collections.abc import Iterator
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from click.testing import CliRunner
+from sqlalchemy import Engine, inspect, text
+
+from pos_gateway.cli.root import root
+from pos_gateway.errors import PendingMigration
+from pos_gateway.ledger.database import _alembic, open_database, require_current, upgrade
+from pos_gateway.ledger.schema import metadata
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
+from tests.ledger.lab import KEY, Worker, an_entry, claimed
+
+MERCHANT = Merchant.parse(
+    {"id": "m", "base_url": "https://pos.example.com", "pos": {"shop": "7"}, "max_concurrency": 3}
+)
+
+
+@pytest.fixture(params=["database_url", "postgres_url"])
+def url(request: pytest.FixtureRequest) -> str:
+    """A database without tables, of each kind."""
+    value: str = request.getfixturevalue(request.param)
+    return value
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    engine = open_database(url)
+    yield engine
+    engine.dispose()
+
+
+def to(engine: Engine, revision: str, *, down: bool = False) -> None:
+    with engine.begin() as connection:
+        (command.downgrade if down else command.upgrade)(_alembic(connection), revision)
+
+
+def tables(engine: Engine) -> set[str]:
+    return set(inspect(engine).get_table_names()) - {"alembic_version"}
+
+
+def test_a_gateway_from_before_the_ledger_keeps_its_merchants_up_and_down(
+    engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to(engine, "0002")
+    assert tables(engine) == {"merchants"}
+    MerchantStore(engine).put([MERCHANT])
+    with pytest.raises(PendingMigration, match="pos-gateway db upgrade"):
+        require_current(engine)
+
+    monkeypatch.setenv("POS_GATEWAY_DATABASE_URL", url)
+    for said in ("is now up to date", "is up to date already"):
+        done = CliRunner().invoke(root, ["db", "upgrade"])
+        assert (done.exit_code, said in done.output) == (0, True), done.output
+    require_current(engine)
+    assert tables(engine) == set(metadata.tables)
+    assert MerchantStore(engine).get(["m"]) == {"m": MERCHANT}
+    one = Worker(engine)
+    assert one.finish(claimed(one.claim(KEY, send=True)), an_entry())
+    one.close()
+
+    to(engine, "0002", down=True)
+    assert tables(engine) == {"merchants"}
+    assert MerchantStore(engine).get(["m"]) == {"m": MERCHANT}
+    upgrade(engine)
+    claimed(Worker(engine).claim(KEY, send=True))
+    to(engine, "base", down=True)
+    assert tables(engine) == set()
+
+
+def test_the_migrations_make_what_the_schema_says(engine: Engine) -> None:
+    upgrade(engine)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True}
+        )
+        assert compare_metadata(context, metadata) == []
+
+
+def test_an_upgrade_that_fails_leaves_nothing_behind(engine: Engine) -> None:
+    to(engine, "0002")
+    with engine.begin() as connection:
+        connection.execute(text("create table audit (id integer)"))  # in the way of the last one
+    with pytest.raises(Exception, match="audit"):
+        upgrade(engine)
+    assert tables(engine) == {"merchants", "audit"}
+    with engine.begin() as connection:
+        connection.execute(text("drop table audit"))
+    upgrade(engine)
+    require_current(engine)
