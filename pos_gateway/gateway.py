@@ -120,10 +120,11 @@ class Gateway:
             self.database.dispose(close=False)  # what was opened before the fork is the parent's
             self.ledger.start_alone()
 
-    def settle(self, decision: Decision, *, patience: float = inf) -> None:
+    def settle(self, decision: Decision, *, patience: float = inf) -> bool:
         """Return when all that follows from an outcome is durable, whatever it takes.
 
-        If the order is somebody else's by now, so is what follows.
+        False: the order is somebody else's by now, and so is what follows. The message must come
+        again, for that somebody may not have one (a cancellation takes over an order, too).
 
         Raises:
             LedgerUnavailable, BrokerUnavailable: this process is going down, or so many seconds
@@ -135,7 +136,7 @@ class Gateway:
                 claims.enter_context(self.ledger.dealing_with(claim))
             for claim, entry in decision.entries:
                 if not self.ledger.finish(claim, entry, patience=patience):
-                    return
+                    return False
             if decision.telling is not None:
                 self.ledger.tell(*decision.telling, patience=patience)
             failpoints.reach("publish.before")
@@ -143,6 +144,7 @@ class Gateway:
             failpoints.reach("publish.confirmed")
             for claim, entry in closing:
                 self.ledger.finish(claim, entry, patience=patience)
+        return True
 
     def store(self, messages: Iterable[Message], *, patience: float = inf) -> None:
         """Return when the broker has stored the messages, in their order, whatever it takes.

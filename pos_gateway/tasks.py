@@ -49,10 +49,12 @@ class _GatewayTask(Task):
             gate, record, self.action, headers=context.__dict__, routing_key=routing_key
         )
         try:
-            gate.settle(decided, patience=SYNCHRONOUS_PATIENCE)
+            settled = gate.settle(decided, patience=SYNCHRONOUS_PATIENCE)
         except (BrokerUnavailable, LedgerUnavailable) as error:
             # The message goes back as it came; the merchant knows the order by its key.
             raise Reject(error, requeue=True) from error
+        if not settled:
+            raise Reject("another worker has taken the order over", requeue=True)
 
 
 class OrderTask(_GatewayTask):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import trustme
-from loadtests.faults.adapters import BlindAdapter, QueryableAdapter
 from sqlalchemy.exc import OperationalError
 
+from loadtests.faults.adapters import BlindAdapter, QueryableAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.call import Caller

@@ -221,7 +221,7 @@ class Batch:
             return self._own(row, row.owner, ticket)
         if not others.is_over(row.owner):
             return Held(row.owner)
-        return replace(self._in_doubt(row), deaths=row.past.deaths + 1)
+        return replace(self._in_doubt(row), deaths=row.past.deaths + others.died(row.owner))
 
     def _own(self, row: Found, owner: str, ticket: int) -> Claim | Held | Past:
         """How an order stands that this worker has."""

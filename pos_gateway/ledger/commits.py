@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 MOST = 256
 #: Seconds between two tries while the database is away, doubling up to the second.
 RETRY_AFTER = (0.05, 1.0)
+#: Seconds that closing waits for the database.
+CLOSING = 5.0
 
 
 class _Waiting:
@@ -94,7 +96,7 @@ class GroupCommit:
         self._something.set()
         if self._thread is None:
             return True
-        self._thread.join(timeout=5)
+        self._thread.join(CLOSING)
         return not self._thread.is_alive()
 
     def _run(self) -> None:

@@ -102,6 +102,10 @@ class Others:
         known = self._seen.get(lease_id)
         return known is None or self._clock.monotonic() - known[2] >= known[1]
 
+    def died(self, lease_id: str) -> bool:
+        """Whether its holder, if it is over, ended without giving it back."""
+        return lease_id in self._seen
+
     def long_over(self, times: float) -> list[str]:
         """Leases that have been over for so many times their length: their rows can go."""
         now = self._clock.monotonic()

@@ -220,7 +220,8 @@ class Ledger:
         """Give the lease back, once nothing is under way any more. Idempotent."""
         self._stopping.set()
         if self._group is not None and not self._group.close():
-            return  # the database does not answer; the lease will run out
+            log.warning("lease.not_given_back", error="the database does not answer")
+            return  # the lease runs out by itself
         lease_id = self.lease.id
         self.lease.end()  # first: whoever is not done yet may not send any more
         try:

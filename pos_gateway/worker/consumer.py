@@ -20,6 +20,7 @@ from pos_gateway.telemetry import metrics
 from pos_gateway.worker import bundles
 from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.dispatcher import Dispatcher
+from pos_gateway.worker.drain import Drain
 from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.properties import COMPRESSION, tolerate_bad_properties
 from pos_gateway.worker.request import OrderRequest, body_of
@@ -45,6 +46,7 @@ class OrderConsumer(Consumer):
         self.max_order_bytes = self._gateway.settings.max_order_bytes
         self._longest = max(self.max_order_bytes, BYTES_ALLOWED)
         self.dispatcher: Dispatcher | None = None
+        self._drain = Drain()
         pool = options["pool"]
         if getattr(pool, "is_green", False):
             self.loop = green_loop
@@ -54,6 +56,11 @@ class OrderConsumer(Consumer):
         # Celery unsets it under gevent (an old bug of gevent's), and a peer that accepts and
         # falls silent in the handshake would be waited for without end.
         self.app.conf.broker_connection_timeout = CONNECT_TIMEOUT
+
+    def start(self) -> None:
+        if self.dispatcher is not None:
+            self._drain.listen()
+        super().start()
 
     def ensure_connected(self, connection: Any) -> Any:
         """Connect, however long it takes; the broker's return is noticed within seconds."""
@@ -121,7 +128,7 @@ class OrderConsumer(Consumer):
     def stop(self) -> None:
         """Stop consuming and hand back what waits, at once; what is under way may finish."""
         if self.dispatcher is not None:
-            self._bound_the_drain()
+            self._drain.bound(self._longest_exchange() + DRAIN_MARGIN, self._let_go)
             self.dispatcher.close()
             if self._stop_consuming():
                 self.dispatcher.hand_back(CANCEL_TIMEOUT)
@@ -130,6 +137,12 @@ class OrderConsumer(Consumer):
                 self.dispatcher.connection_lost()
                 self._abandon_connection()
         super().stop()
+
+    def shutdown(self) -> None:
+        """Close the connection. Celery calls this when nothing is under way any more."""
+        if self.dispatcher is not None:
+            self.dispatcher.join(CANCEL_TIMEOUT)
+        super().shutdown()
 
     def _stop_consuming(self) -> bool:
         """Whether the broker has confirmed that it sends no more."""
@@ -168,18 +181,22 @@ class OrderConsumer(Consumer):
         if self.connection is not None:
             self.connection.collect(socket_timeout=1)
 
-    def _bound_the_drain(self) -> None:
-        """Celery waits for what is under way without end; a broker that is away must not do so.
+    def _let_go(self) -> None:
+        """Hand back what is still under way, unacknowledged: Celery would wait for it without end.
 
-        Whoever still waits for it then gives up, and the order comes again, unacknowledged.
+        Whoever comes next finds in the ledger how far it had come.
         """
-        longest = max(
-            self._gateway.settings.request_timeout, self._gateway.directory.longest_timeout()
-        )
-        bound = longest + DRAIN_MARGIN
-        timer = threading.Timer(bound, self._gateway.publisher.close)
-        timer.daemon = True
-        timer.start()
+        dispatcher = self.dispatcher
+        if dispatcher is None:
+            return
+        if dispatcher.under_way:
+            log.warning("worker.handed_back", orders=dispatcher.under_way)
+        self._gateway.publisher.close()
+        dispatcher.let_go()
+
+    def _longest_exchange(self) -> float:
+        settings, directory = self._gateway.settings, self._gateway.directory
+        return max(settings.request_timeout, directory.longest_timeout())
 
     def _quarantine(self, message: Any, code: str, reason: str) -> None:
         log.warning("message.quarantined", code=code, reason=reason)

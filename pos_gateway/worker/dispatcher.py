@@ -19,6 +19,7 @@ import gevent
 import structlog
 from celery.worker.state import task_accepted, task_ready, task_reserved
 from gevent.event import Event
+from gevent.pool import Group
 
 from pos_gateway import failpoints
 from pos_gateway.adapters.protocol import Guarantee
@@ -97,6 +98,7 @@ class Dispatcher:
         self._storing = 0
         self._under_way: dict[tuple[str, str, Action], OrderRequest] = {}
         self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
+        self._concluding = Group()
         self._wake = Event()
         self._ticker: gevent.Greenlet | None = None
         self._closed = False
@@ -133,6 +135,19 @@ class Dispatcher:
         self._late.clear()
         self._late_bundles.clear()
         self._parking.hand_back(timeout)
+
+    @property
+    def under_way(self) -> int:
+        """Orders on a green thread."""
+        return len(self._pool._pool)
+
+    def let_go(self) -> None:
+        """Give back what is under way, too; their green threads end where they wait."""
+        self._pool._pool.kill(block=False)
+
+    def join(self, timeout: float) -> None:
+        """Wait until the broker has been told of all that is not under way any more."""
+        self._concluding.join(timeout)
 
     def connection_lost(self) -> None:
         """Forget what waits: it came by a connection that is gone, and the broker has it back."""
@@ -281,10 +296,11 @@ class Dispatcher:
                 request.call, self._clock.now(), *_how_it_fared(decision.outcome)
             )
         try:
-            self._gate.settle(decision)
+            request.settled = self._gate.settle(decision)
         finally:
             self._storing -= early
-        request.settled = True
+        if not request.settled:
+            return
         failpoints.reach("acknowledge.before")
         request.acknowledge()
         failpoints.reach("acknowledged")
@@ -301,12 +317,14 @@ class Dispatcher:
             del self._under_way[request.key]
             joined = self._joined.pop(request.key, [])
         if joined or not request.settled:
-            gevent.spawn(self._conclude, request, joined)  # writing may block, the hub may not
+            # Writing may block, and this is the hub, which may not.
+            self._concluding.spawn(self._conclude, request, joined)
         self._wake.set()
 
     def _conclude(self, request: OrderRequest, joined: list[OrderRequest]) -> None:
         if not request.settled:
-            # Its green thread was killed, or the process is going down: it must come again.
+            # Its green thread was killed, the process is going down, or another worker has taken
+            # the order over: it must come again.
             request.reject(requeue=True)
         for each in joined:
             # One with more attempts behind it is no copy of this one but what followed from it
@@ -314,6 +332,8 @@ class Dispatcher:
             if request.settled and each.attempts <= request.attempts:
                 task_ready(each)
                 each.acknowledge()
+            elif self._closed:
+                each.reject(requeue=True)
             else:
                 self.offer(each)
 

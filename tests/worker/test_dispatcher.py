@@ -75,6 +75,8 @@ class Scene:
         self.stored: list[tuple[str, str]] = []
         self.broker_answers = Event()
         self.broker_answers.set()
+        #: Whether another worker has taken over what was under way here.
+        self.taken_over = False
         self._replies: dict[str, AsyncResult[Outcome]] = {}
         directory = SimpleNamespace(
             listen=lambda _: None,
@@ -127,9 +129,10 @@ class Scene:
         messages: Any = [(outcome.kind, record)]
         return Decision(outcome, messages=messages)
 
-    def _store(self, messages: Iterable[Any]) -> None:
+    def _store(self, messages: Iterable[Any]) -> bool:
         self.broker_answers.wait(10)
         self.stored += messages
+        return not self.taken_over
 
 
 @pytest.fixture
@@ -225,6 +228,16 @@ def test_a_merchant_is_judged_by_its_answer_not_by_a_broker_that_stores_nothing(
     standing = admission.merchant("m")
     assert standing is not None
     assert (standing.in_flight, standing.slow, standing.breaker) == (0, False, State.OPEN)
+
+
+def test_an_order_that_was_taken_over_comes_again(scene: Scene) -> None:
+    """Who has taken it over may have none of its messages: a cancellation has its own."""
+    scene.taken_over = True
+    order = Order("o1")
+    scene.reply("o1")
+    scene.offer(order)
+    assert order.said.wait(10)
+    assert order.word == "requeue"
 
 
 def test_no_breaker_opens_over_an_order_that_another_worker_has(scene: Scene) -> None:
