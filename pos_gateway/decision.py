@@ -128,8 +128,8 @@ class _Submission:
         elif outcome.kind is Kind.PENDING:
             tell = Kind.PENDING
         known = claim.past.told if tell is not Kind.PENDING else claim.past.pending and tell.value
-        if tell is not None and tell.value == known:
-            tell = None
+        if tell is not None and tell.value == known and not outcome.for_operator:
+            tell = None  # an operator's order comes again only if its teller may have died of it
         said = outcome if tell is None else replace(outcome, kind=tell)
         entry = self._entry(said, after, attempts=after.attempts, tell=tell)
         messages = [] if tell is None else [self._event(entry, said)]

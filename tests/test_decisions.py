@@ -135,6 +135,18 @@ def test_when_later_would_be_too_late_it_ends_now(kind: Kind) -> None:
     assert decision.messages[0].headers["x-reason-code"] == "why"
 
 
+def test_an_order_for_an_operator_that_comes_again_is_told_of_again() -> None:
+    """Whoever wrote the event may have died before it was published; nobody else would tell."""
+    for_operator = Outcome(Kind.IN_DOUBT, REASON, for_operator=True)
+    first, again = (
+        decided(for_operator, sending=False, doubt_since=1.0, told=told)
+        for told in (None, "in_doubt")
+    )
+    assert [kinds(each.messages) for each in (first, again)] == [["order.in_doubt"]] * 2
+    ids = {message.message_id for each in (first, again) for message in each.messages}
+    assert len(ids) == 1
+
+
 def test_pending_is_told_once_and_then_only_asked_about() -> None:
     first = decided(Outcome(Kind.PENDING))
     assert written(first).pending

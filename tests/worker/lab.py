@@ -287,6 +287,11 @@ class WorkerProcess:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def wait_until_paused(self) -> None:
+        """Wait until it stands still (SIGSTOP), or has ended."""
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert self.process.poll() is None, self.log[-2000:]
+
     def wait(self) -> int:
         """Its exit code, once it has ended by itself."""
         return self.process.wait(PATIENCE)

@@ -1,0 +1,29 @@
+"""Workers that stand still for longer than their lease, while another one takes over."""
+
+import signal
+
+from loadtests.servers.rabbitmq import RabbitMQ
+from tests.faults.lab import FaultLab
+
+
+def test_workers_that_go_on_after_others_took_over_send_nothing_any_more(
+    lab: FaultLab, rabbitmq: RabbitMQ
+) -> None:
+    """Their orders were asked for and then sent by others; their own claims are worth nothing."""
+    poses = lab.open_poses()
+    with (
+        lab.worker(failpoints="sending.committed=stop:3") as early,
+        lab.worker(failpoints="byte.first=stop:3") as late,
+    ):
+        lab.place_some(poses, each=12)
+        early.wait_until_paused()
+        late.wait_until_paused()
+        with lab.worker():
+            rabbitmq.drop_connections()  # which the broker does by itself when no heartbeat comes
+            lab.settle()
+            early.send(signal.SIGCONT)
+            late.send(signal.SIGCONT)
+            lab.place_some(poses, each=2)
+            lab.settle()
+    verdict = lab.verdict()
+    assert {merchant for merchant, _ in verdict.in_doubt} <= {"blind-0"}

@@ -1,0 +1,23 @@
+"""Orders that kill whoever sends them."""
+
+import signal
+
+from tests.faults.lab import FaultLab
+
+
+def test_an_order_that_kills_its_worker_is_set_aside_and_takes_no_neighbour_with_it(
+    lab: FaultLab,
+) -> None:
+    lab.open_merchants("m", adapter="poison", request_timeout=2)
+    lab.place("m", "poison-1", *[f"o{number}" for number in range(12)])
+    for _ in range(3):
+        with lab.worker() as worker:
+            assert worker.wait() == -signal.SIGKILL
+    with lab.worker():
+        lab.settle()
+    verdict = lab.verdict()
+    assert verdict.in_doubt == [("m", "poison-1")]
+    [told] = lab.backend.events("poison-1")
+    assert (told["type"], told["reason"]["code"]) == ("order.in_doubt", "poison")
+    assert {order["creates"] for order in lab.merchants.orders()} == {1}
+    assert len(lab.merchants.orders()) == 12
