@@ -17,6 +17,9 @@ from pos_gateway.errors import PublishRefused
 #: Every message in a killed worker's window counts a return, so this is far above the number
 #: of restarts that a bad night brings.
 DELIVERY_LIMIT = 100
+#: The same for what waits for a person, or for the backend: it may be looked at and put back any
+#: number of times. There is no word for "without end" that both 3.10 and 4.x take.
+NO_LIMIT = 1_000_000_000
 
 DEAD_KEY = "orders.dead"
 CANARY_KEY = "orders.canary"
@@ -40,12 +43,15 @@ def _orders_queue(name: str) -> Queue:
 
 orders_queue = _orders_queue(ORDERS_KEY)
 canary_queue = _orders_queue(CANARY_KEY)
-dead_queue = Queue(
-    DEAD_KEY, orders_exchange, routing_key=DEAD_KEY, queue_arguments={"x-queue-type": "quorum"}
-)
-events_queue = Queue(
-    "order-events", events_exchange, routing_key="#", queue_arguments={"x-queue-type": "quorum"}
-)
+
+
+def _keeping_queue(name: str, exchange: Exchange, routing_key: str) -> Queue:
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": NO_LIMIT}
+    return Queue(name, exchange, routing_key=routing_key, queue_arguments=arguments)
+
+
+dead_queue = _keeping_queue(DEAD_KEY, orders_exchange, DEAD_KEY)
+events_queue = _keeping_queue("order-events", events_exchange, "#")
 
 QUEUES = (orders_queue, canary_queue, dead_queue, events_queue)
 
