@@ -107,8 +107,7 @@ class OrderClient:
         self._publisher.publish(message, timeout=self._timeout)
 
     def _key_of(self, merchant_id: str) -> str:
-        canary = in_canary(merchant_id, self._canary_percent)
-        return topology.CANARY_KEY if canary else topology.ORDERS_KEY
+        return home_of(merchant_id, self._canary_percent)
 
     def connect(self) -> None:
         """Connect now rather than at the first order. Raises as ``submit``."""
@@ -128,6 +127,12 @@ class OrderClient:
         traceback: types.TracebackType | None,
     ) -> None:
         self.close()
+
+
+def home_of(merchant_id: str, canary_percent: float) -> str:
+    """The key of the queue that this merchant's orders go to."""
+    canary = in_canary(merchant_id, canary_percent)
+    return topology.CANARY_KEY if canary else topology.ORDERS_KEY
 
 
 def in_canary(merchant_id: str, percent: float) -> bool:

@@ -7,6 +7,7 @@ PosGatewayError
 ├── InvalidBundle           a message with parked orders is not what it says; nothing of it is used
 ├── UnknownMerchant         no merchant has this id
 ├── PendingMigration        the database's schema is not the one this version needs
+├── OrderChanged            something happened to an order since it was looked at; look again
 ├── LedgerUnavailable       the database did not answer; what was being written may be, or not
 ├── FleetUnavailable        Redis did not answer, or answered nonsense: each pod is by itself
 └── PublishError            the broker did not take a message
@@ -88,6 +89,10 @@ class PendingMigration(PosGatewayError):
 
 class LedgerUnavailable(PosGatewayError):
     """Raised when the database does not answer: what was to be written may be written, or not."""
+
+
+class OrderChanged(PosGatewayError):
+    """Raised when something happened to an order since it was looked at, and nothing is written."""
 
 
 class FleetUnavailable(PosGatewayError):

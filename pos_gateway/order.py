@@ -132,6 +132,13 @@ class Order(Record):
         """Whether it is too late to deliver this order."""
         return self.deliver_by <= now
 
+    def until(self, deliver_by: datetime | None) -> Self:
+        """The same order with another ``deliver_by``, if one is given. Raises InvalidOrder."""
+        if deliver_by is None:
+            return self
+        record = self.model_dump(mode="json", exclude_none=True)
+        return self.parse({**record, "deliver_by": deliver_by.isoformat()})
+
     def to_json(self) -> bytes:
         """The order as JSON, fields that were not given left out; always the same bytes."""
         return self.encoded

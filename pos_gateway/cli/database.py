@@ -10,6 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.cli.failure import Failure
 from pos_gateway.errors import PendingMigration
 from pos_gateway.ledger.database import open_database, require_current
+from pos_gateway.ledger.desk import Desk
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import Settings, mask_url
 from pos_gateway.vault import Vault
@@ -47,6 +49,13 @@ def merchant_store() -> Iterator[MerchantStore]:
     """The merchants in the configured database, with the keys to their secrets, while entered."""
     with database() as engine:
         yield MerchantStore(engine, vault=Vault(Settings.from_environment().secret_keys))
+
+
+@contextmanager
+def desk() -> Iterator[Desk]:
+    """The ledger in the configured database, with the keys to its orders, while entered."""
+    with database() as engine:
+        yield Desk(engine, Payloads(Vault(Settings.from_environment().secret_keys)))
 
 
 def require_exists(engine: Engine) -> None:

@@ -16,6 +16,8 @@ COMMANDS = {
     "secrets": Lazy("pos_gateway.cli.secrets:secrets", "Keys for the merchants' secrets."),
     "worker": Lazy("pos_gateway.cli.worker:worker", "Send orders to merchants: run a worker."),
     "enqueue": Lazy("pos_gateway.cli.enqueue:enqueue", "Put orders on the broker."),
+    "cancel": Lazy("pos_gateway.cli.cancel:cancel", "Ask for an order to be cancelled."),
+    "orders": Lazy("pos_gateway.cli.orders:orders", "Look orders up; decide on those in doubt."),
     "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),
     "schema": Lazy("pos_gateway.cli.schema:schema", "Write the generated documents."),
 }

@@ -17,6 +17,7 @@ from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.cli.root import root
+from tests.cli.books import Books, Letters
 
 ROOT = Path(__file__).parents[2]
 #: Seconds after which a program that should have ended has hung.
@@ -95,6 +96,7 @@ def program(tmp_path: Path, database_url: str) -> Iterator[Program]:
             "POS_GATEWAY_BROKER_URL": "amqp://127.0.0.1:1//",
             "POS_GATEWAY_DATABASE_URL": database_url,
             "POS_GATEWAY_METRICS_PORT": "0",
+            "USER": "kim",
         },
     )
     yield program
@@ -157,3 +159,34 @@ def order() -> Callable[..., dict[str, Any]]:
         }
 
     return make
+
+
+@pytest.fixture
+def books(
+    database_url: str, program: Program, order: Callable[..., dict[str, Any]]
+) -> Iterator[Books]:
+    """The program's ledger."""
+    books = Books(database_url, order, None)
+    yield books
+    books.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_books(
+    request: pytest.FixtureRequest, program: Program, order: Callable[..., dict[str, Any]]
+) -> Iterator[Books]:
+    """The same on each database."""
+    wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
+    url = request.getfixturevalue(wanted)
+    program.settings["POS_GATEWAY_DATABASE_URL"] = url
+    books = Books(url, order, None)
+    yield books
+    books.close()
+
+
+@pytest.fixture
+def letters(broker_url: str) -> Iterator[Letters]:
+    """The broker's queues."""
+    letters = Letters(broker_url)
+    yield letters
+    letters.close()

@@ -1,0 +1,41 @@
+"""An order as those may see it who need not know whose it is."""
+
+from typing import Any
+
+from pos_gateway.order import Order
+
+MASK = "********"
+
+#: What says nothing about a person, by where it stands.
+_SHOWN: dict[str, Any] = {
+    "order_id": True,
+    "merchant_id": True,
+    "placed_at": True,
+    "deliver_by": True,
+    "currency": True,
+    "total": True,
+    "tip": True,
+    "items": {
+        "sku": True,
+        "name": True,
+        "quantity": True,
+        "unit_price": True,
+        "modifiers": {"sku": True, "name": True, "quantity": True, "unit_price": True},
+    },
+}
+
+
+def masked(order: Order) -> dict[str, Any]:
+    """The order with customer, notes and all that the contract does not know masked."""
+    shown: dict[str, Any] = _masked(order.model_dump(mode="json", exclude_none=True), _SHOWN)
+    return shown
+
+
+def _masked(value: Any, shown: Any) -> Any:
+    match value:
+        case dict() if isinstance(shown, dict):
+            return {name: _masked(each, shown.get(name)) for name, each in value.items()}
+        case list() if isinstance(shown, dict):
+            return [_masked(each, shown) for each in value]
+        case _:
+            return value if shown is True else MASK

@@ -1,0 +1,87 @@
+"""Lengths of time and moments on the command line: ``30m``, ``2026-01-31T12:00:00Z``."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_LENGTH = re.compile(rf"(\d{{1,6}})([{''.join(_UNITS)}])")
+
+
+class Length(click.ParamType[timedelta]):
+    """A length of time: a number and s, m, h or d."""
+
+    name = "length"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, timedelta):
+            return value
+        parts = _LENGTH.fullmatch(str(value))
+        if parts is None:
+            self.fail(f"{value!r} is no length of time; 90s, 30m, 2h or 7d is one", param, ctx)
+        return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
+
+
+class Moment(click.ParamType[datetime]):
+    """A moment with its offset, as RFC 3339 has it."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            example = "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00"
+            self.fail(f"{value!r} is no time with its offset; {example} is one", param, ctx)
+        return moment
+
+
+def new_deadline(command: Command) -> Command:
+    """Options for the time by which something is to be done; ``deadline`` makes one of them."""
+    length = click.option("--for", "length", type=Length(), metavar="LENGTH", help="The same, from now on: 30m.")  # fmt: skip
+    moment = click.option(
+        "--deliver-by",
+        "moment",
+        type=Moment(),
+        metavar="TIME",
+        help="Until when to try; after that it is worthless.",
+    )
+    return moment(length(command))
+
+
+def deadline(moment: datetime | None, length: timedelta | None) -> datetime | None:
+    """The moment that was given, in either way; None if none was."""
+    if moment is not None and length is not None:
+        raise click.UsageError("--deliver-by and --for say the same; give one of them")
+    now = datetime.now(UTC)
+    given = now + length if length is not None else moment
+    if given is not None and given <= now:
+        raise click.UsageError(f"--deliver-by: {given.isoformat()} is not in the future")
+    return given
+
+
+def shown(at: float | None) -> str | None:
+    """A moment in Unix time as people and programs read it."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def age(at: float | None, now: float) -> str | None:
+    """How long ago that is, in its largest unit."""
+    if at is None:
+        return None
+    seconds = max(0, int(now - at))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

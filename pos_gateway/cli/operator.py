@@ -1,0 +1,31 @@
+"""Who does something by hand: it is written down with it."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_LONGEST = 128
+
+
+def _named(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    name = value.strip()
+    if not name or len(name) > _LONGEST or not name.isprintable():
+        raise click.BadParameter(f"a name has 1 to {_LONGEST} characters that can be shown")
+    return name
+
+
+def by_operator(command: Command) -> Command:
+    """An option for it."""
+    option = click.option(
+        "--as",
+        "operator",
+        envvar="USER",
+        required=True,
+        metavar="NAME",
+        callback=_named,
+        help="Who does this, for the audit. Default: $USER.",
+    )
+    return option(command)

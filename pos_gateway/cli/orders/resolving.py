@@ -1,0 +1,216 @@
+"""``pos-gateway orders resolve``: what the merchant said of an order in doubt."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from pos_gateway.broker import wire
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.cli.database import desk
+from pos_gateway.cli.failure import Failure
+from pos_gateway.cli.moments import deadline, new_deadline
+from pos_gateway.cli.operator import by_operator
+from pos_gateway.cli.orders.finding import the_order
+from pos_gateway.client import home_of
+from pos_gateway.errors import PublishError
+from pos_gateway.events.event import dehydrated, hydrated
+from pos_gateway.ledger.desk import Desk, Standing
+from pos_gateway.ledger.states import Entry, State
+from pos_gateway.order import Order
+from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.settings import Settings
+
+#: What the ledger and the event have for a reason; also how a decision is known for one of ours.
+RESOLVED = "resolved"
+_THERE = Reason(RESOLVED, "an operator says that the POS has it")
+_NOT_THERE = Reason(RESOLVED, "an operator says that the POS does not have it")
+
+
+@click.command()
+@click.argument("order_id", metavar="ORDER_ID")
+@click.option("--merchant", "merchant_id", metavar="ID", help="Whose, if several have that id.")
+@click.option("--accepted", "decision", flag_value="accepted", help="The POS has it.")
+@click.option("--not-sent", "decision", flag_value="not_sent", help="The POS does not have it.")
+@click.option("--external-id", metavar="ID", help="The POS's own id for it, with --accepted.")
+@new_deadline
+@by_operator
+def resolve(
+    order_id: str,
+    merchant_id: str | None,
+    decision: str | None,
+    external_id: str | None,
+    moment: datetime | None,
+    length: timedelta | None,
+    operator: str,
+) -> None:
+    """Decide on an order in doubt, after asking the merchant whether it has it.
+
+    --accepted ends it, and the backend gets order.accepted. --not-sent has it sent; if its
+    deliver_by is over it ends as order.expired, unless it is given new time. If the command is
+    broken off, run it again.
+
+    \b
+    Examples:
+      pos-gateway orders resolve A-1001 --accepted --external-id K-77
+      pos-gateway orders resolve A-1001 --merchant m1 --not-sent --for 30m
+
+    Exit code: 0, or 1 if the order is not in doubt or a worker has it at this moment.
+    """
+    if decision is None:
+        raise click.UsageError("say what the merchant said: --accepted or --not-sent")
+    there = decision == "accepted"
+    until = deadline(moment, length)
+    if there and until is not None:
+        raise click.UsageError("--for and --deliver-by are for an order that is --not-sent")
+    if not there and external_id is not None:
+        raise click.UsageError("--external-id is for an order that is --accepted")
+    settings = Settings.from_environment()
+    publisher = Publisher(settings.broker_url)
+    try:
+        # Before anything is written, since it is worth little if nobody can be told.
+        publisher.connect()
+        with desk() as ledger:
+            resolving = _Resolving(ledger, publisher, operator, settings.canary_percent)
+            order = the_order(ledger, order_id, merchant_id)
+            if there:
+                done = resolving.accepted(order, external_id)
+            else:
+                done = resolving.not_sent(order, until)
+    finally:
+        publisher.close()
+    click.echo(f"order {order.order_id!r} of merchant {order.merchant_id!r} {done}")
+
+
+class _Resolving:
+    """Writes the decision, then has it told. Done again, it only tells again."""
+
+    def __init__(
+        self, ledger: Desk, publisher: Publisher, operator: str, canary_percent: float
+    ) -> None:
+        self._ledger = ledger
+        self._publisher = publisher
+        self._operator = operator
+        self._canary_percent = canary_percent
+        self._now = datetime.now(UTC)
+
+    def accepted(self, order: Standing, external_id: str | None) -> str:
+        order_json = self._ledger.order_json(order.key)
+        entry = _entry(order, State.ACCEPTED, self._now, _THERE, external_id)
+        if not _is_resolved(order, State.ACCEPTED):
+            _require_doubt(order)
+            self._write(
+                order,
+                entry,
+                "accepted",
+                details=f"external id {external_id}" if external_id else "",
+            )
+        else:
+            entry = _as_written(order)
+        self._publish(_event(order, entry, order_json))
+        return "is accepted; the backend is told"
+
+    def not_sent(self, order: Standing, until: datetime | None) -> str:
+        order_json = self._ledger.order_json(order.key)
+        if order_json is None:
+            raise Failure("the order itself is not kept: only a wish to cancel it came")
+        to_send = Order.parse_json(order_json).until(until)
+        if _is_resolved(order, State.EXPIRED):
+            return self._end_late(order, _as_written(order), to_send)
+        late = to_send.expired(self._now)
+        if not _is_resolved(order, State.NEW):
+            _require_doubt(order)
+            state = State.EXPIRED if late else State.NEW
+            entry = _entry(order, state, self._now, _NOT_THERE)
+            given = f"deliver_by {to_send.deliver_by.isoformat()}"
+            also: dict[str, Any] = {}
+            if until is not None:
+                also = {"order_json": to_send.to_json(), "deliver_by": until.timestamp()}
+            self._write(order, entry, "not_sent", details=given, **also)
+            if late:
+                return self._end_late(order, entry, to_send)
+        home = home_of(order.merchant_id, self._canary_percent)
+        self._publish(wire.submit_message(order.order_id, to_send.to_json(), routing_key=home))
+        return "was not sent, and is on the queue again"
+
+    def _end_late(self, order: Standing, entry: Entry, expired: Order) -> str:
+        message = wire.submit_message(order.order_id, expired.to_json(), routing_key="")
+        dead = wire.dead_letter(message, code=RESOLVED, reason=_NOT_THERE.message)
+        self._publish(dead)
+        self._publish(_event(order, entry, expired.to_json()))
+        return (
+            f"was not sent and has expired ({expired.deliver_by.isoformat()}); the backend is "
+            "told. To send it all the same: pos-gateway dead replay ID --for 30m"
+        )
+
+    def _write(
+        self, order: Standing, entry: Entry, decision: str, *, details: str, **also: Any
+    ) -> None:
+        self._ledger.change(
+            order,
+            entry,
+            operator=self._operator,
+            what=f"orders.resolve.{decision}",
+            details=details,
+            **also,
+        )
+
+    def _publish(self, message: Any) -> None:
+        try:
+            self._publisher.publish(message)
+        except PublishError as error:
+            raise Failure(
+                f"the decision is written, and not told yet: {error}; run the same command again"
+            ) from error
+
+
+def _require_doubt(order: Standing) -> None:
+    if order.is_held:
+        raise Failure(
+            f"a worker ({order.owner}) has order {order.order_id!r} of merchant "
+            f"{order.merchant_id!r} at this moment, or died with it; try again in a minute"
+        )
+    if not order.is_in_doubt:
+        raise Failure(
+            f"order {order.order_id!r} of merchant {order.merchant_id!r} is not in doubt: it is "
+            f"{order.state.value}"
+        )
+
+
+def _is_resolved(order: Standing, state: State) -> bool:
+    """Whether it was decided so before; whoever did may not have come to tell."""
+    return order.state is state and order.reason_code == RESOLVED
+
+
+def _entry(
+    order: Standing, state: State, now: datetime, reason: Reason, external_id: str | None = None
+) -> Entry:
+    ends = state.is_final
+    event = dehydrated(order.key, Kind(state.value), reopened=order.reopened) if ends else None
+    return Entry(
+        state,
+        now.timestamp(),
+        order.attempts,
+        reason=reason,
+        external_id=external_id or order.external_id,
+        event=event,
+    )
+
+
+def _as_written(order: Standing) -> Entry:
+    reason = Reason(order.reason_code or "", order.reason_message or "")
+    at = datetime.fromtimestamp(order.updated_at, UTC)
+    return _entry(order, order.state, at, reason)
+
+
+def _event(order: Standing, entry: Entry, order_json: bytes | None) -> Any:
+    assert entry.event is not None  # noqa: S101  (it has ended)
+    outcome = Outcome(Kind(entry.state.value), entry.reason, entry.external_id)
+    return hydrated(
+        entry.event,
+        order.key,
+        outcome,
+        at=entry.at,
+        attempts=entry.attempts,
+        order_json=order_json,
+    )

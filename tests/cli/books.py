@@ -1,0 +1,150 @@
+"""A ledger with orders in it, written as workers write them; and letters in ``orders.dead``."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kombu import Connection
+
+from pos_gateway.broker import topology, wire
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.ledger.desk import Desk, Standing
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Action, Claim, Entry, Key, Past, State
+from pos_gateway.order import Order
+from pos_gateway.outcome import Kind, Reason
+from pos_gateway.vault import Vault
+
+PATIENCE = 30.0
+WHY = Reason("timeout", "no reply in time")
+
+
+class Books:
+    """One test's ledger. A worker writes to it, and an operator reads what is there."""
+
+    def __init__(self, database_url: str, make: Callable[..., dict[str, Any]], keys: str | None):
+        self.url = database_url
+        self.engine = open_database(database_url)
+        upgrade(self.engine)
+        self.payloads = Payloads(Vault(keys))
+        self.ledger = Ledger(self.engine)
+        self.desk = Desk(self.engine, self.payloads)
+        self._make = make
+
+    def claimed(self, order_id: str = "o-1", *, send: bool = True, **fields: Any) -> Claim:
+        """An order that the worker has in its hands."""
+        order = Order.parse(self._make(order_id, **fields))
+        key = Key(order.merchant_id, order.order_id)
+        claim = self.ledger.claim(
+            key,
+            send=send,
+            deliver_by=order.deliver_by.timestamp(),
+            payload=self.payloads.seal(key, order.to_json()),
+        )
+        assert isinstance(claim, Claim)
+        return claim
+
+    def order(
+        self,
+        order_id: str,
+        state: State,
+        *,
+        reason: Reason | None = WHY,
+        at: float | None = None,
+        past: Past | None = None,
+        **fields: Any,
+    ) -> Key:
+        """An order that stands like this, since that moment."""
+        claim = self.claimed(order_id, **fields)
+        at = time.time() if at is None else at
+        past = past or Past()
+        told = Kind(state.value) if state.value in list(Kind) else None
+        entry = Entry(
+            state,
+            at,
+            attempts=1,
+            doubt_since=past.doubt_since,
+            pending=past.pending,
+            reason=reason,
+            event=dehydrated(claim.key, told) if told else None,
+        )
+        assert self.ledger.finish(claim, entry)
+        return claim.key
+
+    def in_doubt(self, order_id: str = "o-1", **fields: Any) -> Key:
+        """An order that the POS may have."""
+        now = time.time()
+        return self.order(order_id, State.IN_DOUBT, past=Past(doubt_since=now), at=now, **fields)
+
+    def cancellation(self, key: Key, state: State, *, at: float | None = None) -> None:
+        """A wish to cancel it that stands like this."""
+        claim = self.ledger.claim(Key(key.merchant_id, key.order_id, Action.CANCEL), send=False)
+        assert isinstance(claim, Claim)
+        assert self.ledger.finish(claim, Entry(state, at or time.time(), attempts=1))
+
+    def now(self, key: Key) -> Standing:
+        """How it stands."""
+        standing = self.desk.one(key)
+        assert standing is not None
+        return standing
+
+    def audit(self, key: Key) -> list[tuple[str, str]]:
+        """Who did what."""
+        return [(each["operator"], each["what"]) for each in self.desk.audit(key)]
+
+    def told(self, key: Key) -> list[str]:
+        """The events of it that are written."""
+        return [each["type"] for each in self.desk.events(key)]
+
+    def worker_dies(self) -> None:
+        """Its lease is gone, and what it had in its hands is still there."""
+        self.ledger.close()
+        self.ledger = Ledger(self.engine)
+
+    def close(self) -> None:
+        self.ledger.close()
+        self.engine.dispose()
+
+
+class Letters:
+    """What is set aside on a broker, and what is put on its other queues."""
+
+    def __init__(self, broker_url: str) -> None:
+        self._url = broker_url
+        self._publisher = Publisher(broker_url)
+        self._publisher.connect()
+
+    def order(self, order: dict[str, Any], *, code: str = "unknown_merchant") -> None:
+        """An order that was set aside for a reason."""
+        body = json.dumps(order).encode()
+        message = wire.submit_message(str(order["order_id"]), body, routing_key="orders")
+        self._publisher.publish(wire.dead_letter(message, code=code, reason=f"that is {code}"))
+
+    def raw(self, body: bytes, headers: dict[str, Any], number: str = "") -> None:
+        """Any message."""
+        self._publisher.publish(Message("orders", topology.DEAD_KEY, body, number, headers))
+
+    def on(self, queue: str) -> list[Any]:
+        """What is on a queue, in its order; it stays there."""
+        with Connection(self._url) as connection:
+            channel = connection.channel()
+            found = []
+            while (message := channel.basic_get(queue)) is not None:
+                found.append(message)
+            return found
+
+    def bodies(self, queue: str) -> list[Any]:
+        """The same, decoded."""
+        return [json.loads(each.body) for each in self.on(queue)]
+
+    def numbers(self, queue: str = topology.DEAD_KEY) -> list[str]:
+        """The ids of the messages on a queue, in its order."""
+        return [each.properties["message_id"] for each in self.on(queue)]
+
+    def close(self) -> None:
+        self._publisher.close()

@@ -1,0 +1,331 @@
+"""``pos-gateway orders`` and ``cancel``: what people see of orders, and decide by hand."""
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pos_gateway.broker import topology
+from pos_gateway.errors import OrderChanged
+from pos_gateway.ledger.states import Action, Claim, Entry, Key, Past, State
+from pos_gateway.outcome import Reason
+from pos_gateway.vault import new_key
+from tests.cli.books import Books, Letters
+from tests.cli.conftest import Program
+
+DAY = 86_400.0
+
+
+def soon(seconds: float) -> dict[str, str]:
+    """Fields of an order that has so many seconds left, or none any more."""
+    now = datetime.now(UTC)
+    return {
+        "placed_at": (now - timedelta(days=90)).isoformat(),
+        "deliver_by": (now + timedelta(seconds=seconds)).isoformat(),
+    }
+
+
+def listed(program: Program, *arguments: str) -> list[str]:
+    done = program.invoke("orders", "list", "--json", *arguments)
+    assert done.exit_code == 0, done.stderr
+    return [json.loads(line)["order_id"] for line in done.stdout.splitlines()]
+
+
+def test_orders_are_listed_and_narrowed_down(program: Program, any_books: Books) -> None:
+    now = time.time()
+    any_books.order("old", State.ACCEPTED, at=now - 7200)
+    any_books.order("new", State.FAILED, at=now - 60)
+    any_books.order("other", State.ACCEPTED, at=now - 3600, merchant_id="m-2")
+    doubtful = any_books.in_doubt("doubtful")
+    any_books.cancellation(doubtful, State.NEW)
+    assert listed(program) == ["doubtful", "new", "other", "old"]
+    assert listed(program, "--state", "in_doubt") == ["doubtful"]
+    assert listed(program, "--state", "failed", "--state", "in_doubt") == ["doubtful", "new"]
+    assert listed(program, "--merchant", "m-2") == ["other"]
+    assert listed(program, "--order", "new") == ["new"]
+    assert listed(program, "--older-than", "90m") == ["old"]
+    assert listed(program, "--newer-than", "90m", "--limit", "2") == ["doubtful", "new"]
+    done = program.invoke("orders", "list", "--limit", "1")
+    heading, row = (line.split("\t") for line in done.stdout.splitlines())
+    assert row[:6] == ["doubtful", "m-1", "in_doubt", "new", "1", "timeout"]
+    assert heading[:6] == ["ORDER", "MERCHANT", "STATE", "CANCEL", "ATTEMPTS", "REASON"]
+    assert "there are more than these 1" in done.stderr
+
+
+def test_all_that_is_known_of_an_order_is_shown(program: Program, any_books: Books) -> None:
+    key = any_books.in_doubt("o-1", customer={"name": "Quackenbush"}, notes="ring twice")
+    any_books.cancellation(key, State.EXPIRED)
+    any_books.desk.note(key, operator="kim", what="looked", details="at it")
+    record = json.loads(program.invoke("orders", "show", "o-1", "--json").stdout)
+    assert record["order"]["state"] == "in_doubt"
+    assert record["cancellation"]["state"] == "expired"
+    assert [event["type"] for event in record["events"]] == ["order.in_doubt"]
+    assert record["audit"][0]["what"] == "looked"
+    assert record["content"]["items"][0]["name"] == "Soup"
+    assert record["content"]["customer"] == record["content"]["notes"] == "********"
+    revealed = json.loads(program.invoke("orders", "show", "o-1", "--json", "--reveal").stdout)
+    assert revealed["content"]["customer"] == {"name": "Quackenbush"}
+    text = program.invoke("orders", "show", "o-1").stdout
+    assert "Quackenbush" not in text
+    assert "looked\tat it" in text
+
+
+def test_the_poses_own_words_are_masked(program: Program, books: Books) -> None:
+    books.order("o-1", State.REJECTED, reason=Reason("Quackenbush", "no Quackenbush"))
+    assert "Quackenbush" not in program.invoke("orders", "list").stdout
+    assert "Quackenbush" not in program.invoke("orders", "show", "o-1", "--json").stdout
+    assert "Quackenbush" in program.invoke("orders", "show", "o-1", "--reveal").stdout
+
+
+def test_an_order_that_is_sealed_for_somebody_elses_key_is_shown_without_its_content(
+    program: Program, database_url: str, order: Callable[..., dict[str, Any]]
+) -> None:
+    books = Books(database_url, order, new_key())
+    books.in_doubt("o-1")
+    shown = program.invoke("orders", "show", "o-1").stdout
+    assert "which POS_GATEWAY_SECRET_KEY has not" in shown
+    books.close()
+
+
+def test_an_order_that_nobody_knows_is_a_sentence(program: Program, books: Books) -> None:
+    for command in (("show",), ("resolve", "--accepted")):
+        done = program.invoke("orders", *command, "nobody")
+        assert done.exit_code == 1
+    assert (
+        "pos-gateway: the ledger knows no order 'nobody'"
+        in program.invoke("orders", "show", "nobody").stderr
+    )
+
+
+def test_an_id_that_several_merchants_have_asks_for_the_merchant(
+    connected: Program, books: Books
+) -> None:
+    books.in_doubt("o-1")
+    books.in_doubt("o-1", merchant_id="m-2")
+    done = connected.invoke("orders", "resolve", "o-1", "--accepted")
+    assert done.exit_code == 1
+    assert "several merchants have an order 'o-1'" in done.stderr
+    assert "--merchant" in done.stderr
+    assert connected.invoke("orders", "show", "o-1", "--merchant", "m-2").exit_code == 0
+
+
+def test_an_order_that_the_pos_has_ends_accepted_and_the_backend_is_told(
+    connected: Program, any_books: Books, letters: Letters
+) -> None:
+    key = any_books.in_doubt("o-1")
+    done = connected.invoke("orders", "resolve", "o-1", "--accepted", "--external-id", "K-7")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "order 'o-1' of merchant 'm-1' is accepted; the backend is told\n",
+    )
+    after = any_books.now(key)
+    assert (after.state, after.external_id, after.doubt_since) == (State.ACCEPTED, "K-7", None)
+    assert any_books.told(key) == ["in_doubt", "accepted"]
+    assert any_books.audit(key) == [("kim", "orders.resolve.accepted")]
+    [event] = letters.bodies("order-events")
+    assert (event["type"], event["external_id"]) == ("order.accepted", "K-7")
+    assert event["reason"]["code"] == "resolved"
+    assert event["order"]["order_id"] == "o-1"
+    # A message that comes late finds how it ended.
+    assert not isinstance(any_books.ledger.claim(key, send=True), Claim)
+
+
+def test_an_order_that_was_not_sent_is_new_without_doubt_and_on_the_queue(
+    connected: Program, any_books: Books, letters: Letters
+) -> None:
+    key = any_books.in_doubt("o-1")
+    done = connected.invoke("orders", "resolve", "o-1", "--not-sent", "--as", "sam")
+    assert "is on the queue again" in done.stdout
+    after = any_books.now(key)
+    assert (after.state, after.doubt_since, after.owner) == (State.NEW, None, None)
+    assert any_books.audit(key) == [("sam", "orders.resolve.not_sent")]
+    assert any_books.told(key) == ["in_doubt"]
+    [[[order], _, _]] = letters.bodies("orders")
+    assert order["order_id"] == "o-1"
+    claim = any_books.ledger.claim(key, send=True)
+    assert isinstance(claim, Claim)
+    assert not claim.past.may_be_there
+
+
+def test_it_goes_to_the_canary_if_its_merchant_is_in_it(
+    connected: Program, books: Books, letters: Letters
+) -> None:
+    books.in_doubt("o-1")
+    connected.invoke("orders", "resolve", "o-1", "--not-sent", POS_GATEWAY_CANARY_PERCENT="100")
+    assert letters.numbers(topology.CANARY_KEY) == ["o-1"]
+
+
+def test_an_order_that_is_too_late_expires_unless_it_is_given_new_time(
+    connected: Program, books: Books, letters: Letters
+) -> None:
+    late, given = books.in_doubt("late", **soon(-60)), books.in_doubt("given", **soon(-60))
+    done = connected.invoke("orders", "resolve", "late", "--not-sent")
+    assert "has expired" in done.stdout
+    assert books.now(late).state is State.EXPIRED
+    assert books.told(late) == ["in_doubt", "expired"]
+    assert [event["type"] for event in letters.bodies("order-events")] == ["order.expired"]
+    assert letters.numbers() == ["late"]
+    connected.invoke("orders", "resolve", "given", "--not-sent", "--for", "30m")
+    after = books.now(given)
+    assert after.state is State.NEW
+    assert after.deliver_by is not None
+    assert 1700 < after.deliver_by - time.time() <= 1800
+    assert "deliver_by" in books.desk.audit(given)[0]["details"]
+    [[[order], _, _]] = letters.bodies("orders")
+    assert datetime.fromisoformat(order["deliver_by"]).timestamp() == pytest.approx(
+        after.deliver_by
+    )
+    kept = books.desk.order_json(given)
+    assert kept is not None
+    assert json.loads(kept)["deliver_by"] == order["deliver_by"]
+
+
+@pytest.mark.parametrize("state", [s for s in State if s is not State.IN_DOUBT and not s.is_held])
+def test_what_is_not_in_doubt_is_not_resolved(
+    connected: Program, books: Books, letters: Letters, state: State
+) -> None:
+    key = books.order("o-1", state)
+    before = books.now(key)
+    for decision in ("--accepted", "--not-sent"):
+        done = connected.invoke("orders", "resolve", "o-1", decision)
+        assert done.exit_code == 1
+        assert f"is not in doubt: it is {state}" in done.stderr
+    assert books.now(key) == before
+    assert books.audit(key) == []
+    assert letters.on("orders") == letters.on("order-events") == []
+
+
+def test_what_a_worker_has_in_its_hands_is_left_to_it_until_it_is_dead(
+    connected: Program, any_books: Books, letters: Letters
+) -> None:
+    key = any_books.claimed("o-1").key
+    done = connected.invoke("orders", "resolve", "o-1", "--not-sent")
+    assert done.exit_code == 1
+    assert "has order 'o-1' of merchant 'm-1' at this moment" in done.stderr
+    any_books.worker_dies()
+    assert connected.invoke("orders", "resolve", "o-1", "--not-sent").exit_code == 0
+    assert any_books.now(key).state is State.NEW
+
+
+def test_a_decision_that_was_not_told_is_told_by_the_same_command(
+    connected: Program, books: Books, letters: Letters
+) -> None:
+    there, not_there = books.in_doubt("there"), books.in_doubt("not-there")
+    for _ in range(2):
+        assert connected.invoke("orders", "resolve", "there", "--accepted").exit_code == 0
+        assert connected.invoke("orders", "resolve", "not-there", "--not-sent").exit_code == 0
+    first, second = letters.bodies("order-events")
+    assert first == second
+    assert letters.numbers("orders") == ["not-there"] * 2
+    assert books.audit(there) == [("kim", "orders.resolve.accepted")]
+    assert books.audit(not_there) == [("kim", "orders.resolve.not_sent")]
+
+
+def test_nothing_is_decided_while_nobody_can_be_told(program: Program, books: Books) -> None:
+    key = books.in_doubt("o-1")
+    done = program.invoke("orders", "resolve", "o-1", "--accepted")
+    assert done.exit_code == 1
+    assert "cannot reach the broker" in done.stderr
+    assert books.now(key).state is State.IN_DOUBT
+
+
+def test_of_two_who_decide_at_once_one_is_told_to_look_again(any_books: Books) -> None:
+    key = any_books.in_doubt("o-1")
+    seen = any_books.now(key)
+    entry = Entry(State.NEW, time.time(), attempts=1)
+    say = {"operator": "kim", "what": "x", "details": ""}
+    any_books.desk.change(seen, entry, **say)
+    with pytest.raises(OrderChanged, match="look at it again"):
+        any_books.desk.change(seen, entry, **say)
+    assert len(any_books.audit(key)) == 1
+
+
+def test_a_worker_that_was_faster_keeps_the_order(any_books: Books) -> None:
+    key = any_books.in_doubt("o-1")
+    seen = any_books.now(key)
+    claim = any_books.ledger.claim(key, send=True)
+    assert isinstance(claim, Claim)
+    entry = Entry(State.NEW, time.time(), attempts=1)
+    with pytest.raises(OrderChanged):
+        any_books.desk.change(seen, entry, operator="kim", what="x", details="")
+    assert any_books.ledger.finish(claim, Entry(State.ACCEPTED, time.time(), attempts=2))
+    assert any_books.audit(key) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([], "--accepted or --not-sent"),
+        (["--accepted", "--for", "30m"], "are for an order that is --not-sent"),
+        (["--not-sent", "--external-id", "7"], "is for an order that is --accepted"),
+        (["--not-sent", "--for", "soon"], "90s, 30m, 2h or 7d"),
+        (["--not-sent", "--deliver-by", "2026-01-01T12:00:00"], "no time with its offset"),
+        (["--not-sent", "--deliver-by", "2026-01-01T12:00:00Z"], "is not in the future"),
+        (["--not-sent", "--for", "1m", "--deliver-by", "2099-01-01T12:00:00Z"], "give one of them"),
+        (["--not-sent", "--as", ""], "a name has"),
+    ],
+)
+def test_a_decision_that_makes_no_sense_is_refused(
+    program: Program, arguments: list[str], why: str
+) -> None:
+    done = program.invoke("orders", "resolve", "o-1", *arguments)
+    assert done.exit_code == 2
+    assert why in " ".join(done.stderr.split())
+
+
+def test_who_decides_must_be_known(program: Program) -> None:
+    done = program.invoke("orders", "resolve", "o-1", "--accepted", USER="")
+    assert done.exit_code == 2
+    assert "--as" in done.stderr
+
+
+def test_what_is_long_over_is_removed_and_nothing_else(program: Program, any_books: Books) -> None:
+    then = time.time() - 40 * DAY
+    over = any_books.order("over", State.ACCEPTED, at=then, **soon(-39 * DAY))
+    any_books.cancellation(over, State.REJECTED, at=then)
+    any_books.desk.note(over, operator="kim", what="looked", details="")
+    kept = [
+        any_books.order("recent", State.ACCEPTED, at=then + 20 * DAY, **soon(-39 * DAY)),
+        any_books.order("not-due", State.ACCEPTED, at=then, **soon(60)),
+        any_books.order("open", State.IN_DOUBT, at=then, past=Past(doubt_since=then), **soon(-39 * DAY)),
+    ]  # fmt: skip
+    wished = any_books.order("wished", State.ACCEPTED, at=then, **soon(-39 * DAY))
+    any_books.cancellation(wished, State.REJECTED)
+    kept.append(wished)
+    dry = program.invoke("orders", "prune", "--older-than", "30d", "--dry-run")
+    assert dry.stdout.startswith("2 orders and cancellations and 1 events would be removed")
+    done = program.invoke("orders", "prune", "--older-than", "30d")
+    assert done.stdout.startswith("2 orders and cancellations and 1 events removed")
+    assert any_books.desk.one(over) is None
+    assert any_books.told(over) == []
+    assert any_books.audit(over) == [("kim", "looked")]
+    assert any_books.desk.one(Key("m-1", "over", Action.CANCEL)) is None
+    for key in kept:
+        assert any_books.now(key)
+        assert len(any_books.told(key)) == 1
+
+
+def test_what_may_still_come_again_is_not_removed(program: Program) -> None:
+    done = program.invoke("orders", "prune", "--older-than", "23h")
+    assert done.exit_code == 2
+    assert "must still find its order" in done.stderr
+
+
+def test_a_wish_to_cancel_is_on_the_queue(connected: Program, letters: Letters) -> None:
+    done = connected.invoke("cancel", "o-1", "--merchant", "m-1", "--for", "2m")
+    assert done.stdout == "asked to cancel order 'o-1' of merchant 'm-1'\n"
+    [message] = letters.on("orders")
+    assert message.headers["task"] == "pos_gateway.cancel_order"
+    [[request], _, _] = json.loads(message.body)
+    assert (request["order_id"], request["merchant_id"]) == ("o-1", "m-1")
+    left = datetime.fromisoformat(request["deliver_by"]) - datetime.now(UTC)
+    assert timedelta(seconds=90) < left <= timedelta(minutes=2)
+
+
+def test_a_wish_to_cancel_what_is_no_order_is_refused(connected: Program) -> None:
+    done = connected.invoke("cancel", "o 1", "--merchant", "m-1")
+    assert done.exit_code == 1
+    assert "order_id" in done.stderr
