@@ -18,6 +18,7 @@ COMMANDS = {
     "enqueue": Lazy("pos_gateway.cli.enqueue:enqueue", "Put orders on the broker."),
     "cancel": Lazy("pos_gateway.cli.cancel:cancel", "Ask for an order to be cancelled."),
     "orders": Lazy("pos_gateway.cli.orders:orders", "Look orders up; decide on those in doubt."),
+    "dead": Lazy("pos_gateway.cli.dead:dead", "Look after what was set aside."),
     "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),
     "schema": Lazy("pos_gateway.cli.schema:schema", "Write the generated documents."),
 }

@@ -1,0 +1,21 @@
+"""``pos-gateway dead``: the queue ``orders.dead``."""
+
+import click
+
+from pos_gateway.cli.lazy import Lazy, LazyGroup
+
+COMMANDS = {
+    "list": Lazy("pos_gateway.cli.dead.listing:list_", "List what was set aside, and why."),
+    "show": Lazy("pos_gateway.cli.dead.showing:show", "Show one of them."),
+    "replay": Lazy("pos_gateway.cli.dead.replaying:replay", "Have orders sent after all."),
+    "discard": Lazy("pos_gateway.cli.dead.discarding:discard", "Remove them for good."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def dead() -> None:
+    """Look after what was set aside: orders that could not be delivered, and what is no order.
+
+    They are in the queue orders.dead until somebody replays or discards them. The ID of one is its
+    order's, if it says which that is.
+    """

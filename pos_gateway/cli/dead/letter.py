@@ -1,0 +1,124 @@
+"""A message in ``orders.dead``: what it is, and why it is there."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from pos_gateway.broker import topology, wire
+from pos_gateway.broker.bundle import PARKED_ORDERS, Bundle
+from pos_gateway.errors import InvalidBundle, InvalidOrder
+from pos_gateway.order import CancelRequest, Order
+from pos_gateway.record import identifier
+from pos_gateway.worker.properties import COMPRESSION
+
+#: Only a message that a worker could not read as one of its own has this header.
+_UNREAD = "x-content-type"
+
+
+class NotReplayable(Exception):
+    """Raised for what is no order; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One message."""
+
+    #: What it is called on the command line: its order's id, if it says so.
+    id: str
+    order_id: str | None
+    merchant_id: str | None
+    code: str | None
+    reason: str | None
+    #: When it was set aside (Unix time).
+    at: float | None
+    headers: dict[str, Any]
+    body: bytes
+    #: The broker's number for it in this session.
+    tag: int
+
+    @classmethod
+    def of(cls, message: Any) -> Self:
+        """What a received message says."""
+        body = message.body
+        body = body.encode() if isinstance(body, str) else bytes(body)
+        headers = message.headers if isinstance(message.headers, dict) else {}
+        number = identifier(message.properties.get("message_id"))
+        named = _named(body)
+        dead = _by_the_broker(headers)
+        return cls(
+            id=number or f"sha256:{hashlib.sha256(body).hexdigest()[:12]}",
+            order_id=identifier(named.get("order_id")),
+            merchant_id=identifier(named.get("merchant_id"))
+            or identifier(headers.get("x-merchant-id")),
+            code=_text(headers.get("x-reason-code")) or (dead and dead[0]),
+            reason=_text(headers.get("x-reason")) or (dead and dead[1]),
+            at=_time(message.properties.get("timestamp"), headers),
+            headers=headers,
+            body=body,
+            tag=message.delivery_tag,
+        )
+
+    def content(self) -> Order | CancelRequest | Bundle:
+        """The order, or the wish to cancel one, or the parked orders. Raises NotReplayable."""
+        if _UNREAD in self.headers:
+            raise NotReplayable(f"it is no order ({self.code}: {self.reason})")
+        if COMPRESSION in self.headers:
+            raise NotReplayable("it is compressed, and not looked into")
+        task = self.headers.get("task")
+        try:
+            if task == PARKED_ORDERS:
+                bundle = Bundle.read(self.headers, self.body, topology.ORDERS_KEY)
+                bundle.open()
+                return bundle
+            record = _record(self.body)
+            if task == wire.SUBMIT_ORDER:
+                return Order.parse(record)
+            if task == wire.CANCEL_ORDER:
+                return CancelRequest.parse(record)
+        except InvalidOrder as error:
+            wrong = "; ".join(f"{each.field}: {each.problem}" for each in error.errors)
+            raise NotReplayable(f"it is no valid order: {wrong}") from None
+        except (InvalidBundle, ValueError, RecursionError) as error:
+            raise NotReplayable(f"it cannot be read: {type(error).__name__}") from None
+        raise NotReplayable("it is no message of the gateway's")
+
+
+def _record(body: bytes) -> Any:
+    """What stands for the order in the body. Raises ValueError."""
+    match json.loads(body):
+        case [[record, *_], *_]:
+            return record
+    raise ValueError("not [[order], {}, {}]")
+
+
+def _named(body: bytes) -> dict[str, Any]:
+    try:
+        record = _record(body)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _by_the_broker(headers: dict[str, Any]) -> tuple[str, str] | None:
+    """Why RabbitMQ moved it here by itself."""
+    reason = _text(headers.get("x-first-death-reason"))
+    if reason is None:
+        return None
+    if reason == "delivery_limit":
+        return reason, f"it came back more than {topology.DELIVERY_LIMIT} times"
+    return reason, "RabbitMQ moved it here"
+
+
+def _time(stamp: Any, headers: dict[str, Any]) -> float | None:
+    match headers.get("x-death"):
+        case [{"time": datetime() as died}, *_]:
+            return died.timestamp()
+    if isinstance(stamp, datetime):
+        return stamp.timestamp()
+    return float(stamp) if isinstance(stamp, int) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

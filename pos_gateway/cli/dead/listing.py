@@ -1,0 +1,73 @@
+"""``pos-gateway dead list``."""
+
+from dataclasses import replace
+from time import time
+from typing import Any
+
+import click
+
+from pos_gateway.cli import output
+from pos_gateway.cli.dead.letter import Letter
+from pos_gateway.cli.dead.queue import MOST, DeadLetters
+from pos_gateway.cli.dead.selection import Selection, selecting
+from pos_gateway.cli.moments import age, shown
+from pos_gateway.settings import Settings
+
+
+@click.command("list")
+@selecting
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="At most N of them.",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines.")
+def list_(code: str | None, merchant_id: str | None, limit: int, as_json: bool) -> None:
+    """List what was set aside and why, the oldest first. Nothing is taken from the queue.
+
+    Workers are not in its way, but another pos-gateway dead is while this one looks.
+
+    \b
+    Examples:
+      pos-gateway dead list
+      pos-gateway dead list --reason unknown_merchant --json | jq -r .merchant_id | sort | uniq -c
+    """
+    selection = Selection(code=code, merchant_id=merchant_id)
+    found: list[Letter] = []
+    count = 0
+    with DeadLetters(Settings.from_environment().broker_url) as letters:
+        for letter in selection.of(letters):
+            count += 1
+            if count <= limit:
+                found.append(replace(letter, body=b""))
+    if as_json:
+        for letter in found:
+            output.json_line(summary(letter))
+    else:
+        now = time()
+        output.table(
+            ("ID", "MERCHANT", "AGE", "CODE", "REASON"),
+            [
+                (each.id, each.merchant_id, age(each.at, now), each.code, each.reason)
+                for each in found
+            ],
+        )
+    if count > limit:
+        output.notice(f"there are {count}; --limit N shows N")
+    if letters.ready > MOST:
+        output.notice(f"there are {letters.ready} in the queue; the first {MOST} were looked at")
+
+
+def summary(letter: Letter) -> dict[str, Any]:
+    """What may be told of a letter to anybody: nothing that is from the order itself."""
+    return {
+        "id": letter.id,
+        "order_id": letter.order_id,
+        "merchant_id": letter.merchant_id,
+        "code": letter.code,
+        "reason": letter.reason,
+        "at": shown(letter.at),
+    }

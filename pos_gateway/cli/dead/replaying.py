@@ -1,0 +1,236 @@
+"""``pos-gateway dead replay``: orders that were set aside are sent after all."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from pos_gateway.broker import wire
+from pos_gateway.broker.bundle import Bundle
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.cli import output
+from pos_gateway.cli.database import desk
+from pos_gateway.cli.dead.letter import Letter, NotReplayable
+from pos_gateway.cli.dead.queue import DeadLetters
+from pos_gateway.cli.dead.selection import Selection, require_named, selecting
+from pos_gateway.cli.moments import deadline, new_deadline
+from pos_gateway.cli.operator import by_operator
+from pos_gateway.client import home_of
+from pos_gateway.errors import OrderChanged
+from pos_gateway.ledger.desk import Desk, Standing
+from pos_gateway.ledger.states import Entry, Key, State
+from pos_gateway.order import CancelRequest, Order
+from pos_gateway.settings import Settings
+
+_REOPENED = (State.FAILED, State.EXPIRED)
+_DECIDED = (State.ACCEPTED, State.REJECTED, State.CANCELLED)
+
+
+@click.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All of them.")
+@selecting
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N of them.")
+@new_deadline
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines: what came of each.")
+@by_operator
+def replay(
+    ids: tuple[str, ...],
+    everything: bool,
+    code: str | None,
+    merchant_id: str | None,
+    limit: int | None,
+    moment: datetime | None,
+    length: timedelta | None,
+    dry_run: bool,
+    as_json: bool,
+    operator: str,
+) -> None:
+    """Have the orders with these IDs sent after all, once what kept them from it is mended.
+
+    An order that has failed or expired is opened again. One that the POS has decided on, or that is
+    in doubt, is refused, and so is one whose deliver_by is over, unless it is given new time. What
+    is no order is never replayed. What is refused stays where it is. If the command is broken off,
+    run it again: an order that is on the queue twice is sent once.
+
+    \b
+    Examples:
+      pos-gateway dead replay --all --reason unknown_merchant --dry-run
+      pos-gateway dead replay --all --reason unknown_merchant --for 30m
+      pos-gateway dead replay A-1001 A-1002
+
+    Exit code: 0, or 1 if anything was refused.
+    """
+    require_named(ids, everything=everything)
+    until = deadline(moment, length)
+    settings = Settings.from_environment()
+    selection = Selection(ids, code, merchant_id)
+    refused = replayed = 0
+    publisher = Publisher(settings.broker_url)
+    try:
+        with desk() as ledger, DeadLetters(settings.broker_url) as letters:
+            replaying = _Replaying(
+                ledger,
+                publish=publisher.publish,
+                acknowledge=letters.acknowledge,
+                operator=operator,
+                canary_percent=settings.canary_percent,
+                until=until,
+                dry_run=dry_run,
+            )
+            for letter in selection.of(letters, limit):
+                why_not = replaying.replay(letter)
+                refused, replayed = refused + bool(why_not), replayed + (not why_not)
+                if as_json:
+                    result = (
+                        "refused" if why_not else "would_be_replayed" if dry_run else "replayed"
+                    )
+                    output.json_line(
+                        {
+                            "id": letter.id,
+                            "order_id": letter.order_id,
+                            "merchant_id": letter.merchant_id,
+                            "result": result,
+                            "why": why_not,
+                        }
+                    )
+                elif why_not:
+                    output.notice(f"{letter.id}: {why_not}")
+    finally:
+        publisher.close()
+    if not as_json:
+        click.echo(f"{replayed} {'would be ' if dry_run else ''}replayed, {refused} refused")
+    if refused:
+        raise click.exceptions.Exit(1)
+
+
+class _Refused(Exception):
+    """Raised for a letter that is not replayed; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """What is to be done with a letter."""
+
+    message: Message
+    key: Key
+    #: The order's row, if it has to be opened again, and what it then is.
+    ended: Standing | None = None
+    order: Order | None = None
+
+
+class _Replaying:
+    """Replays letters one by one.
+
+    The order's row is opened again first, then its message is published, and when the broker has
+    stored that, the letter is acknowledged. Broken off in between, the letter is still there. To
+    replay it again then finds an order that is open (or in a worker's hands) and publishes its
+    message once more, which the ledger makes harmless: only one of two messages can claim an order,
+    and the other finds how it ended. If it has ended by then, the letter is refused as any other.
+    """
+
+    def __init__(
+        self,
+        ledger: Desk,
+        *,
+        publish: Callable[[Message], None],
+        acknowledge: Callable[[Letter], None],
+        operator: str,
+        canary_percent: float,
+        until: datetime | None,
+        dry_run: bool,
+    ) -> None:
+        self._ledger = ledger
+        self._publish = publish
+        self._acknowledge = acknowledge
+        self._operator = operator
+        self._canary_percent = canary_percent
+        self._until = until
+        self._dry_run = dry_run
+
+    def replay(self, letter: Letter) -> str | None:
+        """Why it was refused; None if it was replayed."""
+        try:
+            plan = self._plan(letter)
+            if not self._dry_run:
+                self._do(letter, plan)
+        except (_Refused, NotReplayable, OrderChanged) as error:
+            return str(error)
+        return None
+
+    def _plan(self, letter: Letter) -> _Replay:
+        match letter.content():
+            case Order() as order:
+                return self._order(order.until(self._until))
+            case CancelRequest() as request:
+                return self._cancel(request)
+            case Bundle() as bundle:
+                if self._until is not None:
+                    raise _Refused("parked orders are replayed as they are, without new time")
+                bundle.routing_key = self._home(bundle.merchant_id)
+                return _Replay(bundle.message(), Key(bundle.merchant_id, letter.id))
+
+    def _order(self, order: Order) -> _Replay:
+        key = Key(order.merchant_id, order.order_id)
+        standing = self._ledger.one(key)
+        if standing is not None:
+            _require_replayable(standing)
+        if order.expired(datetime.now(UTC)):
+            raise _Refused(
+                f"its deliver_by ({order.deliver_by.isoformat()}) is over; give it new time with "
+                "--for 30m"
+            )
+        message = wire.submit_message(
+            order.order_id, order.to_json(), routing_key=self._home(order.merchant_id)
+        )
+        reopens = standing is not None and standing.state in _REOPENED
+        return _Replay(message, key, standing if reopens else None, order)
+
+    def _cancel(self, request: CancelRequest) -> _Replay:
+        until = self._until or request.deliver_by
+        if until <= datetime.now(UTC):
+            raise _Refused(
+                f"it is a wish to cancel an order until {until.isoformat()}, which is over; "
+                "discard it, or ask again with pos-gateway cancel"
+            )
+        request = request.model_copy(update={"deliver_by": until})
+        message = wire.cancel_message(
+            request.order_id, request.to_json(), routing_key=self._home(request.merchant_id)
+        )
+        return _Replay(message, Key(request.merchant_id, request.order_id))
+
+    def _do(self, letter: Letter, plan: _Replay) -> None:
+        what, details = "dead.replay", f"{letter.code}: {letter.reason}"
+        if plan.order is not None and self._until is not None:
+            details = f"deliver_by {plan.order.deliver_by.isoformat()}; {details}"
+        if plan.ended is not None and plan.order is not None:
+            self._ledger.change(
+                plan.ended,
+                Entry(State.NEW, datetime.now(UTC).timestamp(), attempts=0),
+                operator=self._operator,
+                what=what,
+                details=details,
+                order_json=plan.order.to_json(),
+                deliver_by=plan.order.deliver_by.timestamp(),
+                reopen=True,
+            )
+        else:
+            self._ledger.note(plan.key, operator=self._operator, what=what, details=details)
+        self._publish(plan.message)
+        self._acknowledge(letter)
+
+    def _home(self, merchant_id: str) -> str:
+        return home_of(merchant_id, self._canary_percent)
+
+
+def _require_replayable(order: Standing) -> None:
+    if order.state in _DECIDED:
+        raise _Refused(f"it is {order.state.value}; discard the letter")
+    if order.is_in_doubt:
+        raise _Refused(
+            "it is in doubt: ask the merchant, then pos-gateway orders resolve "
+            f"{order.order_id} --merchant {order.merchant_id} --accepted (or --not-sent)"
+        )

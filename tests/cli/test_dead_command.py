@@ -1,0 +1,439 @@
+"""``pos-gateway dead``: what was set aside, looked at without being taken, replayed, discarded."""
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from kombu import Connection
+
+from pos_gateway.broker import topology, wire
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.cli.dead import queue, replaying
+from pos_gateway.cli.dead.queue import DeadLetters
+from pos_gateway.errors import BrokerUnavailable
+from pos_gateway.ledger.states import Claim, Entry, Past, State
+from tests.cli.books import Books, Letters
+from tests.cli.conftest import Program
+from tests.worker.lab import a_bundle
+
+Make = Callable[..., dict[str, Any]]
+
+#: Letters that are many; with ten thousand it is the same, and takes longer.
+MANY = 4_000
+NAME, PHONE = "Quackenbush", "4915550142857"
+CUSTOMER = {"customer": {"name": NAME, "phone": PHONE}, "notes": f"for {NAME}"}
+TASK = {"task": wire.SUBMIT_ORDER, "id": "x"}
+#: What a worker could not read, as it sets it aside.
+UNREAD = {"x-content-type": "application/json"}
+
+
+def late(seconds: float = 60) -> dict[str, str]:
+    """Fields of an order that came too late."""
+    now = datetime.now(UTC)
+    return {
+        "placed_at": (now - timedelta(days=1)).isoformat(),
+        "deliver_by": (now - timedelta(seconds=seconds)).isoformat(),
+    }
+
+
+def listed(program: Program, *arguments: str) -> list[dict[str, Any]]:
+    done = program.invoke("dead", "list", "--json", *arguments)
+    assert done.exit_code == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_letters_are_listed_and_stay_in_their_order_however_often(
+    connected: Program, letters: Letters, order: Make
+) -> None:
+    """Also those behind the limit, and when not all are looked at."""
+    ids = [f"o-{n}" for n in range(100)]
+    for order_id in ids:
+        letters.order(order(order_id))
+    for limit in ("100", "10", "3", "100"):
+        assert [each["id"] for each in listed(connected, "--limit", limit)] == ids[: int(limit)]
+    done = connected.invoke("dead", "list", "--limit", "2")
+    heading, first, _ = (line.split("\t") for line in done.stdout.splitlines())
+    assert heading == ["ID", "MERCHANT", "AGE", "CODE", "REASON"]
+    assert first[:2] == ["o-0", "m-1"]
+    assert first[3:] == ["unknown_merchant", "that is unknown_merchant"]
+    assert "there are 100; --limit N shows N" in done.stderr
+    assert letters.numbers() == ids
+
+
+def test_thousands_of_letters_are_looked_through_and_are_all_back_in_their_order(
+    broker_url: str, order: Make
+) -> None:
+    with Connection(broker_url) as connection:
+        topology.declare(connection)
+        producer = connection.Producer()
+        body = json.dumps([[order("o")], {}, {}]).encode()
+        for number in range(MANY):
+            producer.publish(
+                body,
+                exchange="orders",
+                routing_key=topology.DEAD_KEY,
+                headers=TASK,
+                message_id=str(number),
+                content_type="application/json",
+            )
+        dead = topology.dead_queue.bind(connection.channel())
+        while dead.queue_declare(passive=True).message_count < MANY:
+            pass  # published without confirms
+        for _ in range(2):
+            with DeadLetters(broker_url) as letters:
+                assert [int(letter.id) for letter in letters] == list(range(MANY))
+
+
+def test_nothing_that_is_in_an_order_is_listed_or_shown_unless_it_is_asked_for(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    letters.order(order("good", **CUSTOMER))
+    letters.order(order("wrong", total=PHONE, currency=NAME, **CUSTOMER), code="invalid_order")
+    no_order = json.dumps({"for": NAME}).encode()
+    letters.raw(no_order, {"x-reason-code": "invalid_message", **UNREAD, "who": NAME}, "none")
+    letters.raw(b"\xff" + NAME.encode(), {"x-reason-code": "undecodable", **UNREAD}, "bytes")
+    everything = [("list",), ("list", "--json"), ("replay", "--all", "--dry-run")]
+    ids = ("good", "wrong", "none", "bytes")
+    everything += [("show", each, *how) for each in ids for how in ((), ("--json",))]
+    for command in everything:
+        done = connected.invoke("dead", *command)
+        assert NAME not in done.stdout + done.stderr, command
+        assert PHONE not in done.stdout + done.stderr, command
+    shown = json.loads(connected.invoke("dead", "show", "good", "--json").stdout)
+    assert shown["body"]["items"][0]["name"] == "Soup"
+    assert shown["body"]["customer"] == "********"
+    for letter_id in ids:
+        assert NAME in connected.invoke("dead", "show", letter_id, "--reveal").stdout, letter_id
+    assert letters.numbers() == list(ids)
+
+
+def test_letters_are_found_by_reason_and_merchant(
+    connected: Program, letters: Letters, order: Make
+) -> None:
+    letters.order(order("a"))
+    letters.order(order("b", merchant_id="m-2"), code="certificate")
+    letters.order(order("c", merchant_id="m-2"))
+    assert [each["id"] for each in listed(connected, "--reason", "certificate")] == ["b"]
+    assert [each["id"] for each in listed(connected, "--merchant", "m-2")] == ["b", "c"]
+    assert listed(connected, "--reason", "certificate", "--merchant", "m-1") == []
+    done = connected.invoke("dead", "show", "nobody")
+    assert (done.exit_code, done.stderr) == (1, "pos-gateway: no such letter has the id 'nobody'\n")
+
+
+def test_a_queue_that_is_not_there_yet_is_empty(connected: Program) -> None:
+    assert listed(connected) == []
+
+
+def test_a_broker_that_is_down_is_one_sentence(program: Program, books: Books) -> None:
+    for command in (("list",), ("show", "x"), ("discard", "x"), ("replay", "x")):
+        done = program.invoke("dead", *command)
+        assert done.exit_code == 1
+        assert done.stderr.startswith("pos-gateway: cannot reach the broker at amqp://")
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.EXPIRED])
+def test_an_order_that_has_ended_is_opened_again_and_is_on_the_queue(
+    connected: Program, any_books: Books, letters: Letters, order: Make, state: State
+) -> None:
+    key = any_books.order("o-1", state, past=Past(deaths=3))
+    letters.order(order("o-1"))
+    done = connected.invoke("dead", "replay", "o-1")
+    assert (done.exit_code, done.stdout) == (0, "1 replayed, 0 refused\n")
+    after = any_books.now(key)
+    assert (after.state, after.reopened, after.attempts, after.deaths) == (State.NEW, 1, 0, 0)
+    assert after.told is None
+    assert any_books.audit(key) == [("kim", "dead.replay")]
+    assert "unknown_merchant" in any_books.desk.audit(key)[0]["details"]
+    assert letters.numbers() == []
+    assert letters.numbers("orders") == ["o-1"]
+    claim = any_books.ledger.claim(key, send=True)
+    assert isinstance(claim, Claim)
+    assert claim.past == Past(reopened=1)
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (State.ACCEPTED, "it is accepted"),
+        (State.REJECTED, "it is rejected"),
+        (State.CANCELLED, "it is cancelled"),
+        (State.IN_DOUBT, "it is in doubt: ask the merchant, then pos-gateway orders resolve o-1"),
+    ],
+)
+def test_an_order_that_the_pos_has_or_may_have_is_refused(
+    connected: Program, books: Books, letters: Letters, order: Make, state: State, why: str
+) -> None:
+    key = books.order("o-1", state)
+    before = books.now(key)
+    letters.order(order("o-1"))
+    done = connected.invoke("dead", "replay", "o-1")
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"o-1: {why}")
+    assert books.now(key) == before
+    assert books.audit(key) == []
+    assert (letters.numbers(), letters.numbers("orders")) == (["o-1"], [])
+
+
+def test_an_order_that_a_worker_died_with_is_refused_as_in_doubt(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    books.claimed("o-1")
+    books.worker_dies()
+    letters.order(order("o-1"))
+    assert "it is in doubt" in connected.invoke("dead", "replay", "o-1").stderr
+    assert letters.numbers("orders") == []
+
+
+@pytest.mark.parametrize("state", [State.NEW, State.PENDING])
+def test_an_order_that_is_open_is_only_put_on_the_queue(
+    connected: Program, books: Books, letters: Letters, order: Make, state: State
+) -> None:
+    """Its message came back too often, and nobody has it any more."""
+    key = books.order("o-1", state, past=Past(pending=state is State.PENDING))
+    before = books.now(key)
+    letters.order(order("o-1"))
+    assert connected.invoke("dead", "replay", "o-1").exit_code == 0
+    assert books.now(key) == before
+    assert books.audit(key) == [("kim", "dead.replay")]
+    assert letters.numbers("orders") == ["o-1"]
+
+
+def test_an_order_that_the_ledger_does_not_know_is_put_on_the_queue(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    letters.order(order("o-1"))
+    assert connected.invoke("dead", "replay", "o-1").exit_code == 0
+    assert letters.numbers("orders") == ["o-1"]
+
+
+def test_an_order_that_is_too_late_is_refused_unless_it_is_given_new_time(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    key = books.order("o-1", State.EXPIRED, **late())
+    letters.order(order("o-1", **late()))
+    done = connected.invoke("dead", "replay", "o-1")
+    assert done.exit_code == 1
+    assert "is over; give it new time with --for 30m" in done.stderr
+    assert books.now(key).state is State.EXPIRED
+    until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    assert connected.invoke("dead", "replay", "o-1", "--deliver-by", until).exit_code == 0
+    [[[sent], _, _]] = letters.bodies("orders")
+    assert datetime.fromisoformat(sent["deliver_by"]) == datetime.fromisoformat(until)
+    kept = books.desk.order_json(key)
+    assert kept is not None
+    assert json.loads(kept)["deliver_by"] == sent["deliver_by"]
+    assert books.now(key).deliver_by == datetime.fromisoformat(until).timestamp()
+    assert "deliver_by" in books.desk.audit(key)[0]["details"]
+
+
+def no_orders(order: Make) -> list[tuple[bytes, dict[str, Any]]]:
+    """Messages that are no orders; some look like one."""
+    body = json.dumps([[order("o-1")], {}, {}]).encode()
+    return [
+        (body, {**TASK, **UNREAD, "x-reason-code": "compressed", "x-compression": "gzip"}),
+        (body, {**TASK, **UNREAD, "x-reason-code": "undecodable"}),
+        (body, {"task": "celery.map", "id": "x", **UNREAD, "x-reason-code": "unknown_task"}),
+        (body, {"task": "celery.map", "id": "x"}),
+        (body, {**TASK, "compression": "gzip"}),
+        (body, {}),
+        (body[:-3], TASK),
+        (b"\xff" + body, TASK),
+        (b"[" * 100_000, TASK),
+        (b"", TASK),
+        (b"[[{}], {}, {}]", TASK),
+        (b"[[{}], {}, {}]", {"task": wire.CANCEL_ORDER, "id": "x"}),
+        (b"[[[\n{}\n]],{},{}]", {"task": "pos_gateway.parked_orders", "id": "x", "x-orders": 3}),
+    ]
+
+
+def test_what_is_no_order_is_never_replayed(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    bad = no_orders(order)
+    for number, (body, headers) in enumerate(bad):
+        letters.raw(body, headers, f"n-{number}")
+    done = connected.invoke("dead", "replay", "--all")
+    assert (done.exit_code, done.stdout) == (1, f"0 replayed, {len(bad)} refused\n")
+    assert len(done.stderr.splitlines()) == len(bad)
+    assert letters.numbers("orders") == []
+    assert letters.numbers() == [f"n-{number}" for number in range(len(bad))]
+
+
+def test_parked_orders_and_wishes_to_cancel_are_put_back_as_they_are(
+    connected: Program, books: Books, letters: Letters, order: Make, broker_url: str
+) -> None:
+    """RabbitMQ moves them when they have come back too often."""
+    publisher = Publisher(broker_url)
+    bundle = a_bundle("m-1", [order("a"), order("b")])
+    request = {"order_id": "o-1", "merchant_id": "m-1", "deliver_by": order()["deliver_by"]}
+    cancel = wire.cancel_message("o-1", json.dumps(request).encode(), routing_key="orders")
+    stale = {**request, **late()}
+    for message in (bundle, cancel, wire.cancel_message("o-2", json.dumps(stale).encode(), routing_key="")):  # fmt: skip
+        publisher.publish(wire.dead_letter(message, code="x", reason="x"))
+    publisher.close()
+    done = connected.invoke("dead", "replay", "--all")
+    assert done.stdout == "2 replayed, 1 refused\n"
+    assert "a wish to cancel" in done.stderr
+    parked, wish = letters.on("orders")
+    assert parked.body.encode() == bundle.body
+    assert wish.headers["task"] == wire.CANCEL_ORDER
+    assert letters.numbers() == ["o-2"]
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    key = books.order("o-1", State.FAILED)
+    books.order("o-2", State.ACCEPTED)
+    letters.order(order("o-1"))
+    letters.order(order("o-2"))
+    done = connected.invoke("dead", "replay", "--all", "--dry-run", "--json")
+    assert done.exit_code == 1
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(each["id"], each["result"]) for each in results] == [
+        ("o-1", "would_be_replayed"),
+        ("o-2", "refused"),
+    ]
+    assert books.now(key).state is State.FAILED
+    assert books.audit(key) == []
+    assert letters.numbers() == ["o-1", "o-2"]
+    assert letters.numbers("orders") == []
+
+
+def test_only_so_many_of_one_reason_are_replayed(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    for number in range(6):
+        letters.order(order(f"o-{number}"), code="certificate" if number % 2 else "url")
+    arguments = ("--all", "--reason", "url", "--limit", "2")
+    assert connected.invoke("dead", "replay", *arguments).stdout == "2 replayed, 0 refused\n"
+    assert letters.numbers("orders") == ["o-0", "o-2"]
+    assert letters.numbers() == ["o-1", "o-3", "o-4", "o-5"]
+
+
+def test_what_is_set_aside_meanwhile_is_left_for_the_next_time(
+    connected: Program, books: Books, letters: Letters, order: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An order that fails again at once would else be replayed without end."""
+    note = replaying.Desk.note
+
+    def fails_again(*arguments: Any, **named: Any) -> None:
+        note(*arguments, **named)
+        letters.order(order("o-1"))
+
+    monkeypatch.setattr(replaying.Desk, "note", fails_again)
+    letters.order(order("o-1"))
+    assert connected.invoke("dead", "replay", "--all").stdout == "1 replayed, 0 refused\n"
+    assert letters.numbers() == ["o-1"]
+
+
+def test_a_replay_that_breaks_off_after_publishing_is_harmless(
+    connected: Program,
+    any_books: Books,
+    letters: Letters,
+    order: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The letter is still there; replayed again, its order is on the queue twice and sent once."""
+    key = any_books.order("o-1", State.FAILED)
+    letters.order(order("o-1"))
+
+    def breaks(*_: Any) -> None:
+        raise BrokerUnavailable("the broker is gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(DeadLetters, "acknowledge", breaks)
+        assert connected.invoke("dead", "replay", "o-1").exit_code == 1
+    assert (letters.numbers(), letters.numbers("orders")) == (["o-1"], ["o-1"])
+    assert connected.invoke("dead", "replay", "o-1").exit_code == 0
+    assert (letters.numbers(), letters.numbers("orders")) == ([], ["o-1", "o-1"])
+    assert any_books.now(key).reopened == 1
+    claim = any_books.ledger.claim(key, send=True)
+    assert isinstance(claim, Claim)
+    assert any_books.ledger.finish(claim, Entry(State.ACCEPTED, time.time(), attempts=1))
+    assert not isinstance(any_books.ledger.claim(key, send=True), Claim)
+
+
+def test_a_replay_that_breaks_off_before_publishing_leaves_an_order_that_is_replayed_again(
+    connected: Program, books: Books, letters: Letters, order: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = books.order("o-1", State.FAILED)
+    letters.order(order("o-1"))
+
+    def breaks(*_: Any) -> None:
+        raise BrokerUnavailable("the broker is gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Publisher, "publish", breaks)
+        assert connected.invoke("dead", "replay", "o-1").exit_code == 1
+    assert (books.now(key).state, letters.numbers()) == (State.NEW, ["o-1"])
+    assert connected.invoke("dead", "replay", "o-1").exit_code == 0
+    assert (letters.numbers(), letters.numbers("orders")) == ([], ["o-1"])
+
+
+def test_letters_are_removed_for_good_and_it_is_known_by_whom(
+    connected: Program, any_books: Books, letters: Letters, order: Make
+) -> None:
+    key = any_books.order("o-1", State.FAILED)
+    letters.order(order("o-1"))
+    letters.order(order("o-2"), code="certificate")
+    letters.raw(b"?", {"x-reason-code": "undecodable", **UNREAD})
+    assert connected.invoke("dead", "discard", "o-1").stdout == "1 discarded\n"
+    assert any_books.audit(key) == [("kim", "dead.discard")]
+    assert any_books.now(key).state is State.FAILED
+    [_, nameless] = listed(connected)
+    assert nameless["id"].startswith("sha256:")
+    assert connected.invoke("dead", "discard", nameless["id"], "--as", "sam").exit_code == 0
+    assert letters.numbers() == ["o-2"]
+    done = connected.invoke("dead", "discard", "--all")
+    assert done.exit_code == 2
+    assert "say --yes too" in done.stderr
+    assert letters.numbers() == ["o-2"]
+    assert connected.invoke("dead", "discard", "--all", "--yes").stdout == "1 discarded\n"
+    assert letters.numbers() == []
+
+
+@pytest.mark.parametrize("command", ["replay", "discard"])
+@pytest.mark.parametrize("arguments", [[], ["o-1", "--all"]])
+def test_letters_must_be_named(program: Program, command: str, arguments: list[str]) -> None:
+    done = program.invoke("dead", command, *arguments)
+    assert done.exit_code == 2
+    assert "give the IDs of letters, or --all" in done.stderr
+
+
+def test_somebody_who_stops_in_the_middle_gives_everything_back(
+    letters: Letters, order: Make, broker_url: str
+) -> None:
+    ids = [f"o-{n}" for n in range(100)]
+    for order_id in ids:
+        letters.order(order(order_id))
+    with pytest.raises(KeyboardInterrupt), DeadLetters(broker_url) as looked_through:
+        for letter in looked_through:
+            if letter.id == "o-40":
+                raise KeyboardInterrupt
+    assert letters.numbers() == ids
+
+
+def test_a_queue_that_is_longer_than_is_looked_through_says_so(
+    connected: Program, letters: Letters, order: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (queue, __import__("pos_gateway.cli.dead.listing", fromlist=["MOST"])):
+        monkeypatch.setattr(module, "MOST", 3)
+    for number in range(5):
+        letters.order(order(f"o-{number}"))
+    done = connected.invoke("dead", "list")
+    assert len(done.stdout.splitlines()) == 1 + 3
+    assert "there are 5 in the queue; the first 3 were looked at" in done.stderr
+
+
+def test_the_queue_may_be_looked_at_any_number_of_times(
+    connected: Program, letters: Letters, order: Make
+) -> None:
+    """RabbitMQ 4 drops a message after 20 times, unless it is told otherwise."""
+    assert topology.dead_queue.queue_arguments["x-delivery-limit"] >= 1_000_000
+    letters.order(order("o-1"))
+    for _ in range(25):
+        assert letters.numbers() == ["o-1"]
