@@ -109,7 +109,7 @@ class Settings(BaseModel):
     )
     secret_key: SecretStr | None = Field(
         None,
-        description="Keys that merchants' secrets are sealed with, the present one first. "
+        description="Keys that merchants' secrets and orders are sealed with, the present one first. "
         "`pos-gateway secrets key` makes one.",
     )
     max_order_bytes: Annotated[int, Field(ge=1024, le=16 * 2**20)] = Field(

@@ -29,6 +29,11 @@ class Payloads:
             return order_json.decode()
         return self._vault.seal_bytes(order_json, whose=_whose(key))
 
+    def is_stale(self, payload: str) -> bool:
+        """Whether it would be sealed otherwise now: it is in clear, or under an earlier key."""
+        current = self._vault.current
+        return current is not None and not payload.startswith(f"{current}.")
+
     def open(self, key: Key, payload: str) -> bytes:
         """The order. Raises CannotOpen."""
         if payload.startswith("{"):

@@ -11,6 +11,8 @@ from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.cli.doctor import command
 from pos_gateway.cli.doctor.patching import check_patching
+from pos_gateway.vault import new_key
+from tests.cli.books import Books
 from tests.cli.conftest import Orders, Program
 
 
@@ -91,7 +93,25 @@ def test_orders_that_nobody_takes_are_a_warning(connected: Program, broker_url: 
     publisher.close()
     done = connected.invoke("doctor")
     assert "warn  queue orders: 1 messages ready, 0 consumers  -> nobody delivers" in done.stdout
-    assert "warn  queue orders.dead: 1 messages ready" in done.stdout
+    dead = "warn  queue orders.dead: 1 messages ready, 0 consumers  -> these were set aside: "
+    assert f"{dead}pos-gateway dead list" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_orders_that_need_somebody_are_a_warning_with_the_command_to_run(
+    program: Program, any_books: Books
+) -> None:
+    any_books.in_doubt("o-1")
+    done = program.invoke("doctor")
+    doubt = "warn  orders: 1 in doubt  -> pos-gateway orders list --state in_doubt"
+    assert doubt in done.stdout
+    in_clear = "warn  orders: kept in clear, with people's names in them  -> "
+    assert f"{in_clear}set POS_GATEWAY_SECRET_KEY" in done.stdout
+    key = new_key()
+    with_key = program.invoke("doctor", POS_GATEWAY_SECRET_KEY=key)
+    assert f"{in_clear}pos-gateway secrets rotate" in with_key.stdout
+    assert program.invoke("secrets", "rotate", POS_GATEWAY_SECRET_KEY=key).exit_code == 0
+    assert "kept in clear" not in program.invoke("doctor", POS_GATEWAY_SECRET_KEY=key).stdout
 
 
 @pytest.mark.usefixtures("unpatched")

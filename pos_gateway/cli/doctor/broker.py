@@ -81,7 +81,7 @@ def _traffic(what: str, queue: Queue, messages: int, consumers: int) -> Finding:
         return ok(what)
     match queue.name:
         case topology.DEAD_KEY:
-            return warn(what, "each is an order set aside; its header x-reason says why")
+            return warn(what, "these were set aside: pos-gateway dead list")
         case topology.ORDERS_KEY | topology.CANARY_KEY if not consumers:
             return warn(what, f"nobody delivers these: pos-gateway worker -Q {queue.name}")
         case _:

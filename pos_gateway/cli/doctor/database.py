@@ -1,16 +1,21 @@
-"""The database: reachable, its schema this version's, merchants in it."""
+"""The database: reachable, its schema this version's, merchants in it, no order that needs somebody."""
 
 from collections.abc import Iterator
 
-from sqlalchemy import func, make_url, select
+from sqlalchemy import Engine, func, make_url, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.cli.database import reason, require_exists
 from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
 from pos_gateway.errors import InvalidSettings, PendingMigration
 from pos_gateway.ledger.database import open_database, require_current
+from pos_gateway.ledger.desk import Desk
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.resealing import any_in_clear
 from pos_gateway.ledger.schema import merchants
+from pos_gateway.ledger.states import State
 from pos_gateway.settings import Settings, mask_url
+from pos_gateway.vault import Vault
 
 #: Seconds to wait for PostgreSQL, whose driver would wait for minutes.
 _PATIENCE = "5"
@@ -36,6 +41,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
         yield ok(f"database: {shown} is up to date")
         with engine.connect() as connection:
             count = connection.execute(select(func.count()).select_from(merchants)).scalar_one()
+        ledger = list(_ledger(engine, settings))
     except PendingMigration as error:
         yield fail(f"database: {shown}: {str(error).partition(';')[0]}", "pos-gateway db upgrade")
     except SQLAlchemyError as error:
@@ -48,5 +54,22 @@ def check_database(settings: Settings) -> Iterator[Finding]:
             yield ok(f"merchants: {count}")
         else:
             yield warn("merchants: none", "pos-gateway merchants import FILE")
+        yield from ledger
     finally:
         engine.dispose()
+
+
+def _ledger(engine: Engine, settings: Settings) -> Iterator[Finding]:
+    in_doubt = Desk(engine, Payloads(Vault())).count(State.IN_DOUBT)
+    if in_doubt:
+        yield warn(f"orders: {in_doubt} in doubt", "pos-gateway orders list --state in_doubt")
+    else:
+        yield ok("orders: none in doubt")
+    if any_in_clear(engine):
+        yield warn(
+            "orders: kept in clear, with people's names in them",
+            "pos-gateway secrets rotate"
+            if settings.secret_key
+            else "set POS_GATEWAY_SECRET_KEY (pos-gateway secrets key makes one), "
+            "then pos-gateway secrets rotate",
+        )

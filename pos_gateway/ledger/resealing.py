@@ -1,0 +1,83 @@
+"""Sealing the orders that are kept with the present key, while others read and write."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, and_, select, tuple_, update
+
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.schema import orders
+from pos_gateway.ledger.states import Action, Key
+from pos_gateway.vault import CannotOpen
+
+#: Orders a transaction: workers wait for no more than that.
+BATCH = 200
+#: Orders that are looked at to say whether there are any in clear.
+_SOME = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Resealed:
+    """What a batch came to."""
+
+    looked_at: int
+    sealed: int
+    #: Orders that no key opens, and why. They stay as they are.
+    unopened: tuple[tuple[Key, str], ...] = ()
+
+
+def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
+    """Seal every order that is in clear or under an earlier key; what each batch came to.
+
+    An order that somebody writes meanwhile is left as they wrote it. It can be broken off and
+    begun again at any time.
+    """
+    key = (orders.c.merchant_id, orders.c.order_id)
+    last = ("", "")
+    while True:
+        query = (
+            select(*key, orders.c.payload)
+            .where(
+                tuple_(*key) > tuple_(*last),
+                orders.c.action == Action.SUBMIT,
+                orders.c.payload.is_not(None),
+            )
+            .order_by(*key)
+            .limit(batch)
+        )
+        with engine.connect() as connection:
+            rows = connection.execute(query).all()
+        if not rows:
+            return
+        last = (rows[-1].merchant_id, rows[-1].order_id)
+        # Sealed before the transaction begins, which is then as short as can be.
+        anew, unopened = [], []
+        for row in rows:
+            whose = Key(row.merchant_id, row.order_id)
+            if payloads.is_stale(row.payload):
+                try:
+                    order_json = payloads.open(whose, row.payload)
+                except CannotOpen as error:
+                    unopened.append((whose, str(error)))
+                else:
+                    anew.append((whose, row.payload, payloads.seal(whose, order_json)))
+        sealed = 0
+        with engine.begin() as connection:
+            for whose, before, after in anew:
+                unchanged = and_(
+                    orders.c.merchant_id == whose.merchant_id,
+                    orders.c.order_id == whose.order_id,
+                    orders.c.action == whose.action,
+                    orders.c.payload == before,
+                )
+                done = connection.execute(update(orders).where(unchanged).values(payload=after))
+                sealed += done.rowcount
+        yield Resealed(len(rows), sealed, tuple(unopened))
+
+
+def any_in_clear(engine: Engine) -> bool:
+    """Whether an order is kept in clear, of as many as can be looked at in a moment."""
+    some = select(orders.c.payload).where(orders.c.payload.is_not(None)).limit(_SOME).subquery()
+    in_clear = select(some.c.payload).where(some.c.payload.startswith("{")).limit(1)
+    with engine.connect() as connection:
+        return connection.execute(in_clear).first() is not None
