@@ -148,7 +148,7 @@ class _Submission:
         return Decision(outcome, [(claim, entry)], messages=messages)
 
     def _entry(self, outcome: Outcome, after: Past, *, attempts: int, tell: Kind | None) -> Entry:
-        state = State(tell.value) if tell in _ENDS else _open_state(after)
+        state = State(tell.value) if tell in _ENDS else _open_state(after, tell)
         return Entry(
             state,
             self._at,
@@ -191,8 +191,9 @@ def _delay(outcome: Outcome, trip: Trip) -> float:
     return BACKOFF.delay(trip.tries + 1, at_least=outcome.retry_after)
 
 
-def _open_state(past: Past) -> State:
-    if past.in_doubt:
+def _open_state(past: Past, tell: Kind | None = None) -> State:
+    """The state of an order that has not ended; one that was told as in doubt is listed as such."""
+    if past.in_doubt or (past.pending and Kind.IN_DOUBT in (tell, past.told)):
         return State.IN_DOUBT
     return State.PENDING if past.pending else State.NEW
 

@@ -108,12 +108,19 @@ def test_an_order_that_the_pos_may_have_never_ends_as_if_it_had_not(
     late = decided(Outcome(kind, REASON), seconds=-1, **past)
     assert kinds(late.messages) == ["order.in_doubt", "again"]
     assert late.messages[1].headers["x-resolve"] is True
-    assert written(late).state in (State.IN_DOUBT, State.PENDING)
+    assert written(late).state is State.IN_DOUBT
 
 
 def test_that_an_order_is_in_doubt_is_told_once() -> None:
     decision = decided(Outcome(Kind.RETRY, REASON), seconds=-1, doubt_since=1.0, told="in_doubt")
     assert kinds(decision.messages) == ["again"]
+
+
+def test_an_order_that_was_told_as_in_doubt_is_listed_as_such_until_it_is_decided() -> None:
+    """Also one that the POS has had all the time, and has not decided on."""
+    again = decided(Outcome(Kind.PENDING), seconds=-1, pending=True, told="in_doubt")
+    assert kinds(again.messages) == ["again"]
+    assert (written(again).state, written(again).pending) == (State.IN_DOUBT, True)
 
 
 def test_after_an_hour_of_doubt_an_operator_has_to_look() -> None:
