@@ -2,8 +2,9 @@
 
 Secrets: nowhere but in the requests to their merchant. A customer's name, phone and card: in the
 order itself, which is in the event and in the body of a dead letter, and in the words of the POS
-that rejected it, which are the reason in that event (docs/wire-format.md). Not in what is logged,
-counted or looked at in lists: output, metrics, dead letters' headers, database.
+that rejected it, which are the reason in that event (docs/wire-format.md) and in the ledger. Not in
+what is logged, counted or looked at in lists: output, metrics, dead letters' headers, commands,
+database.
 """
 
 import base64
@@ -52,7 +53,7 @@ REPLIES = {
     "breaks": f"HTTP/1.1 500 {ECHO}\r\nX: {ECHO}\r\nContent-Length: 0\r\n\r\n".encode(),
     "token": a_reply(json.dumps({"access_token": SECRETS["token"], "expires_in": 600}).encode()),
 }
-#: Those that end when their orders are worthless, since the POS may have them, or cannot be reached.
+#: Those whose orders are in doubt when they are worthless, and one that cannot be reached.
 HOPELESS = (
     *("no-json", "odd-status", "no-http", "odd-chunk", "odd-header", "odd-length", "breaks"),
     *("resets", "hangs", "closed"),
@@ -116,6 +117,35 @@ def import_merchants(lab: Lab, records: Iterable[dict[str, Any]]) -> str:
     return said
 
 
+def operators_see(lab: Lab) -> str:
+    """What every list of the command line says, and what it shows of an order."""
+    said = ""
+    for command in (
+        *(("dead", "list", *how) for how in ((), ("--json",))),
+        *(("orders", "list", *how) for how in ((), ("--json",))),
+        *(("orders", "show", f"o-{name}") for name in ("rejects", "hangs", "accepts-0")),
+        *(("dead", "show", letter) for letter in ("o-late", "o-nobody", "x")),
+        ("dead", "replay", "--all", "--dry-run", "--as", "kim"),
+        ("doctor",),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "pos_gateway", *command],
+            capture_output=True,
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "POS_GATEWAY_BROKER_URL": lab.broker_url,
+                "POS_GATEWAY_DATABASE_URL": lab.database_url,
+                "POS_GATEWAY_SECRET_KEY": KEY,
+            },
+        )
+        assert done.stdout
+        said += (done.stdout + done.stderr).decode()
+    assert "undecodable" in said
+    assert "o-rejects" in said
+    return said
+
+
 def publish_no_orders(lab: Lab) -> int:
     """Messages with a customer in them that are no orders, in many ways; how many."""
     task = {"task": "pos_gateway.submit_order", "id": "x"}
@@ -173,7 +203,9 @@ def test_nobody_is_told_who_need_not_know(
     events: list[dict[str, Any]] = []
     dead: list[dict[str, Any]] = []
     with lab.worker("-l", level, metrics_port=port, secret_key=KEY) as worker:
-        for record in merchants:
+        lab.submit("accepts-0", "o-accepts-0", **CUSTOMER)
+        events.extend(lab.events(1))  # it has started: the others have all of their few seconds
+        for record in merchants[1:]:
             hopeless = record["id"] in HOPELESS
             lab.submit(
                 record["id"], f"o-{record['id']}", seconds=4 if hopeless else 300, **CUSTOMER
@@ -194,11 +226,13 @@ def test_nobody_is_told_who_need_not_know(
         def all_has_come() -> bool:
             return len(dead) >= letters and len({each["order_id"] for each in events}) >= ends
 
+        lab.wait_until_queued("orders.dead", letters)
+        lists = operators_see(lab)
         lab.outcomes(events, dead, all_has_come)
         lab.wait_until_parked(len(HOPELESS), len(HOPELESS))  # asked for again, or paused
         with urlopen(f"http://127.0.0.1:{port}/metrics") as page:
             metrics = page.read().decode()
-    judge(worker.log + said + metrics, events, dead)
+    judge(worker.log + said + metrics + lists, events, dead)
     stored = b"".join(path.read_bytes() for path in tmp_path.glob("pos_gateway.db*"))
     assert b"accepts-0" in stored
     assert found(stored.decode("latin-1"), (*ALL_SECRETS, *PERSONAL)) == []
