@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="shorter runs, one round: 8 minutes")
+    parser.add_argument("--quick", action="store_true", help="shorter runs, one round: 9 minutes")
     parser.add_argument(
         "--only",
         action="append",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from loadtests.bench import admission, exchange
+from loadtests.bench import admission, catalogue, exchange
 from loadtests.bench.attacks import backlog_report
 from loadtests.bench.attacks.attack import ATTACKS, Attack
 from loadtests.bench.attacks.backlog import BACKLOGS, Backlog, play_backlog
@@ -16,6 +16,7 @@ from loadtests.bench.attacks.bout import Bout, play_round
 from loadtests.bench.attacks.observation import Observation
 from loadtests.bench.attacks.report import report as attack_report
 from loadtests.bench.attacks.series import series
+from loadtests.bench.candidate import OURS
 from loadtests.bench.report import Round, number, report
 from loadtests.bench.run import Result, run
 from loadtests.bench.scenario import CASES, Case
@@ -31,6 +32,7 @@ LETTERS = {
 NAMES = [
     *(case.name for case in CASES),
     *(LETTERS[letter] for letter in sorted(LETTERS)),
+    catalogue.NAME,
     admission.NAME,
     exchange.NAME,
 ]
@@ -49,6 +51,7 @@ class Bench:
         self._cases = [case for case in CASES if case.name in names]
         self._attacks = [attack for attack in ATTACKS if attack.name in names]
         self._with_backlog = backlog_report.NAME in names
+        self._with_catalogue = catalogue.NAME in names
         self._with_admission = admission.NAME in names
         self._with_exchange = exchange.NAME in names
         self._rounds = rounds or (1 if quick else 3)
@@ -57,6 +60,7 @@ class Bench:
         self._results: dict[str, list[Round]] = {}
         self._bouts: list[dict[str, list[Bout]]] = []
         self._backlogs: list[list[Backlog]] = []
+        self._hostile: list[catalogue.Bout] = []
         self._admission: admission.AdmissionCost | None = None
         self._exchange: exchange.ExchangeCost | None = None
         #: What is being played.
@@ -83,6 +87,12 @@ class Bench:
             for turn in range(self._backlog_rounds):
                 self._backlogs.append(self._play_backlog(rabbitmq, turn))
             yield backlog_report.report(self._backlogs)
+        if self._with_catalogue:
+            for turn in range(self._rounds):
+                self._begin(f"{catalogue.NAME}, round {turn + 1} of {self._rounds}")
+                self._hostile.append(catalogue.play(rabbitmq, turn, quick=self._quick))
+                self._done(f"{self._hostile[-1].growth:.0f} MiB")
+            yield catalogue.report(self._hostile)
         if self._with_admission:
             self._begin(admission.NAME)
             self._admission = admission.measure(rabbitmq, quick=self._quick)
@@ -108,6 +118,7 @@ class Bench:
             for played in self._backlogs
             for each in played
         ]
+        pairs += [(catalogue.NAME, OURS.name, bout.latency.fault) for bout in self._hostile]
         return [f"{name}: {candidate}: {fault}" for name, candidate, fault in pairs if fault]
 
     def as_json(self) -> dict[str, Any]:
@@ -122,6 +133,7 @@ class Bench:
                 attack.name: [[bout.as_json() for bout in each] for each in self._bouts_of(attack)]
                 for attack in self._attacks
             },
+            "catalogue": [each.as_json() for each in self._hostile],
             "admission": self._admission.as_json() if self._admission else None,
             "exchange": self._exchange.as_json() if self._exchange else None,
             "backlog": [[each.as_json() for each in played] for played in self._backlogs],

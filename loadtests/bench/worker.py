@@ -38,6 +38,13 @@ class Worker:
         assert self._process is not None, "not started"
         return self._process.pid
 
+    @property
+    def peak(self) -> float:
+        """The most memory that this process has held since it was started, in MiB."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+        return int(line.split()[1]) / 1024
+
     def start(self) -> None:
         """Start it; returns at once."""
         with self._log.open("ab") as log:

@@ -26,11 +26,15 @@ class World:
     database_url: str
     merchants: SimulatedMerchants
     folder: Path
+    #: Certificate authorities to trust; None: the system's.
+    ca_file: str | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         """What a gateway is told, to run in it."""
+        trusted = {} if self.ca_file is None else {"POS_GATEWAY_CA_FILE": self.ca_file}
         return {
+            **trusted,
             "POS_GATEWAY_BROKER_URL": self.broker_url,
             "POS_GATEWAY_DATABASE_URL": self.database_url,
             "POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES": "true",
@@ -44,6 +48,9 @@ def world(
     merchant_ids: Sequence[str],
     profiles: Mapping[str, object] | None = None,
     terms: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    urls: Mapping[str, str] | None = None,
+    ca_file: str | None = None,
 ) -> Iterator[World]:
     """A world with these merchants, gone at the end of the block.
 
@@ -53,6 +60,8 @@ def world(
         profiles: profiles beside those that exist by themselves (``fast``, ``slow``, ``hang``).
         terms: what the records of merchants say beyond their URLs, by the part before the dash;
             without a provider they are spread over many.
+        urls: of merchants that are not simulated, by their ids.
+        ca_file: certificate authorities that a gateway is to trust.
     """
     with TemporaryDirectory(prefix="pos-gateway-world-") as name:
         folder = Path(name)
@@ -60,21 +69,24 @@ def world(
         scenario.write_text(json.dumps({"profiles": profiles or {}}))
         with SimulatedMerchants(scenario=scenario) as merchants:
             database_url = f"sqlite:///{folder / 'pos_gateway.db'}"
-            _store(database_url, _records(merchants, merchant_ids, terms or {}))
+            _store(database_url, _records(merchants, merchant_ids, terms or {}, urls or {}))
             broker_url = rabbitmq.add_vhost()
             try:
-                yield World(broker_url, database_url, merchants, folder)
+                yield World(broker_url, database_url, merchants, folder, ca_file)
             finally:
                 rabbitmq.delete_vhost(broker_url)
 
 
 def _records(
-    merchants: SimulatedMerchants, ids: Sequence[str], terms: Mapping[str, Mapping[str, Any]]
+    merchants: SimulatedMerchants,
+    ids: Sequence[str],
+    terms: Mapping[str, Mapping[str, Any]],
+    urls: Mapping[str, str],
 ) -> Iterator[Merchant]:
     for number, merchant_id in enumerate(ids):
         group = merchant_id.partition("-")[0]
         agreed = {"provider": f"{group}-{number % _PROVIDERS}", **terms.get(group, {})}
-        base_url = merchants.base_url(merchant_id)
+        base_url = urls.get(merchant_id) or merchants.base_url(merchant_id)
         yield Merchant.parse({"id": merchant_id, "base_url": base_url, **agreed})
 
 

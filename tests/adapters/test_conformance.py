@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadtests.hostile.peer import a_reply, peer, read_request
 from pos_gateway.adapters.registry import BUILT_IN
 from pos_gateway.order import Order
 from pos_gateway.outcome import Contact, Kind, Outcome
@@ -16,7 +17,6 @@ from pos_gateway.transport.guard import Guard
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import VENDORS, Vendor, body, guid, order_of
 from tests.orders import an_order
-from tests.transport.peer import a_reply, peer, read_request
 
 ORDER = order_of()
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from loadtests.bench.attacks import bout as bouts
+from loadtests.bench.attacks import steady as steadying
 from loadtests.bench.attacks.attack import ATTACKS, Attack
 from loadtests.bench.attacks.backlog import Backlog, BacklogSize, play_backlog
 from loadtests.bench.attacks.backlog_report import judge as judge_backlog
@@ -282,7 +283,7 @@ class TestARound:
             return seen(("healthy-0", 51.0), trial=trial, production=production)
 
         monkeypatch.setattr(bouts, "full_queue", full_queue)
-        monkeypatch.setattr(bouts, "steady", steady)
+        monkeypatch.setattr(steadying, "steady", steady)
         attacks = [ONE_ILL, self.ANOTHER]
         results = bouts.play_round(
             None,  # type: ignore[arg-type]

@@ -1,19 +1,17 @@
 """What merchants' servers do, on green threads: one at a time, twice in turn, and 200 at once."""
 
 import json
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
-from tests.transport.catalogue import CATALOGUE, DOUBT, Behaviour
-from tests.transport.peer import Peer, peer
+from loadtests.hostile.catalogue import CATALOGUE, DOUBT, Behaviour
+from loadtests.hostile.certificates import Certificates
+from loadtests.hostile.peer import Peer, peer
 
 #: Seconds that an exchange may take.
 DEADLINE = 0.4
@@ -55,26 +53,6 @@ def green() -> Iterator[Green]:
     green = Green()
     yield green
     green.close()
-
-
-class Certificates:
-    """An authority that is trusted, one that is not, and what they have issued."""
-
-    def __init__(self, folder: Path) -> None:
-        self._known, self._unknown = trustme.CA(), trustme.CA()
-        self.file = str(folder / "ca.pem")
-        self._known.cert_pem.write_to_path(self.file)
-
-    def context(self, behaviour: Behaviour) -> ssl.SSLContext | None:
-        if behaviour.tls in ("", "none"):
-            return None
-        authority = self._unknown if behaviour.tls == "self-signed" else self._known
-        host = "pos.example.com" if behaviour.tls == "other-host" else "127.0.0.1"
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert(host).configure_cert(context)
-        if behaviour.context is not None:
-            behaviour.context(context)
-        return context
 
 
 @pytest.fixture(scope="module")

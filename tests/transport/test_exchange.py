@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import trustme
 
+from loadtests.hostile.peer import Peer, a_reply, answers, hangs, peer, read_request
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport
 from pos_gateway.transport.guard import Guard
-from tests.transport.peer import Peer, a_reply, answers, hangs, peer, read_request
 
 
 def exchange(seen: Peer, transport: Transport | None = None, *, seconds: float = 5.0) -> Reply:

@@ -22,10 +22,10 @@ from urllib.request import urlopen
 
 import pytest
 
+from loadtests.hostile.peer import Peer, a_reply, peer, read_request
 from loadtests.servers.process import free_port
 from pos_gateway.vault import new_key
 from tests.orders import an_order
-from tests.transport.peer import Peer, a_reply, peer, read_request
 from tests.worker.lab import ROOT, Lab
 
 NAME, PHONE, CARD = "Quackenbush", "4915550142857", "4012888888881881"

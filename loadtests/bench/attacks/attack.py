@@ -26,6 +26,8 @@ class Attack:
     mid_run: bool = True
     #: Seconds after which they are healthy again, and after as many in trouble again; None: never.
     flaps_every: float | None = None
+    #: They are no simulated merchants then, but the catalogue's scripted peers, from the start.
+    hostile: bool = False
     #: Seconds of an exchange with a merchant in trouble; None: as with all others.
     timeout: float | None = None
 

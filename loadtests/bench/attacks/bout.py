@@ -9,7 +9,7 @@ from loadtests.bench.attacks.full_queue import QueueSize, full_queue
 from loadtests.bench.attacks.latency import Latency, latency
 from loadtests.bench.attacks.observation import Observation
 from loadtests.bench.attacks.population import Population
-from loadtests.bench.attacks.steady import SteadySize, steady
+from loadtests.bench.attacks.steady import SteadySize, steady_on_time
 from loadtests.bench.attacks.throughput import Throughput, throughput
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.candidate import OURS, PLAIN, Candidate
@@ -119,9 +119,7 @@ def _latencies(
         return {}
     seen: dict[Attack | None, Observation] = {}
     for trial in _trials(candidate, attacks, turn):
-        observation = steady(rabbitmq, trial, size)
-        if observation.production is not None and observation.production.fell_behind:
-            observation = steady(rabbitmq, trial, size)  # once more: something else was running
+        observation = steady_on_time(rabbitmq, trial, size)
         seen[trial.attack] = observation
         watcher("60 % load", observation)
     return {

@@ -33,6 +33,8 @@ class Observation:
     accounting: Accounting | None = None
     #: Orders a second at which the queue was filled, if it was.
     filled_at: float | None = None
+    #: The most memory that the worker held, in MiB.
+    peak: float = 0.0
     #: Why the run says nothing; empty if it does.
     fault: str = ""
 

@@ -4,12 +4,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 from loadtests.bench.attacks.attack import Attack
 from loadtests.bench.attacks.population import Population
 from loadtests.bench.candidate import Candidate
 from loadtests.bench.world import World, world
+from loadtests.hostile.client import HostilePeers
 from loadtests.servers.rabbitmq import RabbitMQ
 
 #: Seconds after which an exchange is given up, unless the attack says otherwise.
@@ -53,6 +55,14 @@ class Trial:
         """Its merchants, who reply after ``latency``, but for those in trouble from the start."""
         terms: Mapping[str, Mapping[str, Any]] = (self.attack or self.population).terms
         ids, profiles = self.population.merchant_ids, self.population.profiles(latency)
+        if self.attack is not None and self.attack.hostile:
+            troubled = filter(self.attack.troubles, ids)
+            with HostilePeers() as peers:
+                urls = dict(zip(troubled, cycle(peers.urls), strict=False))
+                trusted = peers.ca_file
+                with world(rabbitmq, ids, profiles, terms, urls=urls, ca_file=trusted) as place:
+                    yield place
+            return
         with world(rabbitmq, ids, profiles, terms) as place:
             if self.attack is not None and not self.attack.mid_run:
                 strike(place, self.attack, latency)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-Script = Callable[[socket.socket], None]
+Script = Callable[[socket.socket], object]
 
 
 @dataclass

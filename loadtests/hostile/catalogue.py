@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 
-from tests.transport.peer import Script, a_reply, answers, hangs, read_request
+from loadtests.hostile.peer import Script, a_reply, answers, hangs, read_request
 
 #: The classes: provably not processed, somebody must change something, in doubt, a reply.
 RETRY, CONFIG, DOUBT = "NotSent", "Misconfigured", "NoValidReply"
