@@ -91,6 +91,12 @@ class Credentials(Record):
         return plain
 
     @cached_property
+    def secrets(self) -> tuple[str, ...]:
+        """The secrets that the POS has too, and may repeat."""
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return tuple(each.get_secret_value() for each in values if isinstance(each, SecretStr))
+
+    @cached_property
     def fingerprint(self) -> str:
         """Differs for different credentials, and tells nothing about them."""
         text = json.dumps(self.reveal(), sort_keys=True)
@@ -132,6 +138,11 @@ class Signature(Credentials):
     type: Literal["hmac"]
     secret: Secret
 
+    @cached_property
+    def secrets(self) -> tuple[str, ...]:
+        whole = self.secret.get_secret_value()
+        return whole, whole.removeprefix("whsec_")
+
 
 class OAuth2(Credentials):
     """Client credentials (RFC 6749, 4.4): a token is fetched, and again before it expires."""
@@ -147,6 +158,15 @@ class OAuth2(Credentials):
     style: Literal["basic", "form", "json"] = "basic"
 
 
+class ToastLogin(Credentials):
+    """Toast's own: client id and secret for a token that is good for a day, as a rule."""
+
+    type: Literal["toast"]
+    token_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$", max_length=2048)]
+    client_id: _Printable
+    client_secret: Secret
+
+
 class Unreadable(Credentials):
     """They are sealed with a key that this process does not have."""
 
@@ -159,7 +179,10 @@ def _given(value: Any) -> Any:
 
 
 Auth = Annotated[
-    Annotated[NoAuth | ApiKey | Basic | Bearer | Signature | OAuth2, Field(discriminator="type")],
+    Annotated[
+        NoAuth | ApiKey | Basic | Bearer | Signature | OAuth2 | ToastLogin,
+        Field(discriminator="type"),
+    ],
     BeforeValidator(_given),
 ]
 

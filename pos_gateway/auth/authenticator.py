@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from pos_gateway.auth.redaction import redacted
 from pos_gateway.auth.signing import headers_for
-from pos_gateway.auth.tokens import Tokens
+from pos_gateway.auth.tokens import Client, Tokens
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.credentials import OAuth2, Unreadable
+from pos_gateway.credentials import Unreadable
 from pos_gateway.merchant import Merchant
+from pos_gateway.outcome import Outcome
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 
@@ -39,7 +41,7 @@ class Authenticator:
         auth = merchant.auth
         if isinstance(auth, Unreadable):
             raise NotSent("secret_key", f"the merchant's secrets are {auth.problem}")
-        if isinstance(auth, OAuth2):
+        if isinstance(auth, Client):
             return self._with_token(auth, send, left)
 
         def signed(request: Request) -> Reply:
@@ -48,7 +50,13 @@ class Authenticator:
 
         return signed
 
-    def _with_token(self, auth: OAuth2, send: Send, left: Callable[[], float]) -> Send:
+    def redacted(self, merchant: Merchant, outcome: Outcome) -> Outcome:
+        """The outcome without the merchant's secrets, which its POS may have repeated."""
+        auth = merchant.auth
+        tokens = self._tokens.known(auth) if isinstance(auth, Client) else ()
+        return redacted(outcome, (*auth.secrets, *tokens))
+
+    def _with_token(self, auth: Client, send: Send, left: Callable[[], float]) -> Send:
         def once(request: Request) -> tuple[Reply, str]:
             token = self._tokens.get(auth, left())
             return send(_with(request, {"Authorization": f"Bearer {token}"})), token
@@ -62,7 +70,7 @@ class Authenticator:
 
         return authorised
 
-    def _fetch(self, auth: OAuth2, request: Request) -> Reply:
+    def _fetch(self, auth: Client, request: Request) -> Reply:
         return self._transport.send(
             request,
             key=f"token {auth.fingerprint}",

@@ -9,8 +9,9 @@ import pytest
 from gevent.event import Event
 
 from pos_gateway.auth import tokens as subject
-from pos_gateway.auth.tokens import EARLY, REFUSED, Tokens
-from pos_gateway.credentials import OAuth2
+from pos_gateway.auth.tokens import EARLY, REFUSED, TOAST_RENEWED, TOAST_REUSED, Client, Tokens
+from pos_gateway.credentials import OAuth2, ToastLogin
+from pos_gateway.merchant import Merchant
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 
@@ -40,12 +41,12 @@ class Endpoint:
         self.problem: Exception | None = None
         self.tokens = Tokens(self._fetch, lambda: self.now)
 
-    def get(self, credentials: OAuth2 | None = None, timeout: float = 10.0) -> str:
+    def get(self, credentials: Client | None = None, timeout: float = 10.0) -> str:
         value = self.tokens.get(credentials or client(), timeout)
         gevent.sleep(0)  # a request in the background has its turn
         return value
 
-    def _fetch(self, _: OAuth2, request: Request) -> Reply:
+    def _fetch(self, _: Client, request: Request) -> Reply:
         self.requests.append(request)
         number = len(self.requests)
         self.may_answer.wait()
@@ -204,3 +205,104 @@ def test_the_client_shows_itself_as_its_vendor_wants_it() -> None:
     assert parse_qs((form.body or b"").decode())["client_secret"] == ["s3 cr/et"]
     assert json.loads(as_json.body or b"")["client_secret"] == "s3 cr/et"
     assert all("s3 cr/et" not in str(request.headers) for request in endpoint.requests)
+
+
+TOAST = ToastLogin.model_validate(
+    {
+        "type": "toast",
+        "token_url": "https://toast.example/authentication/v1/authentication/login",
+        "client_id": "us",
+        "client_secret": "s3cret",
+    }
+)
+DAY = 86_400
+
+
+class Toast(Endpoint):
+    """Toast's login, as its documentation has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = DAY
+
+    def get(self, credentials: Client | None = None, timeout: float = 10.0) -> str:
+        return super().get(credentials or TOAST, timeout)
+
+    def _fetch(self, _: Client, request: Request) -> Reply:
+        self.requests.append(request)
+        token = {"tokenType": "Bearer", "scope": None, "expiresIn": self.left}
+        token["accessToken"] = f"token-{len(self.requests)}"
+        return Reply(self.status, {}, json.dumps({"token": token, "status": "SUCCESS"}).encode())
+
+
+def test_a_merchants_record_may_ask_for_toasts_login() -> None:
+    record = {"id": "m", "base_url": "https://toast.example", "auth": TOAST.reveal()}
+    merchant = Merchant.parse(record)
+    assert merchant.auth == TOAST
+    assert merchant.auth.secrets == ("s3cret",)
+
+
+def test_toasts_login_speaks_toasts_language() -> None:
+    toast = Toast()
+    assert toast.get() == "token-1"
+    [request] = toast.requests
+    assert (request.method, request.url) == ("POST", TOAST.token_url)
+    assert request.headers == {"Content-Type": "application/json"}
+    assert json.loads(request.body or b"") == {
+        "clientId": "us",
+        "clientSecret": "s3cret",
+        "userAccessType": "TOAST_MACHINE_CLIENT",
+    }
+
+
+def test_toasts_token_is_asked_for_again_in_its_last_minute_and_not_before() -> None:
+    toast = Toast()
+    toast.get()
+    toast.now += DAY - TOAST_RENEWED - 1
+    assert (toast.get(), len(toast.requests)) == ("token-1", 1)
+    toast.now += 1
+    assert (toast.get(), len(toast.requests)) == ("token-1", 2)
+    assert toast.get() == "token-2"
+
+
+def test_toasts_token_is_used_for_half_an_hour_whatever_the_pos_says_to_it() -> None:
+    toast = Toast()
+    toast.tokens.forget(TOAST, toast.get())
+    assert (toast.get(), len(toast.requests)) == ("token-1", 1)
+    toast.now += TOAST_REUSED
+    toast.tokens.forget(TOAST, "token-1")
+    assert toast.get() == "token-2"
+
+
+def test_a_client_that_toast_refuses_does_not_ask_again_for_half_an_hour() -> None:
+    toast = Toast()
+    toast.status = 401
+    for wait in (0.0, TOAST_REUSED - 1, 1.0):
+        toast.now += wait
+        with pytest.raises(Misconfigured):
+            toast.get()
+    assert len(toast.requests) == 2
+
+
+def test_a_short_lived_token_of_toasts_is_not_asked_for_with_every_order() -> None:
+    toast = Toast()
+    toast.left = 45
+    assert [toast.get() for _ in range(3)] == ["token-1"] * 3
+    assert len(toast.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"token": 7}', b'{"token": {}}', b'{"access_token": "x"}', b"[]"]
+)
+def test_what_is_no_token_of_toasts_is_none(body: bytes) -> None:
+    tokens = Tokens(lambda *_: Reply(200, {}, body), lambda: 0.0)
+    with pytest.raises(NotSent, match="no token"):
+        tokens.get(TOAST, 1.0)
+
+
+def test_what_a_pos_may_have_seen_is_known_for_as_long_as_it_may_repeat_it() -> None:
+    endpoint = Endpoint()
+    assert endpoint.tokens.known(client()) == ()
+    endpoint.tokens.forget(client(), endpoint.get())
+    endpoint.get()
+    assert endpoint.tokens.known(client()) == ("token-2", "token-1")

@@ -1,0 +1,75 @@
+"""What a POS says, without the secrets that it was shown. No I/O."""
+
+import json
+import re
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from urllib.parse import quote, quote_plus
+
+from pos_gateway.outcome import REASON_LIMIT, Outcome, Reason
+
+#: What stands in a secret's place.
+HIDDEN = "[secret]"
+#: Characters of a secret, or of the part that is left of one at the end of a text that was cut.
+#: Anything shorter is found in every other word, and left.
+SHORTEST = 4
+#: Credentials whose forms are kept.
+_MOST = 4096
+
+
+def redacted(outcome: Outcome, secrets: tuple[str, ...]) -> Outcome:
+    """The same outcome, with these secrets in none of its texts.
+
+    Neither as they are, in large letters or small, nor in URL encoding, JSON or Base64, be it alone
+    or with something before it (``user:password``).
+    """
+    find = _finder(secrets)
+    if find is None:
+        return outcome
+    pattern, forms = find
+    known_as, reason = outcome.external_id, outcome.reason
+    if known_as is not None and pattern.search(known_as):
+        outcome = replace(outcome, external_id=pattern.sub(HIDDEN, known_as))
+    if reason is not None:
+        code, message = pattern.sub(HIDDEN, reason.code), pattern.sub(HIDDEN, reason.message)
+        if len(reason.message) >= REASON_LIMIT:
+            message = _without_beginning(message, forms)
+        if (code, message) != (reason.code, reason.message):
+            outcome = replace(outcome, reason=Reason.of(code, message))
+    return outcome
+
+
+def _without_beginning(text: str, forms: tuple[str, ...]) -> str:
+    """A text that was cut, without the beginning of a secret at its end."""
+    lower = text.lower()
+    for form in forms:
+        start = -1
+        while (start := lower.find(form[:SHORTEST], start + 1)) >= 0:
+            if form.startswith(lower[start:]):
+                return text[:start] + HIDDEN
+    return text
+
+
+@lru_cache(_MOST)
+def _finder(secrets: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[str, ...]] | None:
+    forms = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
+    if not forms:
+        return None
+    longest_first = sorted(forms, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
+    return pattern, tuple(form.lower() for form in longest_first)
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield secret
+    yield " ".join(secret.split())  # as it is in a reason
+    yield json.dumps(secret)[1:-1]
+    yield quote(secret, "")
+    yield quote_plus(secret)
+    data = secret.encode()
+    for before in range(3):  # what stands before it moves it by so many bytes of three
+        begin, end = -(-before * 8 // 6), (before + len(data)) * 8 // 6
+        for encode in (b64encode, urlsafe_b64encode):
+            yield encode(bytes(before) + data).decode()[begin:end]
