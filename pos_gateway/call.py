@@ -88,6 +88,7 @@ class Caller:
         except BaseException:
             self._ledger.abandon(claim, sent=sending.begun)
             raise
+        outcome = self._authenticator.redacted(merchant, outcome)
         if outcome.reason is not None and outcome.reason.code == "http_410":
             self._pause(merchant)
         self._tell(merchant, claim, outcome, perf_counter() - started)

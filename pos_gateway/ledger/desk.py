@@ -27,6 +27,7 @@ from pos_gateway.errors import OrderChanged
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import audit, events, orders, workers
 from pos_gateway.ledger.states import Action, Entry, Key, State
+from pos_gateway.outcome import Reason
 
 #: Characters of an audit's details that are kept.
 _DETAILS = 512
@@ -233,13 +234,21 @@ class Desk:
 
     def _read(self, query: Select[Any]) -> list[Standing]:
         with self._engine.connect() as connection:
-            return [_found(row) for row in connection.execute(query).mappings()]
+            return [_found(self._opened(row)) for row in connection.execute(query).mappings()]
 
     def _history(self, table: Any, key: Key) -> list[dict[str, Any]]:
         of_it = and_(table.c.merchant_id == key.merchant_id, table.c.order_id == key.order_id)
         with self._engine.connect() as connection:
             rows = connection.execute(select(table).where(of_it).order_by(table.c.id)).mappings()
-            return [dict(row) for row in rows]
+            return [self._opened(row) for row in rows]
+
+    def _opened(self, row: Any) -> dict[str, Any]:
+        """The row with its reason as it was before it was sealed."""
+        if not row.get("reason_code"):
+            return dict(row)
+        reason = Reason(row["reason_code"], row["reason_message"] or "")
+        reason = self._payloads.open_reason(Key(row["merchant_id"], row["order_id"]), reason)
+        return {**row, "reason_code": reason.code, "reason_message": reason.message}
 
 
 _cancellations = orders.alias("cancellations")

@@ -1,6 +1,7 @@
-"""Orders and POSes' words as they are kept in the ledger: sealed, for people's names are in them.
+"""Orders, and POSes' words about them, as the ledger keeps them: sealed.
 
-Without a key (``POS_GATEWAY_SECRET_KEY``) they are kept as they are.
+They have people's names in them. Without a key (``POS_GATEWAY_SECRET_KEY``) they are kept as they
+are.
 """
 
 import json

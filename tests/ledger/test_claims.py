@@ -17,13 +17,13 @@ Workers = Callable[..., Worker]
 
 def test_a_fresh_order_is_sending_with_its_claim(worker: Workers, rows: Rows) -> None:
     one = worker()
-    claim = claimed(one.claim(KEY, send=True, deliver_by=DAY + 60, payload='{"a": 1}'))
+    claim = claimed(one.claim(KEY, send=True, deliver_by=DAY + 60, order=b'{"a": 1}'))
     assert (claim.sending, claim.epoch, claim.past) == (True, 1, Past())
     assert one.holds(claim)
     row = rows.order()
     assert (row.state, row.owner, row.epoch) == (State.SENDING, claim.owner, 1)
     assert (row.deliver_by, row.payload, row.created_at) == (DAY + 60, '{"a": 1}', DAY)
-    assert one.payload(KEY) == '{"a": 1}'
+    assert one.order(KEY) == b'{"a": 1}'
 
 
 def test_a_fresh_order_that_is_not_to_be_sent_is_claimed_only(worker: Workers, rows: Rows) -> None:
@@ -38,9 +38,9 @@ def test_a_fresh_order_that_is_not_to_be_sent_is_claimed_only(worker: Workers, r
 
 def test_submitting_and_cancelling_an_order_are_claimed_each_by_itself(worker: Workers) -> None:
     one, cancelling = worker(), replace(KEY, action=Action.CANCEL)
-    claimed(one.claim(KEY, send=True, payload="{}"))
+    claimed(one.claim(KEY, send=True, order=b"{}"))
     claimed(one.claim(cancelling, send=False))
-    assert one.payload(cancelling) == "{}"  # whoever cancels asks for the order
+    assert one.order(cancelling) == b"{}"  # whoever cancels asks for the order
 
 
 def test_an_order_that_somebody_has_is_held(worker: Workers) -> None:
@@ -73,7 +73,7 @@ def test_an_order_that_is_to_come_again_is_claimed_with_its_past(
         claim,
         untold(State.IN_DOUBT, attempts=2, doubt_since=DAY - 5, pending=True, event=event),
     )
-    claim = claimed(two.claim(KEY, send=True, payload="{}", deliver_by=DAY))
+    claim = claimed(two.claim(KEY, send=True, order=b"{}", deliver_by=DAY))
     assert claim.past == Past(2, 0, pytest.approx(DAY - 5), True, "in_doubt", 0)
     assert (claim.sending, claim.epoch) == (False, 2)
     row = rows.order()
@@ -83,8 +83,8 @@ def test_an_order_that_is_to_come_again_is_claimed_with_its_past(
 
 def test_what_was_kept_of_an_order_first_stays(worker: Workers, rows: Rows) -> None:
     one = worker()
-    one.finish(claimed(one.claim(KEY, send=True, payload="{1}", deliver_by=DAY)), untold())
-    claimed(one.claim(KEY, send=True, payload="{2}", deliver_by=DAY + 1))
+    one.finish(claimed(one.claim(KEY, send=True, order=b"{1}", deliver_by=DAY)), untold())
+    claimed(one.claim(KEY, send=True, order=b"{2}", deliver_by=DAY + 1))
     assert (rows.order().payload, rows.order().deliver_by) == ("{1}", DAY)
 
 
@@ -180,7 +180,7 @@ def test_a_lease_that_is_long_over_is_removed_and_what_hung_on_it_is_not_held(
     two.clock.advance(module.FORGOTTEN * LEASE + 1)
     two.beat()
     assert rows.leases() == {two.lease.id}
-    assert claimed(three.claim(KEY, send=True)).past.deaths == 1
+    assert claimed(three.claim(KEY, send=True)).past.in_doubt
 
 
 # Taking over

@@ -34,7 +34,7 @@ def nothing_but_unavailable(worker: Worker, claim: Claim) -> None:
     """Whatever is asked of the ledger, it says that the database is away."""
     other = Key("m", "other")
     for do in (
-        lambda: worker.claim(other, send=True, payload="{}"),
+        lambda: worker.claim(other, send=True, order=b"{}"),
         lambda: worker.claim(claim.key, send=True),
         lambda: worker.sending(claim),
         lambda: worker.finish(claim, an_entry(), patience=0),
@@ -49,7 +49,7 @@ def all_is_well(worker: Worker, claim: Claim, rows: Rows) -> None:
     """The order that was claimed before, and the one that was refused, go their way."""
     assert worker.sending(claim)
     assert worker.finish(claim, an_entry())
-    other = claimed(worker.claim(Key("m", "other"), send=True, payload="{}"))
+    other = claimed(worker.claim(Key("m", "other"), send=True, order=b"{}"))
     assert not other.past.in_doubt
     assert worker.finish(other, an_entry(key=other.key))
     assert {row.state for row in rows.orders()} == {State.ACCEPTED}
@@ -128,9 +128,9 @@ def test_on_sqlite_a_disk_that_is_full_all_at_once_is_waited_for(sqlite_url: str
     driver.execute("pragma max_page_count = 1")  # no more than there are
     payload = "x" * 100_000
     with pytest.raises(LedgerUnavailable, match="full"):
-        one.claim(Key("m", "long"), send=True, payload=payload)
+        one.claim(Key("m", "long"), send=True, order=payload.encode())
     assert rows.order(Key("m", "long")) is None
-    long = claimed(one.claim(Key("m", "long"), send=True, payload=payload))
+    long = claimed(one.claim(Key("m", "long"), send=True, order=payload.encode()))
     assert not long.past.in_doubt
     assert one.finish(claim, an_entry())
     engine.dispose()
@@ -161,7 +161,7 @@ def test_on_postgresql_it_goes_on_after_a_restart(
     postgresql.stop()
     nothing_but_unavailable(one, claim)
     with pytest.raises(LedgerUnavailable):
-        one.payload(KEY)
+        one.order(KEY)
     postgresql.start()
     all_is_well(one, claim, rows)
     engine.dispose()

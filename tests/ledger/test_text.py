@@ -4,11 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Ended, Key
 from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Reason
-from pos_gateway.vault import Vault
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed
 from tests.orders import an_order
 
@@ -32,17 +30,17 @@ TEXTS = {
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 def test_a_payload_is_read_as_it_was_written(worker: Workers, text: str) -> None:
     one = worker()
-    claimed(one.claim(KEY, send=True, payload=text))
-    assert one.payload(KEY) == text
-    assert one.payload(Key("m", "nobody")) is None
+    claimed(one.claim(KEY, send=True, order=text.encode()))
+    assert one.order(KEY) == text.encode()
+    assert one.order(Key("m", "nobody")) is None
 
 
 def test_an_order_with_anything_in_it_is_kept(worker: Workers) -> None:
-    one, payloads = worker(), Payloads(Vault())
+    one = worker()
     notes = "".join(map(chr, [*range(0x100), 0x2028, 0xFFFD, 0xFFFF, 0x1F355]))
     order = Order.parse({**an_order("o1", "m"), "notes": notes})
-    claimed(one.claim(KEY, send=True, payload=payloads.seal(KEY, order.to_json())))
-    kept = payloads.open(KEY, one.payload(KEY) or "")
+    claimed(one.claim(KEY, send=True, order=order.to_json()))
+    kept = one.order(KEY)
     assert kept == order.to_json()
     assert Order.parse_json(kept).notes == notes
 
@@ -52,7 +50,7 @@ def test_ids_may_have_every_character_that_is_allowed_in_them(worker: Workers) -
     printable = "".join(map(chr, range(0x21, 0x7F)))
     keys = [Key("m", printable), Key(printable, "o"), Key("m" * 128, "o" * 128), Key("M", "O")]
     for key in keys:
-        claim = claimed(one.claim(key, send=True, payload="{}"))
+        claim = claimed(one.claim(key, send=True, order=b"{}"))
         assert one.finish(claim, an_entry(key=key))
         ended = one.claim(key, send=True)
         assert isinstance(ended, Ended)

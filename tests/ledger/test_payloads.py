@@ -1,0 +1,48 @@
+"""What of an order, and of a POS's words about it, can be read in the ledger."""
+
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.schema import orders
+from pos_gateway.ledger.states import Key
+from pos_gateway.outcome import Reason
+from pos_gateway.vault import Vault, new_key
+
+KEY = Key("m", "o-1")
+WORDS = Reason("no_buns", "no buns for Ada, +1 555 0100")
+
+
+def test_words_are_sealed_and_opened_for_the_same_order() -> None:
+    payloads = Payloads(Vault(new_key()))
+    sealed = payloads.seal_reason(KEY, WORDS)
+    assert sealed.code == "no_buns"
+    assert "Ada" not in sealed.message
+    assert payloads.open_reason(KEY, sealed) == WORDS
+    other = payloads.open_reason(Key("m", "o-2"), sealed)
+    assert other.code == "no_buns"
+    assert "Ada" not in other.message
+
+
+def test_a_code_that_is_no_word_is_sealed_too() -> None:
+    payloads = Payloads(Vault(new_key()))
+    for code in ("4915550142857", "Ada", "a b"):
+        reason = Reason(code, "no")
+        sealed = payloads.seal_reason(KEY, reason)
+        assert sealed.code == "other"
+        assert payloads.open_reason(KEY, sealed) == reason
+
+
+def test_without_a_key_they_are_kept_as_they_are() -> None:
+    payloads = Payloads(Vault())
+    assert payloads.seal_reason(KEY, WORDS) == WORDS
+    assert payloads.open_reason(KEY, WORDS) == WORDS
+
+
+def test_what_was_sealed_with_a_key_that_is_gone_is_said_to_be() -> None:
+    sealed = Payloads(Vault(new_key())).seal_reason(KEY, WORDS)
+    left = Payloads(Vault(new_key())).open_reason(KEY, sealed)
+    assert left.code == "no_buns"
+    assert "which POS_GATEWAY_SECRET_KEY has not" in left.message
+
+
+def test_the_longest_words_fit_where_they_are_kept() -> None:
+    """On PostgreSQL a column with a length would refuse them sealed."""
+    assert getattr(orders.c.reason_message.type, "length", None) is None
