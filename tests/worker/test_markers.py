@@ -229,9 +229,8 @@ def test_nobody_is_told_who_need_not_know(
     events: list[dict[str, Any]] = []
     dead: list[dict[str, Any]] = []
     with lab.worker("-l", level, metrics_port=port, secret_key=KEY) as worker:
-        lab.submit("accepts-0", "o-accepts-0", **CUSTOMER)
-        events.extend(lab.events(1))  # it has started: the others have all of their few seconds
-        for record in merchants[1:]:
+        lab.wait_for_worker()
+        for record in merchants:
             hopeless = record["id"] in HOPELESS
             lab.submit(
                 record["id"], f"o-{record['id']}", seconds=4 if hopeless else 300, **CUSTOMER

@@ -97,6 +97,7 @@ def test_an_order_that_stays_in_doubt_ends_in_doubt_and_not_as_expired(lab: Lab)
     lab.open_merchants("m", request_timeout=0.3)
     lab.merchants.profile("m", {"kind": "accept", "latency": 30})
     with lab.worker():
+        lab.wait_for_worker()
         lab.submit("m", "o1", seconds=4)
         [event] = lab.events(1)
     assert event["type"] == "order.in_doubt"
@@ -106,6 +107,7 @@ def test_an_order_that_stays_in_doubt_ends_in_doubt_and_not_as_expired(lab: Lab)
 def test_an_order_that_nobody_answers_for_expires(lab: Lab) -> None:
     lab.open_merchants("m", base_url="http://127.0.0.1:1/closed")
     with lab.worker():
+        lab.wait_for_worker()
         lab.submit("m", "o1", seconds=4)
         [event] = lab.events(1)
     assert event["type"] == "order.expired"
