@@ -5,10 +5,13 @@ Nothing here asserts on how fast anything was: a figure of a busy machine says n
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
+from loadtests.bench import catalogue
 from loadtests.bench.attacks import bout as bouts
 from loadtests.bench.attacks import steady as steadying
 from loadtests.bench.attacks.attack import ATTACKS, Attack
@@ -34,6 +37,8 @@ from loadtests.bench.bench import LETTERS, NAMES
 from loadtests.bench.candidate import OURS, PLAIN
 from loadtests.bench.gauge import Reading
 from loadtests.bench.window import Window
+from loadtests.hostile.catalogue import CATALOGUE
+from loadtests.hostile.client import HostilePeers
 from loadtests.merchants.profiles import parse_profile
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.merchant import Merchant
@@ -428,3 +433,37 @@ class TestForReal:
         assert run.first_healthy is not None
         assert run.idle is not None
         assert run.recovery is not None
+
+
+class TestTheCatalogue:
+    def test_each_behaviour_is_played_by_as_many_and_there_are_enough(self) -> None:
+        ids = [
+            each for each in catalogue.POPULATION.merchant_ids if catalogue.ATTACK.troubles(each)
+        ]
+        assert len(ids) % len(CATALOGUE) == 0
+        assert len(ids) >= catalogue.ATTACKERS
+
+    def test_its_peers_listen_and_have_a_certificate_to_be_known_by(self) -> None:
+        with HostilePeers() as peers:
+            assert len(peers.urls) == len(CATALOGUE)
+            assert "BEGIN CERTIFICATE" in Path(peers.ca_file).read_text()
+            answering = next(n for n, each in enumerate(CATALOGUE) if each.name == "HTTP/1.0")
+            with urlopen(peers.urls[answering]) as reply:
+                assert reply.read() == b"{}"
+
+    def test_latency_and_memory_are_judged_by_the_median_of_the_rounds(self) -> None:
+        pair = Pair(PROMPT, replace(PROMPT, p99=0.021))
+        slow = Pair(PROMPT, replace(PROMPT, p99=0.1))
+        rounds = [catalogue.Bout(each, 100.0, peak) for each, peak in ((pair, 150), (pair, 190))]
+        rounds.append(catalogue.Bout(slow, 100.0, 200))
+        assert [each.word for each in catalogue.judge(rounds)] == ["met", "MISSED"]
+        assert "62 ways" in catalogue.report(rounds).replace(str(len(CATALOGUE)), "62")
+
+    def test_a_round_that_says_nothing_is_left_out_and_named(self) -> None:
+        late = Pair(PROMPT, replace(PROMPT, fault="the producer fell behind"))
+        rounds = [
+            catalogue.Bout(late, 100.0, 900.0),
+            catalogue.Bout(Pair(PROMPT, PROMPT), 1.0, 2.0),
+        ]
+        assert [each.word for each in catalogue.judge(rounds)] == ["met", "met"]
+        assert "Invalid: the producer fell behind." in catalogue.report(rounds)
