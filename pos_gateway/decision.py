@@ -18,7 +18,7 @@ from pos_gateway.delivery import Attempt
 from pos_gateway.events.event import dehydrated, hydrated
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Key, Past, State
 from pos_gateway.order import CancelRequest, Order
-from pos_gateway.outcome import NOT_CANCELLED, Kind, Outcome, Reason
+from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.record import identifier
 from pos_gateway.retry import Backoff
 from pos_gateway.telemetry import metrics
@@ -270,7 +270,7 @@ class _Cancelling:
         said = replace(outcome, external_id=outcome.external_id or ended.external_id)
         if outcome.kind is not Kind.CANCELLED:
             why = outcome.reason or Reason(outcome.kind, "")
-            reason = Reason.of(NOT_CANCELLED, f"{why.code}: {why.message}")
+            reason = Reason.of("not_cancelled", f"{why.code}: {why.message}")
             said = Outcome(Kind.ACCEPTED, reason, ended.external_id)
         event = dehydrated(self._key, said.kind, reopened=claim.past.reopened)
         entry = replace(entry, external_id=said.external_id, reason=said.reason, event=event)

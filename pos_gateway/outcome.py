@@ -5,8 +5,6 @@ from enum import StrEnum
 
 #: The longest reason that is kept; a merchant's error page is not a reason.
 REASON_LIMIT = 500
-#: The code of an order's reason that its POS did not let go of; its words follow.
-NOT_CANCELLED = "not_cancelled"
 
 
 class Kind(StrEnum):

@@ -24,8 +24,7 @@ def key() -> None:
       1. put the new key behind the present one, everywhere:  POS_GATEWAY_SECRET_KEY=OLD,NEW
       2. then before it, everywhere:                          POS_GATEWAY_SECRET_KEY=NEW,OLD
       3. pos-gateway secrets rotate
-      4. drop the old one, once the orders placed before
-         step 2 are over (the ledger's stay as they are):     POS_GATEWAY_SECRET_KEY=NEW
+      4. drop the old one:                                    POS_GATEWAY_SECRET_KEY=NEW
     """
     from pos_gateway.vault import new_key
 
