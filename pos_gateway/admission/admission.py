@@ -1,8 +1,8 @@
 """Admission: who may start now.
 
-An order starts when a slot is free, its merchant is under its limits (at once, and in a second)
-and its breaker lets it through, its provider is under its share of the slots, and, if its merchant is slow, the slow
-ones together are under theirs.
+An order starts when a slot is free, its merchant is under its limits (at once, and in a second) and
+its breaker lets it through, its provider is under its share of the slots, and, if its merchant is
+slow, the slow ones together are under theirs.
 
 Orders that cannot start wait here, merchant by merchant in turn, the most urgent of a merchant
 first. A merchant in trouble may hold only so many; its further orders are parked in the broker
@@ -16,19 +16,20 @@ which switch only where they block, and nothing here blocks.
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from math import inf
 from typing import Generic
 
 from pos_gateway.admission.agenda import Agenda
-from pos_gateway.admission.breaker import PROBES_TO_CLOSE, State
+from pos_gateway.admission.breaker import State
 from pos_gateway.admission.bulkhead import UNASKED
 from pos_gateway.admission.lane import Call, Demand, Lane, Queued, Standing, Ticket, Waiting
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.parked_count import ParkedCount
-from pos_gateway.admission.parking import QUICKEST, Line, Outlook, Place
+from pos_gateway.admission.parking import Place
 from pos_gateway.admission.rate import Rate
+from pos_gateway.admission.room import Room
 from pos_gateway.admission.share import Share
 from pos_gateway.admission.suspects import Suspects
 from pos_gateway.admission.turns import Turns
@@ -99,10 +100,18 @@ class Admission(Generic[Ticket]):
         self._crowded: list[Lane[Ticket]] = []
         #: Orders that this worker has parked.
         self.parked_count = ParkedCount()
+        self._room: Room[Ticket] = Room(limits, self._turns.slow)
         self.in_flight = 0
-        self.waiting = 0
-        #: Those of ``waiting`` whose merchant is in trouble.
-        self.blocked = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many orders wait."""
+        return self._room.waiting
+
+    @property
+    def blocked(self) -> int:
+        """How many of them have a merchant in trouble."""
+        return self._room.blocked
 
     def offer(
         self, merchant_id: str, ticket: Ticket, now: float, deadline: float = inf
@@ -128,7 +137,7 @@ class Admission(Generic[Ticket]):
             return Verdict.PARK
         waiting = lane.put(ticket, now, deadline)
         self._by_age.append(waiting)
-        self._count_waiting(lane, 1)
+        self._room.count(lane, 1)
         if deadline < inf:
             self._agenda.add(deadline, self._expire, waiting)
         self._line_up(lane)
@@ -291,11 +300,11 @@ class Admission(Generic[Ticket]):
 
     def answers(self, merchant_id: str, now: float) -> bool:
         """Whether orders of the merchant's that are parked now stand in a line that moves."""
-        return self._line(self._lane(merchant_id), now)[1].answers
+        return self._room.line(self._lane(merchant_id), now)[1].answers
 
     def place(self, merchant_id: str, orders: int, now: float, *, few: bool = False) -> Place:
         """Where so many orders stand that are parked now; ``few`` of them are to meet others."""
-        line, outlook = self._line(self._lane(merchant_id), now)
+        line, outlook = self._room.line(self._lane(merchant_id), now)
         return line.place(orders, outlook, few=few)
 
     def let_out(self, merchant_id: str, orders: int, now: float, *, reserved: bool) -> int:
@@ -308,7 +317,7 @@ class Admission(Generic[Ticket]):
             reserved: whether the place that they had was kept for them.
         """
         self.tick(now)
-        line, outlook = self._line(self._lane(merchant_id), now)
+        line, outlook = self._room.line(self._lane(merchant_id), now)
         return line.let_out(orders, outlook, reserved=reserved)
 
     def expired(self) -> list[Ticket]:
@@ -368,7 +377,7 @@ class Admission(Generic[Ticket]):
         self._turns.clear()
         self._by_age.clear()
         self._crowded.clear()
-        self.waiting = self.blocked = 0
+        self._room.waiting = self._room.blocked = 0
         return dropped
 
     # Whether an order may start
@@ -390,66 +399,8 @@ class Admission(Generic[Ticket]):
         return lane.breaker.until if lane.breaker.is_open else now
 
     def _is_too_much(self, lane: Lane[Ticket], now: float) -> bool:
-        """Whether no more orders of this merchant may wait here.
-
-        Those whose turn comes soon are better off here than away and back.
-        """
-        if self._is_crowded(lane.provider):
-            return True
-        if not lane.is_troubled or self._turns.may_start(lane):
-            return False
-        if self.blocked >= self.limits.max_blocked:
-            return True
-        if lane.breaker.is_open and lane.breaker.until - now > self.limits.max_wait:
-            return True
-        if lane.waiting < self.limits.max_waiting:
-            return False
-        return lane.waiting * lane.turn > self.limits.max_wait / 2
-
-    def _is_crowded(self, provider: Share | None) -> bool:
-        """Whether no more orders of the provider's may wait here for its share."""
-        most = self.limits.max_blocked // 2
-        return provider is not None and provider.is_full and provider.waiting >= most
-
-    def _line(self, lane: Lane[Ticket], now: float) -> tuple[Line, Outlook]:
-        """The line that the merchant's parked orders stand in, and how things are there.
-
-        It is that of the share which keeps them, where more wait for that than may: by their own
-        merchant's line they would be back at once, again and again.
-        """
-        limits, slow = self.limits, self._turns.slow
-        is_paused = lane.known and not lane.bulkhead.ceiling
-        may_be_called = not is_paused and not lane.breaker.is_open
-        crowded = self.blocked >= limits.max_blocked
-        outlook = Outlook(
-            now=now,
-            answers=may_be_called and lane.breaker.is_closed and not lane.pace.silent,
-            may_be_called=may_be_called,
-            tries=1 if lane.breaker.is_closed else PROBES_TO_CLOSE,
-            not_before=lane.breaker.until if lane.breaker.is_open else now,
-            turn=max(lane.turn, QUICKEST),
-            waiting=lane.waiting,
-            capacity=max(limits.max_waiting, int(limits.max_wait / 2 / max(lane.turn, QUICKEST))),
-            shortest=limits.shortest_park,
-            longest=limits.longest_park,
-        )
-        if lane.pace.slow and slow.is_full and crowded:
-            return self._line_of(slow, self.blocked, lane, outlook)
-        if lane.provider is not None and self._is_crowded(lane.provider):
-            return self._line_of(lane.provider, lane.provider.waiting, lane, outlook)
-        if crowded:  # no more may wait, but what can start may come
-            room = 0 if lane.is_troubled else lane.bulkhead.limit - lane.bulkhead.in_flight
-            outlook = replace(outlook, capacity=room)
-        return lane.line, outlook
-
-    def _line_of(
-        self, share: Share, waiting: int, lane: Lane[Ticket], outlook: Outlook
-    ) -> tuple[Line, Outlook]:
-        """The same, where there is no room until the share has some."""
-        answers = outlook.answers and not share.silent
-        turn = max(share.turn, QUICKEST)
-        outlook = replace(outlook, answers=answers, turn=turn, waiting=waiting, capacity=0)
-        return share.line if answers else lane.line, outlook
+        """Whether no more orders of this merchant may wait here."""
+        return self._room.is_none_for(lane, now, may_start=self._turns.may_start(lane))
 
     # Starting and coming back
 
@@ -657,24 +608,14 @@ class Admission(Generic[Ticket]):
 
     def _change(self, lane: Lane[Ticket], change: Callable[[], None]) -> None:
         """Do something that may bring the lane into trouble or out of it, and keep the counts."""
-        was_troubled, provider, number = lane.is_troubled, lane.provider, lane.waiting
+        was_troubled, provider = lane.is_troubled, lane.provider
         change()
-        self.blocked += number * (lane.is_troubled - was_troubled)
-        if lane.provider is not provider:
-            for share, by in ((provider, -number), (lane.provider, number)):
-                if share is not None:
-                    share.waiting += by
+        self._room.recount(lane, was_troubled=was_troubled, provider=provider)
 
     def _take(self, waiting: Waiting[Ticket]) -> Ticket:
         ticket = waiting.lane.take(waiting)
-        self._count_waiting(waiting.lane, -1)
+        self._room.count(waiting.lane, -1)
         return ticket
-
-    def _count_waiting(self, lane: Lane[Ticket], by: int) -> None:
-        self.waiting += by
-        self.blocked += by * lane.is_troubled
-        if lane.provider is not None:
-            lane.provider.waiting += by
 
     def _line_up(self, lane: Lane[Ticket]) -> None:
         self._turns.line_up(lane)

@@ -189,7 +189,7 @@ FAULTS = [
     ),
     Fault(
         "those that wait for a merchant in trouble are counted",
-        "admission",
+        "room",
         "        self.blocked += number * (lane.is_troubled - was_troubled)\n",
         "",
     ),
@@ -400,19 +400,19 @@ FAULTS = [
     ),
     Fault(
         "a merchant in trouble may have only so many orders waiting",
-        "admission",
-        "return lane.waiting * lane.turn > self.limits.max_wait / 2",
+        "room",
+        "return lane.waiting * lane.turn > limits.max_wait / 2",
         "return False",
     ),
     Fault(
         "all merchants in trouble together may have only so many waiting",
-        "admission",
-        "if self.blocked >= self.limits.max_blocked:",
+        "room",
+        "if self.blocked >= limits.max_blocked:",
         "if False:",
     ),
     Fault(
         "those of a provider at its share may not fill the window",
-        "admission",
+        "room",
         "provider.is_full and provider.waiting >= most",
         "False",
     ),
