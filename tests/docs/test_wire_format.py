@@ -17,7 +17,7 @@ from pos_gateway.broker import topology, wire
 from pos_gateway.client import in_canary
 from pos_gateway.events.event import dehydrated, hydrated
 from pos_gateway.ledger.states import Key
-from pos_gateway.order import Order
+from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind, Outcome
 from pos_gateway.settings import Settings
 
@@ -56,6 +56,16 @@ def test_the_example_order_keeps_to_the_schema() -> None:
 def test_the_example_order_is_one_for_the_gateway() -> None:
     order = Order.parse(example_order())
     assert (order.order_id, order.merchant_id, order.total) == ("A-1001", "m-8", 1700)
+
+
+def test_the_example_of_a_wish_to_cancel_is_one_for_the_gateway() -> None:
+    [record], *rest = json.loads(block("Cancelling an order", "json"))
+    assert rest == [{}, {}]
+    request = CancelRequest.parse(record)
+    assert (request.order_id, request.merchant_id) == ("A-1001", "m-8")
+    assert set(CancelRequest.model_fields) == set(record)
+    ours = wire.cancel_message("A-1001", request.to_json(), routing_key=topology.ORDERS_KEY)
+    assert f"`{ours.headers['task']}`" in section("Cancelling an order")
 
 
 def test_the_examples_length_headers_and_place_are_as_stated() -> None:

@@ -22,9 +22,8 @@ from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.settings import Settings
 
 #: What the ledger and the event have for a reason; also how a decision is known for one of ours.
-RESOLVED = "resolved"
-_THERE = Reason(RESOLVED, "an operator says that the POS has it")
-_NOT_THERE = Reason(RESOLVED, "an operator says that the POS does not have it")
+_THERE = Reason("resolved", "an operator says that the POS has it")
+_NOT_THERE = Reason("resolved", "an operator says that the POS does not have it")
 
 
 @click.command()
@@ -135,7 +134,7 @@ class _Resolving:
 
     def _end_late(self, order: Standing, entry: Entry, expired: Order) -> str:
         message = wire.submit_message(order.order_id, expired.to_json(), routing_key="")
-        dead = wire.dead_letter(message, code=RESOLVED, reason=_NOT_THERE.message)
+        dead = wire.dead_letter(message, code=_NOT_THERE.code, reason=_NOT_THERE.message)
         self._publish(dead)
         self._publish(_event(order, entry, expired.to_json()))
         return (
@@ -179,7 +178,7 @@ def _require_doubt(order: Standing) -> None:
 
 def _is_resolved(order: Standing, state: State) -> bool:
     """Whether it was decided so before; whoever did may not have come to tell."""
-    return order.state is state and order.reason_code == RESOLVED
+    return order.state is state and order.reason_code == _NOT_THERE.code
 
 
 def _entry(
