@@ -14,6 +14,7 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.cli.dead import queue, replaying
 from pos_gateway.cli.dead.queue import DeadLetters
 from pos_gateway.errors import BrokerUnavailable
+from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import Claim, Entry, Past, State
 from tests.cli.books import Books, Letters
 from tests.cli.conftest import Program
@@ -138,7 +139,9 @@ def test_a_broker_that_is_down_is_one_sentence(program: Program, books: Books) -
 def test_an_order_that_has_ended_is_opened_again_and_is_on_the_queue(
     connected: Program, any_books: Books, letters: Letters, order: Make, state: State
 ) -> None:
-    key = any_books.order("o-1", state, past=Past(deaths=3))
+    key = any_books.order("o-1", state)
+    with any_books.engine.begin() as connection:
+        connection.execute(orders.update().values(deaths=3))
     letters.order(order("o-1"))
     done = connected.invoke("dead", "replay", "o-1")
     assert (done.exit_code, done.stdout) == (0, "1 replayed, 0 refused\n")
@@ -187,12 +190,16 @@ def test_an_order_that_a_worker_died_with_is_refused_as_in_doubt(
     assert letters.numbers("orders") == []
 
 
-@pytest.mark.parametrize("state", [State.NEW, State.PENDING])
+@pytest.mark.parametrize("state", [State.NEW, State.PENDING, State.SENDING])
 def test_an_order_that_is_open_is_only_put_on_the_queue(
     connected: Program, books: Books, letters: Letters, order: Make, state: State
 ) -> None:
-    """Its message came back too often, and nobody has it any more."""
-    key = books.order("o-1", state, past=Past(pending=state is State.PENDING))
+    """Its message came back too often, and nobody has it any more; or somebody has, after all."""
+    key = (
+        books.claimed("o-1").key
+        if state is State.SENDING
+        else books.order("o-1", state, past=Past(pending=state is State.PENDING))
+    )
     before = books.now(key)
     letters.order(order("o-1"))
     assert connected.invoke("dead", "replay", "o-1").exit_code == 0
@@ -393,6 +400,19 @@ def test_letters_are_removed_for_good_and_it_is_known_by_whom(
     assert "say --yes too" in done.stderr
     assert letters.numbers() == ["o-2"]
     assert connected.invoke("dead", "discard", "--all", "--yes").stdout == "1 discarded\n"
+    assert letters.numbers() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "done"), [("replay", "1 replayed, 0 refused"), ("discard", "1 discarded")]
+)
+def test_an_id_that_is_nobodys_is_said_and_the_others_are_dealt_with(
+    connected: Program, books: Books, letters: Letters, order: Make, command: str, done: str
+) -> None:
+    letters.order(order("o-1"))
+    ended = connected.invoke("dead", command, "nobody", "o-1")
+    assert (ended.exit_code, ended.stdout) == (1, f"{done}\n")
+    assert ended.stderr == "pos-gateway: no such letter has the id 'nobody'\n"
     assert letters.numbers() == []
 
 

@@ -243,6 +243,18 @@ def test_of_two_who_decide_at_once_one_is_told_to_look_again(any_books: Books) -
     assert len(any_books.audit(key)) == 1
 
 
+def test_an_order_that_is_in_doubt_again_is_not_as_it_was_seen(any_books: Books) -> None:
+    """A worker has had it meanwhile, and may have sent it."""
+    key = any_books.in_doubt("o-1")
+    seen = any_books.now(key)
+    claim = any_books.ledger.claim(key, send=True)
+    assert isinstance(claim, Claim)
+    doubt = Entry(State.IN_DOUBT, time.time(), attempts=2, doubt_since=time.time())
+    assert any_books.ledger.finish(claim, doubt)
+    with pytest.raises(OrderChanged):
+        any_books.desk.change(seen, doubt, operator="kim", what="x", details="")
+
+
 def test_a_worker_that_was_faster_keeps_the_order(any_books: Books) -> None:
     key = any_books.in_doubt("o-1")
     seen = any_books.now(key)

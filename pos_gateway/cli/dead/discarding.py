@@ -38,16 +38,18 @@ def discard(
         raise click.UsageError("--all removes letters for good; say --yes too")
     selection = Selection(ids, code, merchant_id)
     discarded = 0
-    with desk() as ledger, DeadLetters(Settings.from_environment().broker_url) as letters:
-        for letter in selection.of(letters, limit):
-            key = Key(letter.merchant_id or "", letter.order_id or letter.id)
-            # First: one that is noted and still there is better than one that nobody removed.
-            ledger.note(
-                key,
-                operator=operator,
-                what="dead.discard",
-                details=f"{letter.code}: {letter.reason}",
-            )
-            letters.acknowledge(letter)
-            discarded += 1
-    click.echo(f"{discarded} discarded")
+    try:
+        with desk() as ledger, DeadLetters(Settings.from_environment().broker_url) as letters:
+            for letter in selection.of(letters, limit):
+                key = Key(letter.merchant_id or "", letter.order_id or letter.id)
+                # First: one that is noted and still there is better than one that nobody removed.
+                ledger.note(
+                    key,
+                    operator=operator,
+                    what="dead.discard",
+                    details=f"{letter.code}: {letter.reason}",
+                )
+                letters.acknowledge(letter)
+                discarded += 1
+    finally:
+        click.echo(f"{discarded} discarded")

@@ -1,17 +1,18 @@
 """Looking through the queue ``orders.dead`` without taking anything from it.
 
-Messages are received and not acknowledged, and go back in the end. All of them are received,
-however few are wanted: what RabbitMQ gets back it puts behind what it got back before, so that
-looking at the first ten only would leave the queue in another order.
+Messages are received and not acknowledged, and go back when the channel is closed. It is one
+consumer that gets them, and all of them, however few are wanted: only then does RabbitMQ put them
+back as they were. What it gets back otherwise it keeps in any order, or behind what it got back
+before.
 """
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from amqp import spec
 from amqp.exceptions import NotFound
 from kombu import Connection
 
@@ -24,13 +25,9 @@ from pos_gateway.worker.properties import tolerate_bad_properties
 
 #: Messages that are looked through; those behind them are not seen.
 MOST = 20_000
-#: Seconds without a message after which somebody else must have them.
+#: Seconds without a message after which somebody else must have them, and for which the broker may
+#: take to have all back.
 _PATIENCE = 2.0
-#: Messages that go back at once. RabbitMQ keeps the order of no more than 32, and falls behind,
-#: and out of order, if it gets many such groups without having had the time for them.
-_TOGETHER, _GROUPS = 32, 16
-#: How often it is asked whether it has them.
-_TRIES = 200
 
 
 class DeadLetters:
@@ -43,10 +40,7 @@ class DeadLetters:
     def __init__(self, broker_url: str) -> None:
         self._connection = Connection(broker_url, connect_timeout=CONNECT_TIMEOUT)
         self._received: deque[Letter] = deque()
-        self._come = 0
-        self._consumer: Any = None
-        #: What has been received and not acknowledged, in its order.
-        self._held: dict[int, None] = {}
+        self._come = self._removed = 0
         #: Messages there were at the beginning. What comes later is not looked at: an order that
         #: is replayed and fails again would else be replayed without end.
         self.ready = 0
@@ -55,11 +49,9 @@ class DeadLetters:
         tolerate_bad_properties()  # it has whatever anybody has ever published
         try:
             self._connection.ensure_connection(max_retries=max(0, len(self._connection.alt) - 1))
-            self._channel = self._connection.channel()
-            try:
+            with suppress(NotFound):  # no worker has declared it yet
                 self.ready = self._count()
-            except NotFound:
-                self.ready = 0  # no worker has declared it yet
+            self._channel = self._connection.channel()
         except CONNECTION_ERRORS as error:
             self._connection.collect(socket_timeout=1)
             raise BrokerUnavailable(
@@ -73,25 +65,28 @@ class DeadLetters:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # If the broker is gone it has them back, though in another order.
-        with suppress(*CONNECTION_ERRORS):
-            self._give_back()
+        with suppress(*CONNECTION_ERRORS):  # if the broker is gone it has them back already
+            while self._come and self._next_is_here():
+                self._received.clear()
+            self._channel.close()
+            until = time.monotonic() + _PATIENCE
+            while self._count() < self.ready - self._removed and time.monotonic() < until:
+                pass  # whoever looks next is to see all of them
         self._connection.collect(socket_timeout=1)
 
     def __iter__(self) -> Iterator[Letter]:
-        wanted = min(self.ready, MOST)
-        if not wanted:
+        if not self.ready:
             return
-        self._consumer = self._connection.Consumer(
+        consumer = self._connection.Consumer(
             [topology.dead_queue],
             channel=self._channel,
             accept=None,
             on_message=self._receive,
             auto_declare=False,
-            prefetch_count=wanted,
+            prefetch_count=min(self.ready, MOST),
         )
         try:
-            self._consumer.consume()
+            consumer.consume()
             while self._next_is_here():
                 yield self._received.popleft()
         except CONNECTION_ERRORS as error:
@@ -100,11 +95,10 @@ class DeadLetters:
     def acknowledge(self, letter: Letter) -> None:
         """Remove it from the queue."""
         self._channel.basic_ack(letter.tag)
-        del self._held[letter.tag]
+        self._removed += 1
 
     def _receive(self, message: Any) -> None:
         self._come += 1
-        self._held[message.delivery_tag] = None
         self._received.append(Letter.of(message))
 
     def _next_is_here(self) -> bool:
@@ -118,25 +112,6 @@ class DeadLetters:
                 return False
         return True
 
-    def _give_back(self) -> None:
-        if self._consumer is None:
-            return
-        while self._next_is_here():
-            self._received.clear()
-        self._consumer.cancel()
-        tags, before = list(self._held), self._count()
-        for start in range(0, len(tags), _TOGETHER):
-            together = tags[start : start + _TOGETHER]
-            self._channel.send_method(spec.Basic.Nack, "Lbb", (together[-1], True, True))
-            if start // _TOGETHER % _GROUPS == _GROUPS - 1:
-                self._wait_for(before + start + len(together))
-        self._wait_for(before + len(tags))
-
-    def _wait_for(self, count: int) -> None:
-        """Until so many are there again, or somebody else has some of them."""
-        for _ in range(_TRIES):
-            if self._count() >= count:
-                return
-
     def _count(self) -> int:
-        return int(self._channel.queue_declare(topology.DEAD_KEY, passive=True).message_count)
+        with self._connection.channel() as channel:
+            return int(channel.queue_declare(topology.DEAD_KEY, passive=True).message_count)

@@ -101,8 +101,8 @@ def replay(
                     output.notice(f"{letter.id}: {why_not}")
     finally:
         publisher.close()
-    if not as_json:
-        click.echo(f"{replayed} {'would be ' if dry_run else ''}replayed, {refused} refused")
+        if not as_json and replayed + refused:
+            click.echo(f"{replayed} {'would be ' if dry_run else ''}replayed, {refused} refused")
     if refused:
         raise click.exceptions.Exit(1)
 
