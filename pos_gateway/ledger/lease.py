@@ -55,8 +55,13 @@ class Lease:
         return self.id, now
 
     def beaten(self, lease_id: str, since: float) -> None:
-        """The beat for this id is durable."""
-        if lease_id == self.id:
+        """The beat for this id is durable.
+
+        One that was durable only when the lease had run out renews nothing: others may have seen
+        its end.
+        """
+        is_first = self._until == -inf
+        if lease_id == self.id and (is_first or self._clock.monotonic() < self._until):
             self._until = since + self.seconds - MARGIN
 
     def end(self) -> None:

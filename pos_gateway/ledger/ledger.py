@@ -115,10 +115,10 @@ class Ledger:
             claimed: Claim | Ended | Held = self._commit(
                 Claiming(key, ticket, send, deliver_by, payload), patience=CLAIM_PATIENCE
             )
+            failpoints.reach("claim.after")
         except BaseException:
             self._abandoned[ticket] = False  # it may have been written, or not
             raise
-        failpoints.reach("claim.after")
         if isinstance(claimed, Ended) and claimed.reason is not None:
             return replace(claimed, reason=self._payloads.open_reason(key, claimed.reason))
         return claimed
