@@ -123,28 +123,30 @@ class Gateway:
     def settle(self, decision: Decision, *, patience: float = inf) -> bool:
         """Return when all that follows from an outcome is durable, whatever it takes.
 
-        False: the order is somebody else's by now, and so is what follows. The message must come
-        again, for that somebody may not have one (a cancellation takes over an order, too).
+        False: somebody else has the order by now. Nothing more is done, and the message must come
+        again: whoever has it may have come to it by another one, and may not see to this one's end
+        (a wish to cancel an order takes it over, and lets go of it).
 
         Raises:
             LedgerUnavailable, BrokerUnavailable: this process is going down, or so many seconds
                 have passed; the message must come again.
         """
-        closing = [] if decision.closing is None else [decision.closing]
+        left = [*decision.entries, *([] if decision.closing is None else [decision.closing])]
         with ExitStack() as claims:
-            for claim, _ in (*decision.entries, *closing):
+            for claim, _ in left:
                 claims.enter_context(self.ledger.dealing_with(claim))
             for claim, entry in decision.entries:
+                del left[0]
                 if not self.ledger.finish(claim, entry, patience=patience):
+                    for other, _ in left:
+                        self.ledger.abandon(other, sent=other.sending)
                     return False
             if decision.telling is not None:
                 self.ledger.tell(*decision.telling, patience=patience)
             failpoints.reach("publish.before")
             self.store(decision.messages, patience=patience)
             failpoints.reach("publish.confirmed")
-            for claim, entry in closing:
-                self.ledger.finish(claim, entry, patience=patience)
-        return True
+            return all(self.ledger.finish(*last, patience=patience) for last in left)
 
     def store(self, messages: Iterable[Message], *, patience: float = inf) -> None:
         """Return when the broker has stored the messages, in their order, whatever it takes.

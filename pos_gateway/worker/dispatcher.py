@@ -300,7 +300,7 @@ class Dispatcher:
         finally:
             self._storing -= early
         if not request.settled:
-            return
+            return  # somebody else has the order: the message goes back
         failpoints.reach("acknowledge.before")
         request.acknowledge()
         failpoints.reach("acknowledged")
