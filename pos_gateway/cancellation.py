@@ -78,15 +78,23 @@ class Cancellation:
         )
         if isinstance(claim, Held):
             return CancelAttempt(held())
-        order_json = self._ledger.order(key)
         if isinstance(claim, Ended):
-            return CancelAttempt(claim.outcome, over=claim, order_json=order_json)
+            # What was told of it was told of an order that had come to its end.
+            end = self._ledger.claim(key, send=False) if claim.past.told else None
+            ended = end if isinstance(end, Ended) else None
+            if isinstance(end, Claim):  # an operator has reopened it since
+                self._ledger.abandon(end, sent=False)
+            return CancelAttempt(
+                claim.outcome, ended=ended, over=claim, order_json=self._ledger.order(key)
+            )
         late = hopeless or request.deliver_by <= self._clock.now()
         with self._ledger.dealing_with(claim):
             submission = self._ledger.claim(key, send=False)
             if isinstance(submission, Held):
-                return CancelAttempt(_too_late() if late else held(), claim)
+                # However late: whoever has it may be dead, and the order be left to this wish.
+                return CancelAttempt(held(), claim)
             if isinstance(submission, Ended):
+                order_json = self._ledger.order(key)  # not before: the order may come at any moment
                 if submission.state is State.ACCEPTED:
                     ask = partial(self._ask, key, claim, None, order_json, patience)
                     outcome = _too_late() if late else ask()
@@ -95,6 +103,7 @@ class Cancellation:
                     outcome = Outcome(Kind.REJECTED, reason)
                 return CancelAttempt(outcome, claim, ended=submission, order_json=order_json)
             with self._ledger.dealing_with(submission):
+                order_json = self._ledger.order(key)
                 if not submission.past.may_be_there:
                     outcome = Outcome(Kind.CANCELLED)
                 elif late:

@@ -206,10 +206,11 @@ def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) 
     cancelling = _Cancelling(request, attempt, trip)
     if attempt.over is not None:
         return cancelling.retold(attempt.over)
-    if attempt.claim is None or attempt.outcome.kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING):
+    if attempt.claim is None or cancelling.is_open(attempt.claim):
         return cancelling.again(attempt.claim)
     if attempt.submission is not None:
         return cancelling.decided(attempt.claim, attempt.submission)
+    assert attempt.ended is not None  # noqa: S101  (either it is claimed, or it is over)
     return cancelling.ended(attempt.claim, attempt.ended)
 
 
@@ -227,9 +228,19 @@ class _Cancelling:
 
     def retold(self, over: Ended) -> Decision:
         """It was dealt with before, but whoever did may not have come to tell of it."""
-        told = over.past.told is not None
-        messages = [_end_again(self._key, over, self._attempt.order_json)] if told else []
+        ends = ((self._order, self._attempt.ended), (self._key, over))
+        messages = [
+            _end_again(key, ended, self._attempt.order_json)
+            for key, ended in ends
+            if ended is not None and ended.past.told is not None
+        ]
         return Decision(self._outcome, messages=messages)
+
+    def is_open(self, claim: Claim) -> bool:
+        """Whether it is to be tried again. What the POS may have done is not called off."""
+        kind = self._outcome.kind
+        in_doubt = kind is Kind.FAILED and claim.past.in_doubt
+        return in_doubt or kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING)
 
     def again(self, claim: Claim | None) -> Decision:
         """Try again later; what becomes of the order meanwhile is not our concern."""
@@ -244,7 +255,10 @@ class _Cancelling:
         ).delayed(min(delay, max(1.0, left)))
         entries = self._let_go()
         if claim is not None:
-            entries.append((claim, self._entry(State.NEW, claim)))
+            since = claim.past.doubt_since
+            if self._outcome.kind is Kind.IN_DOUBT and since is None:
+                since = self._at
+            entries.append((claim, replace(self._entry(State.NEW, claim), doubt_since=since)))
         return Decision(self._outcome, entries, messages=[message])
 
     def decided(self, claim: Claim, submission: Claim) -> Decision:
@@ -258,14 +272,13 @@ class _Cancelling:
         messages = [_event(self._order, end, self._outcome, self._attempt.order_json)]
         return Decision(self._outcome, [(submission, end)], messages=messages, closing=closing)
 
-    def ended(self, claim: Claim, ended: Ended | None) -> Decision:
-        """The order had come to its end, or nothing is known of it (somebody has it)."""
+    def ended(self, claim: Claim, ended: Ended) -> Decision:
+        """The order had come to its end."""
         outcome, order_json = self._outcome, self._attempt.order_json
         entry = self._entry(State(outcome.kind.value), claim)
-        if ended is None:
-            return Decision(outcome, closing=(claim, entry))
+        # First the order's own end: whoever wrote it may not have come to tell of it.
+        messages = [_end_again(self._order, ended, order_json)]
         if ended.state is not State.ACCEPTED:
-            messages = [_end_again(self._order, ended, order_json)]
             return Decision(outcome, messages=messages, closing=(claim, entry))
         said = replace(outcome, external_id=outcome.external_id or ended.external_id)
         if outcome.kind is not Kind.CANCELLED:
@@ -274,7 +287,7 @@ class _Cancelling:
             said = Outcome(Kind.ACCEPTED, reason, ended.external_id)
         event = dehydrated(self._key, said.kind, reopened=claim.past.reopened)
         entry = replace(entry, external_id=said.external_id, reason=said.reason, event=event)
-        messages = [_event(self._key, entry, said, order_json)]
+        messages.append(_event(self._key, entry, said, order_json))
         return Decision(outcome, [(claim, entry)], messages=messages)
 
     def _entry(self, state: State, claim: Claim) -> Entry:
