@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/installed
 REQUIREMENTS := $(VENV)/requirements-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs-check load bench requirements servers clean
+.PHONY: help demo test check docs-check load bench soak requirements servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -36,6 +36,9 @@ load: $(INSTALLED) servers ## Run a load scenario: SCENARIO=name, or all of them
 
 bench: $(INSTALLED) servers ## Measure throughput and latency; ARGS are the benchmark's
 	$(BIN)/python -m loadtests.bench $(ARGS)
+
+soak: $(INSTALLED) servers ## Break everything under load, and judge; ARGS are the soak's
+	$(BIN)/python -m loadtests.soak $(ARGS)
 
 # Pins that still fit are kept; ARGS=--upgrade takes the newest.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

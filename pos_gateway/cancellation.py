@@ -12,7 +12,7 @@ from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rejection import Rejection
 from pos_gateway.call import Caller
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.delivery import held, too_early
+from pos_gateway.delivery import held, unsettled_for
 from pos_gateway.errors import UnknownMerchant
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Action, Claim, Ended, Held, Key, State
@@ -147,8 +147,10 @@ class Cancellation:
         outcome = self._caller.call(merchant, claim, talk, patience=patience or Patience())
         if submission is None or not _never_there(outcome):
             return outcome
-        if too_early(submission.past, self._caller.time_limit(merchant), adapter, self._clock):
-            return Outcome(Kind.RETRY, outcome.reason, contact=Contact.ANSWERED)
+        limit = self._caller.time_limit(merchant)
+        wait = unsettled_for(submission.past, limit, adapter, self._clock)
+        if wait > 0:
+            return replace(outcome, kind=Kind.RETRY, look_again=wait)
         return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)
 
 

@@ -12,7 +12,6 @@ from typing import Any, assert_never
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
-from pos_gateway.call import HELD_BY_OTHERS
 from pos_gateway.cancellation import CancelAttempt
 from pos_gateway.delivery import Attempt
 from pos_gateway.events.event import dehydrated, hydrated
@@ -24,8 +23,6 @@ from pos_gateway.retry import Backoff
 from pos_gateway.telemetry import metrics
 
 BACKOFF = Backoff()
-#: Seconds after which an order that somebody else has is looked at again.
-HELD_FOR = 2.0
 #: Seconds after ``deliver_by`` for which a POS is still asked what became of an order that it may
 #: have; after that an operator has to.
 RESOLVE_FOR = 3600.0
@@ -65,7 +62,7 @@ def on_submission(order: Order, attempt: Attempt, trip: Trip) -> Decision:
     """What follows from an attempt to get an order to its POS."""
     submission = _Submission(order, trip)
     if attempt.ended is not None:
-        return Decision(attempt.outcome, messages=[submission.retold(attempt.ended)])
+        return Decision(attempt.outcome, messages=submission.retold(attempt.ended))
     if attempt.claim is None:
         return submission.undone(attempt.outcome)
     return submission.done(attempt.outcome, attempt.claim, called=attempt.called)
@@ -81,9 +78,11 @@ class _Submission:
         self._at = trip.now.timestamp()
         self._left = (order.deliver_by - trip.now).total_seconds()
 
-    def retold(self, ended: Ended) -> Message:
+    def retold(self, ended: Ended) -> list[Message]:
         """Its end again: whoever wrote it may not have come to tell of it."""
-        return _end_again(self._key, ended, self._order.to_json())
+        event = _end_again(self._key, ended, self._order.to_json())
+        is_set_aside = ended.state in (State.FAILED, State.EXPIRED)
+        return [self._dead_letter(ended.outcome), event] if is_set_aside else [event]
 
     def undone(self, outcome: Outcome) -> Decision:
         """Nothing was sent, and nobody may say what became of it: it comes again."""
@@ -91,7 +90,7 @@ class _Submission:
             entry = self._entry(outcome, Past(), attempts=0, tell=Kind.FAILED)
             messages = [self._dead_letter(outcome), self._event(entry, outcome)]
             return Decision(outcome, telling=(self._key, entry), messages=messages)
-        delay = min(_delay(outcome, self._trip), max(1.0, self._left))
+        delay = min(_delay(outcome, self._trip.tries), max(1.0, self._left))
         return Decision(outcome, messages=[self._again(delay, resolve=False)])
 
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
@@ -118,7 +117,7 @@ class _Submission:
 
     def _go_on(self, outcome: Outcome, claim: Claim, after: Past) -> Decision:
         """Try again later, or end now if later would be too late."""
-        delay, tell = _delay(outcome, self._trip), None
+        delay, tell = _delay(outcome, self._trip.tries), None
         if delay >= self._left and not after.may_be_there:
             late = outcome.reason or Reason("too_late", "no decision before deliver_by")
             ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
@@ -181,14 +180,14 @@ class _Submission:
         )
 
 
+def _delay(outcome: Outcome, tries: int) -> float:
+    """Seconds until another attempt; how often there was one says nothing if the time is known."""
+    if outcome.look_again is not None:
+        return BACKOFF.delay(1, at_least=outcome.look_again)
+    return BACKOFF.delay(tries + 1, at_least=outcome.retry_after)
+
+
 _ENDS = (Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED)
-
-
-def _delay(outcome: Outcome, trip: Trip) -> float:
-    """Seconds until the next try."""
-    if outcome.reason == HELD_BY_OTHERS:
-        return HELD_FOR
-    return BACKOFF.delay(trip.tries + 1, at_least=outcome.retry_after)
 
 
 def _open_state(past: Past, tell: Kind | None = None) -> State:
@@ -245,7 +244,7 @@ class _Cancelling:
     def again(self, claim: Claim | None) -> Decision:
         """Try again later; what becomes of the order meanwhile is not our concern."""
         left = (self._request.deliver_by - self._trip.now).total_seconds()
-        delay = _delay(self._outcome, self._trip)
+        delay = _delay(self._outcome, self._trip.tries)
         metrics.retries.inc()
         message = wire.cancel_message(
             self._request.order_id,

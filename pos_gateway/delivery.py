@@ -25,6 +25,9 @@ from pos_gateway.poison import POISONOUS, Alone
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.exchange import Send
 
+#: Seconds after which an order that somebody else has is looked at again.
+HELD_FOR = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -116,10 +119,11 @@ class Delivery:
             known = adapter.look_up(order, merchant, send)
             if known is not None:
                 return known
-            if too_early(past, self._caller.time_limit(merchant), adapter, self._clock):
+            wait = unsettled_for(past, self._caller.time_limit(merchant), adapter, self._clock)
+            if wait > 0:
                 why = "the POS does not know it, and may not have had the time"
                 reason = Reason.of("unsettled", why)
-                return Outcome(Kind.IN_DOUBT, reason, contact=Contact.ANSWERED)
+                return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED)
             if late:
                 return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
         if not claim.sending and not self._ledger.sending(claim):
@@ -143,20 +147,20 @@ class Delivery:
         return merchant, None if known else Reason.of("unknown_adapter", merchant.adapter)
 
 
-def too_early(past: Past, time_limit: float, adapter: Adapter, clock: Clock) -> bool:
-    """Whether the POS may still be making an order of what it may have been sent.
+def unsettled_for(past: Past, time_limit: float, adapter: Adapter, clock: Clock) -> float:
+    """For how many seconds the POS may still be making an order of what it may have been sent.
 
     Asked meanwhile, it says that it never heard of an order that it is about to make.
     """
     if past.doubt_since is None:
-        return False
+        return 0.0
     longest = adapter.limits.longest_reply or time_limit
-    return clock.now().timestamp() < past.doubt_since + longest
+    return max(0.0, past.doubt_since + longest - clock.now().timestamp())
 
 
 def held() -> Outcome:
     """Nothing was done: somebody else deals with it at present."""
-    return Outcome(Kind.RETRY, HELD_BY_OTHERS)
+    return Outcome(Kind.RETRY, HELD_BY_OTHERS, look_again=HELD_FOR)
 
 
 def _poison(past: Past) -> Outcome:

@@ -52,6 +52,8 @@ class Outcome:
     external_id: str | None = None
     #: Seconds the merchant asked us to stay away, already clamped.
     retry_after: float | None = None
+    #: Seconds after which it makes sense to look again, which the merchant has not asked for.
+    look_again: float | None = None
     contact: Contact = Contact.NONE
     #: In doubt for good: nobody but an operator can find out (a POS that cannot be asked).
     for_operator: bool = False

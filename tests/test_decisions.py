@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pos_gateway.broker.message import Message
-from pos_gateway.decision import HELD_FOR, RESOLVE_FOR, Decision, Trip, on_submission
-from pos_gateway.delivery import Attempt, held
+from pos_gateway.decision import RESOLVE_FOR, Decision, Trip, on_submission
+from pos_gateway.delivery import HELD_FOR, Attempt, held
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.states import Claim, Ended, Entry, Key, Past, State
@@ -154,6 +154,12 @@ def test_an_order_for_an_operator_that_comes_again_is_told_of_again() -> None:
     assert len(ids) == 1
 
 
+def test_when_it_makes_sense_to_look_again_is_not_a_question_of_how_often_one_has_looked() -> None:
+    outcome = Outcome(Kind.IN_DOUBT, REASON, look_again=2.0)
+    delays = [following(outcome, tries=tries)[0].delay for tries in range(20)]
+    assert set(delays) == {3}  # whole seconds, with some jitter
+
+
 def test_pending_is_told_once_and_then_only_asked_about() -> None:
     first = decided(Outcome(Kind.PENDING))
     assert written(first).pending
@@ -210,6 +216,16 @@ def test_an_order_that_has_ended_is_told_of_as_it_ended() -> None:
     assert not decision.entries
 
 
+@pytest.mark.parametrize("state", [State.FAILED, State.EXPIRED])
+def test_what_was_set_aside_is_set_aside_again(state: State) -> None:
+    """Whoever wrote its end may have died before anything of it was published."""
+    order, now = order_at(60)
+    ended = Ended(state, 1.0, REASON, None, Past(attempts=1, told=state.value))
+    attempt = Attempt(ended.outcome, ended=ended)
+    messages = on_submission(order, attempt, Trip("orders", 0, now)).messages
+    assert kinds(messages) == ["orders.dead", f"order.{state}"]
+
+
 def test_what_an_operator_has_reopened_ends_in_another_event() -> None:
     [first] = following(Outcome(Kind.ACCEPTED))
     [second] = following(Outcome(Kind.ACCEPTED), reopened=1)
@@ -226,7 +242,7 @@ def test_an_order_that_another_worker_has_is_looked_at_again_soon() -> None:
     """And its merchant has not asked to be left alone."""
     order, now = order_at(3600)
     decision = on_submission(order, Attempt(held()), Trip("orders", 20, now))
-    assert decision.messages[0].delay == HELD_FOR
+    assert HELD_FOR <= decision.messages[0].delay <= 2 * HELD_FOR
     assert decision.outcome.retry_after is None
 
 

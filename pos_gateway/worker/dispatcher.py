@@ -292,8 +292,9 @@ class Dispatcher:
             self._storing += 1
             self._release(request, decision.outcome)
         elif request.call is not None:
+            outcome = decision.outcome
             self.admission.answered(
-                request.call, self._clock.now(), *_how_it_fared(decision.outcome)
+                request.call, self._clock.now(), outcome.contact, outcome.retry_after
             )
         try:
             request.settled = self._gate.settle(decision)
@@ -341,7 +342,10 @@ class Dispatcher:
         call, request.call = request.call, None
         if call is None:
             return
-        self.admission.release(call, self._clock.now(), *_how_it_fared(outcome))
+        if outcome is None:
+            self.admission.release(call, self._clock.now(), Contact.NONE)
+        else:
+            self.admission.release(call, self._clock.now(), outcome.contact, outcome.retry_after)
         self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
@@ -404,16 +408,6 @@ class Dispatcher:
             self._fleet.breaker_opened(transition.merchant_id, transition.seconds)
         elif transition.state is State.CLOSED:
             self._fleet.breaker_closed(transition.merchant_id)
-
-
-def _how_it_fared(outcome: Outcome | None) -> tuple[Contact, float | None]:
-    """What an outcome says of the merchant, and for how many seconds it asked to be left alone.
-
-    An order that somebody else has comes again after a while, too; no merchant asked for that.
-    """
-    if outcome is None or outcome.contact is Contact.NONE:
-        return Contact.NONE, None
-    return outcome.contact, outcome.retry_after
 
 
 def _log_transition(transition: Transition) -> None:

@@ -1,0 +1,196 @@
+"""A gateway to break: broker, database, POSes of every guarantee, workers, and their backend."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlalchemy import Engine, func, select
+
+from loadtests.faults import books, invariants
+from loadtests.faults.adapters import ADAPTERS, install
+from loadtests.faults.backend import Backend
+from loadtests.faults.invariants import Evidence, Verdict
+from loadtests.merchants.client import SimulatedMerchants
+from loadtests.servers.postgresql import PostgreSQL
+from loadtests.servers.proxy import Proxy
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.ledger.schema import orders
+from pos_gateway.ledger.schema import workers as leases
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Seconds for one exchange with a POS here.
+REQUEST_TIMEOUT = 2.0
+#: Merchants of each guarantee, healthy ones and ones in trouble. Those that are blind are healthy:
+#: what is in doubt there is to come of the faults alone.
+HEALTHY, FLAKY = 8, 2
+#: What the ones in trouble do: everything after which the order is there, and nobody told.
+_TROUBLE = [
+    {"kind": "accept", "weight": 20},
+    {"kind": "pending", "decided_after": 1.0, "weight": 1},
+    {"kind": "fail", "status": 503, "makes_order": True, "weight": 1},
+    {"kind": "reset", "makes_order": True, "weight": 1},
+]
+#: Environment that would configure a worker behind the run's back.
+_CONFIGURING = ("POS_GATEWAY_", "CELERY", "GEVENT", "REMAP_")
+
+
+@dataclass(slots=True)
+class Worker:
+    """A worker's process."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def said(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-2000:]
+
+
+@dataclass(slots=True)
+class Site:
+    """Where everything is. One thread starts workers."""
+
+    rabbitmq: RabbitMQ
+    merchants: SimulatedMerchants
+    database: Engine
+    #: Between the workers and the broker.
+    proxy: Proxy
+    backend: Backend
+    #: The merchants' ids.
+    ids: list[str]
+    folder: Path
+    _environment: Mapping[str, str]
+    _workers: list[Worker] = field(default_factory=list)
+
+    def start_worker(self, **settings: object) -> Worker:
+        """Start one more worker; returns at once."""
+        log = self.folder / f"worker-{len(self._workers)}.log"
+        extra = {f"POS_GATEWAY_{name.upper()}": str(value) for name, value in settings.items()}
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [
+                    *("setpriv", "--pdeathsig", "KILL", "--"),
+                    *(sys.executable, "-m", "celery", "-A", "pos_gateway.gcelery", "worker"),
+                ],
+                cwd=ROOT,
+                env={**self._environment, **extra},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._workers.append(Worker(process, log))
+        return self._workers[-1]
+
+    def is_at_work(self, worker: Worker) -> bool:
+        """Whether it takes orders: it has a lease."""
+        query = select(func.count()).where(leases.c.id.like(f"%-{worker.pid}-%"))
+        with self.database.connect() as connection:
+            return bool(connection.scalar(query))
+
+    def left_in_sending(self, worker: Worker) -> int:
+        """How many orders a worker that was killed has left in SENDING at POSes that are blind."""
+        return books.sending(self.database, worker.pid, Guarantee.BLIND.value)
+
+    def poison(self) -> int:
+        """How many orders were set aside after too many of their workers had died."""
+        query = select(func.count()).where(orders.c.reason_code == "poison")
+        with self.database.connect() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def stop(self) -> None:
+        """Have every worker stop in good order; those that do not are killed."""
+        running = [worker for worker in self._workers if not worker.has_ended]
+        for worker in running:
+            worker.process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + 60
+        for worker in running:
+            try:
+                worker.process.wait(max(0.1, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
+
+    def verdict(self, *, all_healthy: bool) -> Verdict:
+        """What the invariants say, when no worker runs any more.
+
+        Args:
+            all_healthy: every order of a merchant that was not in trouble must be accepted.
+        """
+        evidence = Evidence(
+            self.backend.placed,
+            self.backend.told,
+            books.read(self.database),
+            invariants.records(self.merchants.orders()),
+        )
+        return invariants.judge(evidence, healthy=lambda m: all_healthy and "flaky" not in m)
+
+
+@contextmanager
+def site(rabbitmq: RabbitMQ, postgresql: PostgreSQL, seed: int) -> Iterator[Site]:
+    """A site with a virtual host, a database and POSes of its own, gone at the end of the block."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="pos-gateway-faults-")))
+        merchants = stack.enter_context(SimulatedMerchants(seed=seed))
+        database_url = postgresql.database()
+        stack.callback(postgresql.drop_database, database_url)
+        database = open_database(database_url)
+        stack.callback(database.dispose)
+        upgrade(database)
+        ids = _open(merchants, MerchantStore(database))
+        broker_url = rabbitmq.add_vhost()
+        stack.callback(rabbitmq.delete_vhost, broker_url)
+        proxy = stack.enter_context(Proxy(broker_url))
+        backend = stack.enter_context(Backend(broker_url))
+        paths = [str(install(folder)), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(_CONFIGURING)},
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "POS_GATEWAY_BROKER_URL": proxy.url,
+            "POS_GATEWAY_DATABASE_URL": database_url,
+            "POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES": "true",
+            "POS_GATEWAY_METRICS_PORT": "0",
+            "POS_GATEWAY_LONGEST_PARK": "6",
+            "POS_GATEWAY_REQUEST_TIMEOUT": str(REQUEST_TIMEOUT),
+        }
+        here = Site(rabbitmq, merchants, database, proxy, backend, ids, folder, environment)
+        stack.callback(here.stop)
+        yield here
+
+
+def _open(merchants: SimulatedMerchants, store: MerchantStore) -> list[str]:
+    ids: dict[str, str] = {}
+    for guarantee, adapter in ADAPTERS.items():
+        keyed = guarantee is Guarantee.KEYED
+        ids |= {f"{guarantee}-{number}": adapter for number in range(HEALTHY)}
+        healthy = {"create": {"latency": {"lognormal": [0.1, 0.5]}}, "keyed": keyed}
+        merchants.profile(f"{guarantee}-*", healthy)
+        if guarantee is not Guarantee.BLIND:
+            ids |= {f"{guarantee}-flaky-{number}": adapter for number in range(FLAKY)}
+            trouble = {"create": _TROUBLE, "lookups": {"kind": "accept"}, "keyed": keyed}
+            merchants.profile(f"{guarantee}-flaky-*", trouble)
+    store.put(
+        Merchant.parse({"id": each, "base_url": merchants.base_url(each), "adapter": adapter})
+        for each, adapter in ids.items()
+    )
+    return list(ids)

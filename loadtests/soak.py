@@ -1,0 +1,141 @@
+"""Everything goes wrong, again and again, under load: ``python -m loadtests.soak``.
+
+Real workers, RabbitMQ, PostgreSQL and simulated POSes of every guarantee. What is left afterwards
+is judged by the POSes' own records (``faults/invariants.py``) and printed as a table in Markdown.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from loadtests.faults import parts
+from loadtests.faults.parts import Result, Tick
+from loadtests.faults.site import site
+from loadtests.servers.postgresql import PostgreSQL
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.failpoints import NAMES
+
+#: Sentences about what is broken that are printed, of each part.
+SHOWN = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a table; 0 if every invariant holds, 1 if one is broken."""
+    options = _parser().parse_args(arguments)
+    results: list[Result] = []
+    with RabbitMQ() as rabbitmq, PostgreSQL() as postgresql:
+        for name, faults, orders, play in _plan(options):
+            with site(rabbitmq, postgresql, options.seed) as here, _progress(name, faults) as tick:
+                began = time.monotonic()
+                result = play(here, orders, seed=options.seed, tick=tick)
+                parts.conclude(here, result, began=began, all_healthy=name != "kills")
+            results.append(result)
+    print(_table(results))
+    for result in results:
+        for sentence in result.broken[:SHOWN]:
+            print(f"{result.name}: {sentence}", file=sys.stderr)
+    return 1 if any(result.broken for result in results) else 0
+
+
+def _plan(options: argparse.Namespace) -> Iterator[tuple[str, int, int, Callable[..., Result]]]:
+    """The parts' names, numbers of faults and of orders, and what plays them."""
+    chosen = options.part or ["kills", "sigterms", "broker"]
+    tenth = max(1, options.orders // 10)
+    if "kills" in chosen:
+        play = partial(parts.kills, at_random=options.kills, each=options.each_failpoint)
+        number = options.kills + options.each_failpoint * len(NAMES)
+        yield "kills", number, options.orders, play
+    if "sigterms" in chosen:
+        yield "sigterms", options.sigterms, tenth, partial(parts.sigterms, times=options.sigterms)
+    if "broker" in chosen:
+        numbers = {
+            "broker_kills": options.broker_kills,
+            "cuts": options.cuts,
+            "alarms": options.alarms,
+        }
+        yield "broker", sum(numbers.values()), tenth, partial(parts.broker, **numbers)
+
+
+def _table(results: Sequence[Result]) -> str:
+    rows: list[tuple[str, Callable[[Result], object]]] = [
+        ("faults", lambda r: r.faults),
+        ("orders confirmed", lambda r: f"{r.orders:,}"),
+        ("lost", lambda r: len(r.verdict.lost)),
+        ("made twice, POS with keys", lambda r: _doubled(r, "keyed")),
+        ("made twice, POS that can be asked", lambda r: _doubled(r, "queryable")),
+        ("made twice, blind POS", lambda r: _doubled(r, "blind")),
+        ("in doubt, blind POS", lambda r: r.in_doubt_blind),
+        ("… of those in SENDING at the kills", lambda r: r.may_be_in_doubt or "-"),
+        ("set aside after three kills", lambda r: r.poison),
+        ("told out of order", lambda r: len(r.verdict.out_of_order)),
+        ("ledger and POS disagree", lambda r: len(r.verdict.contradicted)),
+        ("held up at healthy merchants", lambda r: len(r.verdict.held_up)),
+        ("longest exit, s", lambda r: _seconds(r.longest_exit)),
+        ("longest until orders went on, s", lambda r: _seconds(r.longest_silence)),
+        ("took, s", lambda r: f"{r.seconds:.0f}"),
+    ]
+    lines = [
+        "| | " + " | ".join(result.name for result in results) + " |",
+        "|---|" + "---:|" * len(results),
+    ]
+    lines += [
+        f"| {name} | " + " | ".join(str(value(result)) for result in results) + " |"
+        for name, value in rows
+    ]
+    return "\n".join(lines)
+
+
+def _doubled(result: Result, guarantee: str) -> int:
+    return sum(sentence.startswith(f"('{guarantee}") for sentence in result.verdict.doubled)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+@contextmanager
+def _progress(name: str, faults: int) -> Iterator[Tick]:
+    """A bar on standard error, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console  # noqa: PLC0415  (nobody else looks at a bar)
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task(name, total=faults)
+        yield lambda: bar.advance(task)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m loadtests.soak", description=__doc__)
+    number = partial(parser.add_argument, type=_number, metavar="N")
+    number("--orders", default=100_000, help="for the kills; a tenth for each other part")
+    number("--kills", default=100, help="kill -9 at random moments")
+    number("--each-failpoint", default=20, help="kill -9 at each failpoint")
+    number("--sigterms", default=20, help="workers replaced, one by one")
+    number("--broker-kills", default=20, help="the broker killed and started again")
+    number("--cuts", default=50, help="connections to the broker cut")
+    number("--alarms", default=5, help="memory alarms at the broker")
+    parser.add_argument(
+        "--part",
+        action="append",
+        choices=["kills", "sigterms", "broker"],
+        help="only this part; repeatable",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of what goes wrong, and when")
+    return parser
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("0 or more")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())
