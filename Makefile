@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/installed
 REQUIREMENTS := $(VENV)/requirements-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs-check load bench soak requirements servers clean
+.PHONY: help demo test check docs-check simulate load bench soak requirements servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -30,6 +30,10 @@ check: $(INSTALLED) docs-check ## Formatting, lint, types, floors, generated doc
 
 docs-check: $(INSTALLED) ## Are the generated documents those that the code generates?
 	$(BIN)/pos-gateway schema --check docs
+
+SEEDS ?= 0-999
+simulate: $(INSTALLED) ## Run workers that crash in virtual time: SEEDS=0-9999 runs many, SEED=7 replays one
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 load: $(INSTALLED) servers ## Run a load scenario: SCENARIO=name, or all of them
 	$(BIN)/python -m loadtests.load $(SCENARIO) $(ARGS)

@@ -1,0 +1,169 @@
+"""A broker as its promises are: stored once confirmed, delivered at least once, never earlier."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from math import inf
+from typing import Any
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.message import Message
+from pos_gateway.errors import BrokerUnavailable
+from tests.simulation.scheduler import Process, Scheduler
+from tests.simulation.threads import Event
+
+#: Messages that a worker has unacknowledged at most.
+PREFETCH = 8
+
+
+@dataclass
+class Stored:
+    message: Message
+    number: int
+    redelivered: bool = False
+
+    def __str__(self) -> str:
+        kind = self.message.headers["task"].rpartition("_")[0].rpartition(".")[2]
+        return f"#{self.number} {kind} {self.message.message_id}{' again' * self.redelivered}"
+
+
+class Broker:
+    """The queue of orders, the events, and the dead letters."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.process = Process("broker")
+        self.ready: list[Stored] = []
+        self.something_ready = Event(scheduler)
+        self.events: list[dict[str, Any]] = []
+        self.dead: list[Message] = []
+        self.channels: list[Channel] = []
+        #: When what is held back arrives.
+        self.held_back: list[float] = []
+        self.away_until = -inf
+        self._count = count(1)
+
+    @property
+    def is_away(self) -> bool:
+        return self.scheduler.time < self.away_until
+
+    @property
+    def unacknowledged(self) -> int:
+        return sum(len(channel.unacknowledged) for channel in self.channels)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.ready or self.held_back or self.unacknowledged)
+
+    def store(self, message: Message) -> None:
+        """From now on it is not lost."""
+        if message.exchange == topology.events_exchange.name:
+            event = json.loads(message.body)
+            self.scheduler.say(f"event {event['type']} {event['order_id']}")
+            self.events.append(event)
+        elif message.routing_key == topology.DEAD_KEY:
+            self.dead.append(message)
+        elif message.delay:
+            due = self.scheduler.time + message.delay
+            self.held_back.append(due)
+            self.scheduler.spawn(self.process, "delay", lambda: self._hold_back(message, due))
+        else:
+            self.put(Stored(message, next(self._count)))
+
+    def put(self, stored: Stored) -> None:
+        self.ready.append(stored)
+        self.something_ready.set()
+
+    def cut(self, process: Process) -> None:
+        """The process's connection is gone: what it has not acknowledged is anybody's."""
+        for channel in [each for each in self.channels if each.process is process]:
+            channel.close()
+
+    def go_away(self, seconds: float) -> None:
+        """Nobody can reach it for so long."""
+        self.away_until = self.scheduler.time + seconds
+        for channel in list(self.channels):
+            channel.close()
+
+    def _hold_back(self, message: Message, due: float) -> None:
+        self.scheduler.sleep(due - self.scheduler.time)
+        self.held_back.remove(due)
+        self.put(Stored(message, next(self._count)))
+
+
+class Channel:
+    """A consumer's. Made anew after its connection was lost."""
+
+    def __init__(self, broker: Broker, process: Process) -> None:
+        self._broker, self.process = broker, process
+        self.is_open = True
+        #: Nothing more is wanted; what was taken is acknowledged.
+        self.is_draining = False
+        self.unacknowledged: list[Stored] = []
+        broker.channels.append(self)
+
+    def take(self) -> Stored | None:
+        """The next message; None when the connection is lost, or no more are wanted."""
+        broker = self._broker
+        while self.is_open and not self.is_draining:
+            if broker.ready and len(self.unacknowledged) < PREFETCH:
+                at = 0 if broker.scheduler.random.random() < 0.8 else -1
+                stored = broker.ready.pop(at)
+                self.unacknowledged.append(stored)
+                return stored
+            broker.something_ready.clear()
+            broker.something_ready.wait(0.25 if broker.ready else inf)
+        return None
+
+    def acknowledge(self, stored: Stored) -> None:
+        """Nothing happens on a connection that is lost: it is redelivered."""
+        if stored in self.unacknowledged:
+            self.unacknowledged.remove(stored)
+
+    def requeue(self, stored: Stored) -> None:
+        if stored in self.unacknowledged:
+            self.unacknowledged.remove(stored)
+            stored.redelivered = True
+            self._broker.put(stored)
+
+    def drain(self) -> None:
+        self.is_draining = True
+        self._broker.something_ready.set()
+
+    def close(self) -> None:
+        self.is_open = False
+        self._broker.channels.remove(self)
+        for stored in list(self.unacknowledged):
+            self.unacknowledged.remove(stored)
+            self._broker.put(Stored(stored.message, stored.number, redelivered=True))
+        self._broker.something_ready.set()
+
+
+class Publisher:
+    """A worker's, with the promises of ``broker/publisher.py``.
+
+    Args:
+        loses_confirm: asked after a message is stored.
+    """
+
+    def __init__(self, broker: Broker, loses_confirm: Callable[[], bool]) -> None:
+        self._broker = broker
+        self._loses_confirm = loses_confirm
+
+    def publish_patiently(
+        self, message: Message, *, on_trouble: Callable[[Any], None], patience: float = inf
+    ) -> None:
+        scheduler = self._broker.scheduler
+        until = scheduler.time + patience
+        while True:
+            scheduler.point("publish", message.routing_key)
+            if not self._broker.is_away:
+                self._broker.store(message)
+                if not self._loses_confirm():
+                    scheduler.point("publish.stored")
+                    return
+                scheduler.say("CONFIRM lost")
+            if scheduler.time >= until:
+                raise BrokerUnavailable(f"not stored within {patience:g} s")
+            scheduler.sleep(scheduler.random.uniform(0.1, 3))

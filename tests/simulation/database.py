@@ -1,0 +1,85 @@
+"""SQLite in memory, reached through a driver that can be away, or lose the reply to a commit."""
+
+import itertools
+import sqlite3
+from functools import cache
+from math import inf
+from typing import Any
+
+from sqlalchemy import NullPool, create_engine
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from pos_gateway.ledger.schema import metadata
+from tests.simulation.scheduler import Scheduler
+
+_numbers = itertools.count()
+
+
+class Database:
+    """One database that every worker writes to; a transaction happens at one moment."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._uri = f"file:simulation-{next(_numbers)}?mode=memory&cache=shared"
+        #: While this is in the future, half of what is asked for fails.
+        self.away_until = -inf
+        self._kept = sqlite3.connect(self._uri, uri=True)
+        self._kept.executescript(_schema())
+        self.engine = create_engine("sqlite://", creator=self._connect, poolclass=NullPool)
+
+    def rows(self, query: str, *parameters: object) -> list[Any]:
+        """What it has, for those who know better."""
+        return self._kept.execute(query, parameters).fetchall()
+
+    def close(self) -> None:
+        self._kept.close()
+
+    def fails(self) -> bool:
+        """Whether what is asked for now fails."""
+        away = self._scheduler.time < self.away_until
+        return away and self._scheduler.random.random() < 0.5
+
+    def point(self, name: str) -> None:
+        self._scheduler.point(name)
+
+    def say(self, what: str) -> None:
+        self._scheduler.say(what)
+
+    def _connect(self) -> Any:
+        database = self
+
+        class Cursor(sqlite3.Cursor):
+            def execute(self, statement: str, *parameters: Any) -> Any:
+                is_first = statement.startswith(("begin", "SELECT"))
+                if is_first:
+                    database.point("database")
+                if is_first and database.fails():
+                    database.say("DATABASE refuses")
+                    raise sqlite3.OperationalError("the database is away")
+                if statement == "commit" and database.fails():
+                    if database.fails():
+                        super().execute(statement)
+                        database.say("DATABASE commits, and its answer is lost")
+                    else:
+                        database.say("DATABASE does not commit")
+                    raise sqlite3.OperationalError("the connection was lost")
+                result = super().execute(statement, *parameters)
+                if statement == "commit":
+                    database.point("committed")
+                return result
+
+        class Connection(sqlite3.Connection):
+            def cursor(self, *_: Any, **__: Any) -> Any:
+                return super().cursor(Cursor)
+
+        return sqlite3.connect(self._uri, uri=True, factory=Connection)
+
+
+@cache
+def _schema() -> str:
+    dialect = sqlite.dialect()
+    statements: list[Any] = []
+    for table in metadata.sorted_tables:
+        statements += [CreateTable(table), *map(CreateIndex, table.indexes)]
+    return ";".join(str(each.compile(dialect=dialect)) for each in statements)

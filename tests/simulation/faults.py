@@ -1,0 +1,350 @@
+"""Faults to plant in the product one at a time: each breaks one rule, which some seed must notice."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType, ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Fault:
+    rule: str
+    module: str
+    right: str
+    wrong: str
+    #: The first seed that shows it; ``python -m tests.simulation --faults`` finds it anew.
+    seed: int = 0
+
+
+FAULTS = [
+    Fault(
+        "SENDING is durable before the first byte",
+        "delivery",
+        "if not claim.sending and not self._ledger.sending(claim):",
+        "if False:",
+    ),
+    Fault(
+        "a claim of an order with a past is not SENDING yet",
+        "ledger.batch",
+        "ticket, standing, sending=False",
+        "ticket, standing, sending=True",
+    ),
+    Fault(
+        "whoever was held up sends nothing more",
+        "call",
+        "if not self._ledger.holds(claim):",
+        "if False:",
+        seed=15,
+    ),
+    Fault(
+        "a lease is over for its holder before it is for others",
+        "ledger.lease",
+        "self._until = since + self.seconds - MARGIN",
+        "self._until = since + 4 * self.seconds",
+    ),
+    Fault(
+        "nobody takes over from a worker that lives",
+        "ledger.lease",
+        "return known is None or self._clock.monotonic() - known[2] >= known[1]",
+        "return True",
+        seed=5,
+    ),
+    Fault(
+        "a lease that is not known yet is looked for",
+        "ledger.ledger",
+        "if is_new or self._clock",
+        "if self._clock",
+        seed=596,
+    ),
+    Fault(
+        "somebody takes over from a worker that is dead",
+        "ledger.lease",
+        "return known is None or self._clock.monotonic() - known[2] >= known[1]",
+        "return False",
+        seed=3,
+    ),
+    Fault(
+        "who had a dead worker's order counts its deaths",
+        "ledger.batch",
+        "deaths=row.past.deaths + 1",
+        "deaths=row.past.deaths",
+        seed=10,
+    ),
+    Fault(
+        "an order that its worker died sending is in doubt",
+        "ledger.batch",
+        "replace(self._in_doubt(row), deaths",
+        "replace(row.past, deaths",
+        seed=4,
+    ),
+    Fault(
+        "an order whose green thread was killed sending it is in doubt",
+        "ledger.batch",
+        "return self._in_doubt(row) if self._abandoned[row.ticket] else row.past",
+        "return row.past",
+        seed=126,
+    ),
+    Fault(
+        "whether a killed green thread had sent is remembered",
+        "call",
+        "sent=sending.begun)",
+        "sent=False)",
+        seed=126,
+    ),
+    Fault(
+        "what a killed green thread had is given up",
+        "ledger.ledger",
+        "            self.abandon(claim, sent=claim.sending)\n            raise",
+        "            raise",
+        seed=126,
+    ),
+    Fault(
+        "an abandoned claim is one until it has been taken over for good",
+        "ledger.batch",
+        "self.resumed.add(row.ticket)\n        return self._in_doubt(row) if self._abandoned[row.ticket]",
+        "return self._in_doubt(row) if self._abandoned.pop(row.ticket)",
+        seed=251,
+    ),
+    Fault(
+        "what is written under an earlier claim changes nothing",
+        "ledger.statements",
+        " and orders.epoch = r.epoch and orders.state in ('claimed', 'sending')",
+        " and true",
+        seed=44,
+    ),
+    Fault(
+        "an order is taken over only as it was found",
+        "ledger.batch",
+        '"epoch": row.epoch,\n                    "deaths"',
+        '"epoch": row.epoch + 1,\n                    "deaths"',
+    ),
+    Fault(
+        "a claim that was written, and the answer lost, holds",
+        "ledger.batch",
+        "if row.ticket == ticket:",
+        "if False:",
+        seed=12,
+    ),
+    Fault(
+        "an order that has come to its end is not begun again",
+        "ledger.batch",
+        "if row.state.is_final:",
+        "if False:",
+    ),
+    Fault(
+        "what is to be written waits for the database to be back",
+        "ledger.commits",
+        "self._waiting.extendleft(reversed(batch))",
+        "pass",
+        seed=3,
+    ),
+    Fault(
+        "everybody gets the result of what he wrote",
+        "ledger.batch",
+        "return [results[id(each)] for each in operations]",
+        "return list(results.values())",
+        seed=3,
+    ),
+    Fault(
+        "a look-up is not believed before the POS had the time",
+        "delivery",
+        "return clock.now().timestamp() < past.doubt_since + longest",
+        "return False",
+        seed=12,
+    ),
+    Fault(
+        "a POS that can be asked is asked before an order in doubt is sent again",
+        "delivery",
+        "if past.pending or ask_first or late:",
+        "if past.pending or late:",
+        seed=4,
+    ),
+    Fault(
+        "an order that the POS has and has not decided about is not sent again",
+        "delivery",
+        "if past.pending or ask_first or late:",
+        "if ask_first or late:",
+        seed=1,
+    ),
+    Fault(
+        "an order in doubt at a POS that cannot be asked is not sent again",
+        "delivery",
+        "if past.in_doubt and adapter.guarantee is Guarantee.BLIND:",
+        "if False:",
+        seed=8,
+    ),
+    Fault(
+        "an order that is too late and may be there is in doubt",
+        "delivery",
+        "if past.may_be_there:\n        return Outcome(",
+        "if False:\n        return Outcome(",
+        seed=4,
+    ),
+    Fault(
+        "an order that kills its workers is sent no more",
+        "delivery",
+        "claim.past.deaths >= POISONOUS",
+        "False",
+        seed=10,
+    ),
+    Fault(
+        "no reply leaves an order in doubt",
+        "call",
+        "return Outcome(Kind.IN_DOUBT, Reason.of(error.code, error)",
+        "return Outcome(Kind.RETRY, Reason.of(error.code, error)",
+        seed=1,
+    ),
+    Fault(
+        "that the POS has an order is remembered",
+        "decision",
+        "after = replace(past, pending=True)",
+        "after = past",
+        seed=1,
+    ),
+    Fault(
+        "an order in doubt has not failed",
+        "decision",
+        "case Kind.FAILED if not past.may_be_there:",
+        "case Kind.FAILED:",
+        seed=53,
+    ),
+    Fault(
+        "doubt is written down",
+        "decision",
+        "doubt_since=self._at if newly or claim.sending else since",
+        "doubt_since=None",
+        seed=1,
+    ),
+    Fault(
+        "an order in doubt that was sent again is in doubt from then on",
+        "decision",
+        "self._at if newly or claim.sending else since",
+        "self._at if newly else since",
+        seed=184,
+    ),
+    Fault(
+        "an attempt that came to nothing is followed by another",
+        "decision",
+        "messages.append(self._again(delay, in_doubt=after.may_be_there))",
+        "pass",
+    ),
+    Fault(
+        "an end that may not have been told is told again",
+        "decision",
+        "return Decision(attempt.outcome, messages=[submission.retold(attempt.ended)])",
+        "return Decision(attempt.outcome)",
+        seed=15,
+    ),
+    Fault(
+        "an event has one id however often it is told",
+        "events.event",
+        'str(uuid.uuid5(_NAMESPACE, "\\n".join(name)))',
+        "str(uuid.uuid4())",
+    ),
+    Fault(
+        "what is cancelled before it was sent is never sent",
+        "decision",
+        "self._entry(State.CANCELLED, submission)",
+        "self._entry(State.NEW, submission)",
+    ),
+    Fault(
+        "a cancellation lets go of the order that it could not cancel",
+        "decision",
+        "entries = self._let_go()",
+        "entries: list[Any] = []",
+        seed=3,
+    ),
+    Fault(
+        "the POS has time to make an order before it is believed that there is none to cancel",
+        "cancellation",
+        "if too_early(",
+        "if False and too_early(",
+        seed=12,
+    ),
+    Fault(
+        "an order's end is told before what its cancellation came to",
+        "decision",
+        "messages = [_end_again(self._order, ended, order_json)]\n        if ended.state",
+        "messages: list[Message] = []\n        if ended.state",
+        seed=23,
+    ),
+    Fault(
+        "an outcome is written before it is told",
+        "gateway",
+        "        with ExitStack() as claims:\n",
+        "        self.store(decision.messages)\n        with ExitStack() as claims:\n",
+        seed=1,
+    ),
+    Fault(
+        "a message whose order somebody else has comes again",
+        "gateway",
+        "                    return False",
+        "                    return True",
+        seed=143,
+    ),
+    Fault(
+        "nothing is acknowledged before what follows from it is stored",
+        "worker.dispatcher",
+        "            request.settled = self._gate.settle(decision)",
+        "            request.acknowledge()\n            request.settled = self._gate.settle(decision)",
+        seed=1,
+    ),
+    Fault(
+        "a cancellation waits for whoever has the order, however late it is",
+        "cancellation",
+        "return CancelAttempt(held(), claim)",
+        "return CancelAttempt(_too_late() if late else held(), claim)",
+        seed=1,
+    ),
+]
+
+
+@contextmanager
+def planted(fault: Fault) -> Iterator[None]:
+    """The product has the fault inside the block.
+
+    The module is compiled anew, and every function of it runs the new code: so whoever holds one
+    already has the fault too.
+    """
+    module = importlib.import_module(f"pos_gateway.{fault.module}")
+    source = inspect.getsource(module)
+    if fault.right not in source:
+        raise AssertionError(f"{fault.rule}: {fault.module} has no {fault.right!r} any more")
+    faulty = ModuleType(module.__name__)
+    faulty.__dict__["__file__"] = module.__file__
+    text = source.replace(fault.right, fault.wrong, 1)
+    exec(compile(text, module.__file__ or "", "exec"), faulty.__dict__)
+    undo: list[Callable[[], None]] = []
+    _graft(module, faulty, undo)
+    try:
+        yield
+    finally:
+        for each in undo:
+            each()
+
+
+def _graft(old: Any, new: Any, undo: list[Callable[[], None]]) -> None:
+    """Give the old functions the new ones' code, and the old module the new one's texts."""
+    for name, value in vars(new).items():
+        known = vars(old).get(name)
+        if isinstance(value, type) and isinstance(known, type):
+            if value is not known and name != "__class__":  # its own, not imported
+                _graft(known, value, undo)
+        elif isinstance(value, str) and isinstance(old, ModuleType) and not name.startswith("__"):
+            undo.append(partial(setattr, old, name, known))
+            setattr(old, name, value)
+        elif (function := _function(value)) and (before := _function(known)):
+            undo.append(partial(setattr, before, "__code__", before.__code__))
+            before.__code__ = function.__code__
+
+
+def _function(value: Any) -> FunctionType | None:
+    """The function beneath a property, a static method, a context manager."""
+    value = value.fget if isinstance(value, property) else value
+    value = getattr(value, "__func__", value)
+    value = getattr(value, "__wrapped__", value)
+    return value if isinstance(value, FunctionType) else None

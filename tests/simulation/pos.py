@@ -1,0 +1,222 @@
+"""Merchants' POSes: what each has is the truth that the ledger is held against."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.merchant import Merchant
+from pos_gateway.transport.errors import NotSent, NoValidReply
+from pos_gateway.transport.exchange import Reply, Request
+from tests.simulation.database import Database
+from tests.simulation.scheduler import Process, Scheduler, Task
+
+#: Seconds of the gateway's time limit, and those that the POSes need for a reply at the longest.
+TIME_LIMIT, LONGEST = 3.0, 6.0
+
+
+@dataclass
+class Record:
+    """An order at a POS."""
+
+    order_id: str
+    status: str
+    decides_at: float = 0.0
+    decides_as: str = ""
+
+    @property
+    def is_alive(self) -> bool:
+        return self.status in ("accepted", "pending")
+
+
+@dataclass
+class Pos:
+    """One merchant's. Its character follows from the seed and the order alone."""
+
+    scheduler: Scheduler
+    merchant: Merchant
+    guarantee: Guarantee
+    #: Parts of the requests that go wrong while there is trouble.
+    trouble: float
+    #: It takes its time to make an order of what it gets.
+    is_slow: bool
+    #: It has made an order, or never will, when the gateway stops waiting.
+    in_time: bool
+    has_trouble: bool = True
+    records: list[Record] = field(default_factory=list)
+    _characters: dict[str, tuple[str, bool]] = field(default_factory=dict)
+
+    def of(self, order_id: str) -> list[Record]:
+        """All orders that it has by this id; more than one is a meal cooked twice."""
+        return [record for record in self.records if record.order_id == order_id]
+
+    def goes_wrong(self) -> bool:
+        return self.has_trouble and self.scheduler.random.random() < self.trouble
+
+    def longest(self) -> float:
+        """Seconds from a request's first byte until it has had its effect, if it ever has."""
+        return LONGEST if self.guarantee is Guarantee.QUERYABLE else TIME_LIMIT
+
+    def handle(self, request: Request) -> Reply:
+        """What it does with a request at the moment at which it does it."""
+        if self.goes_wrong() and self.scheduler.random.random() < 0.5:
+            return Reply(self.scheduler.random.choice((401, 429, 500, 503)), {}, b"")
+        reply = self._handle(request)
+        if self.goes_wrong() and self.scheduler.random.random() < 0.3:
+            return Reply(500, {}, b"")
+        return reply
+
+    def character(self, order_id: str) -> tuple[str, bool]:
+        """How it decides about an order, and whether it lets go of it again."""
+        if order_id not in self._characters:
+            draw = self.scheduler.random.random
+            kinds = ["accepted"] * 6 + ["rejected", "pending", "pending"]
+            if self.guarantee is Guarantee.BLIND:
+                kinds = ["accepted"] * 6 + ["rejected"]
+            kind = self.scheduler.random.choice(kinds)
+            self._characters[order_id] = kind, draw() < 0.7
+        return self._characters[order_id]
+
+    def _handle(self, request: Request) -> Reply:
+        _, _, *rest = urlsplit(request.url).path.split("/")
+        if request.method == "POST" and len(rest) == 1:
+            return self._create(json.loads(request.body or b"")["order_id"], request)
+        record = next(iter(self.of(rest[1])), None)
+        if record is None:
+            return _reply(404, {})
+        self._decide(record)
+        if request.method == "GET":
+            return self._show(200, record)
+        if record.status != "cancelled":
+            if record.status == "rejected" or not self.character(record.order_id)[1]:
+                return _reply(409, {"error": {"code": "too_late", "message": ""}})
+            record.status = "cancelled"
+            self.scheduler.say(f"POS cancels {record.order_id}")
+        return self._show(200, record)
+
+    def _create(self, order_id: str, request: Request) -> Reply:
+        kind, _ = self.character(order_id)
+        known = self.of(order_id)
+        if known and request.headers.get("Idempotency-Key") == order_id:
+            self._decide(known[0])
+            return self._show(200, known[0])
+        if kind == "rejected":
+            return _reply(422, {"error": {"code": "sold_out", "message": ""}})
+        record = Record(order_id, kind)
+        if kind == "pending":
+            random = self.scheduler.random
+            record.decides_at = self.scheduler.time + random.uniform(0, 60)
+            record.decides_as = random.choice(("accepted", "accepted", "rejected"))
+        self.records.append(record)
+        self.scheduler.say(f"POS makes {order_id} {kind}")
+        return self._show(202 if kind == "pending" else 201, record)
+
+    def _decide(self, record: Record) -> None:
+        if record.status == "pending" and self.scheduler.time >= record.decides_at:
+            record.status = record.decides_as
+
+    def _show(self, status: int, record: Record) -> Reply:
+        return _reply(status, {"id": f"at-{record.order_id}", "status": record.status})
+
+
+class Transport:
+    """Between the workers and the POSes, with the promises of ``transport/exchange.py``.
+
+    Args:
+        is_over: whether some worker would take over what was claimed under a lease.
+        violated: told of what should not have been sent.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        database: Database,
+        poses: dict[str, Pos],
+        is_over: Callable[[str], bool],
+        violated: Callable[[str], None],
+    ) -> None:
+        self._scheduler, self._database, self._poses = scheduler, database, poses
+        self._is_over, self._violated = is_over, violated
+        self._far = Process("POS")
+
+    def send(self, request: Request, *, seconds: float, fence: Any, **_: Any) -> Reply:
+        scheduler, random = self._scheduler, self._scheduler.random
+        pos = self._poses[urlsplit(request.url).hostname or ""]
+        path = urlsplit(request.url).path
+        until = scheduler.time + seconds
+        scheduler.point("connect")
+        if pos.goes_wrong() and random.random() < 0.5:
+            raise NotSent("refused", "the POS does not listen")
+        fence()
+        # From here to the first byte no other green thread has its turn.
+        self._must_be_sending(request)
+        scheduler.say(f"sends {request.method} {path}")
+        exchange = _Exchange(scheduler, scheduler.current)
+        trouble = pos.goes_wrong()
+        scheduler.spawn(
+            self._far, "exchange", lambda: self._exchange(pos, request, exchange, trouble)
+        )
+        if trouble and random.random() < 0.3:
+            until = min(until, scheduler.time + random.uniform(0, 1))
+        try:
+            while exchange.reply is None and scheduler.time < until:
+                scheduler.suspend(until - scheduler.time)
+        finally:
+            exchange.is_over = True
+        if exchange.reply is None:
+            scheduler.say(f"no reply to {request.method} {path}")
+            raise NoValidReply("timeout", "no reply in time")
+        scheduler.say(f"reply {exchange.reply.status} to {request.method} {path}")
+        scheduler.point("byte.last")
+        return exchange.reply
+
+    def _exchange(self, pos: Pos, request: Request, exchange: "_Exchange", trouble: bool) -> None:
+        """What happens at the other end, whoever is still there to hear of it."""
+        scheduler, random = self._scheduler, self._scheduler.random
+        if trouble and random.random() < 0.3:
+            return  # it never arrives
+        is_create = request.body is not None
+        late = (trouble and random.random() < 0.5) or (is_create and pos.is_slow)
+        late = late and not pos.in_time
+        longest = pos.longest()
+        scheduler.sleep(random.uniform(0, longest if late else 0.3))
+        reply = pos.handle(request)
+        scheduler.say(f"POS answers {request.method} with {reply.status}")
+        if trouble and random.random() < 0.5:
+            return  # the reply is lost
+        scheduler.sleep(random.uniform(0, 0.1))
+        exchange.arrive(reply)
+
+    def _must_be_sending(self, request: Request) -> None:
+        """The ledger has SENDING durable before the first byte of a create."""
+        if request.method != "POST" or request.body is None:
+            return
+        order_id = json.loads(request.body)["order_id"]
+        found = self._database.rows(
+            "select state, owner from orders where order_id = ? and action = 'submit'", order_id
+        )
+        match found:
+            case [("sending", owner)]:
+                if self._is_over(owner):
+                    self._violated(f"{order_id} is sent while others may take it over")
+            case _:
+                self._violated(f"{order_id} is sent while its row says {found}")
+
+
+@dataclass
+class _Exchange:
+    scheduler: Scheduler
+    task: Task
+    reply: Reply | None = None
+    is_over: bool = False
+
+    def arrive(self, reply: Reply) -> None:
+        if not self.is_over:
+            self.reply = reply
+            self.scheduler.wake(self.task)
+
+
+def _reply(status: int, record: dict[str, Any]) -> Reply:
+    return Reply(status, {}, json.dumps(record).encode())

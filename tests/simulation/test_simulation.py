@@ -1,0 +1,52 @@
+"""Runs of the simulation, and the faults that they must notice."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.faults import FAULTS, Fault, planted
+from tests.simulation.world import run
+
+#: Runs in one go, and the runs after a fault's own in which it must show itself.
+RUNS, WINDOW = 25, 40
+
+
+@pytest.mark.parametrize("first", range(0, 150, RUNS))
+def test_a_run_keeps_every_promise(first: int) -> None:
+    for seed in range(first, first + RUNS):
+        violations = run(seed).violations
+        assert not violations, f"{violations}; replay: python -m tests.simulation --seed {seed}"
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.rule)
+def test_a_planted_fault_is_noticed(fault: Fault) -> None:
+    with planted(fault):
+        for seed in range(fault.seed, fault.seed + WINDOW):
+            if run(seed).violations:
+                return
+    pytest.fail(f"no seed from {fault.seed} on shows it; python -m tests.simulation --faults")
+
+
+def test_a_planted_fault_is_gone_afterwards() -> None:
+    for fault in FAULTS:
+        with planted(fault):
+            pass
+    assert not run(0).violations
+
+
+def test_every_rule_has_one_fault() -> None:
+    assert len({fault.rule for fault in FAULTS}) == len(FAULTS) >= 20
+
+
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    def replayed(hash_seed: str) -> str:
+        command = [sys.executable, "-m", "tests.simulation", "--seed", "3"]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert replayed("1") == replayed("2")
+    assert "acknowledged" in replayed("1")

@@ -1,0 +1,203 @@
+"""A worker: the gateway's own parts on the simulated broker, database and POSes."""
+
+import json
+from typing import Any
+
+from greenlet import GreenletExit
+
+from pos_gateway.broker import wire
+from pos_gateway.broker.message import Message
+from pos_gateway.call import Caller
+from pos_gateway.cancellation import Cancellation
+from pos_gateway.delivery import Delivery
+from pos_gateway.errors import UnknownMerchant
+from pos_gateway.gateway import Gateway
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Action
+from pos_gateway.merchant import Merchant
+from pos_gateway.order import Order
+from pos_gateway.transport.deadline import Patience
+from pos_gateway.vault import Vault
+from pos_gateway.worker.dispatcher import Dispatcher
+from tests.simulation.adapters import ADAPTERS
+from tests.simulation.broker import Broker, Channel, Publisher, Stored
+from tests.simulation.database import Database
+from tests.simulation.pos import TIME_LIMIT, Transport
+from tests.simulation.scheduler import Process, Scheduler, Task
+
+
+class Directory:
+    """Merchants that are always known."""
+
+    def __init__(self, merchants: dict[str, Merchant]) -> None:
+        self._merchants = merchants
+
+    def get(self, merchant_id: str) -> Merchant:
+        if merchant_id not in self._merchants:
+            raise UnknownMerchant(merchant_id)
+        return self._merchants[merchant_id]
+
+
+class SimulatedGateway(Gateway):
+    """The gateway with the same parts, but for those that reach out of the process."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        database: Database,
+        directory: Any,
+        transport: Any,
+        publisher: Any,
+    ) -> None:
+        self.clock = scheduler
+        self.publisher = publisher
+        self.adapters = ADAPTERS
+        self.ledger = Ledger(database.engine, clock=scheduler)
+        self.caller = Caller(
+            directory=directory,
+            transport=transport,
+            ledger=self.ledger,
+            default_concurrency=10,
+            default_timeout=TIME_LIMIT,
+            clock=scheduler,
+        )
+        parts: dict[str, Any] = {
+            "directory": directory,
+            "adapters": self.adapters,
+            "caller": self.caller,
+            "ledger": self.ledger,
+            "payloads": Payloads(Vault()),
+            "clock": scheduler,
+        }
+        self.delivery = Delivery(**parts)
+        self.cancellation = Cancellation(**parts)
+
+
+class Request:
+    """A message as the dispatcher has it."""
+
+    def __init__(self, channel: Channel, stored: Stored) -> None:
+        message: Message = stored.message
+        self._channel, self._stored = channel, stored
+        self.record = json.loads(message.body)[0][0]
+        is_cancel = message.headers["task"] == wire.CANCEL_ORDER
+        self.action = Action.CANCEL if is_cancel else Action.SUBMIT
+        self.request_dict = message.headers
+        self.delivery_info = {"routing_key": message.routing_key}
+        self.patience = Patience()
+        self.hopeless = False
+        self.call = None
+        self.settled = False
+
+    def acknowledge(self) -> None:
+        self._channel.acknowledge(self._stored)
+
+    def reject(self) -> None:
+        self._channel.requeue(self._stored)
+
+
+class _NoAdmission:
+    class limits:  # noqa: N801
+        slots = 200
+
+
+class Worker:
+    """One process. Stands in for the dispatcher, without admission."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        scheduler: Scheduler,
+        broker: Broker,
+        database: Database,
+        directory: Directory,
+        transport: Transport,
+        publisher: Publisher,
+    ) -> None:
+        self.process = Process(name)
+        self._scheduler, self._broker = scheduler, broker
+        self._parts: tuple[Any, ...] = (scheduler, database, directory, transport, publisher)
+        #: Green threads that deal with a message.
+        self.delivering: list[Task] = []
+        # What the dispatcher's method for one message needs.
+        self._storing = 0
+        self.admission = _NoAdmission
+        self._channel: Channel | None = None
+        self.ledger: Ledger | None = None
+        self._is_stopping = False
+        scheduler.spawn(self.process, "worker", self._run)
+
+    def _release(self, _request: Any, _outcome: Any) -> None:
+        """There is no slot to give back."""
+
+    def _run(self) -> None:
+        self._gate = SimulatedGateway(*self._parts)
+        self._gate.ledger._stopping = _Beats(self._scheduler, self._broker)  # type: ignore[assignment]
+        self._gate.ledger.start()
+        self.ledger = self._gate.ledger
+        while not self._is_stopping:
+            self._scheduler.sleep(self._scheduler.random.uniform(0.05, 2))
+            if not self._broker.is_away and not self._is_stopping:
+                self._channel = Channel(self._broker, self.process)
+                self._consume(self._channel)
+        while self.delivering:
+            self._scheduler.sleep(0.1)
+        self._gate.ledger.close()
+        self._broker.cut(self.process)
+        self._scheduler.kill(self.process)
+
+    def stop(self) -> None:
+        """Take nothing more, finish what is under way, and end."""
+        self._is_stopping = True
+        if self._channel is not None:
+            self._channel.drain()
+
+    def _consume(self, channel: Channel) -> None:
+        while (stored := channel.take()) is not None:
+            request = Request(channel, stored)
+            in_doubt = stored.message.headers.get(wire.IN_DOUBT) is True
+            deliver_by = (
+                Order.parse(request.record).deliver_by if "items" in request.record else None
+            )
+            if deliver_by is not None and not in_doubt:
+                request.hopeless = deliver_by <= self._scheduler.now()
+            self._scheduler.say(f"takes {stored}")
+            self._scheduler.spawn(
+                self.process, str(stored), lambda request=request: self._deal_with(request)
+            )
+
+    def _deal_with(self, request: Request) -> None:
+        task = self._scheduler.current
+        self.delivering.append(task)
+        try:
+            Dispatcher._deliver(self, request)  # type: ignore[arg-type]
+        except GreenletExit:
+            self._scheduler.say("KILLED green thread")
+            # Also when it was settled: what stays unacknowledged comes again some day.
+            request.reject()
+            raise
+        finally:
+            self.delivering.remove(task)
+        if not request.settled:
+            request.reject()
+
+
+class _Beats:
+    """When a ledger beats: every second, but for the hours in which nobody has anything to do."""
+
+    def __init__(self, scheduler: Scheduler, broker: Broker) -> None:
+        self._scheduler, self._broker = scheduler, broker
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def wait(self, seconds: float) -> bool:
+        self._scheduler.sleep(seconds)
+        broker = self._broker
+        while not (self._is_set or broker.ready or broker.unacknowledged):
+            soonest = min(broker.held_back, default=self._scheduler.time + 60)
+            self._scheduler.sleep(max(seconds, soonest - self._scheduler.time))
+        return self._is_set
