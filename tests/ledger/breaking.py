@@ -41,10 +41,17 @@ class BreakingStatements:
 
 
 class BreakingCommit:
-    """A worker on SQLite whose next commit is made, and says that it was not."""
+    """A worker on SQLite one of whose transactions ends in an error, before or after it is made.
 
-    def __init__(self, worker: Worker) -> None:
+    Args:
+        when: ``before`` anything is written, or ``after`` all is, and only the answer is lost.
+        left: how many go well before it.
+    """
+
+    def __init__(self, worker: Worker, when: str = "after", left: int = 0) -> None:
+        self._left = left
         self._cursor_of = worker._writer._cursor
+        self._last_heard = {"before": "begin immediate", "after": "commit"}[when]
         self.broke = False
         self.then: Callable[[], None] = lambda: None
         worker._writer._cursor = self._cursor  # type: ignore[method-assign]
@@ -53,6 +60,15 @@ class BreakingCommit:
         cursor = self._cursor_of()
         return cursor if self.broke else _Cursor(cursor, self)
 
+    def heard(self, statement: str) -> None:
+        if statement == self._last_heard and not self.broke:
+            self._left -= 1
+            if self._left >= 0:
+                return
+            self.broke = True
+            self.then()
+            raise DISK_FAILS
+
 
 class _Cursor:
     def __init__(self, cursor: Any, breaking: BreakingCommit) -> None:
@@ -60,10 +76,7 @@ class _Cursor:
 
     def execute(self, statement: str, *arguments: Any) -> Any:
         result = self._cursor.execute(statement, *arguments)
-        if statement == "commit":
-            self._breaking.broke = True
-            self._breaking.then()
-            raise DISK_FAILS
+        self._breaking.heard(statement)
         return result
 
 

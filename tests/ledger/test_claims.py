@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -262,9 +263,31 @@ def test_whoever_was_taken_over_can_write_nothing(worker: Workers, rows: Rows) -
     assert one.finish(lost, an_entry()) is False
     assert two.finish(claim, an_entry())
     assert one.finish(lost, untold(State.IN_DOUBT)) is False
+    assert one.finish(lost, an_entry()) is False  # as it ended, but not by this one
     assert one.sending(lost) is False
     assert rows.order().state == State.ACCEPTED
     assert [row.type for row in rows.events()] == ["accepted"]
+
+
+def test_an_outcome_that_was_written_stays(worker: Workers, rows: Rows) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True))
+    assert one.finish(claim, an_entry())
+    assert one.finish(claim, an_entry(Kind.REJECTED)) is False
+    assert one.finish(claim, untold()) is False
+    assert (rows.order().state, len(rows.events())) == (State.ACCEPTED, 1)
+
+
+def test_a_lease_counts_from_before_its_beat_was_written(worker: Workers) -> None:
+    one = worker()
+    beat = one._writer.say.beat
+
+    def slowly(*arguments: Any) -> None:
+        beat(*arguments)
+        one.clock.advance(LEASE - MARGIN)  # the database takes its time
+
+    one._writer.say.beat = slowly  # type: ignore[method-assign]
+    assert not one.holds(claimed(one.claim(KEY, send=True)))
 
 
 def test_whoever_was_not_taken_over_writes_its_outcome_however_late(

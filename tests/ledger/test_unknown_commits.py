@@ -37,11 +37,13 @@ def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def break_at(worker: Worker, statement: str, when: str) -> Any:
     if statement == "commit":
-        return BreakingCommit(worker)
+        return BreakingCommit(worker, left=int(when))
     return BreakingStatements(worker, statement, when)
 
 
-@pytest.mark.parametrize(("statement", "when"), [*EVERYWHERE, ("commit", "after")])
+@pytest.mark.parametrize(
+    ("statement", "when"), [*EVERYWHERE, *[("commit", str(n)) for n in range(6)]]
+)
 def test_an_order_goes_its_way_wherever_the_connection_breaks(
     worker: Workers, rows: Rows, engine: Engine, statement: str, when: str
 ) -> None:

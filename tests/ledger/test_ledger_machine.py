@@ -1,0 +1,377 @@
+"""Workers that claim, send, finish, die, stand still and lose connections, in any order.
+
+Three workers share one database. A model says what each operation has to come to; what the model
+cannot know (whether a transaction was written whose answer was lost) it reads in the rows.
+"""
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger import commits
+from pos_gateway.ledger import ledger as module
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.ledger.lease import BEAT, LEASE
+from pos_gateway.ledger.states import Claim, Ended, Entry, Held, Key, State
+from pos_gateway.outcome import Kind
+from tests.ledger.breaking import BreakingCommit
+from tests.ledger.lab import DAY, Rows, Worker
+
+KEYS = [Key("m", "o1"), Key("m", "o2")]
+PLACES = 3
+#: Seconds of those who wait for the database; with a fault they would do so for ever.
+PATIENCE = 10.0
+#: What a transaction may meet: nothing, an error before it or after it, and that it takes long.
+BREAKS = st.sampled_from([None, None, None, ("before", 0.0), ("after", 0.0), ("after", LEASE)])
+
+
+@dataclass(eq=False)
+class Attempt:
+    """An attempt as it was: what it did, whatever it knew of it."""
+
+    worker: Worker
+    key: Key
+    #: None: it never heard that it has one.
+    claim: Claim | None
+    sending: bool
+    sent: bool = False
+    #: Its green thread was killed, or given up.
+    abandoned: bool = False
+
+
+@dataclass
+class Known:
+    """An order as its row has to be."""
+
+    epoch: int = 0
+    state: State | None = None
+    holder: Attempt | None = None
+    doubt: bool = False
+    pending: bool = False
+    attempts: int = 0
+    deaths: int = 0
+    told: set[str] = field(default_factory=set)
+
+
+_template: list[Path] = []
+
+
+def template() -> Path:
+    """A file with the tables in it."""
+    if not _template:
+        path = Path(tempfile.mkdtemp(prefix="ledger-")) / "template.db"
+        engine = open_database(f"sqlite:///{path}")
+        upgrade(engine)
+        engine.dispose()
+        _template.append(path)
+    return _template[0]
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Whatever happens, an order is one worker's at a time, and nobody forgets what was sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        self.folder = Path(tempfile.mkdtemp(prefix="ledger-", dir=memory))
+        url = f"sqlite:///{shutil.copy(template(), self.folder / 'ledger.db')}"
+        self.engine = open_database(url)
+        self.rows = Rows(self.engine)
+        self.model = {key: Known() for key in KEYS}
+        self.hands: list[Attempt] = []
+        self.asleep: set[int] = set()
+        self.workers: list[Worker] = []
+        self.patience = commits.RETRY_AFTER, module.CLAIM_PATIENCE
+        commits.RETRY_AFTER = (0.0, 0.0)
+
+    @initialize()
+    def begin(self) -> None:
+        self.workers = [Worker(self.engine) for _ in range(PLACES)]
+
+    def teardown(self) -> None:
+        self.nothing_is_lost_for_good()
+        commits.RETRY_AFTER, module.CLAIM_PATIENCE = self.patience
+        for worker in self.workers:
+            worker._writer.close()
+        self.engine.dispose()
+        shutil.rmtree(self.folder)
+
+    # What an attempt does
+
+    @rule(place=st.integers(0, PLACES - 1), key=st.sampled_from(KEYS), send=st.booleans())
+    def claim(self, place: int, key: Key, send: bool) -> None:
+        self._claim(self.workers[place], key, send=send)
+
+    @rule(
+        place=st.integers(0, PLACES - 1),
+        key=st.sampled_from(KEYS),
+        send=st.booleans(),
+        met=BREAKS,
+        gives_up=st.booleans(),
+    )
+    def claim_in_an_outage(
+        self, place: int, key: Key, send: bool, met: tuple[str, float] | None, gives_up: bool
+    ) -> None:
+        worker = self.workers[place]
+        self._meet(worker, met)
+        module.CLAIM_PATIENCE = 0.0 if gives_up else PATIENCE
+        try:
+            self._claim(worker, key, send=send, may_lapse=met is not None)
+        except LedgerUnavailable:
+            self._find_out_about_a_claim(worker, key)
+
+    def _claim(self, worker: Worker, key: Key, *, send: bool, may_lapse: bool = False) -> None:
+        known = self.model[key]
+        result = worker.claim(key, send=send)
+        if known.state is not None and known.state.is_final:
+            assert isinstance(result, Ended)
+            assert result.state is known.state
+            return
+        holder = known.holder
+        if isinstance(result, Held):
+            assert holder is not None, "nobody has it"
+            assert holder.worker is not worker or not holder.abandoned, "it was given up"
+            return
+        assert isinstance(result, Claim)
+        past = result.past
+        if holder is not None:
+            self._taken_over(known, holder, worker)
+        if result.epoch == known.epoch + 2:  # it was claimed, unheard, and the lease ran out
+            assert may_lapse
+            known.epoch, known.state = known.epoch + 1, State.CLAIMED
+        assert (past.in_doubt, past.pending) == (known.doubt, known.pending)
+        assert (past.attempts, past.deaths) == (known.attempts, known.deaths)
+        assert result.sending is (send and known.state is None)
+        known.epoch += 1
+        assert result.epoch == known.epoch
+        assert worker.holds(result), "a claim is not its worker's"
+        attempt = Attempt(worker, key, result, result.sending)
+        known.holder = attempt
+        known.state = State.SENDING if result.sending else State.CLAIMED
+        self.hands.append(attempt)
+
+    def _taken_over(self, known: Known, holder: Attempt, taker: Worker) -> None:
+        """What the next one has to know of the one before."""
+        if holder.worker is taker:
+            assert holder.abandoned, "it was taken from a green thread of the same worker"
+            known.doubt = known.doubt or holder.sent
+            return
+        if holder in self.hands:
+            assert holder.claim is not None
+            assert not holder.worker.holds(holder.claim), "it was taken from whoever holds it"
+        known.doubt = known.doubt or holder.sending
+        known.deaths += 1
+
+    def _find_out_about_a_claim(self, worker: Worker, key: Key) -> None:
+        """Whether it was written that nobody has heard of."""
+        known, row = self.model[key], self.rows.order(key)
+        if row is None or row.epoch == known.epoch:
+            return
+        assert row.epoch == known.epoch + 1
+        if known.holder is not None:
+            self._taken_over(known, known.holder, worker)
+        known.epoch, known.state = row.epoch, State(row.state)
+        is_sending = known.state is State.SENDING
+        known.holder = Attempt(worker, key, None, is_sending, abandoned=True)
+
+    @rule(n=st.integers(0, 9), met=BREAKS)
+    def say_that_it_is_sent(self, n: int, met: tuple[str, float] | None) -> None:
+        attempt = self._attempt(n)
+        if attempt is None or attempt.claim is None or attempt.sending:
+            return
+        module.CLAIM_PATIENCE = PATIENCE
+        known = self.model[attempt.key]
+        self._meet(attempt.worker, met)
+        holds = attempt.worker.sending(attempt.claim)
+        assert holds is (known.holder is attempt)
+        if holds:
+            attempt.sending, known.state = True, State.SENDING
+        else:
+            self.hands.remove(attempt)
+
+    @rule(n=st.integers(0, 9))
+    def send(self, n: int) -> None:
+        """The first byte, if the fence lets it through."""
+        attempt = self._attempt(n)
+        if attempt is None or attempt.claim is None or not attempt.sending:
+            return
+        if attempt.worker.holds(attempt.claim):
+            assert self.model[attempt.key].holder is attempt, "somebody else has it"
+            attempt.sent = True
+
+    @rule(
+        n=st.integers(0, 9),
+        kind=st.sampled_from(["accepted", "rejected", "expired", "pending", "in_doubt", "new"]),
+        met=BREAKS,
+        gives_up=st.booleans(),
+    )
+    def finish(self, n: int, kind: str, met: tuple[str, float] | None, gives_up: bool) -> None:
+        attempt = self._attempt(n)
+        if attempt is None or attempt.claim is None:
+            return
+        known, state = self.model[attempt.key], State(kind)
+        in_doubt, pending = state is State.IN_DOUBT, state is State.PENDING
+        event = None if state is State.NEW else dehydrated(attempt.key, Kind(kind))
+        entry = Entry(
+            state, DAY, known.attempts + 1, DAY if in_doubt else None, pending, event=event
+        )
+        self.hands.remove(attempt)
+        self._meet(attempt.worker, met)
+        try:
+            with attempt.worker.dealing_with(attempt.claim):
+                patience = 0.0 if gives_up else PATIENCE
+                written = attempt.worker.finish(attempt.claim, entry, patience=patience)
+        except LedgerUnavailable:
+            row = self.rows.order(attempt.key)
+            written = row.epoch == attempt.claim.epoch and row.state == state
+            attempt.abandoned, attempt.sent = True, attempt.claim.sending
+        else:
+            assert written is (known.holder is attempt)
+        if written:
+            known.holder, known.state = None, state
+            known.doubt, known.pending = in_doubt, pending
+            known.attempts = entry.attempts
+            known.told |= set() if event is None else {event.id}
+
+    @rule(n=st.integers(0, 9))
+    def kill_its_green_thread(self, n: int) -> None:
+        attempt = self._attempt(n)
+        if attempt is not None and attempt.claim is not None:
+            attempt.worker.abandon(attempt.claim, sent=attempt.sent)
+            attempt.abandoned = True
+            self.hands.remove(attempt)
+
+    # What a worker does, and time
+
+    @rule(place=st.integers(0, PLACES - 1))
+    def beat(self, place: int) -> None:
+        if place not in self.asleep:
+            self.workers[place].beat()
+
+    @rule(place=st.integers(0, PLACES - 1))
+    def kill(self, place: int) -> None:
+        self._replace(place)
+
+    @rule(place=st.integers(0, PLACES - 1), is_done=st.booleans())
+    def stop(self, place: int, is_done: bool) -> None:
+        """It gives its lease back, perhaps while a green thread is still at it."""
+        worker = self.workers[place]
+        worker.close()
+        for attempt in self.hands:
+            if attempt.worker is worker and attempt.claim is not None:
+                assert not worker.holds(attempt.claim), "its lease was given back"
+        self._replace(place, keep=not is_done)
+
+    @rule(place=st.integers(0, PLACES - 1))
+    def pause_or_continue(self, place: int) -> None:
+        self.asleep ^= {place}
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, BEAT, 5.9, 6.1, LEASE]))
+    def time_passes(self, seconds: float) -> None:
+        """And nobody does anything."""
+        self._advance(seconds)
+
+    @rule(times=st.integers(1, 6))
+    def life_goes_on(self, times: int) -> None:
+        """Those who are awake beat."""
+        for _ in range(times):
+            self._advance(BEAT)
+            for place, worker in enumerate(self.workers):
+                if place not in self.asleep:
+                    worker.beat()
+
+    @rule(place=st.integers(0, PLACES - 1), hours=st.sampled_from([-1, 1]))
+    def step_the_time_of_day(self, place: int, hours: int) -> None:
+        self.workers[place].clock.of_day += hours * 3600
+
+    def _advance(self, seconds: float) -> None:
+        clocks = {each.clock for each in self.workers} | {each.worker.clock for each in self.hands}
+        for clock in clocks:
+            clock.advance(seconds)
+
+    def _replace(self, place: int, *, keep: bool = False) -> None:
+        gone = self.workers[place]
+        gone._writer.close()
+        if not keep:
+            self.hands = [each for each in self.hands if each.worker is not gone]
+        self.workers[place] = Worker(self.engine)
+        self.asleep.discard(place)
+
+    def _attempt(self, n: int) -> Attempt | None:
+        """One of those whose worker is awake."""
+        awake = [
+            each
+            for each in self.hands
+            if not any(self.workers[place] is each.worker for place in self.asleep)
+        ]
+        return awake[n % len(awake)] if awake else None
+
+    def _meet(self, worker: Worker, met: tuple[str, float] | None) -> None:
+        if met is not None:
+            when, seconds = met
+            BreakingCommit(worker, when).then = lambda: self._advance(seconds)
+
+    # What has to hold
+
+    @invariant()
+    def an_order_is_one_attempts_at_a_time(self) -> None:
+        for key, known in self.model.items():
+            holding = [
+                each
+                for each in self.hands
+                if each.key == key and each.claim is not None and each.worker.holds(each.claim)
+            ]
+            assert all(each is known.holder for each in holding), "two have it, or the wrong one"
+
+    @invariant()
+    def the_rows_are_as_the_model_has_them(self) -> None:
+        for key, known in self.model.items():
+            row = self.rows.order(key)
+            if row is None:
+                assert known.epoch == 0
+                continue
+            assert (row.epoch, row.state) == (known.epoch, known.state)
+            assert (row.deaths, row.doubt_since is not None) == (known.deaths, known.doubt)
+
+    @invariant()
+    def each_event_is_told_once_and_with_its_outcome(self) -> None:
+        told = [row.event_id for row in self.rows.events()]
+        assert len(told) == len(set(told))
+        assert set(told) == set().union(*(known.told for known in self.model.values()))
+
+    def nothing_is_lost_for_good(self) -> None:
+        """When all workers are dead, the next one has every order that has not ended."""
+        for place in range(len(self.workers)):
+            self._replace(place)
+        if not self.workers:
+            return
+        module.CLAIM_PATIENCE = PATIENCE
+        last = self.workers[0]
+        last.beat()
+        last.clock.advance(LEASE)
+        for key, known in self.model.items():
+            before = known.epoch
+            self._claim(last, key, send=True)
+            assert known.epoch > before or (known.state is not None and known.state.is_final)
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = hypothesis_settings(
+    max_examples=int(os.environ.get("EXAMPLES", "40")),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    # Whether there is a fault is all that a hunt asks for; shrinking it takes the longest.
+    phases=[Phase.generate] if os.environ.get("HUNT") else list(Phase),
+    derandomize=bool(os.environ.get("HUNT")),
+    database=None,
+)

@@ -1,0 +1,28 @@
+"""Faults planted in the ledger one at a time: the tests beside this one must find every one.
+
+A test that cannot fail proves nothing. Each fault breaks one rule; add one when a rule is added.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.ledger.faults import FAULTS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_planted_fault_is_found() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.ledger.faults"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.stdout.splitlines() == [f"found {fault.rule}" for fault in FAULTS], done.stderr
+
+
+def test_there_is_a_fault_for_every_rule() -> None:
+    assert len(FAULTS) >= 12
+    assert len({fault.rule for fault in FAULTS}) == len(FAULTS)
