@@ -8,11 +8,17 @@ import pytest
 from sqlalchemy import Engine
 
 from loadtests.servers.postgresql import PostgreSQL
+from pos_gateway.ledger import ledger
 from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.schema import metadata
-from tests.ledger.lab import Rows, Worker
+from tests.ledger.lab import SOON, Rows, Worker
 
 KINDS = ["sqlite", "postgresql"]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "CLAIM_PATIENCE", SOON)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Ledgers on one database, each with a clock that is set by hand, and a look at the rows."""
 
+import os
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,8 @@ from pos_gateway.ledger.schema import events, orders, workers
 from pos_gateway.ledger.states import Claim, Ended, Entry, Held, Key, State
 from pos_gateway.outcome import Kind
 
+#: Seconds after which what a test waits for never comes.
+SOON = float(os.environ.get("SOON", "30"))
 KEY = Key("m", "o1")
 #: The time of day at which tests begin.
 DAY = 1_800_000_000.0

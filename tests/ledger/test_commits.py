@@ -1,6 +1,5 @@
 """Many callers' operations in one transaction, and a database that comes and goes."""
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +11,7 @@ import pytest
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.ledger import commits
 from pos_gateway.ledger.commits import GroupCommit, at_once
-
-#: Seconds after which a test that waits for a thread has failed.
-SOON = float(os.environ.get("SOON", "30"))
+from tests.ledger.lab import SOON
 
 
 class Database:
