@@ -26,10 +26,12 @@ class BreakingStatements:
 
     def __getattr__(self, name: str) -> Any:
         say = getattr(self._say, name)
-        if name != self._statement or self.broke:
+        if self.broke or name not in (self._statement, "write"):
             return say
 
         def break_at_it(cursor: Any, *arguments: Any) -> Any:
+            if name == "write" and all(row["op"] != self._statement for row in arguments[0]):
+                return say(cursor, *arguments)
             if self._when == "after":
                 say(cursor, *arguments)
             self.broke = True

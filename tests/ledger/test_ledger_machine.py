@@ -144,7 +144,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert isinstance(result, Claim)
         past = result.past
         if holder is not None:
-            self._taken_over(known, holder, worker)
+            self._taken_over(key, holder, worker)
         if result.epoch == known.epoch + 2:  # it was claimed, unheard, and the lease ran out
             assert may_lapse
             known.epoch, known.state = known.epoch + 1, State.CLAIMED
@@ -159,8 +159,9 @@ class LedgerMachine(RuleBasedStateMachine):
         known.state = State.SENDING if result.sending else State.CLAIMED
         self.hands.append(attempt)
 
-    def _taken_over(self, known: Known, holder: Attempt, taker: Worker) -> None:
+    def _taken_over(self, key: Key, holder: Attempt, taker: Worker) -> None:
         """What the next one has to know of the one before."""
+        known = self.model[key]
         if holder.worker is taker:
             assert holder.abandoned, "it was taken from a green thread of the same worker"
             known.doubt = known.doubt or holder.sent
@@ -169,7 +170,13 @@ class LedgerMachine(RuleBasedStateMachine):
             assert holder.claim is not None
             assert not holder.worker.holds(holder.claim), "it was taken from whoever holds it"
         known.doubt = known.doubt or holder.sending
-        known.deaths += 1
+        row = self.rows.order(key)
+        counted = row.deaths - known.deaths
+        # A lease that was given back is no death, nor one of which nothing is known any more.
+        assert counted in (0, 1)
+        if holder.claim is not None and holder.claim.owner in self.rows.leases():
+            assert counted == 1
+        known.deaths = row.deaths
 
     def _find_out_about_a_claim(self, worker: Worker, key: Key) -> None:
         """Whether it was written that nobody has heard of."""
@@ -178,7 +185,7 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         assert row.epoch == known.epoch + 1
         if known.holder is not None:
-            self._taken_over(known, known.holder, worker)
+            self._taken_over(key, known.holder, worker)
         known.epoch, known.state = row.epoch, State(row.state)
         is_sending = known.state is State.SENDING
         known.holder = Attempt(worker, key, None, is_sending, abandoned=True)
