@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from kombu import Connection
+from kombu.exceptions import OperationalError
 
 from pos_gateway.broker import topology
 from pos_gateway.client import OrderClient
@@ -142,7 +143,7 @@ class Backend:
 def connection_errors() -> tuple[type[BaseException], ...]:
     """What kombu raises when a connection or a channel is lost, or cannot be made."""
     amqp = Connection("amqp://")
-    return (*amqp.connection_errors, *amqp.channel_errors, OSError)
+    return (*amqp.connection_errors, *amqp.channel_errors, OperationalError, OSError)
 
 
 def distinct(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The laboratory of ``tests/worker``, with POSes of every guarantee, a backend and a judge."""
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,6 +63,21 @@ class FaultLab(Lab):
         with_adapters = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environment or {})}
         with super().worker(*flags, environment=with_adapters, **settings) as worker:  # type: ignore[arg-type]
             yield worker
+
+    def wait_for_row(
+        self, merchant_id: str, order_id: str, *, action: str = "submit", state: str | None = None
+    ) -> None:
+        """Wait until the ledger has this order in this state, or at its end."""
+        until = time.monotonic() + PATIENCE
+        wanted = {state} if state else {"cancelled", "accepted", "rejected", "failed", "expired"}
+        while (row := self.ledger(merchant_id, order_id, action) or (None,))[0] not in wanted:
+            assert time.monotonic() < until, f"{order_id} is {row}"
+            time.sleep(0.02)
+
+    def wait_for_events(self, order_id: str, count: int) -> None:
+        """Wait until so many events, repeats aside, were told of the order."""
+        happened = self.backend.wait(lambda: len(self.backend.events(order_id)) >= count, PATIENCE)
+        assert happened, self.backend.events(order_id)
 
     def settle(self) -> None:
         """Wait until every order has come to its end, or is in doubt."""
