@@ -37,7 +37,7 @@ class FaultLab(Lab):
         ids = []
         for guarantee, adapter in ADAPTERS.items():
             names = [f"{guarantee}-{number}" for number in range(count)]
-            self.open_merchants(*names, adapter=adapter, request_timeout=2.0, **fields)
+            self.open_merchants(*names, adapter=adapter, **{"request_timeout": 2.0, **fields})
             if guarantee is not Guarantee.KEYED:
                 self.merchants.profile(f"{guarantee}-*", UNKEYED)
             ids += names

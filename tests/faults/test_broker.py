@@ -1,0 +1,50 @@
+"""A broker that goes away in every way, and one that takes back what it thinks is forgotten."""
+
+from loadtests.servers.proxy import Proxy
+from loadtests.servers.rabbitmq import RabbitMQ
+from tests.faults.lab import FaultLab
+
+
+def test_whatever_becomes_of_the_broker_every_order_is_made_once_and_told(
+    lab: FaultLab, rabbitmq: RabbitMQ
+) -> None:
+    poses = lab.open_poses(3)
+
+    def killed() -> None:
+        rabbitmq.kill()
+        rabbitmq.start()
+
+    def full() -> None:
+        with rabbitmq.memory_alarm():
+            lab.merchants.wait_until(idle=True, timeout=30)
+
+    with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url):
+        for fault in (proxy.cut, killed, full, rabbitmq.drop_connections, proxy.half_open):
+            made = lab.merchants.summary()["creates"]
+            lab.place_some(poses, each=8)
+            lab.merchants.wait_until(creates=made + 10, timeout=60)
+            fault()
+        lab.settle()
+    assert lab.verdict(healthy=lambda _: True).in_doubt == []
+
+
+def test_an_order_that_the_broker_takes_back_while_it_is_sent_is_not_sent_again(
+    lab: FaultLab, rabbitmq: RabbitMQ
+) -> None:
+    """``consumer_timeout``: the channel is closed under a message that is not acknowledged."""
+    poses = lab.open_poses(request_timeout=15.0)
+    for pos in poses:
+        slow = {"create": {"kind": "hang", "hangs_for": 8.0}, "keyed": False}
+        lab.merchants.profile(pos, slow)
+    rabbitmq.eval("application:set_env(rabbit, channel_tick_interval, 500)")
+    rabbitmq.eval("application:set_env(rabbit, consumer_timeout, 2000)")
+    try:
+        with lab.worker() as worker:
+            lab.place_some(poses, each=2)
+            worker.wait_for_log("PRECONDITION_FAILED")
+            lab.settle()
+    finally:
+        rabbitmq.eval("application:set_env(rabbit, consumer_timeout, 1800000)")
+        rabbitmq.eval("application:set_env(rabbit, channel_tick_interval, 60000)")
+    assert lab.verdict(healthy=lambda _: True).in_doubt == []
+    assert lab.merchants.summary()["requests"] == len(lab.backend.placed)
