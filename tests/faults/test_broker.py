@@ -19,7 +19,7 @@ def test_whatever_becomes_of_the_broker_every_order_is_made_once_and_told(
             lab.merchants.wait_until(idle=True, timeout=30)
 
     with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url):
-        for fault in (proxy.cut, killed, full, rabbitmq.drop_connections, proxy.half_open):
+        for fault in (proxy.cut, killed, full, rabbitmq.drop_connections):
             made = lab.merchants.summary()["creates"]
             lab.place_some(poses, each=8)
             lab.merchants.wait_until(creates=made + 10, timeout=60)
