@@ -21,7 +21,7 @@ from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.order import Order
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
-from pos_gateway.poison import POISONOUS, Alone
+from pos_gateway.poison import ALONE_FOR, POISONOUS, SUSPECT, Alone
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.exchange import Send
 
@@ -102,7 +102,11 @@ class Delivery:
             else:
                 talk = partial(self._create, order, merchant, claim, late=late)
                 patience, left = patience or Patience(), inf if late else left
-                with self._alone.if_suspect(claim.past.deaths):
+                with self._alone.if_suspect(claim.past.deaths) as may_start:
+                    if not may_start:
+                        return Attempt(_suspect(), claim)
+                    if claim.past.deaths >= SUSPECT:  # those that may not are let go of first
+                        self._ledger.catch_up()
                     outcome = self._caller.call(merchant, claim, talk, patience=patience, left=left)
                 return Attempt(self._for_whom(outcome, merchant), claim, called=True)
         return Attempt(outcome, claim)
@@ -161,6 +165,12 @@ def unsettled_for(past: Past, time_limit: float, adapter: Adapter, clock: Clock)
 def held() -> Outcome:
     """Nothing was done: somebody else deals with it at present."""
     return Outcome(Kind.RETRY, HELD_BY_OTHERS, look_again=HELD_FOR)
+
+
+def _suspect() -> Outcome:
+    """Nothing was done: another order of which workers may have died is to be alone."""
+    reason = Reason.of("suspect", "workers died with it in their hands; it starts alone")
+    return Outcome(Kind.RETRY, reason, look_again=ALONE_FOR)
 
 
 def _poison(past: Past) -> Outcome:

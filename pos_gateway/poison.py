@@ -24,18 +24,23 @@ class Alone:
         self._turn = threading.Lock()
 
     @contextmanager
-    def if_suspect(self, deaths: int) -> Iterator[None]:
-        """Wait for the others, if there were so many deaths that it is one of them."""
+    def if_suspect(self, deaths: int) -> Iterator[bool]:
+        """Whether it may start: not while another one is alone, after so many deaths of its own.
+
+        It is not waited for: a claim that waits would be in the dead worker's hands, too.
+        """
         if deaths < SUSPECT:
-            yield
+            yield True
             return
-        self._turn.acquire()
+        if not self._turn.acquire(blocking=False):
+            yield False
+            return
         done = _Once(self._turn)
         timer = threading.Timer(self._seconds, done.release)
         timer.daemon = True
         timer.start()
         try:
-            yield
+            yield True
         finally:
             timer.cancel()
             done.release()

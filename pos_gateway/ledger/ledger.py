@@ -204,6 +204,14 @@ class Ledger:
         reason = Reason.of(entry.reason.code, entry.reason.message)
         return replace(entry, reason=self._payloads.seal_reason(key, reason))
 
+    def catch_up(self) -> None:
+        """Return when what others have asked for before is durable.
+
+        Raises:
+            LedgerUnavailable: the database is away.
+        """
+        self._commit(Looking(), patience=CLAIM_PATIENCE)
+
     def start(self) -> None:
         """Begin to beat, and to commit many orders' writes together. Idempotent."""
         if self._beater is None:

@@ -5,7 +5,7 @@ import signal
 from tests.faults.lab import FaultLab
 
 
-def test_an_order_that_kills_its_worker_is_set_aside(
+def test_an_order_that_kills_its_worker_is_set_aside_and_its_neighbours_live(
     lab: FaultLab,
 ) -> None:
     lab.open_merchants("m", adapter="poison", request_timeout=2)
@@ -16,7 +16,7 @@ def test_an_order_that_kills_its_worker_is_set_aside(
     with lab.worker():
         lab.settle()
     verdict = lab.verdict()
-    assert ("m", "poison-1") in verdict.in_doubt
+    assert verdict.in_doubt == [("m", "poison-1")]
     [told] = lab.backend.events("poison-1")
     assert (told["type"], told["reason"]["code"]) == ("order.in_doubt", "poison")
     assert lab.merchants.order("m", "poison-1") is None
