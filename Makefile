@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/installed
 REQUIREMENTS := $(VENV)/requirements-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs-check simulate load bench soak requirements servers clean
+.PHONY: help demo test faults check docs-check simulate load bench soak requirements servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -21,6 +21,9 @@ demo: $(INSTALLED) ## See the gateway at work; needs Python and nothing else
 # of its own. With four, brokers that come back from a crash on two cores take too long for others.
 test: $(INSTALLED) servers ## Run the tests; ARGS="-k admission" runs some
 	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test` plants one a file
+	FAULTS=all $(BIN)/pytest --numprocesses 2 --dist loadfile --timeout 1200 tests/admission/test_planted_faults.py tests/ledger/test_planted_faults.py
 
 check: $(INSTALLED) docs-check ## Formatting, lint, types, floors, generated documents
 	$(BIN)/ruff format --check .

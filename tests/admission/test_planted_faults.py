@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.planting import chosen
+
 pytestmark = pytest.mark.timeout(900)
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -419,10 +421,10 @@ FAULTS = [
 ]
 
 
-def test_the_state_machine_finds_every_planted_fault(tmp_path: Path) -> None:
+def test_the_state_machine_finds_planted_faults(tmp_path: Path) -> None:
     others = "PYTEST_XDIST_WORKER" in os.environ  # which need a core too
     with ThreadPoolExecutor(1 if others else os.cpu_count()) as pool:
-        found = dict(pool.map(lambda fault: (fault, _is_found(fault, tmp_path)), FAULTS))
+        found = dict(pool.map(lambda fault: (fault, _is_found(fault, tmp_path)), chosen(FAULTS)))
     missed = [fault.rule for fault, caught in found.items() if not caught]
     assert not missed, "\n".join(missed)
 

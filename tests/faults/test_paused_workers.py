@@ -15,6 +15,7 @@ def test_workers_that_go_on_after_others_took_over_send_nothing_any_more(
         lab.worker(failpoints="sending.committed=stop:3") as early,
         lab.worker(failpoints="byte.first=stop:3") as late,
     ):
+        lab.wait_for_workers(2)
         lab.place_some(poses, each=12)
         early.wait_until_paused()
         late.wait_until_paused()

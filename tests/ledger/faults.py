@@ -12,6 +12,8 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
 
+from tests.planting import chosen
+
 #: What takes the longest to import, and has none of the gateway in it.
 LIBRARIES = (
     "alembic.command",
@@ -321,7 +323,7 @@ def tried(fault: Fault) -> int:
 if __name__ == "__main__":
     for library in LIBRARIES:
         importlib.import_module(library)
-    for each in FAULTS:
+    for each in chosen(FAULTS):
         code = tried(each)
         print({0: "missed", 1: "found"}.get(code, f"ended with {code}"), each.rule, flush=True)
     sys.exit()

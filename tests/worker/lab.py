@@ -87,15 +87,19 @@ class Lab:
         while (ready := self.queued(queue)) != count:
             assert time.monotonic() < until, f"{queue} has {ready} messages, not {count}"
 
-    def wait_for_worker(self) -> None:
-        """Wait until a worker takes orders: for those whose time is short."""
+    def wait_for_workers(self, number: int) -> None:
+        """Wait until so many workers take orders, each of which then has its part of them."""
         self.client.connect()
         until = time.monotonic() + PATIENCE
         with Connection(self.broker_url) as connection:
             channel = connection.default_channel
-            while not channel.queue_declare(topology.ORDERS_KEY, passive=True).consumer_count:
-                assert time.monotonic() < until, "no worker takes orders"
+            while channel.queue_declare(topology.ORDERS_KEY, passive=True).consumer_count < number:
+                assert time.monotonic() < until, "too few workers take orders"
                 time.sleep(0.02)
+
+    def wait_for_worker(self) -> None:
+        """Wait until a worker takes orders: for those whose time is short."""
+        self.wait_for_workers(1)
 
     def wait_until_parked(self, least: int, most: int) -> None:
         """Wait until nothing is ready in ``orders`` and so many messages are delayed in the broker."""
