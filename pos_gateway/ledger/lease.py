@@ -33,7 +33,7 @@ class Lease:
     def __init__(self, seconds: float = LEASE, clock: Clock = SYSTEM_CLOCK) -> None:
         self.seconds = seconds
         self._clock = clock
-        self._worker = f"{socket.gethostname()[:32]}-{os.getpid()}-{uuid4().hex[:12]}"
+        self._worker = _new_id()
         self._number = 1
         #: Before all times until a beat for the present id is durable: nobody has a claim under it.
         self._until = -inf
@@ -115,3 +115,7 @@ class Others:
         """Leases that have been over for so many times their length: their rows can go."""
         now = self._clock.monotonic()
         return [i for i, (_, seconds, since) in self._seen.items() if now - since > times * seconds]
+
+
+def _new_id() -> str:
+    return f"{socket.gethostname()[:32]}-{os.getpid()}-{uuid4().hex[:12]}"

@@ -32,7 +32,7 @@ class Books:
         self.engine = open_database(database_url)
         upgrade(self.engine)
         self.payloads = Payloads(Vault(keys))
-        self.ledger = Ledger(self.engine)
+        self.ledger = Ledger(self.engine, self.payloads)
         self.desk = Desk(self.engine, self.payloads)
         self._make = make
 
@@ -44,7 +44,7 @@ class Books:
             key,
             send=send,
             deliver_by=order.deliver_by.timestamp(),
-            payload=self.payloads.seal(key, order.to_json()),
+            order=order.to_json(),
         )
         assert isinstance(claim, Claim)
         return claim
@@ -104,7 +104,7 @@ class Books:
     def worker_dies(self) -> None:
         """Its lease is gone, and what it had in its hands is still there."""
         self.ledger.close()
-        self.ledger = Ledger(self.engine)
+        self.ledger = Ledger(self.engine, self.payloads)
 
     def close(self) -> None:
         self.ledger.close()

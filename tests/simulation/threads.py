@@ -13,7 +13,9 @@ class Lock:
         self._is_taken = False
         self._waiting: list[Task] = []
 
-    def acquire(self) -> bool:
+    def acquire(self, blocking: bool = True) -> bool:
+        if self._is_taken and not blocking:
+            return False
         while self._is_taken:
             _wait(self._scheduler, self._waiting)
         self._is_taken = True
@@ -70,10 +72,11 @@ class Thread:
 
     def join(self, timeout: float) -> None:
         until = self._scheduler.time + timeout
-        while self._task is not None and not self._task.thread.dead:
-            if self._scheduler.time >= until:
-                return
+        while self.is_alive() and self._scheduler.time < until:
             self._scheduler.sleep(0.1)
+
+    def is_alive(self) -> bool:
+        return self._task is not None and not self._task.thread.dead
 
 
 class Timer(Thread):

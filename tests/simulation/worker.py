@@ -13,12 +13,10 @@ from pos_gateway.delivery import Delivery
 from pos_gateway.errors import UnknownMerchant
 from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
 from pos_gateway.transport.deadline import Patience
-from pos_gateway.vault import Vault
 from pos_gateway.worker.dispatcher import Dispatcher
 from tests.simulation.adapters import ADAPTERS
 from tests.simulation.broker import Broker, Channel, Publisher, Stored
@@ -67,7 +65,6 @@ class SimulatedGateway(Gateway):
             "adapters": self.adapters,
             "caller": self.caller,
             "ledger": self.ledger,
-            "payloads": Payloads(Vault()),
             "clock": scheduler,
         }
         self.delivery = Delivery(**parts)
@@ -157,11 +154,11 @@ class Worker:
     def _consume(self, channel: Channel) -> None:
         while (stored := channel.take()) is not None:
             request = Request(channel, stored)
-            in_doubt = stored.message.headers.get(wire.IN_DOUBT) is True
+            resolves = stored.message.headers.get(wire.RESOLVE) is True
             deliver_by = (
                 Order.parse(request.record).deliver_by if "items" in request.record else None
             )
-            if deliver_by is not None and not in_doubt:
+            if deliver_by is not None and not resolves:
                 request.hopeless = deliver_by <= self._scheduler.now()
             self._scheduler.say(f"takes {stored}")
             self._scheduler.spawn(
