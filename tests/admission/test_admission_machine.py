@@ -469,7 +469,7 @@ class SmallFleetMachine(SmallMachine):
 
 #: A quarter of the examples each: they get slower the more there are.
 SETTINGS = hypothesis_settings(
-    max_examples=int(os.environ.get("EXAMPLES", "2000")) // 4,
+    max_examples=int(os.environ.get("EXAMPLES", "400" if "CI" in os.environ else "2000")) // 4,
     stateful_step_count=100,
     deadline=None,
     # Elsewhere others each time: what they find is to be mended, not to stop somebody else's change.
