@@ -8,8 +8,8 @@ Orders that cannot start wait here, merchant by merchant in turn, the most urgen
 first. A merchant in trouble may hold only so many; its further orders are parked in the broker
 until about their turn, so that they do not fill the window through which everybody's come.
 
-Every operation costs the same whatever is known or waiting (the agenda: the logarithm of what is
-under way or waits). Not safe from threads: one thread, or the green threads of one process,
+Every operation costs the same whatever is known or waiting (the agenda and the line: the logarithm
+of what is under way or waits). Not safe from threads: one thread, or the green threads of one process,
 which switch only where they block, and nothing here blocks.
 """
 

@@ -89,6 +89,8 @@ class Lane(Generic[Ticket]):
     #: The turns of its orders that are parked.
     line: Line = field(default_factory=Line)
     queued: Queued | Share = Queued.NOWHERE
+    #: Its place there.
+    place: int = 0
     #: The share that has room again and gave this lane its turn.
     woken_by: Share | None = None
     _queue: list[tuple[float, int, Waiting[Ticket]]] = field(default_factory=list)

@@ -26,6 +26,8 @@ class Share:
     #: A call is out for too long, and none of its merchants has answered since that started.
     silent: bool = False
     in_flight: int = 0
+    #: Merchants that it has given a turn, which they have not had yet.
+    promised: int = 0
     #: Orders of its merchants that wait here.
     waiting: int = 0
     #: Merchants whose turn came while it was full, in that order.
@@ -38,7 +40,15 @@ class Share:
 
     @property
     def is_full(self) -> bool:
-        return self.in_flight >= (self.cap_of_silent if self.silent else self.cap)
+        return self.in_flight >= self._cap
+
+    @property
+    def has_room_to_promise(self) -> bool:
+        return self.in_flight + self.promised < self._cap
+
+    @property
+    def _cap(self) -> int:
+        return self.cap_of_silent if self.silent else self.cap
 
     @property
     def turn(self) -> float:

@@ -4,7 +4,8 @@ A merchant whose provider, or whose fellow slow ones, hold their share in full i
 among those that wait for the share, and comes back into line when it has room.
 """
 
-from collections import deque
+import heapq
+import itertools
 from typing import Generic
 
 from pos_gateway.admission.lane import Lane, Queued, Ticket
@@ -20,7 +21,9 @@ class Turns(Generic[Ticket]):
         #: What all slow merchants hold together.
         self.slow = Share(slow, slow)
         self._providers: dict[str, Share] = {}
-        self._line: deque[Lane[Ticket]] = deque()
+        #: Those in line by their places; nobody has another's.
+        self._line: list[tuple[int, Lane[Ticket]]] = []
+        self._places = itertools.count()
         #: Providers at their share that have merchants waiting for it.
         self._at_share: dict[int, Share] = {}
 
@@ -57,9 +60,9 @@ class Turns(Generic[Ticket]):
         """Give the lane a turn if it has use for one, or a place among those a share keeps back."""
         if lane.queued is Queued.NOWHERE and lane.waiting and lane.has_room:
             full = self.full_share(lane)
+            lane.place = next(self._places)
             if full is None:
-                lane.queued = Queued.TURNS
-                self._line.append(lane)
+                self._give_turn(lane)
             else:
                 lane.queued = full
                 full.blocked.append(lane)
@@ -72,28 +75,42 @@ class Turns(Generic[Ticket]):
 
     def next(self) -> Lane[Ticket] | None:
         """The lane whose turn it is, which may have no use for it by now. ``done_with`` it after."""
-        while self._line:
-            lane = self._line.popleft()
-            if lane.queued is Queued.TURNS:
-                lane.queued = Queued.NOWHERE
-                return lane
-        return None
+        if not self._line:
+            return None
+        _, lane = heapq.heappop(self._line)
+        lane.queued = Queued.NOWHERE
+        return lane
 
     def done_with(self, lane: Lane[Ticket]) -> None:
-        """Its turn is over: it lines up again, and so does who waits behind it for a share."""
+        """Its turn is over: it lines up again, behind who waits for the share that woke it.
+
+        If it had no use for its turn any more, that is the next one's now.
+        """
         woken_by, lane.woken_by = lane.woken_by, None
         if woken_by is not None:
-            self.wake(woken_by)  # it may have room for another one yet, before this one's next
+            woken_by.promised -= 1
+            self.wake(woken_by, lane.place)
         self.line_up(lane)
 
-    def wake(self, share: Share) -> None:
-        """A share may have room: whoever has waited for it longest has a turn."""
-        while share.blocked and not share.is_full:
+    def wake(self, share: Share, place: int | None = None) -> None:
+        """A share may have room: those that have waited for it longest have a turn each.
+
+        Args:
+            share: which.
+            place: of who had no use for that room; the end of the line if nobody had it. Who has
+                waited for less long than that place goes by its own, lest it pass others by twice.
+        """
+        while share.blocked and share.has_room_to_promise:
             lane = share.blocked.popleft()
             if lane.queued is share:
-                lane.queued, lane.woken_by = Queued.TURNS, share
-                self._line.append(lane)
-                return
+                lane.place = next(self._places) if place is None else max(place, lane.place)
+                lane.woken_by = share
+                share.promised += 1
+                self._give_turn(lane)
+
+    def _give_turn(self, lane: Lane[Ticket]) -> None:
+        lane.queued = Queued.TURNS
+        heapq.heappush(self._line, (lane.place, lane))
 
     def at_share(self) -> list[Share]:
         """The providers that answer, are at their share, and keep merchants waiting."""
@@ -114,6 +131,6 @@ class Turns(Generic[Ticket]):
         """Nobody waits any more."""
         for share in (self.slow, *self._providers.values()):
             share.blocked.clear()
-            share.waiting = 0
+            share.waiting = share.promised = 0
         self._line.clear()
         self._at_share.clear()

@@ -3,6 +3,7 @@
 Written from the rules alone; it shares no code with what it checks, only the numbers.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
 
@@ -148,11 +149,22 @@ class Model:
 
     def is_within_share(self, merchant: Merchant) -> bool:
         provider = merchant.terms.provider if merchant.terms else None
+        return provider is None or self.room(provider) > 0
+
+    def most_at_once(self, names: set[str]) -> int:
+        """How many of these merchants, one order each, their providers' shares have room for."""
+        agreed = [self.merchants[name].terms for name in names]
+        providers = Counter(terms.provider if terms else None for terms in agreed)
+        alone = providers.pop(None, 0)
+        return alone + sum(min(self.room(name or ""), n) for name, n in providers.items())
+
+    def room(self, provider: str) -> int:
+        """How many more the provider's share has room for."""
         held = sum(each.provider == provider for each in self.sent)
         cap = self.provider_cap
         if self.provider(provider).silent:
             cap = min(cap, self.slow_cap)
-        return provider is None or held < cap
+        return max(0, cap - held)
 
     def provider(self, name: str | None) -> Provider:
         return self.providers.setdefault(name, Provider()) if name else Provider()

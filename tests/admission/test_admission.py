@@ -148,6 +148,56 @@ def test_who_waits_for_a_share_has_its_turn_before_another_has_a_second_one() ->
     assert stage.starts() == ["a1", "b1"]
 
 
+@pytest.mark.parametrize("opened", ["before its turn is given", "before its turn comes"])
+def test_a_turn_that_is_of_no_use_to_a_merchant_is_the_next_ones(opened: str) -> None:
+    """Who waits for a share behind one whose breaker opened is not passed by for that."""
+    stage = Stage(limit=10, slots=4, provider_share=0.5)
+    stage.offers("a@x", 2)
+    stage.offers("h", 2)
+    for order in ("b@x", "c@x"):  # they wait for the share
+        stage.offer(order, order)
+    stage.offers("h", 2)
+    if opened == "before its turn is given":
+        stage.admission.open_breaker("b@x", 60)
+    stage.reply("a@x")
+    stage.admission.open_breaker("b@x", 60)
+    assert stage.starts() == ["h0"]
+    stage.reply("h")
+    assert stage.starts() == ["c@x"]
+
+
+def test_who_takes_a_turn_over_that_was_of_no_use_passes_nobody_by_twice() -> None:
+    stage = Stage(limit=10, slots=4, provider_share=0.75, slow_share=0.25, slow_after=3.0)
+    stage.offers("a@x", 2)
+    stage.offers("k", 2)
+    for number in range(2):
+        stage.offer("g@x", f"g{number}")
+    stage.pass_time(3.0)  # the provider is silent, so its share is full
+    stage.offer("c@x", "c0")
+    stage.admission.answered(stage.calls[0], stage.now)  # it is not: c has a turn, behind g
+    stage.admission.open_breaker("c@x", 60)
+    stage.offer("h", "h0")
+    stage.reply("k")
+    assert stage.starts() == ["g0"]  # the share is full again
+    stage.reply("a@x")
+    assert stage.starts() == ["h0"]
+
+
+def test_a_share_that_has_room_for_many_at_once_gives_as_many_a_turn() -> None:
+    stage = Stage(limit=10, slots=9, provider_share=0.7, slow_share=0.12, slow_after=3.0)
+    stage.offers("a@x", 3)
+    stage.pass_time(3.0)  # the provider is silent: it has one slot of nine, not six
+    stage.offers("h", 6)
+    for order in ("b@x", "c@x", "d@x"):
+        stage.offer(order, order)
+    stage.offers("h", 2)
+    stage.reply("a@x")
+    assert stage.starts() == ["h0"]
+    for _ in range(3):
+        stage.reply("h")
+    assert stage.starts() == ["b@x", "c@x", "d@x"]
+
+
 def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
     stage = Stage(limit=10, slots=1)
     stage.offer("a")

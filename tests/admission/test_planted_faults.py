@@ -150,14 +150,20 @@ FAULTS = [
     Fault(
         "the merchants have their turns one after the other",
         "turns",
-        "lane = self._line.popleft()",
-        "lane = self._line.pop()",
+        "_, lane = heapq.heappop(self._line)",
+        "_, lane = self._line.pop()",
     ),
     Fault(
         "who waits behind a lane for a share has its turn too",
         "turns",
-        "            self.wake(woken_by)",
+        "            self.wake(woken_by, lane.place)",
         "            pass",
+    ),
+    Fault(
+        "a turn that is of no use to a merchant any more is the next one's",
+        "turns",
+        "self.wake(woken_by, lane.place)",
+        "self.wake(woken_by)",
     ),
     Fault(
         "the most urgent of a merchant's orders goes first",
@@ -397,7 +403,7 @@ FAULTS = [
     Fault(
         "what is dropped does not count for its provider any more",
         "turns",
-        "            share.waiting = 0\n",
+        "            share.waiting = share.promised = 0\n",
         "            pass\n",
     ),
     Fault(
