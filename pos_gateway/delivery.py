@@ -120,20 +120,32 @@ class Delivery:
             return Outcome(Kind.IN_DOUBT, Reason.of("blind", "this POS cannot be asked"))
         ask_first = past.in_doubt and adapter.guarantee is Guarantee.QUERYABLE
         if past.pending or ask_first or late:
-            known = adapter.look_up(order, merchant, send)
+            known = self._ask(order, merchant, past, send, late=late)
             if known is not None:
                 return known
-            wait = unsettled_for(past, self._caller.time_limit(merchant), adapter, self._clock)
-            if wait > 0:
-                why = "the POS does not know it, and may not have had the time"
-                reason = Reason.of("unsettled", why)
-                return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED)
-            if late:
-                return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
+        if past.cancelling:  # sent, it would be in doubt anew, for as long as it fails
+            return Outcome(Kind.RETRY, Reason.of("cancelling", "a wish to cancel it is open"))
         if not claim.sending and not self._ledger.sending(claim):
             return held()
         failpoints.reach("sending.committed")
         return adapter.submit(order, merchant, send)
+
+    def _ask(
+        self, order: Order, merchant: Merchant, past: Past, send: Send, *, late: bool
+    ) -> Outcome | None:
+        """What became of an order that the POS may have; None: it may be sent, for it has not."""
+        adapter = self._adapters[merchant.adapter]
+        known = adapter.look_up(order, merchant, send)
+        if known is not None:
+            return known
+        wait = unsettled_for(past, self._caller.time_limit(merchant), adapter, self._clock)
+        if wait > 0:
+            why = "the POS does not know it, and may not have had the time"
+            reason = Reason.of("unsettled", why)
+            return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED)
+        if late:
+            return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
+        return None
 
     def _for_whom(self, outcome: Outcome, merchant: Merchant) -> Outcome:
         """In doubt at a POS that cannot be asked, an order is for an operator."""

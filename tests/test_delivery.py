@@ -183,6 +183,33 @@ def test_a_merchant_is_not_blamed_for_an_order_that_another_worker_took_over() -
     assert (outcome.kind, outcome.contact) == (Kind.RETRY, Contact.NONE)
 
 
+@pytest.mark.parametrize(
+    ("adapter", "doubt_since"),
+    [
+        (RestAdapter(), None),  # not processed, for certain
+        (RestAdapter(), 1.0),
+        (QueryableAdapter(), 1.0),  # which does not know it, and has had the time
+    ],
+)
+def test_an_order_that_is_to_be_cancelled_is_not_sent_again(
+    adapter: Adapter, doubt_since: float | None
+) -> None:
+    to_be_cancelled = Ledger(attempts=1, doubt_since=doubt_since, cancelling=True)
+    outcome = attempt(Transport(reply(404)), ledger=to_be_cancelled, adapter=adapter)
+    assert (outcome.kind, outcome.reason and outcome.reason.code) == (Kind.RETRY, "cancelling")
+    assert to_be_cancelled.said == []
+    any_other = Ledger(attempts=1, doubt_since=doubt_since)
+    attempt(Transport(reply(404)), ledger=any_other, adapter=adapter)
+    assert any_other.said == ["sending"]
+
+
+def test_a_pos_is_asked_for_an_order_in_doubt_also_while_that_is_to_be_cancelled() -> None:
+    made = Transport(reply(200, b'{"id": "1", "status": "accepted"}'))
+    ledger = Ledger(attempts=1, doubt_since=1.0, cancelling=True)
+    assert attempt(made, ledger=ledger, adapter=QueryableAdapter()).kind is Kind.ACCEPTED
+    assert ledger.said == []
+
+
 def test_a_probe_has_a_part_of_the_merchants_time_limit() -> None:
     transport = Transport(reply(500))
     attempt(transport, Patience(0.5))

@@ -75,6 +75,8 @@ class Past:
     told: str | None = None
     #: How often an operator has reopened it.
     reopened: int = 0
+    #: A wish to cancel it is open, and its time is not over.
+    cancelling: bool = False
 
     @property
     def in_doubt(self) -> bool:

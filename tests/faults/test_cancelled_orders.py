@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.faults.lab import UNKEYED, FaultLab
+from tests.worker.lab import PATIENCE
 
 
 def told(lab: FaultLab, order_id: str) -> list[str]:
@@ -50,8 +51,8 @@ def test_an_order_in_doubt_is_asked_for_before_it_is_sent_again_or_cancelled(
         for order_id in ("sent-again", "cancelled"):
             lab.wait_for_row("queryable-0", order_id, state="in_doubt")
         lab.backend.cancel("queryable-0", "cancelled")
-        lab.wait_for_row("queryable-0", "cancelled", state="cancelled")
-        lab.merchants.profile("queryable-0", UNKEYED)
+        lab.merchants.wait_until(merchant_id="queryable-0", cancels=1, timeout=PATIENCE)
+        lab.merchants.profile("queryable-0", UNKEYED)  # what is sent from now on is made
         lab.settle()
     assert told(lab, "sent-again") == ["order.accepted"]
     assert told(lab, "cancelled") == ["order.cancelled"]

@@ -44,6 +44,38 @@ def test_submitting_and_cancelling_an_order_are_claimed_each_by_itself(worker: W
     assert one.order(cancelling) == b"{}"  # whoever cancels asks for the order
 
 
+def test_an_order_that_is_to_be_cancelled_is_claimed_as_such_while_the_wish_is_open(
+    worker: Workers,
+) -> None:
+    one, cancel = worker(), replace(KEY, action=Action.CANCEL)
+
+    def is_to_be_cancelled() -> bool:
+        claim = claimed(one.claim(KEY, send=True))
+        one.finish(claim, untold())
+        return claim.past.cancelling
+
+    one.finish(claimed(one.claim(KEY, send=True)), untold())
+    of_another = replace(cancel, order_id="another")
+    claimed(one.claim(of_another, send=False, deliver_by=DAY + 60))
+    assert not is_to_be_cancelled()
+    wish = claimed(one.claim(cancel, send=False, deliver_by=DAY + 60))
+    assert is_to_be_cancelled()
+    assert one.sending(wish)
+    assert is_to_be_cancelled()
+    one.finish(wish, untold())
+    assert is_to_be_cancelled()
+    one.clock.advance(60)  # nobody tries any more, however it stands
+    assert not is_to_be_cancelled()
+
+
+@pytest.mark.parametrize("end", [State.CANCELLED, State.REJECTED, State.FAILED, State.EXPIRED])
+def test_a_wish_to_cancel_that_is_over_holds_no_order_back(worker: Workers, end: State) -> None:
+    one, cancel = worker(), replace(KEY, action=Action.CANCEL)
+    one.finish(claimed(one.claim(KEY, send=True)), untold())
+    one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 60)), untold(end))
+    assert not claimed(one.claim(KEY, send=True)).past.cancelling
+
+
 def test_an_order_that_somebody_has_is_held(worker: Workers) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
