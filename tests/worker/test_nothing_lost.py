@@ -111,15 +111,15 @@ def test_a_worker_that_is_stopped_in_mid_order_finishes_it_and_hands_back_the_re
     lab: Lab,
 ) -> None:
     lab.open_merchants("m")
-    lab.merchants.profile("m", {"kind": "accept", "latency": 5.0})
+    lab.merchants.profile("m", {"kind": "hang"})
     orders = [f"o{n}" for n in range(60)]
     lab.submit("m", *orders)
-    with lab.worker(max_waiting=60) as worker:
+    with lab.worker(max_waiting=60, request_timeout=60) as worker:
         lab.merchants.wait_until(merchant_id="m", in_flight=10, timeout=30)
         worker.send(signal.SIGTERM)
         lab.wait_until_queued("orders", 50)  # at once: the others are still under way
         assert lab.merchants.merchant("m")["in_flight"] == 10
-        lab.merchants.profile("m", {"kind": "accept", "latency": 0.01})
+        lab.merchants.profile("m", {"kind": "accept", "latency": 0.01}, release=True)
         assert worker.wait() == 0
     sent = lab.merchants.summary()["requests"]
     assert sent < 60

@@ -96,10 +96,12 @@ def test_a_merchant_that_is_deleted_while_its_orders_wait_has_them_set_aside(lab
 
 def test_a_merchant_that_asks_for_less_gets_less_at_a_time(lab: Lab) -> None:
     lab.open_merchants("m-1", max_concurrency=8)
-    lab.merchants.profile("m-1", {"kind": "fail", "status": 503, "latency": 0.3})
+    lab.merchants.profile("m-1", {"kind": "hang"})
     orders = [f"o{n}" for n in range(8)]
     with lab.worker():
         lab.submit("m-1", *orders)
+        lab.merchants.wait_until(merchant_id="m-1", in_flight=8, timeout=30)
+        lab.merchants.profile("m-1", {"kind": "fail", "status": 503}, release=True)
         lab.merchants.wait_until(merchant_id="m-1", requests=8, idle=True)
         assert lab.merchants.merchant("m-1")["max_in_flight"] == 8
         lab.merchants.reset()
