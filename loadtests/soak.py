@@ -1,43 +1,95 @@
 """Everything goes wrong, again and again, under load: ``python -m loadtests.soak``.
 
 Real workers, RabbitMQ, PostgreSQL and simulated POSes of every guarantee. What is left afterwards
-is judged by the POSes' own records (``faults/invariants.py``) and printed as a table in Markdown.
+is judged by the POSes' own records, by what the backend was told, and by what an operator is shown
+(``faults/invariants.py``), and printed as a table in Markdown.
 """
 
 import argparse
+import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 
 from loadtests.faults import parts
-from loadtests.faults.parts import Result, Tick
+from loadtests.faults.parts import Result
+from loadtests.faults.progress import progress
 from loadtests.faults.site import site
 from loadtests.servers.postgresql import PostgreSQL
+from loadtests.servers.process import ServerFailedError
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.failpoints import NAMES
 
 #: Sentences about what is broken that are printed, of each part.
-SHOWN = 20
+SHOWN = 50
+
+
+class Stopped(BaseException):
+    """Somebody, or the clock, has ended the run before its end."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table; 0 if every invariant holds, 1 if one is broken."""
+    """Print a table; 0 if every invariant holds, 1 if one is broken or the run was cut short."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
     results: list[Result] = []
-    with RabbitMQ() as rabbitmq, PostgreSQL() as postgresql:
-        for name, faults, orders, play in _plan(options):
-            with site(rabbitmq, postgresql, options.seed) as here, _progress(name, faults) as tick:
-                began = time.monotonic()
-                result = play(here, orders, seed=options.seed, tick=tick)
-                parts.conclude(here, result, began=began, all_healthy=name != "kills")
-            results.append(result)
-    print(_table(results))
+    cut_short = ""
+    try:
+        with _stopping(options.minutes * 60):
+            for result in _play(options):
+                results.append(result)  # what was played is kept if the rest is not
+    except (Stopped, ServerFailedError) as reason:
+        cut_short = str(reason)
+    if results:
+        print(f"```sh\n{shlex.join(['python', '-m', 'loadtests.soak', *arguments])}\n```\n")
+        print(_table(results))
     for result in results:
         for sentence in result.broken[:SHOWN]:
             print(f"{result.name}: {sentence}", file=sys.stderr)
-    return 1 if any(result.broken for result in results) else 0
+        if further := result.broken[SHOWN:]:
+            print(f"{result.name}: and {len(further)} more", file=sys.stderr)
+    if cut_short:
+        print(f"Not all was played: {cut_short}", file=sys.stderr)
+    return 1 if cut_short or any(result.broken for result in results) else 0
+
+
+def _play(options: argparse.Namespace) -> Iterator[Result]:
+    with RabbitMQ() as rabbitmq, PostgreSQL() as postgresql:
+        for name, faults, orders, play in _plan(options):
+            with site(rabbitmq, postgresql, options.seed) as here, progress(name, faults) as steps:
+                began = time.monotonic()
+                result = play(here, orders, seed=options.seed, steps=steps)
+                healthy = name != "kills"
+                parts.conclude(here, result, began=began, all_healthy=healthy, steps=steps)
+            yield result
+
+
+@contextmanager
+def _stopping(seconds: float) -> Iterator[None]:
+    """Raise Stopped in the block at Ctrl-C, at SIGTERM, and after so many seconds; once."""
+    why = {
+        signal.SIGINT: "it was interrupted.",
+        signal.SIGTERM: "it was told to stop.",
+        signal.SIGALRM: f"{seconds / 60:g} minutes are over; --minutes allows for more.",
+    }
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for each in why:  # what is to be ended is ended in peace
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped(why[signal.Signals(number)])
+
+    before = {each: signal.signal(each, stop) for each in why}
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _plan(options: argparse.Namespace) -> Iterator[tuple[str, int, int, Callable[..., Result]]]:
@@ -67,9 +119,13 @@ def _table(results: Sequence[Result]) -> str:
         ("made twice, POS with keys", lambda r: _doubled(r, "keyed")),
         ("made twice, POS that can be asked", lambda r: _doubled(r, "queryable")),
         ("made twice, blind POS", lambda r: _doubled(r, "blind")),
-        ("in doubt, blind POS", lambda r: r.in_doubt_blind),
-        ("… of those in SENDING at the kills", lambda r: r.may_be_in_doubt or "-"),
-        ("set aside after three kills", lambda r: r.poison),
+        (
+            "in doubt, POS that could be asked",
+            lambda r: len(r.verdict.in_doubt) - len(r.in_doubt_blind),
+        ),
+        ("in doubt, blind POS, all of them listed", lambda r: len(r.in_doubt_blind)),
+        ("orders in SENDING at the kills, blind POS", lambda r: len(r.may_be_in_doubt) or "-"),
+        ("set aside after three kills", lambda r: len(r.poison)),
         ("told out of order", lambda r: len(r.verdict.out_of_order)),
         ("ledger and POS disagree", lambda r: len(r.verdict.contradicted)),
         ("held up at healthy merchants", lambda r: len(r.verdict.held_up)),
@@ -96,20 +152,6 @@ def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-@contextmanager
-def _progress(name: str, faults: int) -> Iterator[Tick]:
-    """A bar on standard error, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console  # noqa: PLC0415  (nobody else looks at a bar)
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task(name, total=faults)
-        yield lambda: bar.advance(task)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m loadtests.soak", description=__doc__)
     number = partial(parser.add_argument, type=_number, metavar="N")
@@ -125,6 +167,13 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         choices=["kills", "sigterms", "broker"],
         help="only this part; repeatable",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=60.0,
+        metavar="N",
+        help="after which the run is cut short, and has failed (60)",
     )
     parser.add_argument("--seed", type=int, default=1, help="of what goes wrong, and when")
     return parser

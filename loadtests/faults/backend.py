@@ -5,6 +5,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Self
 
 from kombu import Connection
@@ -30,7 +31,8 @@ AGAIN = 0.2
 class Backend:
     """A backend that outlives its broker. Safe from threads.
 
-    Every event is kept as it came, repeats included, in its order.
+    Every event is kept as it came, repeats included, in its order; not the order in it, of which a
+    hundred thousand fill a gigabyte.
     """
 
     def __init__(self, broker_url: str) -> None:
@@ -57,14 +59,16 @@ class Backend:
         self._thread.join()
         self._client.close()
 
-    def place(self, order: Mapping[str, Any]) -> None:
-        """Submit the order until the broker has confirmed it."""
+    def place(self, order: Mapping[str, Any]) -> bool:
+        """Submit the order until the broker has confirmed it; False if the backend was stopped."""
         name = order["merchant_id"], order["order_id"]
-        self._until_confirmed(lambda: self._client.submit(order))
+        if not self._until_confirmed(lambda: self._client.submit(order)):
+            return False
         with self._news:
             self.placed.append(name)
             if name not in self._settled:
                 self._open.add(name)
+        return True
 
     def cancel(self, merchant_id: str, order_id: str) -> None:
         """Ask for the order to be cancelled, until the broker has confirmed that."""
@@ -74,6 +78,10 @@ class Backend:
     def outstanding(self) -> int:
         """How many orders nothing is known of yet."""
         return len(self._open)
+
+    def is_settled(self, name: Name) -> bool:
+        """Whether an end, or a doubt, was told of it."""
+        return name in self._settled
 
     def wait(self, enough: Callable[[], bool], seconds: float) -> bool:
         """Wait until it is enough, looking at every event; whether it was, within the time."""
@@ -86,10 +94,21 @@ class Backend:
                 self._news.wait(min(left, 1.0))
         return True
 
-    def wait_until_settled(self, seconds: float) -> list[Name]:
-        """Wait until every order has ended, or is in doubt. Those that are not, after the time."""
-        self.wait(lambda: not self._open, seconds)
+    def wait_until_settled(self, seconds: float, *, of_silence: bool = False) -> list[Name]:
+        """Wait until every order has ended, or is in doubt. Those that are not, after the time.
+
+        Args:
+            seconds: how long in all, or ``of_silence``: how long without one that ends.
+        """
+        if not of_silence:
+            self.wait(lambda: not self._open, seconds)
+            return sorted(self._open)
+        while self._open and self.wait(partial(self._more_than, len(self._settled)), seconds):
+            pass
         return sorted(self._open)
+
+    def _more_than(self, settled: int) -> bool:
+        return len(self._settled) > settled
 
     def events(self, order_id: str) -> list[dict[str, Any]]:
         """What was told of an order, repeats of an event aside."""
@@ -98,13 +117,27 @@ class Backend:
         ]
         return distinct(of_it)
 
-    def _until_confirmed(self, publish: Callable[[], None]) -> None:
-        while True:
+    def dead_letters(self) -> dict[str, str | None]:
+        """The ids of the messages in ``orders.dead``, an order's being its own, and why each is
+        there. They stay there.
+        """
+        found = {}
+        with Connection(self._broker_url, connect_timeout=2) as connection:
+            queue = topology.dead_queue.bind(connection.channel())
+            while (letter := queue.get(no_ack=False)) is not None:
+                reason = (letter.headers or {}).get("x-reason-code")
+                found[str(letter.properties.get("message_id"))] = reason
+        return found
+
+    def _until_confirmed(self, publish: Callable[[], None]) -> bool:
+        while not self._stopping.is_set():
             try:
-                return publish()
+                publish()
             except (BrokerUnavailable, PublishRefused, Unroutable):
-                if self._stopping.wait(AGAIN):
-                    raise
+                self._stopping.wait(AGAIN)
+            else:
+                return True
+        return False
 
     def _listen(self) -> None:
         while not self._stopping.is_set():
@@ -130,6 +163,7 @@ class Backend:
 
     def _heard(self, message: Any) -> None:
         event = json.loads(message.body)
+        event.pop("order")
         name = event["merchant_id"], event["order_id"]
         with self._news:
             self.told[name].append(event)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, select
 
 from loadtests.faults.backend import Name
 from pos_gateway.ledger.schema import events, orders
@@ -49,16 +49,12 @@ def read(database: Engine) -> Books:
     return Books(actions["submit"], actions["cancel"], written)
 
 
-def sending(database: Engine, pid: int, merchants: str) -> int:
-    """How many orders of the merchants with this prefix a process has left in SENDING."""
-    query = (
-        select(func.count())
-        .select_from(orders)
-        .where(
-            orders.c.state == "sending",
-            orders.c.owner.like(f"%-{pid}-%"),
-            orders.c.merchant_id.like(f"{merchants}%"),
-        )
+def sending(database: Engine, pid: int, merchants: str) -> list[Name]:
+    """The orders of the merchants with this prefix that a process has left in SENDING."""
+    query = select(orders.c.merchant_id, orders.c.order_id).where(
+        orders.c.state == "sending",
+        orders.c.owner.like(f"%-{pid}-%"),
+        orders.c.merchant_id.like(f"{merchants}%"),
     )
     with database.connect() as connection:
-        return int(connection.execute(query).scalar_one())
+        return [(merchant, order) for merchant, order in connection.execute(query)]

@@ -1,6 +1,7 @@
 """What must hold whatever went wrong, judged by the POSes' own records.
 
-1. Every confirmed order has come to an end, or is in doubt and listed as such.
+1. Every confirmed order has come to an end, or is in doubt and listed as such. What failed or
+   expired is in ``orders.dead``, and nothing else is.
 2. A POS made an order once at most, whatever it offers against a second time.
 3. What was told of an order, repeats aside, came in the order in which it was written.
 4. The ledger says what the POS says.
@@ -15,6 +16,8 @@ from loadtests.faults.backend import IN_DOUBT, TERMINAL, Name, distinct
 from loadtests.faults.books import Books, Entry
 
 _ENDS = frozenset(kind.removeprefix("order.") for kind in TERMINAL)
+#: Ends after which the order is in ``orders.dead``, to be replayed or discarded.
+_SET_ASIDE = frozenset({"failed", "expired"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,10 @@ class Evidence:
     books: Books
     #: The POSes' own records.
     at_pos: Mapping[Name, Mapping[str, Any]]
+    #: Orders that an operator is shown as in doubt; None if nobody looked.
+    listed: Collection[Name] | None = None
+    #: Ids of the orders in ``orders.dead``; None if nobody looked.
+    dead: Collection[str] | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +84,7 @@ def judge(
         entry = evidence.books.submissions.get(name)
         told = distinct(evidence.told.get(name, ()))
         _end(verdict, name, entry, {event["type"] for event in told})
+        _set_aside(verdict, name, entry, evidence)
         if healthy(name[0]) and (entry is None or entry.state != "accepted"):
             verdict.held_up.append(f"{name}: at a healthy merchant it is {_state(entry)}")
     for name, events in evidence.told.items():
@@ -96,6 +104,18 @@ def _end(verdict: Verdict, name: Name, entry: Entry | None, kinds: set[str]) -> 
         verdict.lost.append(f"{name}: {_state(entry)}, told {sorted(kinds)}")
     elif f"order.{entry.state}" not in kinds:
         verdict.lost.append(f"{name}: {entry.state}, but told {sorted(kinds)}")
+
+
+def _set_aside(verdict: Verdict, name: Name, entry: Entry | None, evidence: Evidence) -> None:
+    """What waits for somebody is where that somebody looks, and nothing else is."""
+    state = None if entry is None else entry.state
+    listed = evidence.listed is not None and name in evidence.listed
+    if evidence.listed is not None and listed != (state == "in_doubt"):
+        where = "listed" if listed else "not listed"
+        verdict.lost.append(f"{name}: {_state(entry)}, but {where} as in doubt")
+    if evidence.dead is not None and (name[1] in evidence.dead) != (state in _SET_ASIDE):
+        where = "in" if name[1] in evidence.dead else "not in"
+        verdict.lost.append(f"{name}: {_state(entry)}, but {where} orders.dead")
 
 
 def _sequence(verdict: Verdict, name: Name, told: list[str], books: Books) -> None:

@@ -1,62 +1,81 @@
-"""Orders for as long as there are faults: so many for each, and never a broken flow."""
+"""Orders at a steady rate, spread over the faults: a share of them for each."""
 
 import threading
 import time
-from itertools import count, cycle
+from itertools import cycle
 from typing import Self
 
 from loadtests.bench.orders import place
 from loadtests.faults.backend import Backend
 
-#: Orders that nothing is known of yet, at most: what waits is not to outlive the faults.
-OUTSTANDING = 2000
-#: Seconds after which a few more are placed although no fault has come to its end: it may wait for
-#: an order that reaches it.
-PATIENCE, FEW = 3.0, 50
+#: Orders placed a second. Three workers have some forty under way then, and each starts anew every
+#: nine seconds or so, which costs two cores as much again.
+RATE = 110.0
+#: Shares that the orders may be ahead of the faults: some workers are on their way to their faults.
+AHEAD = 6
+#: Past that, and past the last order, so many are placed each second: a worker that is to die at
+#: its next acknowledgement needs one.
+TRICKLE = RATE / 4
+#: Seconds' worth of orders that nothing is known of yet, at most: what waits is not to outlive the
+#: faults.
+BEHIND = 30.0
 
 
 class Load:
-    """Places orders on a thread of its own while the block lasts.
+    """Places orders on a thread of its own while the block lasts, and then those that are left.
 
     Args:
         backend: through which.
         merchant_ids: with whom, in turn.
-        orders: how many, if as many faults as planned come to their end.
+        orders: how many at least, and twice as many at most.
         faults: how many are planned.
     """
 
     def __init__(self, backend: Backend, merchant_ids: list[str], orders: int, faults: int) -> None:
         self._backend = backend
         self._merchants = cycle(merchant_ids)
-        self._orders, self._faults = orders, faults
-        self._allowed = orders / faults
-        self._more = threading.Condition()
-        self._over = False
+        self._orders = orders
+        #: Orders for each fault.
+        self.share = orders / max(1, faults)
+        self._number = self._faults = 0
+        self._abandoned, self._over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        with self._more:
-            self._over = True
-            self._more.notify()
-        self._thread.join()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._over.set()
+        if kind is not None:
+            self._abandoned.set()
+        else:
+            self._thread.join()
 
     def fault_done(self) -> None:
         """One more fault has come to its end: so many more orders may be placed."""
-        with self._more:
-            self._allowed += self._orders / self._faults
-            self._more.notify()
+        self._faults += 1
+
+    def is_due(self) -> bool:
+        """Whether the orders of all faults so far have been placed: the next one may come."""
+        return self._number >= min(self._faults * self.share, self._orders)
 
     def _run(self) -> None:
-        for number in count():
-            with self._more:
-                if not self._over and number >= self._allowed and not self._more.wait(PATIENCE):
-                    self._allowed = max(self._allowed, number) + FEW
-            while not self._over and self._backend.outstanding >= OUTSTANDING:
-                time.sleep(0.01)
-            if self._over and number >= self._orders:
+        due = time.monotonic()
+        while not self._abandoned.wait(max(0.0, due - time.monotonic())):
+            if self._over.is_set() and self._number >= self._orders:
                 return
-            self._backend.place(place(f"o{number}", next(self._merchants)))
+            due = max(due, time.monotonic() - 1.0)  # what a broker that was away has cost is lost
+            if self._number >= 2 * self._orders or self._backend.outstanding >= BEHIND * RATE:
+                due += 1 / TRICKLE
+                continue
+            order = place(f"o{self._number}", next(self._merchants))
+            if not self._backend.place(order):
+                return
+            self._number += 1
+            due += 1 / (TRICKLE if self._is_ahead() else RATE)
+
+    def _is_ahead(self) -> bool:
+        if self._over.is_set():
+            return False
+        return self._number >= min((self._faults + AHEAD) * self.share, self._orders)

@@ -7,20 +7,31 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from loadtests.bench.orders import place
+from loadtests.faults.backend import Name
 from loadtests.faults.invariants import Verdict
-from loadtests.faults.load import Load
+from loadtests.faults.load import RATE, Load
+from loadtests.faults.progress import Steps
 from loadtests.faults.site import REQUEST_TIMEOUT, Site, Worker
+from pos_gateway.decision import BACKOFF
+from pos_gateway.delivery import HELD_FOR
 from pos_gateway.failpoints import NAMES
+from pos_gateway.ledger.lease import LEASE
 
 #: Workers at once, so that a kill does not stop everything.
 WORKERS = 3
-#: Seconds for one fault, and for what is left when all are done, before that counts as never.
-FAULT, REST = 120.0, 240.0
+#: Seconds for one fault before that counts as never.
+FAULT = 120.0
+#: Seconds without one order that comes to its end after which no more is to be expected, while some
+#: have come to none. The longest that one waits for its next step: a dead worker's lease, until the
+#: order's message comes back, the longest pause before another attempt, and that attempt. It is no
+#: time for all of them, so it does not depend on how many there are.
+SILENCE = LEASE + 2 * HELD_FOR + BACKOFF.longest + REQUEST_TIMEOUT
 #: Seconds within which a worker that is told to stop has ended, and in which orders go on again.
 EXIT, GOES_ON = REQUEST_TIMEOUT + 5.0, 10.0
-
-#: Is called when a fault is done.
-Tick = Callable[[], None]
+#: Seconds after a worker's death at which the database has done what was on its way to it; others
+#: may take over after three quarters of its lease at the earliest.
+WRITTEN = 1.0
 
 
 @dataclass(slots=True)
@@ -32,55 +43,61 @@ class Result:
     orders: int = 0
     seconds: float = 0.0
     verdict: Verdict = field(default_factory=Verdict)
-    #: How many orders at blind POSes may be in doubt.
-    may_be_in_doubt: int = 0
+    #: The orders at blind POSes that may be in doubt.
+    may_be_in_doubt: set[Name] = field(default_factory=set)
     #: Set aside after so many of their workers were killed.
-    poison: int = 0
+    poison: set[Name] = field(default_factory=set)
     #: Seconds: the longest exit, and the longest until orders went on.
     longest_exit: float | None = None
     longest_silence: float | None = None
     problems: list[str] = field(default_factory=list)
 
     @property
-    def in_doubt_blind(self) -> int:
-        return sum(merchant.startswith("blind") for merchant, _ in self.verdict.in_doubt)
+    def in_doubt_blind(self) -> list[Name]:
+        return [name for name in self.verdict.in_doubt if name[0].startswith("blind")]
 
     @property
     def broken(self) -> list[str]:
         """What must not be; empty if the part was passed."""
         found = [*self.problems, *self.verdict.broken]
-        if self.in_doubt_blind > self.may_be_in_doubt:
-            found.append(
-                f"{self.in_doubt_blind} in doubt at blind POSes, not {self.may_be_in_doubt}"
-            )
-        others = len(self.verdict.in_doubt) - self.in_doubt_blind
-        if others > self.poison:
-            found.append(f"{others} in doubt at POSes that could be asked")
+        for name in self.verdict.in_doubt:
+            if name not in self.may_be_in_doubt and name not in self.poison:
+                found.append(f"{name}: in doubt, and no worker was killed while it was in SENDING")
         if self.longest_exit is not None and self.longest_exit > EXIT:
-            found.append(f"a worker took {self.longest_exit:.1f} s to stop")
+            found.append(f"a worker took {self.longest_exit:.1f} s to stop, not {EXIT:.0f}")
         if self.longest_silence is not None and self.longest_silence > GOES_ON:
-            found.append(f"orders went on only after {self.longest_silence:.1f} s")
+            found.append(
+                f"orders went on only after {self.longest_silence:.1f} s, not {GOES_ON:.0f}"
+            )
         return found
 
 
-def kills(site: Site, orders: int, *, at_random: int, each: int, seed: int, tick: Tick) -> Result:
-    """Workers killed at random moments, and at every failpoint."""
+def kills(site: Site, orders: int, *, at_random: int, each: int, seed: int, steps: Steps) -> Result:
+    """Workers killed at random moments, and at every failpoint.
+
+    Each worker that starts is killed, and another one takes its place at once. It has done up to
+    one and a half times its share of the orders by then, so that the faults, which wait for workers
+    to start, are no slower than the orders.
+    """
     chance = random.Random(seed)
     plan = [*[""] * at_random, *[name for name in sorted(NAMES) for _ in range(each)]]
     chance.shuffle(plan)
     result = Result("kills", f"{at_random} at random, {each} at each of {len(NAMES)} failpoints")
     with Load(site.backend, site.ids, orders, len(plan)) as load:
         doomed: list[_Doomed] = []
-        while plan or doomed:
+        dead: list[_Doomed] = []
+        while plan or doomed or dead:
             while plan and len(doomed) < WORKERS:
-                doomed.append(_Doomed.start(site, plan.pop(), chance))
+                doomed.append(_Doomed.start(site, plan.pop(), load.share, chance))
             for each_one in [one for one in doomed if one.is_dead(site)]:
                 doomed.remove(each_one)
+                dead.append(each_one)
                 load.fault_done()
-                tick()
-                result.may_be_in_doubt += site.left_in_sending(each_one.worker)
-                if each_one.worker.process.returncode != -signal.SIGKILL:
-                    result.problems.append(f"a worker ended by itself: {each_one.worker.said()}")
+                steps.done(site.backend.outstanding)
+            for each_one in [one for one in dead if one.dead_for() >= WRITTEN]:
+                dead.remove(each_one)
+                result.may_be_in_doubt.update(site.left_in_sending(each_one.worker))
+                result.problems += each_one.problems()
             time.sleep(0.05)
         site.start_worker()
     return result
@@ -95,34 +112,50 @@ class _Doomed:
     delay: float
     started: float
     at_work: float | None = None
+    died: float | None = None
+    never: bool = False
 
     @classmethod
-    def start(cls, site: Site, failpoint: str, chance: random.Random) -> "_Doomed":
-        settings = {"failpoints": f"{failpoint}=kill:{chance.randint(1, 40)}"} if failpoint else {}
-        delay = chance.uniform(0.0, 3.0)
+    def start(cls, site: Site, failpoint: str, share: float, chance: random.Random) -> "_Doomed":
+        after = chance.randint(1, max(1, round(1.5 * share)))
+        settings = {"failpoints": f"{failpoint}=kill:{after}"} if failpoint else {}
+        delay = after * WORKERS / RATE
         return cls(site.start_worker(**settings), failpoint, delay, time.monotonic())
 
     def is_dead(self, site: Site) -> bool:
-        if self.worker.has_ended:
-            return True
         now = time.monotonic()
-        if self.at_work is None and not self.failpoint and site.is_at_work(self.worker):
-            self.at_work = now
-        time_has_come = self.at_work is not None and now - self.at_work >= self.delay
-        if time_has_come or now - self.started > FAULT:
-            self.worker.process.kill()
-            self.worker.process.wait()
+        if not self.worker.has_ended:
+            if self.at_work is None and not self.failpoint and site.is_at_work(self.worker):
+                self.at_work = now
+            self.never = now - self.started > FAULT + self.delay
+            if self.never or (self.at_work is not None and now - self.at_work >= self.delay):
+                self.worker.process.kill()
+                self.worker.process.wait()
+        if self.worker.has_ended:
+            self.died = now
         return self.worker.has_ended
 
+    def dead_for(self) -> float:
+        """Seconds since its death."""
+        return 0.0 if self.died is None else time.monotonic() - self.died
 
-def sigterms(site: Site, orders: int, *, times: int, seed: int, tick: Tick) -> Result:
+    def problems(self) -> list[str]:
+        """What went wrong with the fault itself."""
+        if self.never:
+            return [f"a worker never came to {self.failpoint or 'its work'}: {self.worker.said()}"]
+        if self.worker.process.returncode != -signal.SIGKILL:
+            return [f"a worker ended by itself: {self.worker.said()}"]
+        return []
+
+
+def sigterms(site: Site, orders: int, *, times: int, seed: int, steps: Steps) -> Result:
     """Workers replaced one by one."""
     chance = random.Random(seed)
     result = Result("rolling SIGTERM", f"{times}", longest_exit=0.0)
     workers = [site.start_worker() for _ in range(WORKERS)]
     with Load(site.backend, site.ids, orders, times) as load:
         for _ in range(times):
-            _until(lambda: all(map(site.is_at_work, workers)))
+            _until_at_work(site, workers, load, result)
             time.sleep(chance.uniform(0.0, 1.0))
             worker = workers.pop(0)
             began = time.monotonic()
@@ -135,12 +168,12 @@ def sigterms(site: Site, orders: int, *, times: int, seed: int, tick: Tick) -> R
             result.longest_exit = max(result.longest_exit or 0.0, time.monotonic() - began)
             workers.append(site.start_worker())
             load.fault_done()
-            tick()
+            steps.done(site.backend.outstanding)
     return result
 
 
 def broker(
-    site: Site, orders: int, *, broker_kills: int, cuts: int, alarms: int, seed: int, tick: Tick
+    site: Site, orders: int, *, broker_kills: int, cuts: int, alarms: int, seed: int, steps: Steps
 ) -> Result:
     """The broker killed and started again, its connections cut, its memory alarm raised."""
     chance = random.Random(seed)
@@ -168,24 +201,36 @@ def broker(
     )
     workers = [site.start_worker() for _ in range(WORKERS)]
     with Load(site.backend, site.ids, orders, len(plan)) as load:
-        for fault in plan:
-            _until(lambda: all(map(site.is_at_work, workers)))
+        for number, fault in enumerate(plan):
+            _until_at_work(site, workers, load, result)
             time.sleep(chance.uniform(0.0, 1.0))
             fault()
-            back = time.monotonic()
-            made = site.merchants.summary()["creates"]
-            site.merchants.wait_until(creates=made + 1, timeout=FAULT)
-            result.longest_silence = max(result.longest_silence or 0.0, time.monotonic() - back)
+            result.longest_silence = max(
+                result.longest_silence or 0.0, _round_trip(site, f"after-{number}", result)
+            )
             load.fault_done()
-            tick()
+            steps.done(site.backend.outstanding)
     return result
 
 
-def conclude(site: Site, result: Result, *, began: float, all_healthy: bool) -> None:
+def _round_trip(site: Site, order_id: str, result: Result) -> float:
+    """Seconds from placing an order at a healthy POS until the backend has heard its end."""
+    began, name = time.monotonic(), (site.ids[0], order_id)
+    site.backend.place(place(order_id, site.ids[0]))
+    if not site.backend.wait(lambda: site.backend.is_settled(name), FAULT):
+        result.problems.append(f"{name}: placed when all was well again, no end in {FAULT:.0f} s")
+    return time.monotonic() - began
+
+
+def conclude(site: Site, result: Result, *, began: float, all_healthy: bool, steps: Steps) -> None:
     """Wait for what is left, stop the workers, and judge."""
-    left = site.backend.wait_until_settled(REST)
+    steps.say(f"waiting for what is left, {site.backend.outstanding} orders")
+    left = site.backend.wait_until_settled(SILENCE, of_silence=True)
     if left:
-        result.problems.append(f"{len(left)} orders came to no end within {REST:.0f} s")
+        result.problems.append(
+            f"{len(left)} orders came to no end, and no other one did for {SILENCE:.0f} s"
+        )
+    steps.say("judging")
     site.stop()
     result.verdict = site.verdict(all_healthy=all_healthy)
     result.orders = len(site.backend.placed)
@@ -193,7 +238,16 @@ def conclude(site: Site, result: Result, *, began: float, all_healthy: bool) -> 
     result.seconds = time.monotonic() - began
 
 
-def _until(happened: Callable[[], bool]) -> None:
+def _until_at_work(site: Site, workers: list[Worker], load: Load, result: Result) -> None:
+    """Wait until all of them take orders, and those of the faults so far have been placed."""
     until = time.monotonic() + FAULT
-    while not happened() and time.monotonic() < until:
-        time.sleep(0.1)
+
+    def wait(happened: Callable[[], bool]) -> None:
+        while not happened():
+            if time.monotonic() > until:
+                result.problems.append(f"a worker or the broker was away for {FAULT:.0f} s")
+                return
+            time.sleep(0.1)
+
+    wait(lambda: all(map(site.is_at_work, workers)))
+    wait(load.is_due)

@@ -1,5 +1,6 @@
 """A gateway to break: broker, database, POSes of every guarantee, workers, and their backend."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from sqlalchemy import Engine, func, select
 
 from loadtests.faults import books, invariants
 from loadtests.faults.adapters import ADAPTERS, install
-from loadtests.faults.backend import Backend
+from loadtests.faults.backend import Backend, Name
 from loadtests.faults.invariants import Evidence, Verdict
 from loadtests.merchants.client import SimulatedMerchants
 from loadtests.servers.postgresql import PostgreSQL
@@ -35,6 +36,9 @@ REQUEST_TIMEOUT = 2.0
 #: Merchants of each guarantee, healthy ones and ones in trouble. Those that are blind are healthy:
 #: what is in doubt there is to come of the faults alone.
 HEALTHY, FLAKY = 8, 2
+#: How long a healthy POS takes: long enough that a worker is killed with some orders under way, and
+#: never so long that one times out: what is in doubt is to come of the faults alone.
+LATENCY = {"lognormal": [0.3, 0.25]}
 #: What the ones in trouble do: everything after which the order is there, and nobody told.
 _TROUBLE = [
     {"kind": "accept", "weight": 20},
@@ -108,15 +112,35 @@ class Site:
         with self.database.connect() as connection:
             return bool(connection.scalar(query))
 
-    def left_in_sending(self, worker: Worker) -> int:
-        """How many orders a worker that was killed has left in SENDING at POSes that are blind."""
+    def left_in_sending(self, worker: Worker) -> list[Name]:
+        """The orders that a worker that was killed has left in SENDING at POSes that are blind.
+
+        To be asked when the database has done what was on its way, and before the worker's lease
+        is over.
+        """
         return books.sending(self.database, worker.pid, Guarantee.BLIND.value)
 
-    def poison(self) -> int:
-        """How many orders were set aside after too many of their workers had died."""
-        query = select(func.count()).where(orders.c.reason_code == "poison")
+    def listed_in_doubt(self) -> set[Name]:
+        """The orders that ``pos-gateway orders list`` shows an operator as in doubt."""
+        command = [sys.executable, "-m", "pos_gateway", "orders", "list", "--state", "in_doubt"]
+        done = subprocess.run(
+            [*command, "--limit", str(10**9), "--json"],
+            cwd=self.folder,
+            env=dict(self._environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found = map(json.loads, done.stdout.splitlines())
+        return {(each["merchant_id"], each["order_id"]) for each in found}
+
+    def poison(self) -> set[Name]:
+        """The orders that were set aside after too many of their workers had died."""
+        row = orders.c
+        query = select(row.merchant_id, row.order_id).where(row.reason_code == "poison")
         with self.database.connect() as connection:
-            return int(connection.execute(query).scalar_one())
+            return {(merchant, order) for merchant, order in connection.execute(query)}
 
     def stop(self) -> None:
         """Have every worker stop in good order; those that do not are killed."""
@@ -131,6 +155,13 @@ class Site:
                 worker.process.kill()
                 worker.process.wait()
 
+    def kill(self) -> None:
+        """End every worker at once."""
+        for worker in self._workers:
+            if not worker.has_ended:
+                worker.process.kill()
+                worker.process.wait()
+
     def verdict(self, *, all_healthy: bool) -> Verdict:
         """What the invariants say, when no worker runs any more.
 
@@ -142,6 +173,8 @@ class Site:
             self.backend.told,
             books.read(self.database),
             invariants.records(self.merchants.orders()),
+            self.listed_in_doubt(),
+            self.backend.dead_letters(),
         )
         return invariants.judge(evidence, healthy=lambda m: all_healthy and "flaky" not in m)
 
@@ -174,7 +207,7 @@ def site(rabbitmq: RabbitMQ, postgresql: PostgreSQL, seed: int) -> Iterator[Site
             "POS_GATEWAY_REQUEST_TIMEOUT": str(REQUEST_TIMEOUT),
         }
         here = Site(rabbitmq, merchants, database, proxy, backend, ids, folder, environment)
-        stack.callback(here.stop)
+        stack.callback(here.kill)
         yield here
 
 
@@ -183,7 +216,7 @@ def _open(merchants: SimulatedMerchants, store: MerchantStore) -> list[str]:
     for guarantee, adapter in ADAPTERS.items():
         keyed = guarantee is Guarantee.KEYED
         ids |= {f"{guarantee}-{number}": adapter for number in range(HEALTHY)}
-        healthy = {"create": {"latency": {"lognormal": [0.1, 0.5]}}, "keyed": keyed}
+        healthy = {"create": {"latency": LATENCY}, "keyed": keyed}
         merchants.profile(f"{guarantee}-*", healthy)
         if guarantee is not Guarantee.BLIND:
             ids |= {f"{guarantee}-flaky-{number}": adapter for number in range(FLAKY)}

@@ -86,7 +86,7 @@ class FaultLab(Lab):
 
     def left_in_sending(self, pid: int, merchants: str) -> int:
         """How many orders of merchants with this prefix a killed worker left in SENDING."""
-        return books.sending(self._engine, pid, merchants)
+        return len(books.sending(self._engine, pid, merchants))
 
     def verdict(self, *, healthy: Callable[[str], bool] = lambda _merchant: False) -> Verdict:
         """What the invariants say; to be asked when no worker runs any more."""
