@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from statistics import median
 from types import FrameType
 
 from loadtests.faults import parts
@@ -115,6 +116,7 @@ def _table(results: Sequence[Result]) -> str:
     rows: list[tuple[str, Callable[[Result], object]]] = [
         ("faults", lambda r: r.faults),
         ("orders confirmed", lambda r: f"{r.orders:,}"),
+        ("orders under way at a fault, median", lambda r: _median(r.under_way)),
         ("lost", lambda r: len(r.verdict.lost)),
         ("made twice, POS with keys", lambda r: _doubled(r, "keyed")),
         ("made twice, POS that can be asked", lambda r: _doubled(r, "queryable")),
@@ -146,6 +148,10 @@ def _table(results: Sequence[Result]) -> str:
 
 def _doubled(result: Result, guarantee: str) -> int:
     return sum(sentence.startswith(f"('{guarantee}") for sentence in result.verdict.doubled)
+
+
+def _median(values: Sequence[int]) -> str:
+    return f"{median(values):.0f}" if values else "-"
 
 
 def _seconds(value: float | None) -> str:

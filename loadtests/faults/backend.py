@@ -163,7 +163,7 @@ class Backend:
 
     def _heard(self, message: Any) -> None:
         event = json.loads(message.body)
-        event.pop("order")
+        event.pop("order", None)
         name = event["merchant_id"], event["order_id"]
         with self._news:
             self.told[name].append(event)

@@ -8,9 +8,9 @@ from typing import Self
 from loadtests.bench.orders import place
 from loadtests.faults.backend import Backend
 
-#: Orders placed a second. Three workers have some forty under way then, and each starts anew every
-#: nine seconds or so, which costs two cores as much again.
-RATE = 110.0
+#: Orders placed a second. Some forty are under way then; that workers start anew every few seconds
+#: costs two cores as much again.
+RATE = 100.0
 #: Shares that the orders may be ahead of the faults: some workers are on their way to their faults.
 AHEAD = 6
 #: Past that, and past the last order, so many are placed each second: a worker that is to die at
@@ -18,7 +18,7 @@ AHEAD = 6
 TRICKLE = RATE / 4
 #: Seconds' worth of orders that nothing is known of yet, at most: what waits is not to outlive the
 #: faults.
-BEHIND = 30.0
+BEHIND = 10.0
 
 
 class Load:
