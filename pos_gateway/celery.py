@@ -7,10 +7,12 @@ import sys
 from typing import Any
 
 from celery import Celery, signals
+from celery.app.amqp import AMQP
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway import gateway
 from pos_gateway.broker import topology
+from pos_gateway.broker.answers import AnsweredConnection
 from pos_gateway.errors import InvalidSettings, PendingMigration, PublishRefused
 from pos_gateway.settings import Settings
 from pos_gateway.tasks import CancelTask, OrderTask
@@ -20,9 +22,13 @@ from pos_gateway.telemetry import log
 EX_CONFIG = 78
 
 
+class _Broker(AMQP):
+    Connection = AnsweredConnection
+
+
 def _configured() -> Celery:
     settings = Settings.from_environment()
-    app = Celery("pos_gateway", broker=settings.broker_url, set_as_current=True)
+    app = Celery("pos_gateway", broker=settings.broker_url, amqp=_Broker, set_as_current=True)
     app.conf.update(
         # What is taken from the queue, and from which ones.
         task_queues=(topology.orders_queue, topology.canary_queue),

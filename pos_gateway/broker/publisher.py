@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable
 from math import inf
 
-from kombu import Connection
-
 from pos_gateway.broker import topology
+from pos_gateway.broker.answers import AnsweredConnection
 from pos_gateway.broker.link import (
     CONNECTION_ERRORS,
     HEARTBEAT,
@@ -152,7 +151,7 @@ class Publisher:
             raise BrokerUnavailable("this publisher is closed")
         if self._link is not None and self._link.alive:
             return self._link, False
-        connection = Connection(
+        connection = AnsweredConnection(
             self._broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT
         )
         link: Link

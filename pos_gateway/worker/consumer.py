@@ -46,7 +46,8 @@ class OrderConsumer(Consumer):
         self.max_order_bytes = self._gateway.settings.max_order_bytes
         self._longest = max(self.max_order_bytes, BYTES_ALLOWED)
         self.dispatcher: Dispatcher | None = None
-        self._drain = Drain()
+        self._drain = Drain(self._begin_to_stop)
+        self._reads = False
         pool = options["pool"]
         if getattr(pool, "is_green", False):
             self.loop = green_loop
@@ -109,6 +110,7 @@ class OrderConsumer(Consumer):
 
     def on_ready(self) -> None:
         """The consumer reads from the queue: begin the work beside it. Also after a reconnect."""
+        self._reads = True
         self._gateway.start(background=self.dispatcher is not None)
         if self.dispatcher is not None and self.dispatcher.start():
             watch_threads()
@@ -121,6 +123,7 @@ class OrderConsumer(Consumer):
             return super().call_soon_ack(promise, *arguments, **options)
 
     def on_close(self) -> None:
+        self._reads = False
         if self.dispatcher is not None:
             self.dispatcher.connection_lost()
         super().on_close()
@@ -130,7 +133,7 @@ class OrderConsumer(Consumer):
         if self.dispatcher is not None:
             self._drain.bound(self._longest_exchange() + DRAIN_MARGIN, self._let_go)
             self.dispatcher.close()
-            if self._stop_consuming():
+            if self._reads and self._stop_consuming():
                 self.dispatcher.hand_back(CANCEL_TIMEOUT)
             else:
                 # The broker does not answer; what is not acknowledged is its again in any case.
@@ -143,6 +146,10 @@ class OrderConsumer(Consumer):
         if self.dispatcher is not None:
             self.dispatcher.join(CANCEL_TIMEOUT)
         super().shutdown()
+
+    def _begin_to_stop(self) -> None:
+        if not self._reads:  # it waits for the broker, and looks for a signal only after that
+            self._drain.interrupt()
 
     def _stop_consuming(self) -> bool:
         """Whether the broker has confirmed that it sends no more."""
@@ -191,8 +198,9 @@ class OrderConsumer(Consumer):
             return
         if dispatcher.under_way:
             log.warning("worker.handed_back", orders=dispatcher.under_way)
-        self._gateway.publisher.close()
+        # First those who wait: one of them may be connecting, and closing would wait for it.
         dispatcher.let_go()
+        self._gateway.publisher.close()
 
     def _longest_exchange(self) -> float:
         settings, directory = self._gateway.settings, self._gateway.directory

@@ -13,8 +13,9 @@ from kombu.transport.native_delayed_delivery import (
     declare_native_delayed_delivery_exchanges_and_queues,
 )
 
+from loadtests.servers.proxy import Proxy
 from loadtests.servers.rabbitmq import RabbitMQ
-from pos_gateway.broker import topology
+from pos_gateway.broker import answers, topology
 from pos_gateway.broker.message import FINE, MAX_DELAY, Message, undelayed
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
@@ -226,3 +227,39 @@ def test_the_first_routing_key_is_found_again_behind_a_delay() -> None:
         assert delayed_key != key
         assert undelayed(delayed_key) == key
         assert undelayed(key) == key
+
+
+def test_a_broker_that_vanishes_while_queues_are_declared_is_given_up(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And closing the publisher does not wait for it again."""
+    declare = topology.declare
+    monkeypatch.setattr(answers, "ANSWER", 0.2)
+    with Proxy(broker_url) as proxy:
+
+        def declare_in_vain(connection: Connection) -> None:
+            proxy.half_open()
+            declare(connection)
+
+        monkeypatch.setattr(topology, "declare", declare_in_vain)
+        publisher = Publisher(proxy.url)
+        with pytest.raises(BrokerUnavailable, match="has not answered"):
+            publisher.publish(a_message())
+        monkeypatch.setattr(topology, "declare", declare)
+        publisher.publish(a_message())
+        publisher.close()
+    assert count(broker_url) == 1
+
+
+def test_a_connection_whose_question_stays_without_an_answer_is_over(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "ANSWER", 0.2)
+    with Proxy(broker_url) as proxy, answers.AnsweredConnection(proxy.url) as connection:
+        channel = connection.channel()
+        with pytest.raises(TimeoutError, match="timed out"):
+            connection.drain_events(timeout=0.01)  # to wait for messages asks nothing
+        proxy.half_open()
+        with pytest.raises(TimeoutError, match="has not answered"):
+            channel.basic_qos(0, 1, False)
+        assert not connection.connected

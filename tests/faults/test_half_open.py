@@ -1,0 +1,55 @@
+"""A broker whose packets stop coming, without a word: a failover, a firewall that forgets."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from loadtests.servers.proxy import Proxy
+from loadtests.servers.rabbitmq import RabbitMQ
+from tests.faults.lab import FaultLab
+
+#: Seconds between the broker's heartbeats, so that a test need not wait for half a minute.
+HEARTBEAT = 3
+
+
+@pytest.fixture(autouse=True)
+def _quick_heartbeats(broker_url: str, rabbitmq: RabbitMQ) -> Iterator[None]:
+    rabbitmq.eval(f"application:set_env(rabbit, heartbeat, {HEARTBEAT})")
+    yield
+    rabbitmq.eval("application:set_env(rabbit, heartbeat, 60)")
+
+
+def test_a_broker_that_vanishes_is_noticed_and_what_came_of_orders_is_kept_until_it_is_back(
+    lab: FaultLab,
+) -> None:
+    poses = lab.open_poses(3)
+    lab.merchants.profile("keyed-*", {"kind": "accept", "latency": 0.5})
+    with (
+        Proxy(lab.broker_url) as proxy,
+        lab.worker(broker_url=proxy.url, request_timeout=2) as worker,
+    ):
+        lab.place_some(poses, each=8)
+        lab.merchants.wait_until(creates=20, timeout=60)
+        proxy.half_open()
+        lab.settle()
+        lab.place_some(poses, each=8)
+        lab.merchants.wait_until(creates=90, timeout=60)
+        proxy.half_open()
+        assert worker.stop() == 0
+    with lab.worker():
+        lab.settle()
+    assert lab.verdict(healthy=lambda _: True).in_doubt == []
+
+
+def test_a_worker_stops_although_the_broker_vanishes_while_the_worker_begins_again(
+    lab: FaultLab,
+) -> None:
+    """It waits for an answer then, and nobody looks after the heartbeat."""
+    with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url) as worker:
+        lab.wait_for_worker()
+        proxy.latency(0.1)  # each of some hundred answers takes its time
+        proxy.cut()
+        while proxy.connections() < 2:  # the second one is for declaring where orders are delayed
+            pass
+        proxy.timeout()
+        assert worker.stop() == 0
