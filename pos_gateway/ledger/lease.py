@@ -94,6 +94,10 @@ class Others:
             since = known[2] if known is not None and known[0] == beat else now
             self._seen[lease_id] = (beat, seconds, since)
 
+    def excuse(self, seconds: float) -> None:
+        """The database was away for so long, and nobody could have beaten."""
+        self._seen = {i: (beat, s, since + seconds) for i, (beat, s, since) in self._seen.items()}
+
     def know(self, lease_ids: Iterable[str]) -> bool:
         """Whether these were all there at the last look."""
         return all(lease_id in self._seen for lease_id in lease_ids)
@@ -108,8 +112,15 @@ class Others:
         return known is None or self._clock.monotonic() - known[2] >= known[1]
 
     def died(self, lease_id: str) -> bool:
-        """Whether its holder, if it is over, ended without giving it back."""
-        return lease_id in self._seen
+        """Whether its holder, if it is over, ended without giving it back.
+
+        One that goes on under a later lease was held up, or cut off from the database.
+        """
+        worker, _, number = lease_id.rpartition("-")
+        return lease_id in self._seen and not any(
+            each.rpartition("-")[0] == worker and int(each.rpartition("-")[2]) > int(number)
+            for each in self._seen
+        )
 
     def long_over(self, times: float) -> list[str]:
         """Leases that have been over for so many times their length: their rows can go."""

@@ -91,6 +91,8 @@ class Ledger:
         self.lease = Lease(ALONE, clock)
         self._others = Others(clock)
         self._looked_at = -inf
+        #: Since when the database is known to be away.
+        self._away_since: float | None = None
         self._stopping = threading.Event()
         self._beater: threading.Thread | None = None
 
@@ -250,6 +252,10 @@ class Ledger:
 
     def _transact(self, operations: Sequence[Operation]) -> list[Any]:
         """Everything in one go, a beat included if it is time for one."""
+        started = self._clock.monotonic()
+        if self._away_since is not None:
+            self._others.excuse(started - self._away_since)
+            self._away_since = None
         beat = self.lease.beating() if self.lease.is_due else None
 
         def write(cursor: Any) -> tuple[list[Any], list[int]]:
@@ -267,7 +273,11 @@ class Ledger:
             return batch.run(operations), batch.resumed
 
         results: list[Any]
-        results, resumed = self._writer.write(write)
+        try:
+            results, resumed = self._writer.write(write)
+        except LedgerUnavailable:
+            self._away_since = started
+            raise
         if beat is not None:
             self.lease.beaten(*beat)
         for ticket in resumed:

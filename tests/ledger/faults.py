@@ -97,6 +97,27 @@ FAULTS = [
         "claims::deaths_are_counted",
     ),
     Fault(
+        "who goes on under another lease has not died",
+        "lease",
+        "return lease_id in self._seen and not any(",
+        "return lease_id in self._seen or any(",
+        "claims::goes_on_under_another_lease",
+    ),
+    Fault(
+        "no lease runs out while the database is away",
+        "lease",
+        "(beat, s, since + seconds)",
+        "(beat, s, since)",
+        "claims::while_the_database_is_away",
+    ),
+    Fault(
+        "a late beat revives no lease",
+        "lease",
+        "if lease_id == self.id and (is_first or self._clock.monotonic() < self._until):",
+        "if lease_id == self.id:",
+        "claims::does_not_revive_it",
+    ),
+    Fault(
         "a doubt is in the row of whoever takes over",
         "statements",
         "deaths = {deaths}, doubt_since = {doubt_since}, updated_at = {now},\n    payload",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import Claiming, Finishing, Sending
 from pos_gateway.ledger.lease import BEAT, LEASE, MARGIN
@@ -195,13 +196,16 @@ def test_a_lease_that_was_given_back_lets_others_in_at_the_next_look(
 
 
 def test_a_worker_that_has_never_seen_a_lease_that_was_given_back_comes_in_at_once(
-    worker: Workers,
+    worker: Workers, rows: Rows
 ) -> None:
+    """And whoever stopped in good order has not died."""
     one, two = worker(), worker()
     two.beat()
-    claimed(one.claim(KEY, send=False))
+    before = claimed(one.claim(KEY, send=False))
     one.close()
-    claimed(two.claim(KEY, send=True))
+    claim = claimed(two.claim(KEY, send=True))
+    assert (claim.epoch, claim.past) == (before.epoch + 1, Past())
+    assert (rows.order().owner, rows.order().deaths) == (two.lease.id, 0)
 
 
 def test_a_lease_that_is_long_over_is_removed_and_what_hung_on_it_is_not_held(
@@ -214,6 +218,68 @@ def test_a_lease_that_is_long_over_is_removed_and_what_hung_on_it_is_not_held(
     two.beat()
     assert rows.leases() == {two.lease.id}
     assert claimed(three.claim(KEY, send=True)).past.in_doubt
+
+
+def test_a_beat_that_is_durable_only_when_its_lease_has_run_out_does_not_revive_it(
+    worker: Workers,
+) -> None:
+    one = worker()
+    lost = claimed(one.claim(KEY, send=True))
+    beat = one._writer.say.beat
+
+    def late(*arguments: Any) -> None:
+        beat(*arguments)
+        one.clock.advance(1)
+
+    one._writer.say.beat = late  # type: ignore[method-assign]
+    one.clock.advance(LEASE - MARGIN - 0.5)
+    one.beat()
+    assert not one.holds(lost)
+    claim = claimed(one.claim(Key("m", "o2"), send=True))
+    assert (one.holds(lost), one.holds(claim)) == (False, True)
+
+
+def away(*workers: Worker, seconds: float) -> None:
+    """The database is away for so long, and each of them tries to reach it every second."""
+    for each in workers:
+        write = each._writer.write
+
+        def refuse(_do: Any) -> Any:
+            raise LedgerUnavailable("the database is away")
+
+        each._writer.write = refuse  # type: ignore[method-assign]
+        for _ in range(int(seconds)):
+            with pytest.raises(LedgerUnavailable):
+                each.beat()
+            each.clock.advance(1)
+        each._writer.write = write  # type: ignore[method-assign]
+
+
+def test_while_the_database_is_away_nobodys_lease_runs_out_for_others(
+    worker: Workers, rows: Rows
+) -> None:
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=True))
+    two.beat()
+    away(one, two, seconds=3 * LEASE)
+    assert two.claim(KEY, send=True) == Held(claim.owner)
+    assert not one.holds(claim)  # nothing more is sent under it, but what came of it counts
+    assert one.finish(claim, an_entry())
+    assert rows.order().deaths == 0
+
+
+def test_a_worker_that_goes_on_under_another_lease_has_not_died(worker: Workers) -> None:
+    """However often its database is away: its orders are no suspects."""
+    one, two = worker(), worker()
+    for _ in range(3):
+        claim = claimed(one.claim(KEY, send=False))
+        two.beat()
+        away(one, two, seconds=2 * LEASE)
+        one.beat()
+        over(one, two)
+        claim = claimed(two.claim(KEY, send=False))
+        assert claim.past.deaths == 0
+        two.finish(claim, untold())
 
 
 # Taking over
