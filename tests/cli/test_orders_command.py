@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from pos_gateway.broker import topology
 from pos_gateway.errors import OrderChanged
+from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import Action, Claim, Entry, Key, Past, State
 from pos_gateway.outcome import Reason
 from pos_gateway.vault import new_key
@@ -148,6 +150,21 @@ def test_an_order_that_was_not_sent_is_new_without_doubt_and_on_the_queue(
     claim = any_books.ledger.claim(key, send=True)
     assert isinstance(claim, Claim)
     assert not claim.past.may_be_there
+
+
+def test_an_order_that_workers_died_of_begins_anew_when_an_operator_says_it_was_not_sent(
+    connected: Program, any_books: Books, letters: Letters
+) -> None:
+    """Else it would be set aside as poison again before anybody sends it."""
+    key = any_books.in_doubt("o-1")
+    with any_books.engine.begin() as connection:
+        connection.execute(update(orders).values(deaths=3))
+    assert any_books.now(key).deaths == 3
+    connected.invoke("orders", "resolve", "o-1", "--not-sent")
+    assert any_books.now(key).deaths == 0
+    claim = any_books.ledger.claim(key, send=True)
+    assert isinstance(claim, Claim)
+    assert claim.past.deaths == 0
 
 
 def test_it_goes_to_the_canary_if_its_merchant_is_in_it(

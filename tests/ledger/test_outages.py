@@ -45,6 +45,13 @@ def nothing_but_unavailable(worker: Worker, claim: Claim) -> None:
             do()
 
 
+def nothing_was_written(claim: Claim, rows: Rows) -> None:
+    """The order that was claimed before is as it was, and of the other one there is nothing."""
+    [row] = rows.orders()
+    assert (row.order_id, row.state, row.epoch) == (claim.key.order_id, State.CLAIMED, claim.epoch)
+    assert rows.events() == []
+
+
 def all_is_well(worker: Worker, claim: Claim, rows: Rows) -> None:
     """The order that was claimed before, and the one that was refused, go their way."""
     assert worker.sending(claim)
@@ -115,6 +122,7 @@ def test_on_sqlite_it_goes_on_when_another_process_has_written(sqlite_url: str) 
     with locked_sqlite(engine):
         one.clock.advance(3)  # it is time to beat
         nothing_but_unavailable(one, claim)
+        nothing_was_written(claim, rows)
     all_is_well(one, claim, rows)
     engine.dispose()
 
@@ -147,6 +155,7 @@ def test_on_postgresql_it_goes_on_when_it_is_over(
         terminate(engine, backend(one))  # its next connection meets it
         one.clock.advance(3)
         nothing_but_unavailable(one, claim)
+    nothing_was_written(claim, rows)
     all_is_well(one, claim, rows)
     engine.dispose()
 
@@ -163,6 +172,7 @@ def test_on_postgresql_it_goes_on_after_a_restart(
     with pytest.raises(LedgerUnavailable):
         one.order(KEY)
     postgresql.start()
+    nothing_was_written(claim, rows)
     all_is_well(one, claim, rows)
     engine.dispose()
 
