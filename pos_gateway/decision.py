@@ -60,7 +60,9 @@ class Decision:
 
 def on_submission(order: Order, attempt: Attempt, trip: Trip) -> Decision:
     """What follows from an attempt to get an order to its POS."""
-    submission = _Submission(order, trip)
+    submission = _Submission(attempt.newer or order, trip)
+    if attempt.newer is not None and attempt.claim is not None:
+        return submission.renewed(attempt.outcome, attempt.claim)
     if attempt.ended is not None:
         return Decision(attempt.outcome, messages=submission.retold(attempt.ended))
     if attempt.claim is None:
@@ -90,8 +92,16 @@ class _Submission:
             entry = self._entry(outcome, Past(), attempts=0, tell=Kind.FAILED)
             messages = [self._dead_letter(outcome), self._event(entry, outcome)]
             return Decision(outcome, telling=(self._key, entry), messages=messages)
+        return Decision(outcome, messages=[self._soon_again(outcome)])
+
+    def renewed(self, outcome: Outcome, claim: Claim) -> Decision:
+        """An operator has given it new time, and this message with the old one becomes that one's."""
+        entries = [(claim, _unchanged(claim, self._at))]
+        return Decision(outcome, entries, messages=[self._soon_again(outcome)])
+
+    def _soon_again(self, outcome: Outcome) -> Message:
         delay = min(_delay(outcome, self._trip.tries), max(1.0, self._left))
-        return Decision(outcome, messages=[self._again(delay, resolve=False)])
+        return self._again(delay, resolve=False)
 
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
         """What is written under the claim, and what follows."""
@@ -195,6 +205,12 @@ def _open_state(past: Past, tell: Kind | None = None) -> State:
     if past.in_doubt or (past.pending and Kind.IN_DOUBT in (tell, past.told)):
         return State.IN_DOUBT
     return State.PENDING if past.pending else State.NEW
+
+
+def _unchanged(claim: Claim, at: float) -> Entry:
+    """The order as it was before it was claimed."""
+    past = claim.past
+    return Entry(_open_state(past), at, past.attempts, past.doubt_since, past.pending)
 
 
 def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) -> Decision:
@@ -301,11 +317,7 @@ class _Cancelling:
         submission = self._attempt.submission
         if submission is None:
             return []
-        past = submission.past
-        unchanged = Entry(
-            _open_state(past), self._at, past.attempts, past.doubt_since, past.pending
-        )
-        return [(submission, unchanged)]
+        return [(submission, _unchanged(submission, self._at))]
 
 
 def on_no_order(record: Any, reason: Reason, trip: Trip) -> Decision:

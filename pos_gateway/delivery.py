@@ -41,6 +41,8 @@ class Attempt:
     ended: Ended | None = None
     #: Whether the POS was called.
     called: bool = False
+    #: The order with the time that an operator has given it since: nothing was done for this one.
+    newer: Order | None = None
 
 
 class Delivery:
@@ -93,7 +95,10 @@ class Delivery:
             case Held():
                 return Attempt(held())
         with self._ledger.dealing_with(claim):
-            if late and (hopeless or not claim.past.may_be_there):
+            newer = self._newer(claim, order) if late else None
+            if newer is not None:
+                outcome = held()
+            elif late and (hopeless or not claim.past.may_be_there):
                 outcome = _too_late(claim.past)
             elif claim.past.deaths >= POISONOUS:
                 outcome = _poison(claim.past)
@@ -109,7 +114,7 @@ class Delivery:
                         self._ledger.catch_up()
                     outcome = self._caller.call(merchant, claim, talk, patience=patience, left=left)
                 return Attempt(self._for_whom(outcome, merchant), claim, called=True)
-        return Attempt(outcome, claim)
+        return Attempt(outcome, claim, newer=newer)
 
     def _create(
         self, order: Order, merchant: Merchant, claim: Claim, send: Send, *, late: bool
@@ -147,6 +152,14 @@ class Delivery:
             return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
         return None
 
+    def _newer(self, claim: Claim, order: Order) -> Order | None:
+        """The order with the time that an operator has given it and its message does not know of."""
+        until = claim.past.deliver_by or 0.0
+        if until <= max(order.deliver_by.timestamp(), self._clock.now().timestamp()):
+            return None
+        kept = self._ledger.order(claim.key)
+        return None if kept is None else Order.parse_json(kept)
+
     def _for_whom(self, outcome: Outcome, merchant: Merchant) -> Outcome:
         """In doubt at a POS that cannot be asked, an order is for an operator."""
         is_blind = self._adapters[merchant.adapter].guarantee is Guarantee.BLIND
@@ -171,7 +184,8 @@ def unsettled_for(past: Past, time_limit: float, adapter: Adapter, clock: Clock)
     if past.doubt_since is None:
         return 0.0
     longest = adapter.limits.longest_reply or time_limit
-    return max(0.0, past.doubt_since + longest - clock.now().timestamp())
+    left = past.doubt_since + longest - clock.now().timestamp()
+    return min(longest, max(0.0, left))  # the time of day may have been stepped back since
 
 
 def held() -> Outcome:

@@ -61,6 +61,21 @@ def kinds(messages: Sequence[Message]) -> list[str]:
 REASON = Reason("why", "because")
 
 
+def test_an_old_message_does_not_end_an_order_that_an_operator_has_given_new_time() -> None:
+    """It becomes one with the new time, and what is known of the order stays."""
+    order, now = order_at(-60)
+    newer = order.until(now + timedelta(minutes=30))
+    claim = Claim(Key("m", "o1"), "worker", 2, 1, Past(attempts=3), sending=False)
+    attempt = Attempt(held(), claim, newer=newer)
+    decision = on_submission(order, attempt, Trip("orders", 4, now))
+    assert kinds(decision.messages) == ["again"]
+    [[again], _, _] = json.loads(decision.messages[0].body)
+    assert datetime.fromisoformat(again["deliver_by"]) == newer.deliver_by
+    assert decision.messages[0].headers["x-resolve"] is False
+    entry = written(decision)
+    assert (entry.state, entry.attempts, entry.event) == (State.NEW, 3, None)
+
+
 @pytest.mark.parametrize(
     ("kind", "then"),
     [

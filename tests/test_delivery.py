@@ -13,7 +13,7 @@ from loadtests.faults.adapters import BlindAdapter, QueryableAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.call import Caller
-from pos_gateway.delivery import Delivery
+from pos_gateway.delivery import Delivery, unsettled_for
 from pos_gateway.ledger.states import Claim, Key, Past
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
@@ -174,6 +174,12 @@ def test_a_merchant_is_not_blamed_for_an_order_that_is_in_doubt(
     ledger = Ledger(doubt_since=datetime.now(UTC).timestamp())
     outcome = attempt(Transport(reply(status)), ledger=ledger, adapter=adapter)
     assert (outcome.kind, outcome.contact) == (Kind.IN_DOUBT, contact)
+
+
+def test_a_clock_that_was_stepped_back_makes_nobody_wait_for_longer_than_a_pos_may_take() -> None:
+    clock = StandingClock()
+    past = Past(doubt_since=clock.now().timestamp() + 3600)
+    assert unsettled_for(past, 8.0, QueryableAdapter(), clock) == 8.0
 
 
 def test_a_merchant_is_not_blamed_for_an_order_that_another_worker_took_over() -> None:

@@ -76,13 +76,21 @@ class Found:
         reason_code: str | None,
         reason_message: str | None,
         updated_at: float,
+        deliver_by: float | None,
         cancelling: bool,
     ) -> None:
         self.key = Key(merchant_id, order_id, Action(action))
         self.state = State(state)
         self.owner, self.ticket, self.epoch = owner, ticket, epoch
         self.past = Past(
-            attempts, deaths, doubt_since, bool(pending), told, reopened, bool(cancelling)
+            attempts,
+            deaths,
+            doubt_since,
+            bool(pending),
+            told,
+            reopened,
+            deliver_by,
+            bool(cancelling),
         )
         self.external_id, self.at = external_id, updated_at
         self.reason = Reason(reason_code, reason_message or "") if reason_code else None

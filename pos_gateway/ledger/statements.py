@@ -59,7 +59,7 @@ _FIND = (
 select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.owner,
        orders.ticket, orders.epoch, orders.attempts, orders.deaths, orders.doubt_since,
        orders.pending, orders.told, orders.reopened, orders.external_id, orders.reason_code,
-       orders.reason_message, orders.updated_at,
+       orders.reason_message, orders.updated_at, orders.deliver_by,
        orders.action = 'submit' and exists (
            select 1 from orders wish
            where wish.merchant_id = orders.merchant_id and wish.order_id = orders.order_id

@@ -75,6 +75,8 @@ class Past:
     told: str | None = None
     #: How often an operator has reopened it.
     reopened: int = 0
+    #: When it is worthless (Unix time), as it was told first, or by an operator since.
+    deliver_by: float | None = None
     #: A wish to cancel it is open, and its time is not over.
     cancelling: bool = False
 
