@@ -3,6 +3,8 @@
 import sqlite3
 from pathlib import Path
 
+from sqlalchemy import create_engine
+
 from loadtests.merchants.client import SimulatedMerchants
 from loadtests.servers.postgresql import PostgreSQL
 from loadtests.servers.proxy import Proxy
@@ -31,6 +33,38 @@ def test_whatever_becomes_of_the_database_nothing_is_sent_that_is_not_written(
             proxy.heal()
         lab.settle()
     assert lab.verdict(healthy=lambda _: True).in_doubt == []
+
+
+FULL = """
+create function no_room() returns trigger language plpgsql as
+    $$ begin raise exception 'could not extend file' using errcode = 'disk_full'; end $$;
+create trigger no_room before insert or update on orders for each statement execute function no_room();
+"""
+
+
+def test_a_database_whose_disk_is_full_holds_orders_up_and_nothing_is_sent_meanwhile(
+    lab: FaultLab,
+) -> None:
+    poses = lab.open_poses(2)
+
+    def say(statements: str) -> None:
+        with create_engine(lab.database_url).begin() as connection:
+            connection.exec_driver_sql(statements)
+
+    with lab.worker() as worker:
+        lab.place_some(poses, each=8)
+        lab.merchants.wait_until(creates=10, timeout=60)
+        say(FULL)  # while some are under way: what comes of them is kept until there is room
+        lab.merchants.wait_until(idle=True, timeout=30)
+        sent = lab.merchants.summary()["requests"]
+        lab.place_some(poses, each=2)
+        lab.wait_until_queued("orders", 0)
+        worker.wait_for_log("could not extend file")
+        assert lab.merchants.summary()["requests"] == sent
+        say("drop function no_room() cascade")
+        lab.settle()
+    assert lab.verdict(healthy=lambda _: True).in_doubt == []
+    assert lab.merchants.summary()["requests"] == len(lab.backend.placed)
 
 
 def test_a_database_file_that_another_process_locks_holds_orders_up_and_loses_none(

@@ -46,8 +46,8 @@ def resolve(
     """Decide on an order in doubt, after asking the merchant whether it has it.
 
     --accepted ends it, and the backend gets order.accepted. --not-sent has it sent; if its
-    deliver_by is over it ends as order.expired, unless it is given new time. If the command is
-    broken off, run it again.
+    deliver_by is over it ends as order.expired, unless it is given new time; if somebody waits for
+    it to be cancelled, as order.cancelled. If the command is broken off, run it again.
 
     \b
     Examples:
@@ -111,6 +111,8 @@ class _Resolving:
 
     def not_sent(self, order: Standing, until: datetime | None) -> str:
         order_json = self._ledger.order_json(order.key)
+        if _is_unwanted(order):
+            return self._cancelled(order, order_json)
         if order_json is None:
             raise Failure("the order itself is not kept: only a wish to cancel it came")
         to_send = Order.parse_json(order_json).until(until)
@@ -131,6 +133,16 @@ class _Resolving:
         home = home_of(order.merchant_id, self._canary_percent)
         self._publish(wire.submit_message(order.order_id, to_send.to_json(), routing_key=home))
         return "was not sent, and is on the queue again"
+
+    def _cancelled(self, order: Standing, order_json: bytes | None) -> str:
+        """Sent again, it would be there before the wish to cancel it has its next turn."""
+        entry = _as_written(order)
+        if order.state is not State.CANCELLED:
+            _require_doubt(order)
+            entry = _entry(order, State.CANCELLED, self._now, _NOT_THERE)
+            self._write(order, entry, "not_sent", details="somebody has asked to cancel it")
+        self._publish(_event(order, entry, order_json))
+        return "was not sent, and is cancelled, as somebody has asked; the backend is told"
 
     def _end_late(self, order: Standing, entry: Entry, expired: Order) -> str:
         message = wire.submit_message(order.order_id, expired.to_json(), routing_key="")
@@ -174,6 +186,12 @@ def _require_doubt(order: Standing) -> None:
             f"order {order.order_id!r} of merchant {order.merchant_id!r} is not in doubt: it is "
             f"{order.state.value}"
         )
+
+
+def _is_unwanted(order: Standing) -> bool:
+    """Whether somebody waits for it to be cancelled; or did, and that was decided here."""
+    waits = order.cancellation is not None and not order.cancellation.is_final
+    return _is_resolved(order, State.CANCELLED) or (waits and not _is_resolved(order, State.NEW))
 
 
 def _is_resolved(order: Standing, state: State) -> bool:

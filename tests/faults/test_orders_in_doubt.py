@@ -1,0 +1,125 @@
+"""Orders of which nobody knows whether their POS has them, while their time passes or they are cancelled."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.wire import submit_message
+from pos_gateway.cli.root import root
+from tests.faults.lab import UNKEYED, FaultLab
+from tests.orders import an_order
+
+#: The POS reads the order and hangs up, and cannot be asked.
+SILENT: dict[str, Any] = {
+    **UNKEYED,
+    "create": {"kind": "reset"},
+    "lookups": {"kind": "fail", "status": 500},
+}
+
+
+def told(lab: FaultLab, order_id: str) -> list[str]:
+    return [event["type"] for event in lab.backend.events(order_id)]
+
+
+def requests(lab: FaultLab, poses: list[str]) -> dict[str, int]:
+    """How often each was sent its order."""
+    return {pos: lab.merchants.merchant(pos)["requests"] for pos in poses}
+
+
+def operate(lab: FaultLab, *arguments: str) -> str:
+    """What ``pos-gateway`` prints for an operator."""
+    environment = {
+        "POS_GATEWAY_BROKER_URL": lab.broker_url,
+        "POS_GATEWAY_DATABASE_URL": lab.database_url,
+        "USER": "kim",
+    }
+    done = CliRunner().invoke(root, arguments, env=environment)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_an_order_whose_time_passes_while_it_is_in_doubt_is_asked_for_and_sent_no_more(
+    lab: FaultLab,
+) -> None:
+    poses = lab.open_poses(request_timeout=1.0)
+    for pos in poses:
+        lab.merchants.profile(pos, SILENT)
+    with lab.worker():
+        lab.wait_for_worker()
+        for pos in poses:
+            lab.place(pos, pos, seconds=4)
+            lab.wait_for_events(pos, 1)
+        assert all(told(lab, pos) == ["order.in_doubt"] for pos in poses)
+        listed = operate(lab, "orders", "list", "--state", "in_doubt")
+        assert all(pos in listed for pos in poses)
+        sent = requests(lab, poses)
+        asked = {pos: lab.merchants.merchant(pos)["lookups"] for pos in poses}
+        lab.merchants.profile(
+            "keyed-*", {"create": {"kind": "accept"}, "lookups": {"kind": "accept"}}
+        )
+        lab.merchants.profile("queryable-*", UNKEYED)
+        for pos in poses[:2]:  # each says that it never heard of it
+            lab.wait_for_row(pos, pos, state="expired")
+            lab.wait_for_events(pos, 2)
+    assert told(lab, "keyed-0") == told(lab, "queryable-0") == ["order.in_doubt", "order.expired"]
+    assert told(lab, "blind-0") == ["order.in_doubt"]
+    assert lab.ledger("blind-0", "blind-0")[0] == "in_doubt"  # for an operator
+    for pos in poses[:2]:
+        assert lab.merchants.merchant(pos)["lookups"] > asked[pos]
+    assert lab.merchants.summary()["creates"] == 0
+    assert requests(lab, poses) == sent
+    assert list(sent.values())[1:] == [1, 1]  # where another one could be another order
+    lab.verdict()
+
+
+def test_an_order_that_is_given_new_time_is_sent_although_its_old_message_comes_first(
+    lab: FaultLab,
+) -> None:
+    lab.open_merchants("blind-0", adapter="blind", request_timeout=2)
+    lab.merchants.profile("blind-0", {**UNKEYED, "create": {"kind": "reset"}})
+    with lab.worker():
+        lab.wait_for_worker()
+        lab.place("blind-0", "o1", seconds=3)
+        lab.wait_for_events("o1", 1)
+    old = an_order("o1", "blind-0", seconds=-1, placed_at="2026-01-01T00:00:00+00:00")
+    publisher = Publisher(lab.broker_url)
+    publisher.publish(submit_message("o1", json.dumps(old).encode(), routing_key="orders"))
+    publisher.close()
+    lab.wait_until_queued("orders", 1)
+    operate(lab, "orders", "resolve", "o1", "--not-sent", "--for", "30m")
+    lab.merchants.profile("blind-0", UNKEYED)
+    with lab.worker():
+        lab.wait_for_row("blind-0", "o1")
+        lab.wait_for_events("o1", 2)
+    assert told(lab, "o1") == ["order.in_doubt", "order.accepted"]
+    lab.verdict()
+
+
+@pytest.mark.parametrize(
+    ("decision", "then", "cancels"),
+    [
+        ("--accepted", ["order.in_doubt", "order.accepted", "order.cancelled"], 1),
+        ("--not-sent", ["order.in_doubt", "order.cancelled"], 0),
+    ],
+)
+def test_a_wish_to_cancel_waits_until_an_operator_knows_whether_a_blind_pos_has_the_order(
+    lab: FaultLab, decision: str, then: list[str], cancels: int
+) -> None:
+    lab.open_merchants("blind-0", adapter="blind", request_timeout=2)
+    create = {"kind": "reset", "makes_order": decision == "--accepted"}
+    lab.merchants.profile("blind-0", {**UNKEYED, "create": create, "lookups": {"kind": "accept"}})
+    with lab.worker():
+        lab.place("blind-0", "o1")
+        lab.wait_for_events("o1", 1)
+        lab.backend.cancel("blind-0", "o1")
+        lab.wait_for_row("blind-0", "o1", action="cancel", state="new")
+        assert lab.merchants.merchant("blind-0")["requests"] == 1
+        operate(lab, "orders", "resolve", "o1", decision)
+        lab.wait_for_events("o1", len(then))
+        lab.wait_for_row("blind-0", "o1", action="cancel")
+    assert told(lab, "o1") == then
+    pos = lab.merchants.merchant("blind-0")
+    assert (pos["requests"], pos["cancels"]) == (1, cancels)
