@@ -152,7 +152,7 @@ FAULTS = [
     Fault(
         "a look-up is not believed before the POS had the time",
         "delivery",
-        "return max(0.0, past.doubt_since + longest - clock.now().timestamp())",
+        "return min(longest, max(0.0, left))",
         "return 0.0",
         seed=12,
     ),
