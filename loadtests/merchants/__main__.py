@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -46,9 +47,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _serve(scenario: Scenario, arguments: argparse.Namespace) -> None:
-    stopped = asyncio.Event()
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def stop(_number: int, _frame: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it is ending already
+            loop.call_soon_threadsafe(stopped.set)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        # Not the loop's own handlers, which end with it: a second signal would then kill.
+        signal.signal(number, stop)
     if arguments.parent:
         _stop_with(arguments.parent, stopped)
     server = MerchantServer(
