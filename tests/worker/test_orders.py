@@ -94,11 +94,11 @@ def test_an_order_in_doubt_is_sent_again_under_the_same_key_until_it_is_known(la
 
 
 def test_an_order_that_stays_in_doubt_ends_in_doubt_and_not_as_expired(lab: Lab) -> None:
-    lab.open_merchants("m", request_timeout=0.3)
+    lab.open_merchants("m", request_timeout=2)  # enough for a connection where all is busy
     lab.merchants.profile("m", {"kind": "accept", "latency": 30})
     with lab.worker():
         lab.wait_for_worker()
-        lab.submit("m", "o1", seconds=4)
+        lab.submit("m", "o1", seconds=6)
         [event] = lab.events(1)
     assert event["type"] == "order.in_doubt"
     assert lab.ledger("m", "o1") == ("in_doubt", "timeout")
