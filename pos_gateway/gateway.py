@@ -59,7 +59,7 @@ class Gateway:
         self.adapters = adapters()
         #: What was asked for each order, and what came of it.
         self.ledger = Ledger(
-            self.database, Payloads(vault), run=_off_the_loop(self.database), clock=clock
+            self.database, Payloads(vault), run=off_the_loop(self.database), clock=clock
         )
         self.caller = Caller(
             directory=self.directory,
@@ -182,7 +182,7 @@ class Gateway:
             log.warning("metrics.port_taken", port=port, error=str(error))
 
 
-def _off_the_loop(engine: Engine) -> Run:
+def off_the_loop(engine: Engine) -> Run:
     """Where the ledger's writes are made, so that other green threads go on meanwhile.
 
     Psycopg waits for its socket as green threads do; SQLite writes to the disk, and has to do it

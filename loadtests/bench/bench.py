@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from loadtests.bench import admission, catalogue, exchange
+from loadtests.bench import admission, catalogue, exchange, ledger
 from loadtests.bench.attacks import backlog_report
 from loadtests.bench.attacks.attack import ATTACKS, Attack
 from loadtests.bench.attacks.backlog import BACKLOGS, Backlog, play_backlog
@@ -35,6 +35,7 @@ NAMES = [
     catalogue.NAME,
     admission.NAME,
     exchange.NAME,
+    ledger.NAME,
 ]
 
 
@@ -54,6 +55,7 @@ class Bench:
         self._with_catalogue = catalogue.NAME in names
         self._with_admission = admission.NAME in names
         self._with_exchange = exchange.NAME in names
+        self._with_ledger = ledger.NAME in names
         self._rounds = rounds or (1 if quick else 3)
         self._backlog_rounds = rounds or 1
         self._quick = quick
@@ -63,6 +65,7 @@ class Bench:
         self._hostile: list[catalogue.Bout] = []
         self._admission: admission.AdmissionCost | None = None
         self._exchange: exchange.ExchangeCost | None = None
+        self._ledger: ledger.LedgerCost | None = None
         #: What is being played.
         self.playing = ""
         #: Slots over time of every run in which merchants were in trouble.
@@ -101,6 +104,10 @@ class Bench:
             self._begin(exchange.NAME)
             self._exchange = exchange.measure(quick=self._quick)
             yield exchange.report(self._exchange)
+        if self._with_ledger:
+            self._begin(ledger.NAME)
+            self._ledger = ledger.measure(quick=self._quick)
+            yield ledger.report(self._ledger)
 
     @property
     def faults(self) -> list[str]:
@@ -136,6 +143,7 @@ class Bench:
             "catalogue": [each.as_json() for each in self._hostile],
             "admission": self._admission.as_json() if self._admission else None,
             "exchange": self._exchange.as_json() if self._exchange else None,
+            "ledger": self._ledger.as_json() if self._ledger else None,
             "backlog": [[each.as_json() for each in played] for played in self._backlogs],
         }
 

@@ -17,7 +17,7 @@ import gevent
 from sqlalchemy import Engine, text
 
 from pos_gateway.errors import LedgerUnavailable
-from pos_gateway.gateway import _off_the_loop
+from pos_gateway.gateway import off_the_loop
 from pos_gateway.ledger import commits, database
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.database import open_database
@@ -145,7 +145,7 @@ def the_killed_lose_nobody_anything(ledger: Ledger, hold: Hold, engine: Engine) 
 
 def a_killed_writer_leaves_a_connection_in_step(ledger: Ledger, hold: Hold, engine: Engine) -> None:
     """A green thread that is killed in the middle of its own transaction (no thread commits for it)."""
-    alone = Ledger(engine, run=_off_the_loop(engine))
+    alone = Ledger(engine, run=off_the_loop(engine))
     claim = claimed(alone.claim(Key("m", "o"), send=True))
     for _ in range(3):
         hold.close()
@@ -219,7 +219,7 @@ def main(url: str) -> None:
         with engine.begin() as connection:
             for table in metadata.sorted_tables:
                 connection.execute(table.delete())
-        ledger = Ledger(engine, run=_off_the_loop(engine))
+        ledger = Ledger(engine, run=off_the_loop(engine))
         ledger.start()
         with gevent.Timeout(60):
             story(ledger, Hold(engine, url), engine)

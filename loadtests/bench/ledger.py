@@ -1,0 +1,76 @@
+"""What the ledger costs an order: its share of the CPU, and the wait for what is written."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from loadtests.bench.cores import on_the_workers_core
+from loadtests.bench.report import table
+from loadtests.servers.postgresql import PostgreSQL
+
+NAME = "ledger"
+#: Orders a second.
+RATE = 500
+#: Milliseconds of CPU, and those until both of its commits are durable, at most; on PostgreSQL.
+CPU, WAIT = 0.15, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCost:
+    """What an order costs with the ledger and not without, by database, of each round."""
+
+    rounds: Mapping[str, Sequence[dict[str, float]]]
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures by name."""
+        return dict(self.rounds)
+
+
+def measure(*, quick: bool) -> LedgerCost:
+    """Write orders into databases that keep what they have said is written."""
+    seconds, rounds = (5, 3) if quick else (10, 7)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        postgresql = stack.enter_context(PostgreSQL())
+        urls = {"PostgreSQL": postgresql.database(), "SQLite": f"sqlite:///{folder}/ledger.db"}
+        return LedgerCost({name: _run(url, seconds, rounds) for name, url in urls.items()})
+
+
+def report(cost: LedgerCost) -> str:
+    """The table."""
+    lines = []
+    for name, rounds in cost.rounds.items():
+        for what, figure, most in (("CPU", "cpu", CPU), ("wait, p50", "p50", WAIT)):
+            figures = [each[figure] for each in rounds]
+            target = [f"<= {most:g}", "met" if median(figures) <= most else "MISSED"]
+            spread = f"{min(figures):.2f} to {max(figures):.2f}"
+            wanted = target if name == "PostgreSQL" else ["", ""]
+            lines.append([name, what, f"{median(figures):.2f}", spread, *wanted])
+        waits = [each["p99"] for each in rounds]
+        spread = f"{min(waits):.2f} to {max(waits):.2f}"
+        lines.append([name, "wait, p99", f"{median(waits):.2f}", spread, "", ""])
+    header = ("ms an order", "", "median", "rounds", "target", "")
+    return f"## ledger: what it adds to an order, at {RATE} a second\n\n{table(header, lines)}\n"
+
+
+def _run(url: str, seconds: int, rounds: int) -> list[dict[str, float]]:
+    run = subprocess.run(
+        on_the_workers_core(
+            [
+                *(sys.executable, "-m", "gevent.monkey", "--module"),
+                *("loadtests.bench.keeping", url, str(RATE), str(seconds), str(rounds)),
+            ]
+        ),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    results: list[dict[str, float]] = json.loads(run.stdout)
+    return results
