@@ -53,3 +53,18 @@ def test_a_worker_stops_although_the_broker_vanishes_while_the_worker_begins_aga
             pass
         proxy.timeout()
         assert worker.stop() == 0
+
+
+def test_a_worker_that_begins_again_asks_anew_what_was_not_answered(lab: FaultLab) -> None:
+    """Nobody tells it to: it is Celery's own connection that is given up."""
+    poses = lab.open_poses(1)
+    with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url):
+        lab.wait_for_worker()
+        proxy.latency(0.1)
+        proxy.cut()
+        while proxy.connections() < 2:
+            pass
+        proxy.half_open()
+        proxy.heal()
+        lab.place_some(poses, each=1)
+        lab.settle()
