@@ -31,13 +31,7 @@ def submit_message(
     headers: Mapping[str, Any] = MappingProxyType({}),
 ) -> Message:
     """The message that asks for an order to be sent to its merchant."""
-    return Message(
-        exchange=topology.orders_exchange.name,
-        routing_key=routing_key,
-        body=b"[[" + order_json + b"],{}," + NO_EMBED + b"]",
-        message_id=order_id,
-        headers={"task": SUBMIT_ORDER, "id": order_id, "lang": "py", **headers},
-    )
+    return _asking(SUBMIT_ORDER, order_id, order_json, routing_key, headers)
 
 
 def cancel_message(
@@ -48,12 +42,18 @@ def cancel_message(
     headers: Mapping[str, Any] = MappingProxyType({}),
 ) -> Message:
     """The message that asks for an order to be cancelled."""
+    return _asking(CANCEL_ORDER, order_id, request_json, routing_key, headers)
+
+
+def _asking(
+    task: str, order_id: str, argument: bytes, routing_key: str, headers: Mapping[str, Any]
+) -> Message:
     return Message(
         exchange=topology.orders_exchange.name,
         routing_key=routing_key,
-        body=b"[[" + request_json + b"],{}," + NO_EMBED + b"]",
+        body=b"[[" + argument + b"],{}," + NO_EMBED + b"]",
         message_id=order_id,
-        headers={"task": CANCEL_ORDER, "id": order_id, "lang": "py", **headers},
+        headers={"task": task, "id": order_id, "lang": "py", **headers},
     )
 
 
