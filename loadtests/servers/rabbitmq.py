@@ -73,6 +73,11 @@ class RabbitMQ(Server):
         """Keep the memory alarm raised, which blocks every connection that publishes."""
         before = self.eval("vm_memory_monitor:get_vm_memory_high_watermark()")
         self.eval("vm_memory_monitor:set_vm_memory_high_watermark(0.00001)")
+        # It is raised, and every connection has heard of it, once they have answered.
+        self.eval(
+            "[_ | _] = rabbit_alarm:get_alarms(), "
+            "[catch rabbit_reader:info(Each, [state]) || Each <- rabbit_networking:connections()]"
+        )
         try:
             yield
         finally:
