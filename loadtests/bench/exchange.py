@@ -1,14 +1,11 @@
 """What an exchange with a POS costs: transport and adapter, beside plain requests and urllib3."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from loadtests.bench.cores import on_the_workers_core
+from loadtests.bench.patched import figures_of
 from loadtests.bench.report import table
 from loadtests.merchants.client import SimulatedMerchants
 
@@ -32,19 +29,8 @@ def measure(*, quick: bool) -> ExchangeCost:
     """Make exchanges with a merchant on loopback that answers at once."""
     number, rounds = (1000, 3) if quick else (3000, 7)
     with SimulatedMerchants() as merchants:
-        run = subprocess.run(
-            on_the_workers_core(
-                [
-                    *(sys.executable, "-m", "gevent.monkey", "--module"),
-                    *("loadtests.bench.exchanging", merchants.base_url("fast-0")),
-                    *(str(number), str(rounds)),
-                ]
-            ),
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-    return ExchangeCost(json.loads(run.stdout))
+        url = merchants.base_url("fast-0")
+        return ExchangeCost(figures_of("loadtests.bench.exchanging", url, number, rounds))
 
 
 def report(cost: ExchangeCost) -> str:

@@ -1,8 +1,5 @@
 """What the ledger costs an order: its share of the CPU, and the wait for what is written."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,7 +8,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from loadtests.bench.cores import on_the_workers_core
+from loadtests.bench.patched import figures_of
 from loadtests.bench.report import table
 from loadtests.servers.postgresql import PostgreSQL
 
@@ -40,7 +37,9 @@ def measure(*, quick: bool) -> LedgerCost:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         postgresql = stack.enter_context(PostgreSQL())
         urls = {"PostgreSQL": postgresql.database(), "SQLite": f"sqlite:///{folder}/ledger.db"}
-        return LedgerCost({name: _run(url, seconds, rounds) for name, url in urls.items()})
+        how = (RATE, seconds, rounds)
+        keeping = "loadtests.bench.keeping"
+        return LedgerCost({name: figures_of(keeping, url, *how) for name, url in urls.items()})
 
 
 def report(cost: LedgerCost) -> str:
@@ -58,19 +57,3 @@ def report(cost: LedgerCost) -> str:
         lines.append([name, "wait, p99", f"{median(waits):.2f}", spread, "", ""])
     header = ("ms an order", "", "median", "rounds", "target", "")
     return f"## ledger: what it adds to an order, at {RATE} a second\n\n{table(header, lines)}\n"
-
-
-def _run(url: str, seconds: int, rounds: int) -> list[dict[str, float]]:
-    run = subprocess.run(
-        on_the_workers_core(
-            [
-                *(sys.executable, "-m", "gevent.monkey", "--module"),
-                *("loadtests.bench.keeping", url, str(RATE), str(seconds), str(rounds)),
-            ]
-        ),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    results: list[dict[str, float]] = json.loads(run.stdout)
-    return results

@@ -53,6 +53,7 @@ def test_a_worker_stops_although_the_broker_vanishes_while_the_worker_begins_aga
             pass
         proxy.timeout()
         assert worker.stop() == 0
+        assert "timed out" not in worker.log  # it did not go on waiting for the broker first
 
 
 def test_a_worker_that_begins_again_asks_anew_what_was_not_answered(lab: FaultLab) -> None:
@@ -68,3 +69,4 @@ def test_a_worker_that_begins_again_asks_anew_what_was_not_answered(lab: FaultLa
         proxy.heal()
         lab.place_some(poses, each=1)
         lab.settle()
+    assert lab.verdict(healthy=lambda _: True).in_doubt == []
