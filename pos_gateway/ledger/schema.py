@@ -18,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
 
 metadata = MetaData()
@@ -75,6 +76,8 @@ orders = Table(
     Index("orders_by_order", "order_id"),
 )
 
+_without_position = text("position is null")
+
 #: Status events as they are written with an outcome, dehydrated: without the order.
 events = Table(
     "events",
@@ -90,7 +93,32 @@ events = Table(
     Column("reason_code", String(64)),
     Column("reason_message", Text),
     Column("attempts", Integer, nullable=False),
+    # What it tells of, sealed, if that has no row in the ledger: a message that is no order.
+    Column("payload", Text),
+    # All but its position, hydrated by a helper, sealed; and who is at that (a worker's lease).
+    Column("body", Text),
+    Column("helper", String(64)),
+    Index(
+        "events_without_position",
+        "id",
+        sqlite_where=_without_position,
+        postgresql_where=_without_position,
+    ),
     sqlite_autoincrement=True,
+)
+
+#: How far the event pipeline is: one row, from its first leader on; see ``events/outbox.py``.
+pipeline = Table(
+    "pipeline",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    # A worker's lease, and how often anybody has become the leader: what an earlier one writes
+    # changes nothing.
+    Column("leader", String(64)),
+    Column("epoch", BigInteger, nullable=False),
+    # The highest position that was given, and that the broker has confirmed with all before it.
+    Column("assigned", BigInteger, nullable=False),
+    Column("published", BigInteger, nullable=False),
 )
 
 #: The leases of the workers there are: see ``ledger/lease.py``.
