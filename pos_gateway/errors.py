@@ -12,6 +12,7 @@ PosGatewayError
 ├── FleetUnavailable        Redis did not answer, or answered nonsense: each pod is by itself
 └── PublishError            the broker did not take a message
     ├── BrokerUnavailable   not reachable, or no confirm came in time: it may or may not be stored
+    │   └── BatchCutShort   the same in the middle of a batch; has how many are stored for certain
     ├── PublishRefused      the broker said no (nack), or its topology contradicts ours
     └── Unroutable          the broker took it, but no queue wanted it
 """
@@ -105,6 +106,17 @@ class PublishError(PosGatewayError):
 
 class BrokerUnavailable(PublishError):
     """Raised when the broker is not reachable, or no confirm came in time."""
+
+
+class BatchCutShort(BrokerUnavailable):
+    """Raised when the broker went away in the middle of a batch.
+
+    ``confirmed``: how many from the front are stored; of the others each may be, or not.
+    """
+
+    def __init__(self, confirmed: int, why: str) -> None:
+        self.confirmed = confirmed
+        super().__init__(why)
 
 
 class PublishRefused(PublishError):

@@ -8,7 +8,7 @@ many of them share a round trip. Safe from threads, from green threads, and afte
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 
 from pos_gateway.broker import topology
@@ -22,7 +22,7 @@ from pos_gateway.broker.link import (
     MemoryLink,
 )
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import BrokerUnavailable, PublishError
+from pos_gateway.errors import BatchCutShort, BrokerUnavailable, PublishError
 
 #: Seconds to wait for a TCP connection and the AMQP handshake.
 CONNECT_TIMEOUT = 5.0
@@ -71,6 +71,42 @@ class Publisher:
                 raise
             confirm, _ = self._send(message)
             self._await(confirm, deadline)
+
+    def publish_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        on_trouble: Callable[[PublishError], None],
+        timeout: float = 60.0,
+    ) -> int:
+        """Publish in this order on one connection; how many from the front the broker has stored.
+
+        Fewer than all: it refused the next one, or no queue takes it (``on_trouble`` hears which),
+        and the next batch declares the topology anew. Of those behind it any may be stored.
+
+        One caller at a time has an order among its batches. A refusal, and only that, replaces the
+        connection, and whoever else waits on it with it: such a caller has a publisher of its own.
+
+        Args:
+            messages: what to publish; each is sent at most once.
+            on_trouble: hears of the first that was refused.
+            timeout: seconds until the last confirm.
+
+        Raises:
+            BatchCutShort: no connection, it was lost, or a confirm did not come in time.
+        """
+        deadline = time.monotonic() + timeout
+        confirms = self._send_all(messages)
+        for stored, confirm in enumerate(confirms):
+            try:
+                self._await(confirm, deadline)
+            except BrokerUnavailable as error:
+                raise BatchCutShort(stored, str(error)) from error
+            except PublishError as error:
+                on_trouble(error)
+                self._drop_link()
+                return stored
+        return len(messages)
 
     def publish_patiently(
         self,
@@ -121,24 +157,46 @@ class Publisher:
             if link is not None:
                 link.close()
 
+    def _send_all(self, messages: Sequence[Message]) -> list[Confirm]:
+        """Write as many as the connection takes, nothing of others' in between."""
+        self._mind_forks()
+        confirms: list[Confirm] = []
+        with self._lock:
+            try:
+                link, _ = self._connected()
+            except PublishError as error:
+                raise BatchCutShort(0, str(error)) from error
+            for message in messages:
+                confirms.append(self._write(link, message))
+                if confirms[-1].error is not None:
+                    break  # one that follows could come before it
+        return confirms
+
     def _send(self, message: Message) -> tuple[Confirm, bool]:
         """Write the message; also whether the connection was made for it."""
+        self._mind_forks()
+        with self._lock:
+            link, fresh = self._connected()
+            return self._write(link, message), fresh
+
+    def _mind_forks(self) -> None:
         if self._pid != os.getpid():
             # Forked: the parent's socket is not ours to write to, its lock not ours to wait for.
             self._pid, self._lock, self._link = os.getpid(), threading.RLock(), None
+
+    def _write(self, link: Link, message: Message) -> Confirm:
+        """Write under the lock; what cannot be written is settled with the reason."""
         confirm = Confirm(message)
-        with self._lock:
-            link, fresh = self._connected()
-            try:
-                link.send(confirm)
-            except CONNECTION_ERRORS as error:
-                link.fail(error)
-                confirm.settle(BrokerUnavailable(f"the message could not be written: {error}"))
-            except BaseException as error:
-                # Half a frame may have left: nobody may write after it on this connection.
-                link.fail(error)
-                raise
-        return confirm, fresh
+        try:
+            link.send(confirm)
+        except CONNECTION_ERRORS as error:
+            link.fail(error)
+            confirm.settle(BrokerUnavailable(f"the message could not be written: {error}"))
+        except BaseException as error:
+            # Half a frame may have left: nobody may write after it on this connection.
+            link.fail(error)
+            raise
+        return confirm
 
     def _await(self, confirm: Confirm, deadline: float) -> None:
         if not confirm.wait(deadline - time.monotonic()):

@@ -18,7 +18,13 @@ from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import answers, topology
 from pos_gateway.broker.message import FINE, MAX_DELAY, Message, undelayed
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
+from pos_gateway.errors import (
+    BatchCutShort,
+    BrokerUnavailable,
+    PublishError,
+    PublishRefused,
+    Unroutable,
+)
 
 
 def a_message(number: int = 0, *, routing_key: str = topology.ORDERS_KEY) -> Message:
@@ -263,3 +269,49 @@ def test_a_connection_whose_question_stays_without_an_answer_is_over(
         with pytest.raises(TimeoutError, match="has not answered"):
             channel.basic_qos(0, 1, False)
         assert not connection.connected
+
+
+def a_batch(count: int, *, nowhere: int | None = None) -> list[Message]:
+    return [
+        a_message(n, routing_key="nowhere" if n == nowhere else topology.ORDERS_KEY)
+        for n in range(count)
+    ]
+
+
+def bodies(broker_url: str, count: int) -> list[str]:
+    """The ids of so many messages, in the order in which they are in the queue."""
+    found = []
+    with Connection(broker_url) as connection:
+        for _ in range(count):
+            message = connection.default_channel.basic_get("orders", no_ack=True)
+            found.append(message.properties["message_id"])
+    return found
+
+
+def test_a_batch_is_stored_in_its_order(publisher: Publisher, broker_url: str) -> None:
+    troubles: list[PublishError] = []
+    assert publisher.publish_batch(a_batch(500), on_trouble=troubles.append) == 500
+    assert not troubles
+    assert bodies(broker_url, 500) == [f"m{n}" for n in range(500)]
+
+
+def test_a_batch_is_counted_up_to_the_first_that_no_queue_takes(
+    publisher: Publisher, broker_url: str
+) -> None:
+    troubles: list[PublishError] = []
+    batch = a_batch(50, nowhere=20)
+    assert publisher.publish_batch(batch, on_trouble=troubles.append) == 20
+    assert [type(error) for error in troubles] == [Unroutable]
+    assert publisher.publish_batch(a_batch(1), on_trouble=troubles.append) == 1
+
+
+def test_a_batch_whose_connection_is_lost_is_told(
+    publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    publisher.publish_batch(a_batch(2), on_trouble=lambda _: None)
+    rabbitmq.kill()
+    with pytest.raises(BatchCutShort) as caught:
+        publisher.publish_batch(a_batch(5), on_trouble=lambda _: None)
+    assert caught.value.confirmed == 0
+    rabbitmq.start()
+    assert publisher.publish_batch(a_batch(5), on_trouble=lambda _: None) == 5

@@ -1,0 +1,115 @@
+"""Batches on a link that does what it is told: how many from the front are stored."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from pos_gateway.broker.link import Confirm
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.errors import BatchCutShort, BrokerUnavailable, PublishError, PublishRefused
+
+REFUSED = PublishRefused("no")
+
+
+class FakeLink:
+    """Settles each message as ``fate`` says: None is stored, an error that; it may raise too."""
+
+    def __init__(self, fate: Callable[[int], PublishError | None]) -> None:
+        self.alive = True
+        self.sent: list[str] = []
+        self.waiting: list[Confirm] = []
+        self._fate = fate
+
+    def send(self, confirm: Confirm) -> None:
+        self.waiting.append(confirm)
+        error = self._fate(len(self.sent))
+        self.sent.append(confirm.message.message_id)
+        confirm.settle(error)
+
+    def fail(self, error: BaseException) -> None:
+        self.alive = False
+
+    def close(self) -> None:
+        self.alive = False
+
+
+def messages(count: int = 5) -> list[Message]:
+    return [Message("order-events", "order.accepted", b"{}", str(n)) for n in range(count)]
+
+
+def published(
+    link: FakeLink, batch: Sequence[Message], timeout: float = 60.0
+) -> tuple[int, list[PublishError], Publisher]:
+    publisher = Publisher("amqp://127.0.0.1:1//")
+    publisher._link = link
+    troubles: list[PublishError] = []
+    stored = publisher.publish_batch(batch, on_trouble=troubles.append, timeout=timeout)
+    return stored, troubles, publisher
+
+
+def test_a_batch_is_sent_in_its_order_and_counted() -> None:
+    link = FakeLink(lambda _: None)
+    stored, troubles, _ = published(link, messages())
+    assert (stored, troubles, link.sent) == (5, [], ["0", "1", "2", "3", "4"])
+
+
+def test_an_empty_batch_is_stored() -> None:
+    assert published(FakeLink(lambda _: None), [])[0] == 0
+
+
+def test_one_refused_before_the_others_are_sent_is_the_last_one() -> None:
+    link = FakeLink(lambda n: REFUSED if n == 2 else None)
+    stored, troubles, publisher = published(link, messages())
+    assert (stored, troubles, link.sent) == (2, [REFUSED], ["0", "1", "2"])
+    assert publisher._link is None  # the next batch declares its queues
+
+
+def test_what_is_stored_behind_one_that_was_refused_does_not_count() -> None:
+    class Slow(FakeLink):
+        def send(self, confirm: Confirm) -> None:
+            self.waiting.append(confirm)
+            if len(self.waiting) == 5:
+                for n in (4, 3, 1, 0):
+                    self.waiting[n].settle()
+                self.waiting[2].settle(REFUSED)
+
+    stored, troubles, _ = published(Slow(lambda _: None), messages())
+    assert (stored, troubles) == (2, [REFUSED])
+
+
+def test_a_link_that_is_lost_is_told_with_how_many_are_stored() -> None:
+    lost = BrokerUnavailable("lost")
+    with pytest.raises(BatchCutShort, match="lost") as caught:
+        published(FakeLink(lambda n: lost if n == 3 else None), messages())
+    assert caught.value.confirmed == 3
+
+
+def test_a_link_that_cannot_be_written_to_is_given_up() -> None:
+    def fate(n: int) -> None:
+        if n == 1:
+            raise ConnectionResetError("by peer")
+
+    link = FakeLink(fate)
+    with pytest.raises(BatchCutShort, match="by peer") as caught:
+        published(link, messages())
+    assert (caught.value.confirmed, link.alive, link.sent) == (1, False, ["0"])
+
+
+def test_a_confirm_that_does_not_come_ends_the_wait() -> None:
+    class Silent(FakeLink):
+        def send(self, confirm: Confirm) -> None:
+            self.waiting.append(confirm)
+            if len(self.waiting) <= 2:
+                confirm.settle()
+
+    with pytest.raises(BatchCutShort, match="no confirm came in time") as caught:
+        published(Silent(lambda _: None), messages(), timeout=0.0)
+    assert caught.value.confirmed == 2
+
+
+def test_a_broker_that_is_not_there_has_stored_none() -> None:
+    publisher = Publisher("amqp://127.0.0.1:1//")
+    with pytest.raises(BatchCutShort) as caught:
+        publisher.publish_batch(messages(), on_trouble=lambda _: None)
+    assert caught.value.confirmed == 0
