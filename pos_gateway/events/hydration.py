@@ -1,0 +1,129 @@
+"""A row becomes the whole event. It never fails: what cannot be read is told as that.
+
+An event that cannot be published would hold up all those behind it.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.message import Message
+from pos_gateway.events.outbox import Row
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.outcome import Reason
+from pos_gateway.vault import CannotOpen
+
+#: Bytes of an event at most. RabbitMQ closes the connection of one that sends more than it takes.
+LARGEST = 1024 * 1024
+
+
+class Hydration:
+    """Hydrates rows. Pure; safe from threads.
+
+    Args:
+        payloads: opens what the ledger keeps sealed.
+        largest: bytes of an event at most; a larger one is told without its order.
+    """
+
+    def __init__(self, payloads: Payloads, *, largest: int = LARGEST) -> None:
+        self._payloads = payloads
+        self._largest = largest
+
+    def message(self, row: Row) -> Message:
+        """The event as it is published, with the routing key ``order.<what happened>``."""
+        head = json.dumps({"id": row.event_id, "position": row.position}, separators=(",", ":"))
+        body = self._helped(row) or self._body(row)
+        return Message(
+            exchange=topology.events_exchange.name,
+            routing_key=f"order.{row.kind}",
+            body=head[:-1].encode() + b"," + body[1:],
+            message_id=row.event_id,
+        )
+
+    def sealed(self, row: Row) -> str:
+        """What a helper writes down: the event without its id and position, sealed."""
+        return self._payloads.seal(row.key, self._body(row))
+
+    def _helped(self, row: Row) -> bytes | None:
+        """What a helper has hydrated, if it can be read: it may have a key that is not here yet."""
+        if row.body is None:
+            return None
+        try:
+            body = self._payloads.open(row.key, row.body)
+            return body if _an_object(body).get("type") == f"order.{row.kind}" else None
+        except (CannotOpen, ValueError):
+            return None
+
+    def _body(self, row: Row) -> bytes:
+        core = self._core(row)
+        try:
+            order_json = self._order(row)
+        except (CannotOpen, ValueError) as error:
+            return _whole({**core, "incomplete": str(error)}, b"null")
+        body = _whole(core, order_json)
+        if len(body) > self._largest:
+            return _whole({**core, "truncated": True}, b"null")
+        return body
+
+    def _order(self, row: Row) -> bytes:
+        if row.payload is None:
+            raise ValueError("the order is not kept")
+        try:
+            order_json = self._payloads.open(row.key, row.payload)
+            _an_object(order_json)
+        except CannotOpen as error:
+            raise CannotOpen(f"the order is {error}") from None
+        except ValueError:
+            raise ValueError("the order that was kept is not JSON") from None
+        return order_json
+
+    def _core(self, row: Row) -> dict[str, Any]:
+        """What is public of it, and small."""
+        reason = None
+        if row.reason_code is not None:
+            sealed = Reason(row.reason_code, row.reason_message or "")
+            try:
+                opened = self._payloads.open_reason(row.key, sealed)
+                reason = Reason.of(opened.code, opened.message)
+            except (ValueError, TypeError):
+                reason = Reason.of(row.reason_code, "(cannot be read: it was changed)")
+        merchant = {"provider": row.provider, "adapter": row.adapter}
+        return {
+            "type": f"order.{row.kind}",
+            "order_id": row.order_id,
+            "merchant_id": row.merchant_id,
+            "occurred_at": _moment(row.occurred_at),
+            "external_id": row.external_id and row.external_id[:256],
+            "reason": {"code": reason.code, "message": reason.message} if reason else None,
+            "attempts": row.attempts,
+            "merchant": None if row.adapter is None else merchant,
+        }
+
+
+def _whole(core: dict[str, Any], order_json: bytes) -> bytes:
+    # The order goes in as it was written: reading and writing it again costs more than all else.
+    head = json.dumps(core, separators=(",", ":")).encode()
+    return head[:-1] + b',"order":' + order_json + b"}"
+
+
+def _an_object(text: bytes) -> dict[str, Any]:
+    """The JSON object that this is. Raises ValueError."""
+    try:
+        found = json.loads(text.decode(), parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("too deep") from None
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _moment(at: float) -> str | None:
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, OSError, ValueError):  # no moment that can be written
+        return None

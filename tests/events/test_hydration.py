@@ -1,0 +1,148 @@
+"""Rows become events, whatever is in them."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pos_gateway.events.event import hydrated
+from pos_gateway.events.hydration import Hydration
+from pos_gateway.events.outbox import Row
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import EventRow, Key
+from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.vault import Vault
+from tests.ledger.lab import DAY
+
+SEALING = Payloads(Vault("a key"))
+CLEAR = Payloads(Vault())
+KEY = Key("m", "o1")
+ORDER = b'{"order_id":"o1","notes":"\xc3\xa4"}'
+
+
+def a_row(**values: Any) -> Row:
+    fields: dict[str, Any] = {
+        "id": 7,
+        "position": 12,
+        "event_id": "e1",
+        "kind": "rejected",
+        "merchant_id": "m",
+        "order_id": "o1",
+        "occurred_at": DAY,
+        "external_id": "x",
+        "reason_code": "sold_out",
+        "reason_message": "no more",
+        "attempts": 3,
+        "body": None,
+        "payload": ORDER.decode(),
+        "provider": "acme",
+        "adapter": "rest",
+    }
+    return Row(**{**fields, **values})
+
+
+def told(row: Row, payloads: Payloads = CLEAR, **options: Any) -> dict[str, Any]:
+    message = Hydration(payloads, **options).message(row)
+    event: dict[str, Any] = json.loads(message.body)
+    assert (message.message_id, message.routing_key) == (row.event_id, event["type"])
+    assert (event["id"], event["position"]) == (row.event_id, row.position)
+    return event
+
+
+def test_an_event_has_what_it_had_before_and_its_position_and_merchant() -> None:
+    outcome = Outcome(Kind.REJECTED, Reason("sold_out", "no more"), "x")
+    before = json.loads(
+        hydrated(
+            EventRow("e1", "rejected"), KEY, outcome, at=DAY, attempts=3, order_json=ORDER
+        ).body
+    )
+    merchant = {"provider": "acme", "adapter": "rest"}
+    assert told(a_row()) == {**before, "position": 12, "merchant": merchant}
+
+
+def test_what_is_sealed_is_opened() -> None:
+    reason = SEALING.seal_reason(KEY, Reason("sold_out", "no more"))
+    row = a_row(
+        payload=SEALING.seal(KEY, ORDER), reason_code=reason.code, reason_message=reason.message
+    )
+    event = told(row, SEALING)
+    assert event == told(a_row())
+
+
+def test_what_a_helper_has_hydrated_is_the_event() -> None:
+    sealed = Hydration(SEALING).sealed(a_row(position=None))
+    assert "sold_out" not in sealed
+    assert told(a_row(body=sealed, payload=None, external_id="y"), SEALING) == told(a_row())
+
+
+@pytest.mark.parametrize("body", ["", "{", "nonsense", "k.e.y", '{"a":NaN}', "[]"])
+def test_what_a_helper_left_that_cannot_be_read_is_hydrated_again(body: str) -> None:
+    assert told(a_row(body=body)) == told(a_row())
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (None, "the order is not kept"),
+        ("{", "the order that was kept is not JSON"),
+        ('{"a":NaN}', "the order that was kept is not JSON"),
+        ("{" * 100_000, "the order that was kept is not JSON"),
+        ('{"a":' * 100_000, "the order that was kept is not JSON"),
+        ("", "the order is sealed with the key '', which POS_GATEWAY_SECRET_KEY has not"),
+        (
+            Payloads(Vault("another")).seal(KEY, ORDER),
+            "which POS_GATEWAY_SECRET_KEY has not",
+        ),
+        (
+            SEALING.seal(Key("m", "o2"), ORDER),
+            "the order is changed since it was sealed, or sealed for another",
+        ),
+    ],
+)
+def test_an_order_that_cannot_be_read_is_left_out_and_said(payload: str | None, why: str) -> None:
+    event = told(a_row(payload=payload), SEALING)
+    assert why in event.pop("incomplete")
+    assert event == {**told(a_row()), "order": None}
+
+
+def test_an_event_that_is_too_large_is_told_without_its_order() -> None:
+    large = json.dumps({"notes": "x" * 5000})
+    assert told(a_row(payload=large), largest=6000)["order"] == json.loads(large)
+    event = told(a_row(payload=large), largest=5000)
+    assert (event.pop("truncated"), event) == (True, {**told(a_row()), "order": None})
+
+
+def test_what_is_public_is_never_large() -> None:
+    text = "x" * 2_000_000
+    row = a_row(reason_code=text, reason_message=text, external_id=text, payload=None)
+    assert len(Hydration(CLEAR).message(row).body) < 2000
+
+
+@pytest.mark.parametrize("at", [float("nan"), float("inf"), -1e300, 1e18])
+def test_a_moment_that_is_none_is_null(at: float) -> None:
+    assert told(a_row(occurred_at=at))["occurred_at"] is None
+
+
+def test_a_merchant_that_is_gone_is_null() -> None:
+    assert told(a_row(provider=None, adapter=None))["merchant"] is None
+
+
+TEXT = st.none() | st.text(max_size=30) | st.sampled_from(["{}", "sealed:", "sealed:x.y", "x.y"])
+
+
+@given(
+    body=TEXT,
+    payload=TEXT,
+    external_id=TEXT,
+    reason_code=TEXT,
+    reason_message=TEXT,
+    order_id=st.text(max_size=9),
+    occurred_at=st.floats(),
+)
+def test_no_row_fails(**values: Any) -> None:
+    for payloads in (CLEAR, SEALING):
+        row = a_row(**values)
+        assert told(row, payloads)["order_id"] == row.order_id
+        Hydration(payloads).sealed(row)

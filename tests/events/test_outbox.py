@@ -1,0 +1,232 @@
+"""Positions: who gives them, in which order, and that none is left out."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, func, insert, select, text
+
+from pos_gateway.events.outbox import Outbox, Term
+from pos_gateway.ledger.database import open_database
+from pos_gateway.ledger.schema import events, pipeline
+from tests.events.lab import Events, row
+from tests.ledger.lab import DAY, Rows
+
+
+@pytest.fixture
+def outbox(engine: Engine) -> Iterator[Outbox]:
+    outbox = Outbox(engine)
+    yield outbox
+    outbox.close()
+
+
+@pytest.fixture
+def told(engine: Engine) -> Events:
+    return Events(engine)
+
+
+def led(outbox: Outbox, leader: str = "me-1") -> Term:
+    term = outbox.take(leader, outbox.look()[0].epoch)
+    assert term is not None
+    return term
+
+
+def given(rows: Rows) -> dict[str, int | None]:
+    return {each.event_id: each.position for each in rows.events()}
+
+
+def test_positions_follow_the_rows_and_go_on_where_they_ended(
+    outbox: Outbox, told: Events, rows: Rows
+) -> None:
+    told.write(5)
+    term = outbox.assign(led(outbox), 3)
+    assert term == Term("me-1", 1, 3, 0)
+    assert given(rows) == {"e0": 1, "e1": 2, "e2": 3, "e3": None, "e4": None}
+    told.write(1)
+    term = outbox.assign(term, 10)
+    assert term is not None and term.assigned == 6
+    assert given(rows) == {f"e{n}": n + 1 for n in range(6)}
+
+
+def test_what_is_published_is_written_with_the_next_positions(outbox: Outbox, told: Events) -> None:
+    told.write(2)
+    term = outbox.assign(led(outbox), 10)
+    assert term is not None
+    assert outbox.look()[0].published == 0
+    assert outbox.assign(replace(term, published=2), 10) == replace(term, published=2)
+    assert outbox.look()[0] == Term("me-1", 1, 2, 2)
+
+
+def test_an_idle_leader_writes_nothing(outbox: Outbox, engine: Engine) -> None:
+    term = led(outbox)
+    if engine.dialect.name == "postgresql":
+        version = text("select xmin::text from pipeline")
+        with engine.connect() as connection:
+            before = connection.scalar(version)
+            assert outbox.assign(term, 10) == term
+            assert connection.scalar(version) == before
+    assert outbox.assign(term, 10) == term
+
+
+def test_who_led_before_gives_no_position_and_says_nothing_of_what_is_published(
+    outbox: Outbox, told: Events, rows: Rows
+) -> None:
+    told.write(2)
+    old = led(outbox)
+    new = led(outbox, "other-1")
+    assert new.epoch == old.epoch + 1
+    assert outbox.assign(replace(old, published=7), 10) is None
+    assert given(rows) == {"e0": None, "e1": None}
+    assert outbox.look()[0] == new
+
+
+def test_of_two_that_take_over_at_once_one_leads(outbox: Outbox) -> None:
+    epoch = outbox.look()[0].epoch
+    assert outbox.take("one-1", epoch) == Term("one-1", epoch + 1, 0, 0)
+    assert outbox.take("two-1", epoch) is None
+    assert outbox.look()[0].leader == "one-1"
+
+
+def test_positions_whose_answer_was_lost_are_found_again(
+    outbox: Outbox, told: Events, rows: Rows
+) -> None:
+    told.write(3)
+    before = led(outbox)
+    after = outbox.assign(before, 2)
+    assert outbox.assign(before, 2) == after
+    assert given(rows) == {"e0": 1, "e1": 2, "e2": None}
+
+
+def test_a_pipeline_whose_row_was_lost_goes_on_behind_the_last_position(
+    outbox: Outbox, told: Events, engine: Engine
+) -> None:
+    told.write(3)
+    outbox.assign(led(outbox), 3)
+    with engine.begin() as connection:
+        connection.execute(pipeline.delete())
+    assert outbox.look()[0] == Term(None, 0, 3, 3)
+
+
+def test_what_is_read_is_the_next_in_order_with_all_that_is_known_of_it(
+    outbox: Outbox, told: Events
+) -> None:
+    told.write(3, order_payload='{"a":1}', external_id="x", reason_code="c", reason_message="d")
+    told.write(1, order=False, payload='{"b":2}')
+    outbox.assign(led(outbox), 10)
+    assert [each.position for each in outbox.read(0, 2)] == [1, 2]
+    third, fourth = outbox.read(2, 10)
+    assert (third.payload, third.external_id, third.reason_code) == ('{"a":1}', "x", "c")
+    assert (fourth.payload, fourth.provider, fourth.adapter) == ('{"b":2}', None, None)
+
+
+def test_only_what_is_published_and_old_is_pruned(outbox: Outbox, told: Events, rows: Rows) -> None:
+    told.write(4)
+    told.write(1, occurred_at=DAY + 100)
+    term = outbox.assign(led(outbox), 5)
+    assert term is not None
+    assert outbox.prune(DAY + 1, 10) == 0
+    outbox.assign(replace(term, published=3), 5)
+    assert outbox.prune(DAY + 1, 2) == 2
+    assert outbox.prune(DAY + 1000, 10) == 1
+    assert sorted(given(rows)) == ["e3", "e4"]
+
+
+def test_chunks_are_taken_from_the_back_and_from_no_one_alive(outbox: Outbox, told: Events) -> None:
+    told.write(9)
+    options: dict[str, Any] = {"most": 3, "behind": 5}
+
+    def chunk(helper: str, alive: list[str]) -> list[str]:
+        return [each.event_id for each in outbox.chunk(helper, alive, **options)]
+
+    assert chunk("one", []) == ["e8", "e7", "e6"]
+    assert chunk("two", ["one", "two"]) == ["e5", "e4", "e3"]
+    assert chunk("two", ["two"]) == ["e8", "e7", "e6"]  # the first one has died
+    left = outbox.chunk("one", ["two"], **options)
+    assert [each.event_id for each in left] == ["e2", "e1", "e0"]
+    outbox.write([(each.id, "{}") for each in left])
+    assert chunk("three", ["two"]) == []  # the one is over, but has done its part
+
+
+def test_a_leader_with_little_to_do_is_left_alone(outbox: Outbox, told: Events) -> None:
+    told.write(5)
+    assert outbox.chunk("one", [], most=3, behind=5) == []
+    told.write(1)
+    assert len(outbox.chunk("one", [], most=3, behind=5)) == 3
+
+
+def test_what_the_leader_has_by_now_is_not_written(
+    outbox: Outbox, told: Events, rows: Rows
+) -> None:
+    told.write(2)
+    chunk = outbox.chunk("one", [], most=2, behind=0)
+    outbox.assign(led(outbox), 1)
+    outbox.write([(each.id, '{"a":1}') for each in chunk])
+    outbox.write([(each.id, '{"b":2}') for each in chunk])
+    assert {each.event_id: each.body for each in rows.events()} == {"e0": None, "e1": '{"a":1}'}
+
+
+def test_a_row_that_commits_late_gets_a_later_position_and_changes_no_other(
+    postgresql_url: str,
+) -> None:
+    engine = open_database(postgresql_url)
+    outbox, late = Outbox(engine), engine.connect()
+    late.execute(insert(events).values(row("o1", "late")))
+    Events(engine).write_one("o2", event_id="early")
+    term = outbox.assign(led(outbox), 10)
+    assert term is not None and term.assigned == 1
+    late.commit()
+    assert outbox.assign(term, 10) == replace(term, assigned=2)
+    found = {each.event_id: each for each in Rows(engine).events()}
+    assert found["late"].id < found["early"].id
+    assert {name: each.position for name, each in found.items()} == {"early": 1, "late": 2}
+    late.close()
+    outbox.close()
+    engine.dispose()
+
+
+def test_a_statement_that_is_said_again_while_it_is_still_at_work_leaves_no_gap(
+    postgresql_url: str,
+) -> None:
+    engine = open_database(postgresql_url)
+    Events(engine).write(3)
+    outbox = Outbox(engine)
+    term = led(outbox)
+    first = engine.raw_connection()
+    first.driver_connection.autocommit = False  # type: ignore[union-attr]
+    outbox._say.assign(first.cursor(), term, 10)
+    results: list[Term | None] = []
+    again = threading.Thread(target=lambda: results.append(outbox.assign(term, 10)))
+    again.start()
+    with engine.connect() as watching:
+        waiting = select(func.count()).select_from(text("pg_locks where not granted"))
+        while not watching.scalar(waiting):
+            pass
+    first.commit()
+    again.join()
+    assert outbox.look()[0].assigned == 3
+    assert outbox.assign(term, 10) == replace(term, assigned=3)
+    assert [each.position for each in outbox.read(0, 10)] == [1, 2, 3]
+    first.close()
+    outbox.close()
+    engine.dispose()
+
+
+def test_a_leader_waits_for_no_helper_that_waits_for_it(postgresql_url: str) -> None:
+    engine = open_database(postgresql_url)
+    Events(engine).write(4)
+    outbox, helpers = Outbox(engine), Outbox(engine)
+    term = led(outbox)
+    chunk = helpers.chunk("one", [], most=4, behind=0)
+    leading = engine.raw_connection()
+    leading.driver_connection.autocommit = False  # type: ignore[union-attr]
+    outbox._say.assign(leading.cursor(), term, 2)
+    helpers.write([(each.id, "{}") for each in chunk])  # two of them are locked, and left out
+    assert helpers.chunk("two", [], most=4, behind=0) == []
+    leading.commit()
+    assert [each.body for each in outbox.read(0, 10)] == [None, None]
+    leading.close()
+    outbox.close()
+    helpers.close()
+    engine.dispose()
