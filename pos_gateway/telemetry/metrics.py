@@ -35,6 +35,17 @@ publish_trouble = Counter(
     "pos_gateway_publish_trouble_total", "Publishes that the broker did not take at once."
 )
 
+_events = Histogram(
+    "pos_gateway_event_seconds",
+    "Time of a status event: from its outcome until the leader has it, until its batch is hydrated,"
+    " and until the broker has confirmed it.",
+    ("segment",),
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
+)
+event_picked_up = _events.labels("picked_up")
+event_hydrated = _events.labels("hydrated")
+event_confirmed = _events.labels("confirmed")
+
 fleet_connected = Gauge(
     "pos_gateway_fleet_connected",
     "1: merchants' limits hold for all pods together; 0: for this worker by itself.",

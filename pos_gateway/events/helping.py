@@ -1,0 +1,74 @@
+"""Hydration from the back of a long backlog, by whoever has time.
+
+The leader works from the front, takes what a helper has done, and never waits for one: a helper
+that dies has cost the time of its chunk, and nobody else's.
+"""
+
+from collections.abc import Callable
+from math import inf
+
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.events.leadership import LOOK
+from pos_gateway.events.outbox import Outbox, Row
+from pos_gateway.ledger.lease import Lease, Others
+
+#: Events without a position with which the leader is left alone.
+HELP = 1000
+#: Events in a chunk.
+CHUNK = 200
+
+
+class Helping:
+    """Hydrates chunks from the back under this worker's lease. For one caller at a time.
+
+    Args:
+        outbox: the events. Nobody else has it.
+        lease: this worker's lease at present, which somebody else beats for.
+        seal: makes a row the text that is written down. Does not raise.
+        chunk: events in a chunk.
+        behind: events that the leader is left alone with.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        lease: Callable[[], Lease],
+        *,
+        seal: Callable[[Row], str],
+        clock: Clock = SYSTEM_CLOCK,
+        chunk: int = CHUNK,
+        behind: int = HELP,
+    ) -> None:
+        self._outbox = outbox
+        self._lease = lease
+        self._seal = seal
+        self._clock = clock
+        self._chunk = chunk
+        self._behind = behind
+        self._others = Others(clock)
+        self._alive: list[str] = []
+        self._look_at = -inf
+
+    def step(self) -> int:
+        """Hydrate a chunk, if there is one; how many events.
+
+        Raises:
+            LedgerUnavailable: the database is away. Calling it again is right.
+        """
+        helper = self._lease().id
+        # Ours too, of which there may be no beat yet: others of this worker help under it.
+        alive = [*self._look(), helper]
+        rows = self._outbox.chunk(helper, alive, most=self._chunk, behind=self._behind)
+        if rows:
+            self._outbox.write([(row.id, self._seal(row)) for row in rows])
+        return len(rows)
+
+    def _look(self) -> list[str]:
+        """Leases that are not over, as of the last second."""
+        now = self._clock.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK
+            leases = self._outbox.leases()
+            self._others.look(leases)
+            self._alive = [each[0] for each in leases if not self._others.is_over(each[0])]
+        return self._alive

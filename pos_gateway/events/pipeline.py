@@ -1,0 +1,155 @@
+"""The leader's loop: positions in the order of the rows, batches in the order of the positions.
+
+A batch is published when all of the one before it is confirmed. What was published is written down
+with the next positions, so that a leader that dies is followed by one that publishes its last batch
+again: at least once.
+
+When the broker refuses one in the middle, it may have stored some behind it. All from the refused
+one on are published again, and those behind it come twice. The next ones are published one by one,
+for whatever was refused is seldom alone.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import structlog
+
+from pos_gateway.broker.message import Message
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.errors import BatchCutShort, LedgerUnavailable
+from pos_gateway.events.leadership import LOOK, Leadership
+from pos_gateway.events.outbox import Outbox, Row
+from pos_gateway.telemetry import metrics
+
+log = structlog.get_logger(__name__)
+
+#: Events in a batch at most.
+BATCH = 500
+#: Seconds between two looks for new events; this process's own wake the leader at once.
+POLL = 0.03
+#: Seconds between two tries while the database or the broker is away, doubling up to the second.
+RETRY_AFTER = (0.05, 5.0)
+
+
+class Pipeline:
+    """Publishes every event once at least, in one order, while this worker leads.
+
+    Args:
+        outbox: the events. Nobody else has it.
+        leadership: whether this worker leads.
+        hydrate: makes a row the event that is published. Does not raise.
+        publish: publishes messages in their order and returns how many from the front are stored;
+            raises BatchCutShort when the broker goes away.
+        batch: events in a batch at most.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        leadership: Leadership,
+        *,
+        hydrate: Callable[[Row], Message],
+        publish: Callable[[Sequence[Message]], int],
+        clock: Clock = SYSTEM_CLOCK,
+        batch: int = BATCH,
+    ) -> None:
+        self._outbox = outbox
+        self._leadership = leadership
+        self._hydrate = hydrate
+        self._publish = publish
+        self._clock = clock
+        self._batch = batch
+        #: Events that are still to be published one by one.
+        self._singly = 0
+        #: Seconds until the next step makes sense.
+        self.rest = 0.0
+        #: Something is away, or refuses: until then a new event changes nothing.
+        self.in_trouble = False
+        self._retry_after = RETRY_AFTER[0]
+        self._stopping = threading.Event()
+        self._something = threading.Event()
+
+    def run(self) -> None:
+        """Step until ``stop``."""
+        while not self._stopping.is_set():
+            self._something.clear()  # what comes from now on is seen by this step, or the next
+            try:
+                self.step()
+            except LedgerUnavailable as error:
+                self._trouble("events.database_unavailable", str(error))
+            waking = self._stopping if self.in_trouble else self._something
+            waking.wait(self.rest)
+
+    def wake(self) -> None:
+        """There is a new event. Safe from threads."""
+        self._something.set()
+
+    def stop(self) -> None:
+        """End ``run`` after the batch that is under way. Safe from threads, idempotent."""
+        self._stopping.set()
+        self._something.set()
+
+    def step(self) -> int:
+        """Publish the next batch, if this worker leads; how many events of it are stored.
+
+        Raises:
+            LedgerUnavailable: the database is away. Calling it again is right.
+        """
+        self.rest, self.in_trouble = LOOK, False
+        term = self._leadership.term()
+        if term is None:
+            return 0
+        # Also when there is nothing to give: it finds out whether this worker still leads.
+        term = self._outbox.assign(term, self._batch)
+        self._leadership.go_on(term)
+        if term is None:
+            log.info("events.leader_replaced")
+            return 0
+        rows: list[Row] = []
+        if term.published < term.assigned:
+            rows = self._outbox.read(term.published, self._batch)
+        if not rows:
+            self.rest = POLL
+            return 0
+        times = [self._clock.monotonic()]
+        age = self._clock.now().timestamp()
+        messages = [self._hydrate(row) for row in rows]
+        times.append(self._clock.monotonic())
+        self.rest = 0.0
+        stored = self._stored(messages)
+        times.append(self._clock.monotonic())
+        for row in rows[:stored]:
+            metrics.event_picked_up.observe(max(0.0, age - row.occurred_at))
+            metrics.event_hydrated.observe(times[1] - times[0])
+            metrics.event_confirmed.observe(times[2] - times[1])
+        if stored:
+            published = rows[stored - 1].position or term.published
+            self._leadership.go_on(replace(term, published=published))
+        return stored
+
+    def _stored(self, messages: Sequence[Message]) -> int:
+        """Publish; how many from the front are stored for certain."""
+        stored = 0
+        while stored < len(messages):
+            part = messages[stored : stored + 1] if self._singly else messages[stored:]
+            try:
+                done, away = self._publish(part), None
+            except BatchCutShort as error:
+                done, away = error.confirmed, error
+            stored += done
+            self._singly = max(0, self._singly - done)
+            if away is not None:
+                self._trouble("events.broker_unavailable", str(away))
+                return stored
+            if done < len(part):
+                self._singly = self._batch
+                self._trouble("events.refused", f"message {messages[stored].message_id}")
+                return stored
+        self._retry_after = RETRY_AFTER[0]
+        return stored
+
+    def _trouble(self, what: str, error: str) -> None:
+        log.warning(what, error=error)
+        self.rest, self.in_trouble = self._retry_after, True
+        self._retry_after = min(RETRY_AFTER[1], 2 * self._retry_after)

@@ -1,0 +1,120 @@
+"""One leader at a time, and another when its lease is over."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.events.leadership import LOOK
+from pos_gateway.ledger.lease import LEASE
+from tests.events.lab import Pod
+from tests.ledger.lab import Clock
+
+Pods = Callable[..., Pod]
+
+
+def test_the_first_to_look_leads_and_the_others_do_not(pod: Pods) -> None:
+    one, two = pod(), pod()
+    for each in (one, two, one, two):
+        each.step()
+    assert (one.leads, two.leads) == (True, False)
+
+
+def test_a_leader_that_beats_stays_the_leader(pod: Pods, clock: Clock) -> None:
+    one, two = pod(), pod()
+    for _ in range(30):
+        for each in (one, two):
+            each.step()
+        clock.advance(1.0)
+    assert (one.leads, two.leads) == (True, False)
+    assert one.outbox.look()[0].epoch == 1
+
+
+def test_who_has_no_lease_does_not_lead(pod: Pods) -> None:
+    one = pod()
+    assert one.leadership.term() is None
+    one.step()
+    assert one.leads
+
+
+def test_when_a_leaders_lease_is_over_another_leads(pod: Pods, clock: Clock) -> None:
+    one, two = pod(), pod()
+    one.step()
+    two.step()
+    clock.advance(LEASE - 0.1)
+    two.step()
+    assert not two.leads
+    clock.advance(0.2)
+    two.step()
+    assert two.leads
+    assert one.leadership.term() is None
+    one.step()
+    assert not one.leads  # under its new lease it is one of the others
+    assert one.outbox.look()[0].leader == two.worker.lease.id
+
+
+def test_a_lease_that_is_given_back_is_taken_over_at_once(pod: Pods) -> None:
+    one, two = pod(), pod()
+    one.step()
+    two.step()
+    one.worker.close()
+    two.step()
+    assert two.leads
+
+
+def test_a_worker_follows_itself_at_once_when_its_lease_has_run_out(
+    pod: Pods, clock: Clock
+) -> None:
+    one = pod()
+    one.step()
+    clock.advance(LEASE)
+    one.step()
+    assert one.leads
+    assert one.outbox.look()[0].epoch == 2
+
+
+def test_nobody_is_replaced_because_the_database_was_away(
+    pod: Pods, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = pod(), pod()
+    one.step()
+    two.step()
+    with monkeypatch.context() as away:
+
+        def write(_do: Any) -> None:
+            raise LedgerUnavailable("away")
+
+        away.setattr(two.outbox._writer, "write", write)
+        for _ in range(int(2 * LEASE / LOOK)):
+            clock.advance(LOOK)
+            with pytest.raises(LedgerUnavailable):
+                two.leadership.term()
+    two.step()
+    assert not two.leads
+    clock.advance(LEASE)  # but when it does not beat after that, it is
+    two.step()
+    assert two.leads
+
+
+def test_a_leader_whose_answer_was_lost_leads(pod: Pods) -> None:
+    one = pod()
+    one.beat()
+    one.outbox.take(one.worker.lease.id, one.outbox.look()[0].epoch)  # nobody was told
+    one.step()
+    assert one.leads
+    assert one.outbox.look()[0].epoch == 1
+
+
+def test_looks_are_a_second_apart(pod: Pods, clock: Clock) -> None:
+    one, two = pod(), pod()
+    one.step()
+    two.step()
+    looks: list[None] = []
+    look = two.outbox.look
+    two.outbox.look = lambda: (looks.append(None), look())[1]  # type: ignore[method-assign]
+    for _ in range(40):
+        clock.advance(LOOK / 4)
+        two.pipeline.step()
+        assert two.pipeline.rest == LOOK
+    assert len(looks) == 10
