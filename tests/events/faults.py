@@ -1,0 +1,202 @@
+"""Faults in the event pipeline, each with the test that has to find it.
+
+``python -m tests.events.faults`` plants one after the other and says which are ``found`` and which
+are ``missed``. Each is tried in a fork of this process, which has the libraries imported already.
+"""
+
+import importlib
+import os
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType
+
+from tests.ledger.faults import LIBRARIES, Fault
+from tests.planting import chosen
+
+MACHINE = "pipeline_machine::"
+
+FAULTS = [
+    Fault(
+        "rows that are picked together get their positions by id",
+        "events/outbox",
+        "where position is null order by id limit {most}",
+        "where position is null order by id desc limit {most}",
+        MACHINE,
+    ),
+    Fault(
+        "who led before gives no position",
+        "events/outbox",
+        "if found is None or Term(*found).epoch != term.epoch:",
+        "if found is None:",
+        "outbox::who_led_before",
+    ),
+    Fault(
+        "of two that take over at once one leads",
+        "events/outbox",
+        "where id = 1 and epoch = {epoch}\nreturning leader",
+        "where id = 1\nreturning leader",
+        "outbox::of_two_that_take_over_at_once",
+    ),
+    Fault(
+        "positions whose answer was lost are found again",
+        "events/outbox",
+        "assigned=before if after is None else after",
+        "assigned=term.assigned if after is None else after",
+        MACHINE,
+    ),
+    Fault(
+        "a new leader begins behind what is published, and not behind what has a position",
+        "events/outbox",
+        "update pipeline set leader = {leader}, epoch",
+        "update pipeline set leader = {leader}, published = assigned, epoch",
+        MACHINE,
+    ),
+    Fault(
+        "events are read in the order of their positions",
+        "events/outbox",
+        "order by events.position limit",
+        "order by events.id limit",
+        MACHINE,
+    ),
+    Fault(
+        "helpers begin at the back",
+        "events/outbox",
+        "order by id desc limit {most}",
+        "order by id limit {most}",
+        "helping::begins_at_the_back",
+    ),
+    Fault(
+        "what somebody alive has leased is left alone",
+        "events/outbox",
+        "(helper is null or not {is_alive})",
+        "(helper is null or true or {is_alive})",
+        "helping::helpers_do_each_their_own_part",
+    ),
+    Fault(
+        "only what is published is pruned",
+        "events/outbox",
+        "position <= (select published from pipeline where id = 1) and",
+        "",
+        "outbox::only_what_is_published",
+    ),
+    Fault(
+        "what is behind one that was refused does not count",
+        "events/pipeline",
+        "            stored += done\n",
+        "            stored += done if away else len(part)\n",
+        MACHINE,
+    ),
+    Fault(
+        "what was not confirmed when the broker went away does not count",
+        "events/pipeline",
+        "done, away = error.confirmed, error",
+        "done, away = len(part), error",
+        MACHINE,
+    ),
+    Fault(
+        "what is published is written down when it is confirmed, and not before",
+        "events/pipeline",
+        "        term = self._outbox.assign(term, self._batch)\n",
+        "        term = self._outbox.assign(replace(term, published=term.assigned), self._batch)\n",
+        MACHINE,
+    ),
+    Fault(
+        "after one that was refused events are published one by one",
+        "events/pipeline",
+        "self._singly = self._batch",
+        "self._singly = 0",
+        "pipeline::after_one_that_was_refused",
+    ),
+    Fault(
+        "a leader whose lease is over knows that it is",
+        "events/leadership",
+        'self._lease().holds(self._term.leader or "")',
+        "True",
+        "leadership::when_a_leaders_lease_is_over",
+    ),
+    Fault(
+        "a leader that beats is not replaced",
+        "events/leadership",
+        "or self._others.is_over(found.leader)",
+        "or True",
+        "leadership::a_leader_that_beats",
+    ),
+    Fault(
+        "nobody is replaced because the database was away",
+        "events/leadership",
+        "            self._others.excuse(now - self._away_since)\n",
+        "",
+        "leadership::because_the_database_was_away",
+    ),
+    Fault(
+        "a row that cannot be read is told as that",
+        "events/hydration",
+        "        except (CannotOpen, ValueError) as error:",
+        "        except ValueError as error:",
+        "hydration::cannot_be_read_is_left_out",
+    ),
+    Fault(
+        "what a helper left is not believed unread",
+        "events/hydration",
+        'return body if _an_object(body).get("type") == f"order.{row.kind}" else None',
+        "return body",
+        "hydration::what_a_helper_left",
+    ),
+    Fault(
+        "the leases of helpers are looked at again",
+        "events/helping",
+        "if now >= self._look_at:",
+        "if not self._alive:",
+        "helping::is_anothers_when_its_lease_is_over",
+    ),
+]
+
+
+def plant(fault: Fault) -> None:
+    """Import the gateway with this fault in it, from now on."""
+    load = SourceFileLoader.get_code
+    module = f"pos_gateway.{fault.file.replace('/', '.')}"
+
+    def get_code(loader: SourceFileLoader, name: str) -> CodeType | None:
+        if name != module:
+            return load(loader, name)
+        text = Path(loader.path).read_text()
+        if fault.right not in text:
+            raise ImportError(f"{fault.rule}: {fault.file}.py has no {fault.right!r} any more")
+        return compile(text.replace(fault.right, fault.wrong, 1), loader.path, "exec")
+
+    SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+
+
+def tried(fault: Fault) -> int:
+    """What pytest ends with in a process that has the fault."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status)
+    plant(fault)
+    os.environ["HUNT"] = "yes"
+    os.environ["EXAMPLES"] = "200"  # one that finds it ends the search
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    file, _, name = fault.by.partition("::")
+    import pytest
+
+    which = f"({name}) and not postgresql" if name else "not postgresql"
+    os._exit(
+        pytest.main(
+            [
+                *("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=60"),
+                *("-k", which, f"tests/events/test_{file}.py"),
+            ]
+        )
+    )
+
+
+if __name__ == "__main__":
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    for each in chosen(FAULTS):
+        code = tried(each)
+        print({0: "missed", 1: "found"}.get(code, f"ended with {code}"), each.rule, flush=True)
+    sys.exit()
