@@ -100,6 +100,7 @@ def test_what_a_helper_left_that_cannot_be_read_is_hydrated_again(body: str) -> 
             "the order is changed since it was sealed, or sealed for another",
         ),
     ],
+    ids=["none", "cut", "nan", "braces", "deep", "empty", "another key", "another order"],
 )
 def test_an_order_that_cannot_be_read_is_left_out_and_said(payload: str | None, why: str) -> None:
     event = told(a_row(payload=payload), SEALING)
