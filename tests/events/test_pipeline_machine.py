@@ -114,12 +114,19 @@ class Machine(RuleBasedStateMachine):
 
     # Pods.
 
-    @rule(which=WHICH, places=st.integers(1, 12))
-    def lead(self, which: int, places: int) -> None:
+    @rule(which=WHICH, places=st.integers(1, 40), beats=st.sampled_from([True, True, False]))
+    def lead(self, which: int, places: int, beats: bool) -> None:
         place = self.places[which]
+        if beats:
+            place.pod.beat()
         place.pod.leadership._look_at = 0.0
         for _ in range(places):
             place.leading = self.go_on(place.leading, place.pod.pipeline.step)
+
+    @rule(places=st.integers(20, 60))
+    def all_go_on(self, places: int) -> None:
+        for which in range(PODS):
+            self.lead(which, places, beats=True)
 
     @rule(which=WHICH, places=st.integers(1, 3))
     def help_out(self, which: int, places: int) -> None:
@@ -170,13 +177,15 @@ class Machine(RuleBasedStateMachine):
     def refuse(self, after: int) -> None:
         self.broker.refused.add(after)
 
+    @precondition(lambda self: self.broker.bodies)
     @rule()
     def go_down(self) -> None:
         self.broker.is_down = True
 
-    @rule()
-    def come_up(self) -> None:
+    @rule(places=st.integers(1, 40))
+    def come_up(self, places: int) -> None:
         self.broker.is_down = False
+        self.all_go_on(places)
 
     @precondition(lambda self: self.broker.in_flight)
     @rule(data=st.data(), count=st.integers(1, 3))
