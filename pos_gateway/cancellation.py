@@ -6,7 +6,6 @@ reply is the outcome. A wish that comes while the order is being sent waits unti
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rejection import Rejection
@@ -32,11 +31,10 @@ class CancelAttempt:
     claim: Claim | None = None
     #: On the order itself, if that had not come to its end: it is to be written with the rest.
     submission: Claim | None = None
-    #: How the order had ended before; and how this cancellation had, if it is over.
+    #: How the order had ended before.
     ended: Ended | None = None
-    over: Ended | None = None
-    #: The order, if it was ever here.
-    order_json: bytes | None = None
+    #: This cancellation was dealt with before.
+    over: bool = False
 
 
 class Cancellation:
@@ -79,14 +77,7 @@ class Cancellation:
         if isinstance(claim, Held):
             return CancelAttempt(held())
         if isinstance(claim, Ended):
-            # What was told of it was told of an order that had come to its end.
-            end = self._ledger.claim(key, send=False) if claim.past.told else None
-            ended = end if isinstance(end, Ended) else None
-            if isinstance(end, Claim):  # an operator has reopened it since
-                self._ledger.abandon(end, sent=False)
-            return CancelAttempt(
-                claim.outcome, ended=ended, over=claim, order_json=self._ledger.order(key)
-            )
+            return CancelAttempt(claim.outcome, over=True)
         late = hopeless or request.deliver_by <= self._clock.now()
         with self._ledger.dealing_with(claim):
             submission = self._ledger.claim(key, send=False)
@@ -94,30 +85,26 @@ class Cancellation:
                 # However late: whoever has it may be dead, and the order be left to this wish.
                 return CancelAttempt(held(), claim)
             if isinstance(submission, Ended):
-                order_json = self._ledger.order(key)  # not before: the order may come at any moment
                 if submission.state is State.ACCEPTED:
-                    ask = partial(self._ask, key, claim, None, order_json, patience)
-                    outcome = _too_late() if late else ask()
+                    outcome = _too_late() if late else self._ask(key, claim, None, patience)
                 else:
                     reason = Reason.of("not_there", f"the order ended as {submission.state}")
                     outcome = Outcome(Kind.REJECTED, reason)
-                return CancelAttempt(outcome, claim, ended=submission, order_json=order_json)
+                return CancelAttempt(outcome, claim, ended=submission)
             with self._ledger.dealing_with(submission):
-                order_json = self._ledger.order(key)
                 if not submission.past.may_be_there:
                     outcome = Outcome(Kind.CANCELLED)
                 elif late:
                     outcome = _too_late()
                 else:
-                    outcome = self._ask(key, claim, submission, order_json, patience)
-                return CancelAttempt(outcome, claim, submission, order_json=order_json)
+                    outcome = self._ask(key, claim, submission, patience)
+                return CancelAttempt(outcome, claim, submission)
 
     def _ask(
         self,
         key: Key,
         claim: Claim,
         submission: Claim | None,
-        order_json: bytes | None,
         patience: Patience | None,
     ) -> Outcome:
         """Have the POS let go of what it has, or may have."""
@@ -126,6 +113,7 @@ class Cancellation:
         except UnknownMerchant as error:
             return Outcome(Kind.FAILED, Reason.of("unknown_merchant", error))
         adapter = self._adapters.get(merchant.adapter)
+        order_json = self._ledger.order(key)
         if adapter is None or order_json is None:
             code, what = (
                 ("unknown_adapter", merchant.adapter)

@@ -1,7 +1,8 @@
 """What follows from an outcome: the ONLY place that decides.
 
-A decision is plain data: what is to be written into the ledger, then which messages are to be
-stored by the broker, before the message that it all came from is acknowledged.
+A decision is plain data: what is to be written into the ledger, with the events that tell of it,
+then which messages are to be stored by the broker, before the message that it all came from is
+acknowledged. Publishing the events is the pipeline's (``events/pipeline.py``).
 """
 
 import json
@@ -14,7 +15,7 @@ from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.cancellation import CancelAttempt
 from pos_gateway.delivery import Attempt
-from pos_gateway.events.event import dehydrated, hydrated
+from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Key, Past, State
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind, Outcome, Reason
@@ -44,6 +45,16 @@ class Trip:
 
 
 @dataclass(frozen=True, slots=True)
+class Telling:
+    """An event of something that has no row of its own in the ledger."""
+
+    key: Key
+    entry: Entry
+    #: The order, or what came in its place.
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What is to be done, in this order, before the message is acknowledged."""
 
@@ -52,7 +63,7 @@ class Decision:
     #: What is written under which claim; if one of them is lost, all else is somebody else's to do.
     entries: Sequence[tuple[Claim, Entry]] = ()
     #: An event of something that has no row.
-    telling: tuple[Key, Entry] | None = None
+    telling: Telling | None = None
     messages: Sequence[Message] = ()
     #: What is written last, for whoever finds it is to know that all the rest was done.
     closing: tuple[Claim, Entry] | None = None
@@ -64,7 +75,7 @@ def on_submission(order: Order, attempt: Attempt, trip: Trip) -> Decision:
     if attempt.newer is not None and attempt.claim is not None:
         return submission.renewed(attempt.outcome, attempt.claim)
     if attempt.ended is not None:
-        return Decision(attempt.outcome, messages=submission.retold(attempt.ended))
+        return submission.over(attempt.ended)
     if attempt.claim is None:
         return submission.undone(attempt.outcome)
     return submission.done(attempt.outcome, attempt.claim, called=attempt.called)
@@ -80,18 +91,18 @@ class _Submission:
         self._at = trip.now.timestamp()
         self._left = (order.deliver_by - trip.now).total_seconds()
 
-    def retold(self, ended: Ended) -> list[Message]:
-        """Its end again: whoever wrote it may not have come to tell of it."""
-        event = _end_again(self._key, ended, self._order.to_json())
+    def over(self, ended: Ended) -> Decision:
+        """It has ended before; whoever wrote that may not have come to set it aside."""
         is_set_aside = ended.state in (State.FAILED, State.EXPIRED)
-        return [self._dead_letter(ended.outcome), event] if is_set_aside else [event]
+        messages = [self._dead_letter(ended.outcome)] if is_set_aside else []
+        return Decision(ended.outcome, messages=messages)
 
     def undone(self, outcome: Outcome) -> Decision:
         """Nothing was sent, and nobody may say what became of it: it comes again."""
         if outcome.kind is Kind.FAILED:
             entry = self._entry(outcome, Past(), attempts=0, tell=Kind.FAILED)
-            messages = [self._dead_letter(outcome), self._event(entry, outcome)]
-            return Decision(outcome, telling=(self._key, entry), messages=messages)
+            telling = Telling(self._key, entry, self._order.to_json())
+            return Decision(outcome, telling=telling, messages=[self._dead_letter(outcome)])
         return Decision(outcome, messages=[self._soon_again(outcome)])
 
     def renewed(self, outcome: Outcome, claim: Claim) -> Decision:
@@ -137,11 +148,11 @@ class _Submission:
         elif outcome.kind is Kind.PENDING:
             tell = Kind.PENDING
         known = claim.past.told if tell is not Kind.PENDING else claim.past.pending and tell.value
-        if tell is not None and tell.value == known and not outcome.for_operator:
-            tell = None  # an operator's order comes again only if its teller may have died of it
+        if tell is not None and tell.value == known:
+            tell = None
         said = outcome if tell is None else replace(outcome, kind=tell)
         entry = self._entry(said, after, attempts=after.attempts, tell=tell)
-        messages = [] if tell is None else [self._event(entry, said)]
+        messages = []
         if not outcome.for_operator and delay < self._left + RESOLVE_FOR * after.may_be_there:
             messages.append(self._again(delay, resolve=delay >= self._left))
         return Decision(outcome, [(claim, entry)], messages=messages)
@@ -151,9 +162,8 @@ class _Submission:
     ) -> Decision:
         past = Past(attempts=attempts, reopened=claim.past.reopened)
         entry = self._entry(outcome, past, attempts=attempts, tell=outcome.kind)
-        messages = [self._event(entry, outcome)]
-        if set_aside:  # what the gateway could not get done is kept for an operator
-            messages.insert(0, self._dead_letter(outcome))
+        # What the gateway could not get done is kept for an operator.
+        messages = [self._dead_letter(outcome)] if set_aside else []
         return Decision(outcome, [(claim, entry)], messages=messages)
 
     def _entry(self, outcome: Outcome, after: Past, *, attempts: int, tell: Kind | None) -> Entry:
@@ -168,9 +178,6 @@ class _Submission:
             outcome.external_id,
             None if tell is None else dehydrated(self._key, tell, reopened=after.reopened),
         )
-
-    def _event(self, entry: Entry, outcome: Outcome) -> Message:
-        return _event(self._key, entry, outcome, self._order.to_json())
 
     def _again(self, delay: float, *, resolve: bool) -> Message:
         metrics.retries.inc()
@@ -219,8 +226,8 @@ def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) 
     That an order is not cancelled after all is told as what it is: accepted, with the reason.
     """
     cancelling = _Cancelling(request, attempt, trip)
-    if attempt.over is not None:
-        return cancelling.retold(attempt.over)
+    if attempt.over:
+        return Decision(attempt.outcome)
     if attempt.claim is None or cancelling.is_open(attempt.claim):
         return cancelling.again(attempt.claim)
     if attempt.submission is not None:
@@ -240,16 +247,6 @@ class _Cancelling:
         self._order = Key(request.merchant_id, request.order_id)
         self._key = replace(self._order, action=Action.CANCEL)
         self._at = trip.now.timestamp()
-
-    def retold(self, over: Ended) -> Decision:
-        """It was dealt with before, but whoever did may not have come to tell of it."""
-        ends = ((self._order, self._attempt.ended), (self._key, over))
-        messages = [
-            _end_again(key, ended, self._attempt.order_json)
-            for key, ended in ends
-            if ended is not None and ended.past.told is not None
-        ]
-        return Decision(self._outcome, messages=messages)
 
     def is_open(self, claim: Claim) -> bool:
         """Whether it is to be tried again. What the POS may have done is not called off."""
@@ -284,17 +281,14 @@ class _Cancelling:
         past = submission.past
         event = dehydrated(self._order, Kind.CANCELLED, reopened=past.reopened)
         end = replace(self._entry(State.CANCELLED, submission), attempts=past.attempts, event=event)
-        messages = [_event(self._order, end, self._outcome, self._attempt.order_json)]
-        return Decision(self._outcome, [(submission, end)], messages=messages, closing=closing)
+        return Decision(self._outcome, [(submission, end)], closing=closing)
 
     def ended(self, claim: Claim, ended: Ended) -> Decision:
         """The order had come to its end."""
-        outcome, order_json = self._outcome, self._attempt.order_json
+        outcome = self._outcome
         entry = self._entry(State(outcome.kind.value), claim)
-        # First the order's own end: whoever wrote it may not have come to tell of it.
-        messages = [_end_again(self._order, ended, order_json)]
         if ended.state is not State.ACCEPTED:
-            return Decision(outcome, messages=messages, closing=(claim, entry))
+            return Decision(outcome, [(claim, entry)])
         said = replace(outcome, external_id=outcome.external_id or ended.external_id)
         if outcome.kind is not Kind.CANCELLED:
             why = outcome.reason or Reason(outcome.kind, "")
@@ -302,8 +296,7 @@ class _Cancelling:
             said = Outcome(Kind.ACCEPTED, reason, ended.external_id)
         event = dehydrated(self._key, said.kind, reopened=claim.past.reopened)
         entry = replace(entry, external_id=said.external_id, reason=said.reason, event=event)
-        messages.append(_event(self._key, entry, said, order_json))
-        return Decision(outcome, [(claim, entry)], messages=messages)
+        return Decision(outcome, [(claim, entry)])
 
     def _entry(self, state: State, claim: Claim) -> Entry:
         outcome = self._outcome
@@ -332,8 +325,7 @@ def on_no_order(record: Any, reason: Reason, trip: Trip) -> Decision:
     key = Key(merchant_id, order_id)
     event = dehydrated(key, Kind.FAILED)
     entry = Entry(State.FAILED, trip.now.timestamp(), 1, reason=reason, event=event)
-    messages = [dead, _event(key, entry, outcome, body)]
-    return Decision(outcome, telling=(key, entry), messages=messages)
+    return Decision(outcome, telling=Telling(key, entry, body), messages=[dead])
 
 
 def on_no_request(record: Any, reason: Reason, trip: Trip) -> Decision:
@@ -343,31 +335,6 @@ def on_no_request(record: Any, reason: Reason, trip: Trip) -> Decision:
     metrics.dead_letters.labels(reason.code).inc()
     dead = wire.dead_letter(message, code=reason.code, reason=reason.message)
     return Decision(Outcome(Kind.FAILED, reason), messages=[dead])
-
-
-def _end_again(key: Key, ended: Ended, order_json: bytes | None) -> Message:
-    kind = Kind(ended.past.told or ended.state.value)
-    return hydrated(
-        dehydrated(key, kind, reopened=ended.past.reopened),
-        key,
-        ended.outcome,
-        at=ended.at,
-        attempts=ended.past.attempts,
-        order_json=order_json,
-    )
-
-
-def _event(key: Key, entry: Entry, outcome: Outcome, order_json: bytes | None) -> Message:
-    assert entry.event is not None  # noqa: S101  (whoever asks has just put it there)
-    metrics.orders.labels(entry.event.kind).inc()
-    return hydrated(
-        entry.event,
-        key,
-        outcome,
-        at=entry.at,
-        attempts=entry.attempts,
-        order_json=order_json,
-    )
 
 
 def _dead_letter(order_id: str, body: bytes, routing_key: str, reason: Reason) -> Message:

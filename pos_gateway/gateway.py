@@ -21,10 +21,12 @@ from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.decision import Decision
 from pos_gateway.delivery import Delivery
 from pos_gateway.errors import BrokerUnavailable, PublishError
+from pos_gateway.events.relay import Relay
 from pos_gateway.fleet.permits import RedisPermits
 from pos_gateway.ledger.database import open_database, require_current
 from pos_gateway.ledger.ledger import Ledger, Run, here
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Entry
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import Settings
@@ -58,8 +60,16 @@ class Gateway:
         #: Ways of speaking to POSes, by name.
         self.adapters = adapters()
         #: What was asked for each order, and what came of it.
-        self.ledger = Ledger(
-            self.database, Payloads(vault), run=off_the_loop(self.database), clock=clock
+        payloads, run = Payloads(vault), off_the_loop(self.database)
+        self.ledger = Ledger(self.database, payloads, run=run, clock=clock)
+        #: Publishes the events that are written with outcomes.
+        self.events = Relay(
+            self.database,
+            payloads,
+            lambda: self.ledger.lease,
+            broker_url=settings.broker_url,
+            run=run,
+            clock=clock,
         )
         self.caller = Caller(
             directory=self.directory,
@@ -115,6 +125,8 @@ class Gateway:
         if background:
             self.directory.start()
             self.ledger.start()
+            if self.settings.publish_events:
+                self.events.start()
             self._serve_metrics()
         else:
             self.database.dispose(close=False)  # what was opened before the fork is the parent's
@@ -141,12 +153,21 @@ class Gateway:
                     for other, _ in left:
                         self.ledger.abandon(other, sent=other.sending)
                     return False
+                self._told(entry)
             if decision.telling is not None:
-                self.ledger.tell(*decision.telling, patience=patience)
+                told = decision.telling
+                self.ledger.tell(told.key, told.entry, told.body, patience=patience)
+                self._told(told.entry)
             failpoints.reach("publish.before")
             self.store(decision.messages, patience=patience)
             failpoints.reach("publish.confirmed")
             return all(self.ledger.finish(*last, patience=patience) for last in left)
+
+    def _told(self, entry: Entry) -> None:
+        """An event is durable: whoever publishes it may do so at once."""
+        if entry.event is not None:
+            metrics.orders.labels(entry.event.kind).inc()
+            self.events.wake()
 
     def store(self, messages: Iterable[Message], *, patience: float = inf) -> None:
         """Return when the broker has stored the messages, in their order, whatever it takes.
@@ -168,6 +189,7 @@ class Gateway:
         self.directory.stop()
         self.publisher.close()
         self.transport.close()
+        self.events.stop()
         self.ledger.close()
         self.database.dispose()
 

@@ -115,6 +115,10 @@ class Settings(BaseModel):
     max_order_bytes: Annotated[int, Field(ge=1024, le=16 * 2**20)] = Field(
         256 * 1024, description="Largest order message in bytes; larger ones go to orders.dead."
     )
+    publish_events: bool = Field(
+        True,
+        description="Workers publish status events; false: `pos-gateway events run` does elsewhere.",
+    )
     remote_control: bool = Field(
         False, description="Let `celery inspect` and `celery control` reach this worker."
     )

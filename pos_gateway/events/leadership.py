@@ -12,10 +12,14 @@ them publish at once, each position that is stored for the first time is the nex
 from collections.abc import Callable
 from math import inf
 
+import structlog
+
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.events.outbox import Outbox, Term
 from pos_gateway.ledger.lease import Lease, Others
+
+log = structlog.get_logger(__name__)
 
 #: Seconds between two looks at who leads.
 LOOK = 1.0
@@ -39,6 +43,7 @@ class Leadership:
         self._term: Term | None = None
         self._look_at = -inf
         self._away_since: float | None = None
+        self._said: str | None = None
 
     def term(self) -> Term | None:
         """The term in which this worker leads; None: it does not, or cannot be sure that it does.
@@ -55,6 +60,11 @@ class Leadership:
             self._look_at = now + LOOK
             self._term = self._looked(now)
         return self._term
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker led when it last looked. Safe from threads."""
+        return self._term is not None
 
     def go_on(self, term: Term | None) -> None:
         """The term has come so far; None: it is over."""
@@ -74,12 +84,20 @@ class Leadership:
         lease = self._lease()
         if not lease.holds(lease.id):  # others would not see that it is over
             return None
+        term = None
         if found.leader == lease.id:  # taken before, and the answer was lost
-            return found
-        if (
+            term = found
+        elif (
             found.leader is None
             or lease.is_ours(found.leader)
             or self._others.is_over(found.leader)
         ):
-            return self._outbox.take(lease.id, found.epoch)
-        return None
+            term = self._outbox.take(lease.id, found.epoch)
+        self._say("events.standing_by" if term is None else "events.leading")
+        return term
+
+    def _say(self, what: str) -> None:
+        """Once, until it is otherwise."""
+        if what != self._said:
+            self._said = what
+            log.info(what)

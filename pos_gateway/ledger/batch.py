@@ -42,6 +42,7 @@ class Telling:
 
     key: Key
     entry: Entry
+    payload: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,12 @@ class Batch:
             case Finishing():
                 return {**_under(operation.claim), "op": FINISH, **_entry(operation.entry)}
             case Telling():
-                return {**_key(operation.key), "op": TELL, **_entry(operation.entry)}
+                return {
+                    **_key(operation.key),
+                    "op": TELL,
+                    **_entry(operation.entry),
+                    "payload": operation.payload,
+                }
             case _:
                 raise TypeError(operation)
 

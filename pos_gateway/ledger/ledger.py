@@ -168,13 +168,20 @@ class Ledger:
         failpoints.reach("outcome.committed")
         return written
 
-    def tell(self, key: Key, entry: Entry, *, patience: float = inf) -> None:
+    def tell(self, key: Key, entry: Entry, body: bytes, *, patience: float = inf) -> None:
         """Write the event of something that has no row: a message that is no order.
+
+        Args:
+            key: whose it says it is.
+            entry: what came of it.
+            body: what it says.
+            patience: seconds to wait for the database.
 
         Raises:
             LedgerUnavailable: as ``finish``.
         """
-        self._commit(Telling(key, self._sealed(key, entry)), patience=patience)
+        payload = self._payloads.seal(key, body)
+        self._commit(Telling(key, self._sealed(key, entry), payload), patience=patience)
 
     def order(self, key: Key) -> bytes | None:
         """The order as it was kept; None if it is not.

@@ -127,10 +127,9 @@ def test_an_order_that_the_pos_has_ends_accepted_and_the_backend_is_told(
     assert (after.state, after.external_id, after.doubt_since) == (State.ACCEPTED, "K-7", None)
     assert any_books.told(key) == ["in_doubt", "accepted"]
     assert any_books.audit(key) == [("kim", "orders.resolve.accepted")]
-    [event] = letters.bodies("order-events")
-    assert (event["type"], event["external_id"]) == ("order.accepted", "K-7")
-    assert event["reason"]["code"] == "resolved"
-    assert event["order"]["order_id"] == "o-1"
+    [_, event] = any_books.desk.events(key)
+    assert (event["type"], event["external_id"]) == ("accepted", "K-7")
+    assert event["reason_code"] == "resolved"
     # A message that comes late finds how it ended.
     assert not isinstance(any_books.ledger.claim(key, send=True), Claim)
 
@@ -183,7 +182,6 @@ def test_an_order_that_is_too_late_expires_unless_it_is_given_new_time(
     assert "has expired" in done.stdout
     assert books.now(late).state is State.EXPIRED
     assert books.told(late) == ["in_doubt", "expired"]
-    assert [event["type"] for event in letters.bodies("order-events")] == ["order.expired"]
     assert letters.numbers() == ["late"]
     connected.invoke("orders", "resolve", "given", "--not-sent", "--for", "30m")
     after = books.now(given)
@@ -227,23 +225,22 @@ def test_what_a_worker_has_in_its_hands_is_left_to_it_until_it_is_dead(
     assert any_books.now(key).state is State.NEW
 
 
-def test_a_decision_that_was_not_told_is_told_by_the_same_command(
+def test_a_decision_that_was_broken_off_is_carried_out_by_the_same_command(
     connected: Program, books: Books, letters: Letters
 ) -> None:
     there, not_there = books.in_doubt("there"), books.in_doubt("not-there")
     for _ in range(2):
         assert connected.invoke("orders", "resolve", "there", "--accepted").exit_code == 0
         assert connected.invoke("orders", "resolve", "not-there", "--not-sent").exit_code == 0
-    first, second = letters.bodies("order-events")
-    assert first == second
+    assert books.told(there) == ["in_doubt", "accepted"]
     assert letters.numbers("orders") == ["not-there"] * 2
     assert books.audit(there) == [("kim", "orders.resolve.accepted")]
     assert books.audit(not_there) == [("kim", "orders.resolve.not_sent")]
 
 
-def test_nothing_is_decided_while_nobody_can_be_told(program: Program, books: Books) -> None:
+def test_nothing_is_sent_again_while_there_is_no_queue(program: Program, books: Books) -> None:
     key = books.in_doubt("o-1")
-    done = program.invoke("orders", "resolve", "o-1", "--accepted")
+    done = program.invoke("orders", "resolve", "o-1", "--not-sent")
     assert done.exit_code == 1
     assert "cannot reach the broker" in done.stderr
     assert books.now(key).state is State.IN_DOUBT

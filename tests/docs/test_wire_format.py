@@ -15,11 +15,15 @@ from jsonschema import Draft202012Validator
 
 from pos_gateway.broker import topology, wire
 from pos_gateway.client import in_canary
-from pos_gateway.events.event import dehydrated, hydrated
+from pos_gateway.events.event import dehydrated
+from pos_gateway.events.hydration import Hydration
+from pos_gateway.events.outbox import Row
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.order import CancelRequest, Order
-from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.outcome import Kind
 from pos_gateway.settings import Settings
+from pos_gateway.vault import Vault
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "wire-format.md").read_text()
@@ -109,16 +113,24 @@ def test_the_example_event_is_what_the_code_makes_of_the_example_order() -> None
     text = block("Status events", "json")
     event = json.loads(text)
     order = Order.parse(example_order())
-    outcome = Outcome(Kind.ACCEPTED, external_id=event["external_id"])
-    key = Key(order.merchant_id, order.order_id)
-    made = hydrated(
-        dehydrated(key, outcome.kind),
-        key,
-        outcome,
-        at=datetime.fromisoformat(event["occurred_at"]).timestamp(),
+    row = Row(
+        id=1,
+        position=event["position"],
+        event_id=dehydrated(Key(order.merchant_id, order.order_id), Kind.ACCEPTED).id,
+        kind="accepted",
+        merchant_id=order.merchant_id,
+        order_id=order.order_id,
+        occurred_at=datetime.fromisoformat(event["occurred_at"]).timestamp(),
+        external_id=event["external_id"],
+        reason_code=None,
+        reason_message=None,
         attempts=1,
-        order_json=order.to_json(),
+        body=None,
+        payload=order.to_json().decode(),
+        provider="acme",
+        adapter="rest",
     )
+    made = Hydration(Payloads(Vault())).message(row)
     assert made.body.decode() == text
     assert (made.exchange, made.routing_key) == ("order-events", event["type"])
     assert made.message_id == event["id"]

@@ -1,18 +1,18 @@
 """Rows become events, whatever is in them."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pos_gateway.events.event import hydrated
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import EventRow, Key
-from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.ledger.states import Key
+from pos_gateway.outcome import Reason
 from pos_gateway.vault import Vault
 from tests.ledger.lab import DAY
 
@@ -51,15 +51,20 @@ def told(row: Row, payloads: Payloads = CLEAR, **options: Any) -> dict[str, Any]
     return event
 
 
-def test_an_event_has_what_it_had_before_and_its_position_and_merchant() -> None:
-    outcome = Outcome(Kind.REJECTED, Reason("sold_out", "no more"), "x")
-    before = json.loads(
-        hydrated(
-            EventRow("e1", "rejected"), KEY, outcome, at=DAY, attempts=3, order_json=ORDER
-        ).body
-    )
-    merchant = {"provider": "acme", "adapter": "rest"}
-    assert told(a_row()) == {**before, "position": 12, "merchant": merchant}
+def test_an_event_is_the_row_with_its_order_and_its_merchants_public_part() -> None:
+    assert told(a_row()) == {
+        "id": "e1",
+        "position": 12,
+        "type": "order.rejected",
+        "order_id": "o1",
+        "merchant_id": "m",
+        "occurred_at": datetime.fromtimestamp(DAY, UTC).isoformat(timespec="milliseconds"),
+        "external_id": "x",
+        "reason": {"code": "sold_out", "message": "no more"},
+        "attempts": 3,
+        "merchant": {"provider": "acme", "adapter": "rest"},
+        "order": json.loads(ORDER),
+    }
 
 
 def test_what_is_sealed_is_opened() -> None:

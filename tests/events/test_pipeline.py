@@ -83,6 +83,20 @@ def test_a_batch_that_was_confirmed_is_not_published_again(
     assert broker.positions == [1, 2, 3, 4, 5, 6]
 
 
+def test_one_that_is_stopped_publishes_what_was_written_until_then_and_writes_that_down(
+    pod: Pods, broker: Broker, told: Events
+) -> None:
+    def stop() -> None:
+        one.pipeline.stop()
+
+    told.write(7)
+    one = pod(at=at("published", stop))
+    one.beat()
+    one.pipeline.run()
+    assert broker.positions == [1, 2, 3, 4, 5, 6, 7]
+    assert one.outbox.look()[0].published == 7
+
+
 @pytest.mark.parametrize("place", ["take", "taken", *PLACES])
 def test_a_leader_that_is_killed_at_any_place_is_followed_by_another(
     place: str, pod: Pods, broker: Broker, told: Events, clock: Clock

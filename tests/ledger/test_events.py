@@ -103,17 +103,17 @@ def test_the_same_event_twice_is_one_row(worker: Workers, rows: Rows) -> None:
     for _ in range(3):
         claim = claimed(one.claim(KEY, send=True))
         assert one.finish(claim, untold(State.IN_DOUBT, event=event))
-    one.tell(KEY, untold(State.IN_DOUBT, event=event))
-    one.tell(KEY, an_entry(Kind.FAILED))
-    one.tell(KEY, an_entry(Kind.FAILED))
+    one.tell(KEY, untold(State.IN_DOUBT, event=event), b"{}")
+    one.tell(KEY, an_entry(Kind.FAILED), b"{}")
+    one.tell(KEY, an_entry(Kind.FAILED), b"{}")
     assert [row.type for row in rows.events()] == ["in_doubt", "failed"]
 
 
 def test_an_order_that_was_reopened_ends_anew(worker: Workers, rows: Rows) -> None:
     one = worker()
     first, again = dehydrated(KEY, Kind.ACCEPTED), dehydrated(KEY, Kind.ACCEPTED, reopened=1)
-    one.tell(KEY, an_entry(event=first))
-    one.tell(KEY, an_entry(event=again))
+    one.tell(KEY, an_entry(event=first), b"{}")
+    one.tell(KEY, an_entry(event=again), b"{}")
     assert len(rows.events()) == 2
 
 

@@ -38,7 +38,7 @@ def nothing_but_unavailable(worker: Worker, claim: Claim) -> None:
         lambda: worker.claim(claim.key, send=True),
         lambda: worker.sending(claim),
         lambda: worker.finish(claim, an_entry(), patience=0),
-        lambda: worker.tell(other, an_entry(key=other), patience=0),
+        lambda: worker.tell(other, an_entry(key=other), b"{}", patience=0),
         worker.beat,
     ):
         with pytest.raises(LedgerUnavailable):

@@ -63,7 +63,7 @@ def test_an_order_goes_its_way_wherever_the_connection_breaks(
         past = second.past
         done = [one.sending(each) for each in (first, second)]
         done += [one.finish(each, an_entry(key=each.key)) for each in (first, second)]
-        one.tell(Key("m", "none"), an_entry(Kind.FAILED, key=Key("m", "none")))
+        one.tell(Key("m", "none"), an_entry(Kind.FAILED, key=Key("m", "none")), b"{}")
         return [first.epoch, second.epoch, past.deaths, past.in_doubt, *done]
 
     breaking = break_at(one, statement, when)
@@ -272,8 +272,8 @@ def test_a_server_that_has_vanished_without_a_word_counts_as_away(
     worker.beat()
     proxy.half_open()
     with pytest.raises(LedgerUnavailable):
-        worker.tell(KEY, an_entry(), patience=0)
-    worker.tell(KEY, an_entry())  # on a new connection
+        worker.tell(KEY, an_entry(), b"{}", patience=0)
+    worker.tell(KEY, an_entry(), b"{}")  # on a new connection
     assert len(Rows(direct).events()) == 1
 
 

@@ -1,6 +1,5 @@
 """A broker as its promises are: stored once confirmed, delivered at least once, never earlier."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -29,14 +28,13 @@ class Stored:
 
 
 class Broker:
-    """The queue of orders, the events, and the dead letters."""
+    """The queue of orders, and the dead letters."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.process = Process("broker")
         self.ready: list[Stored] = []
         self.something_ready = Event(scheduler)
-        self.events: list[dict[str, Any]] = []
         self.dead: list[Message] = []
         self.channels: list[Channel] = []
         #: When what is held back arrives.
@@ -58,11 +56,7 @@ class Broker:
 
     def store(self, message: Message) -> None:
         """From now on it is not lost."""
-        if message.exchange == topology.events_exchange.name:
-            event = json.loads(message.body)
-            self.scheduler.say(f"event {event['type']} {event['order_id']}")
-            self.events.append(event)
-        elif message.routing_key == topology.DEAD_KEY:
+        if message.routing_key == topology.DEAD_KEY:
             self.dead.append(message)
         elif message.delay:
             due = self.scheduler.time + message.delay

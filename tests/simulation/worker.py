@@ -37,6 +37,13 @@ class Directory:
         return self._merchants[merchant_id]
 
 
+class Unpublished:
+    """Events stay in the database: tests/events has what becomes of them."""
+
+    def wake(self) -> None:
+        """There is a new event."""
+
+
 class SimulatedGateway(Gateway):
     """The gateway with the same parts, but for those that reach out of the process."""
 
@@ -52,6 +59,7 @@ class SimulatedGateway(Gateway):
         self.publisher = publisher
         self.adapters = ADAPTERS
         self.ledger = Ledger(database.engine, clock=scheduler)
+        self.events = Unpublished()
         self.caller = Caller(
             directory=directory,
             transport=transport,

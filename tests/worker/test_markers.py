@@ -254,10 +254,6 @@ def test_nobody_is_told_who_need_not_know(
         lab.wait_until_queued("orders.dead", letters)
         lists = operators_see(lab)
         lab.outcomes(events, dead, all_has_come)
-        # Sent once more it ends as it has ended, in the same words.
-        lab.submit("rejects", "o-rejects", **CUSTOMER)
-        [again] = lab.events(1)
-        assert (again["id"], again["reason"]) in [(each["id"], each["reason"]) for each in events]
         lab.wait_until_parked(1, len(HOPELESS))  # the paused one, and those that are asked about
         with urlopen(f"http://127.0.0.1:{port}/metrics") as page:
             metrics = page.read().decode()

@@ -86,10 +86,12 @@ def test_what_follows_from_an_attempt_is_never_taken_for_a_copy_of_it(lab: Lab) 
         lab.merchants.wait_until(merchant_id="m", in_flight=1, timeout=30)
         lab.publish_raw(body, task)  # submitted twice: shares the fate of the first
         lab.publish_raw(body, {**task, "x-attempts": 1})  # the first one's successor
+        lab.submit("m", "o2")  # behind them
         told = lab.events(2)
-    assert len({event["id"] for event in told}) == 1
-    assert lab.merchants.summary()["requests"] == 1  # the ledger knows what came of it
-    assert lab.merchants.summary()["creates"] == 1
+    assert sorted(event["order_id"] for event in told) == ["o1", "o2"]
+    assert lab.queued() == 0
+    assert lab.merchants.summary()["requests"] == 2  # the ledger knows what came of it
+    assert lab.merchants.summary()["creates"] == 2
 
 
 def test_a_broker_that_is_killed_and_comes_back_loses_nothing(lab: Lab, rabbitmq: RabbitMQ) -> None:

@@ -14,11 +14,11 @@ from pos_gateway.cli.operator import by_operator
 from pos_gateway.cli.orders.finding import the_order
 from pos_gateway.client import home_of
 from pos_gateway.errors import PublishError
-from pos_gateway.events.event import dehydrated, hydrated
+from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.desk import Desk, Standing
 from pos_gateway.ledger.states import Entry, State
 from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.outcome import Kind, Reason
 from pos_gateway.settings import Settings
 
 #: What the ledger and the event have for a reason; also how a decision is known for one of ours.
@@ -67,8 +67,8 @@ def resolve(
     settings = Settings.from_environment()
     publisher = Publisher(settings.broker_url)
     try:
-        # Before anything is written, since it is worth little if nobody can be told.
-        publisher.connect()
+        if not there:
+            publisher.connect()  # before anything is written: the order has to go on its queue
         with desk() as ledger:
             resolving = _Resolving(ledger, publisher, operator, settings.canary_percent)
             order = the_order(ledger, order_id, merchant_id)
@@ -82,7 +82,7 @@ def resolve(
 
 
 class _Resolving:
-    """Writes the decision, then has it told. Done again, it only tells again."""
+    """Writes the decision and its event, then puts the order where it belongs. Done again, only that."""
 
     def __init__(
         self, ledger: Desk, publisher: Publisher, operator: str, canary_percent: float
@@ -94,30 +94,22 @@ class _Resolving:
         self._now = datetime.now(UTC)
 
     def accepted(self, order: Standing, external_id: str | None) -> str:
-        order_json = self._ledger.order_json(order.key)
-        entry = _entry(order, State.ACCEPTED, self._now, _THERE, external_id)
         if not _is_resolved(order, State.ACCEPTED):
             _require_doubt(order)
-            self._write(
-                order,
-                entry,
-                "accepted",
-                details=f"external id {external_id}" if external_id else "",
-            )
-        else:
-            entry = _as_written(order)
-        self._publish(_event(order, entry, order_json))
+            entry = _entry(order, State.ACCEPTED, self._now, _THERE, external_id)
+            details = f"external id {external_id}" if external_id else ""
+            self._write(order, entry, "accepted", details=details)
         return "is accepted; the backend is told"
 
     def not_sent(self, order: Standing, until: datetime | None) -> str:
-        order_json = self._ledger.order_json(order.key)
         if _is_unwanted(order):
-            return self._cancelled(order, order_json)
+            return self._cancelled(order)
+        order_json = self._ledger.order_json(order.key)
         if order_json is None:
             raise Failure("the order itself is not kept: only a wish to cancel it came")
         to_send = Order.parse_json(order_json).until(until)
         if _is_resolved(order, State.EXPIRED):
-            return self._end_late(order, _as_written(order), to_send)
+            return self._end_late(order, to_send)
         late = to_send.expired(self._now)
         if not _is_resolved(order, State.NEW):
             _require_doubt(order)
@@ -129,26 +121,23 @@ class _Resolving:
                 also = {"order_json": to_send.to_json(), "deliver_by": until.timestamp()}
             self._write(order, entry, "not_sent", details=given, **also)
             if late:
-                return self._end_late(order, entry, to_send)
+                return self._end_late(order, to_send)
         home = home_of(order.merchant_id, self._canary_percent)
         self._publish(wire.submit_message(order.order_id, to_send.to_json(), routing_key=home))
         return "was not sent, and is on the queue again"
 
-    def _cancelled(self, order: Standing, order_json: bytes | None) -> str:
+    def _cancelled(self, order: Standing) -> str:
         """Sent again, it would be there before the wish to cancel it has its next turn."""
-        entry = _as_written(order)
         if order.state is not State.CANCELLED:
             _require_doubt(order)
             entry = _entry(order, State.CANCELLED, self._now, _NOT_THERE)
             self._write(order, entry, "not_sent", details="somebody has asked to cancel it")
-        self._publish(_event(order, entry, order_json))
         return "was not sent, and is cancelled, as somebody has asked; the backend is told"
 
-    def _end_late(self, order: Standing, entry: Entry, expired: Order) -> str:
+    def _end_late(self, order: Standing, expired: Order) -> str:
         message = wire.submit_message(order.order_id, expired.to_json(), routing_key="")
         dead = wire.dead_letter(message, code=_NOT_THERE.code, reason=_NOT_THERE.message)
         self._publish(dead)
-        self._publish(_event(order, entry, expired.to_json()))
         return (
             f"was not sent and has expired ({expired.deliver_by.isoformat()}); the backend is "
             "told. To send it all the same: pos-gateway dead replay ID --for 30m"
@@ -171,7 +160,8 @@ class _Resolving:
             self._publisher.publish(message)
         except PublishError as error:
             raise Failure(
-                f"the decision is written, and not told yet: {error}; run the same command again"
+                f"the decision is written, and the order not on its queue yet: {error}; run the "
+                "same command again"
             ) from error
 
 
@@ -211,23 +201,4 @@ def _entry(
         reason=reason,
         external_id=external_id or order.external_id,
         event=event,
-    )
-
-
-def _as_written(order: Standing) -> Entry:
-    reason = Reason(order.reason_code or "", order.reason_message or "")
-    at = datetime.fromtimestamp(order.updated_at, UTC)
-    return _entry(order, order.state, at, reason)
-
-
-def _event(order: Standing, entry: Entry, order_json: bytes | None) -> Any:
-    assert entry.event is not None  # noqa: S101  (it has ended)
-    outcome = Outcome(Kind(entry.state.value), entry.reason, entry.external_id)
-    return hydrated(
-        entry.event,
-        order.key,
-        outcome,
-        at=entry.at,
-        attempts=entry.attempts,
-        order_json=order_json,
     )

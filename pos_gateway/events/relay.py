@@ -1,0 +1,127 @@
+"""One process's part in the event pipeline: it leads if it may, and helps while another does."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+import structlog
+from sqlalchemy import Engine
+
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.errors import LedgerUnavailable, PublishError
+from pos_gateway.events.helping import Helping
+from pos_gateway.events.hydration import Hydration
+from pos_gateway.events.leadership import LOOK, Leadership
+from pos_gateway.events.outbox import Outbox
+from pos_gateway.events.pipeline import Pipeline
+from pos_gateway.ledger.lease import Lease
+from pos_gateway.ledger.ledger import Run, here
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.telemetry import metrics
+
+log = structlog.get_logger(__name__)
+
+#: Seconds that stopping waits for the broker to confirm the batch that is under way.
+GRACE = 2.0
+#: Seconds until something is tried again that failed by a mistake of ours.
+_AFTER_MISTAKE = 5.0
+
+
+class Relay:
+    """Publishes the events of the outbox, on two threads (green ones in a green worker).
+
+    It reconnects for ever, to the database and to the broker. The constructor does no I/O.
+
+    Args:
+        engine: the database; of its connections two are used.
+        payloads: opens and seals what the ledger keeps.
+        lease: this process's lease at present, which somebody else beats for until this is stopped.
+        broker_url: where the broker is; the connection to it is this one's own.
+        run: runs what blocks in the database, as for the ledger.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        payloads: Payloads,
+        lease: Callable[[], Lease],
+        *,
+        broker_url: str,
+        run: Run = here,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.publisher = Publisher(broker_url)
+        hydration = Hydration(payloads)
+        # One for each thread: a statement of the helper's is not to hold the leader up.
+        self._outboxes = Outbox(engine, run=run), Outbox(engine, run=run)
+        self._leadership = Leadership(self._outboxes[0], lease, clock)
+        self._pipeline = Pipeline(
+            self._outboxes[0],
+            self._leadership,
+            hydrate=hydration.message,
+            publish=self._publish,
+            clock=clock,
+        )
+        self._helping = Helping(self._outboxes[1], lease, seal=hydration.sealed, clock=clock)
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begin. Idempotent."""
+        if not self._threads:
+            self._threads = [
+                threading.Thread(target=self._for_ever, args=(part,), name=name, daemon=True)
+                for name, part in (("events", self._pipeline.run), ("helping", self._help))
+            ]
+            for thread in self._threads:
+                thread.start()
+
+    def wake(self) -> None:
+        """There is a new event. Safe from threads."""
+        self._pipeline.wake()
+
+    def stop(self) -> None:
+        """End after the batch that is under way, if the broker confirms it soon. Idempotent.
+
+        To be called before the lease is given back: the next leader then begins at once.
+        """
+        self._stopping.set()
+        self._pipeline.stop()
+        for thread in self._threads:
+            thread.join(GRACE)
+        self.publisher.close()  # whoever still waits for it waits no more
+        for thread in self._threads:
+            thread.join(GRACE)
+        if not any(thread.is_alive() for thread in self._threads):
+            for outbox in self._outboxes:
+                outbox.close()
+
+    def _publish(self, messages: Sequence[Message]) -> int:
+        return self.publisher.publish_batch(messages, on_trouble=_trouble)
+
+    def _help(self) -> None:
+        while not self._stopping.is_set():
+            hydrated = 0
+            # Beside the leader's own thread it would take that one's CPU, and the database's besides.
+            if not self._leadership.leads:
+                try:
+                    hydrated = self._helping.step()
+                except LedgerUnavailable as error:
+                    log.debug("events.cannot_help", error=str(error))  # the leader's thread says it
+            if not hydrated:
+                self._stopping.wait(LOOK)
+
+    def _for_ever(self, part: Callable[[], None]) -> None:
+        """Whatever happens: while its lease beats, nobody else does what this process does not."""
+        while not self._stopping.is_set():
+            try:
+                part()
+            except Exception:  # a mistake of ours; it is said, and what it was is tried again
+                log.exception("events.mistake")
+                self._stopping.wait(_AFTER_MISTAKE)
+
+
+def _trouble(error: PublishError) -> None:
+    metrics.publish_trouble.inc()
+    log.warning("events.publish_refused", error=str(error))

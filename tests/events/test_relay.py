@@ -1,0 +1,183 @@
+"""The pipeline as processes run it: on threads, with a broker and a lease that are real."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kombu import Connection
+from sqlalchemy import Engine
+from structlog.testing import capture_logs
+
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.broker import topology
+from pos_gateway.events import relay as relays
+from pos_gateway.events.outbox import Outbox
+from pos_gateway.events.relay import Relay
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.vault import Vault
+from tests.events.lab import Events
+from tests.ledger.lab import SOON
+
+Relays = Callable[[], tuple[Relay, Ledger]]
+
+
+@pytest.fixture
+def relay(engine: Engine, broker_url: str) -> Iterator[Relays]:
+    """Makes relays that are at work, each with the ledger whose lease it has."""
+    made: list[tuple[Relay, Ledger]] = []
+
+    def make() -> tuple[Relay, Ledger]:
+        ledger = Ledger(engine)
+        relay = Relay(engine, Payloads(Vault()), lambda: ledger.lease, broker_url=broker_url)
+        made.append((relay, ledger))
+        ledger.start()
+        ledger.catch_up()
+        relay.start()
+        return relay, ledger
+
+    yield make
+    for each, ledger in made:
+        each.stop()
+        ledger.close()
+
+
+@pytest.fixture
+def told(engine: Engine) -> Events:
+    return Events(engine)
+
+
+class Queue:
+    """The backend's queue."""
+
+    def __init__(self, connection: Connection) -> None:
+        topology.declare(connection)
+        self._connection = connection
+        self._bodies: list[Any] = []
+        self._consumer = connection.Consumer(
+            [topology.events_queue],
+            no_ack=True,
+            callbacks=[lambda body, _: self.bodies.append(body)],
+        )
+        self.bodies: list[Any] = []
+
+    def take(self, count: int) -> list[tuple[str, int]]:
+        """The next events, id and position; waits until they are there."""
+        with self._consumer:
+            while len(self.bodies) < count:
+                self._connection.drain_events(timeout=SOON)
+        taken, self.bodies = self.bodies, []
+        return [(event["id"], event["position"]) for event in taken]
+
+
+@pytest.fixture
+def queue(broker_url: str) -> Iterator[Queue]:
+    with Connection(broker_url) as connection:
+        yield Queue(connection)
+
+
+def test_events_are_published_by_one_of_two_and_by_the_other_when_that_stops(
+    relay: Relays, told: Events, queue: Queue
+) -> None:
+    told.write(3)
+    with capture_logs() as log:
+        one, ledger = relay()
+        assert queue.take(3) == [("e0", 1), ("e1", 2), ("e2", 3)]
+        relay()
+        one.stop()
+        ledger.close()
+        told.write(2)
+        assert queue.take(2) == [("e3", 4), ("e4", 5)]
+    said = [each["event"] for each in log]
+    assert said.count("events.leading") == 2
+    assert "events.leader_replaced" not in said
+
+
+def test_a_new_event_wakes_the_leader(
+    relay: Relays, told: Events, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pos_gateway.events.pipeline.POLL", 2 * SOON)
+    told.write(1)
+    one, _ = relay()
+    queue.take(1)
+    told.write(1)
+    one.wake()
+    assert queue.take(1) == [("e1", 2)]
+
+
+def test_whoever_does_not_lead_helps(
+    relay: Relays, told: Events, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader is another's, which has no thread here."""
+    monkeypatch.setattr("pos_gateway.events.relay.Helping.step", _counted := _Steps())
+    other = Ledger(engine)
+    other.start()
+    other.catch_up()
+    outbox = Outbox(engine)
+    assert outbox.take(other.lease.id, outbox.look()[0].epoch) is not None
+    relay()
+    assert _counted.called.wait(SOON)
+    outbox.close()
+    other.close()
+
+
+class _Steps:
+    def __init__(self) -> None:
+        self.called = threading.Event()
+
+    def __call__(self, *_: Any) -> int:
+        self.called.set()
+        return 0
+
+
+def test_the_broker_may_go_and_come_back(
+    relay: Relays, told: Events, queue: Queue, rabbitmq: RabbitMQ, broker_url: str
+) -> None:
+    told.write(2)
+    relay()
+    assert len(queue.take(2)) == 2
+    rabbitmq.drop_connections()
+    told.write(2)
+    with Connection(broker_url) as connection:
+        assert [each[1] for each in Queue(connection).take(2)] == [3, 4]
+
+
+def test_a_mistake_does_not_end_it(
+    relay: Relays, told: Events, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its lease beats, nobody else would publish."""
+    monkeypatch.setattr(relays, "_AFTER_MISTAKE", 0.0)
+    read, mistakes = Outbox.read, [ZeroDivisionError()]
+
+    def mistaken(*arguments: Any) -> Any:
+        if mistakes:
+            raise mistakes.pop()
+        return read(*arguments)
+
+    monkeypatch.setattr(Outbox, "read", mistaken)
+    told.write(2)
+    with capture_logs() as log:
+        relay()
+        assert queue.take(2) == [("e0", 1), ("e1", 2)]
+    assert "events.mistake" in [each["event"] for each in log]
+
+
+def test_it_stops_while_the_broker_does_not_answer(
+    relay: Relays, told: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relays, "GRACE", 0.1)
+    waiting, closed = threading.Event(), threading.Event()
+
+    def publish(*_: Any, **__: Any) -> int:
+        waiting.set()
+        assert closed.wait(SOON)
+        return 0
+
+    monkeypatch.setattr("pos_gateway.broker.publisher.Publisher.publish_batch", publish)
+    monkeypatch.setattr("pos_gateway.broker.publisher.Publisher.close", lambda _: closed.set())
+    told.write(1)
+    one, _ = relay()
+    assert waiting.wait(SOON)
+    one.stop()
+    assert closed.is_set()
