@@ -1,4 +1,7 @@
-"""Removing what is long over: orders that have ended, and the events that told of them."""
+"""Removing what is long over: orders that have ended, and the events that told of them.
+
+An event that is not published stays, and is published without its order.
+"""
 
 from collections.abc import Iterator
 
@@ -15,7 +18,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from pos_gateway.ledger.schema import events, orders
+from pos_gateway.ledger.schema import events, orders, pipeline
 from pos_gateway.ledger.states import State
 
 #: Rows a transaction: workers wait for no more than that.
@@ -30,9 +33,7 @@ def countable(engine: Engine, before: float) -> tuple[int, int]:
     with engine.connect() as connection:
         rows = connection.execute(select(func.count()).where(_over(before))).scalar_one()
         of_open = exists().where(_same(orders, events), ~_over(before))
-        told = connection.execute(
-            select(func.count()).where(events.c.occurred_at < before, ~of_open)
-        ).scalar_one()
+        told = connection.execute(select(func.count()).where(_told(before), ~of_open)).scalar_one()
     return rows, told
 
 
@@ -55,7 +56,7 @@ def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[i
     last = 0
     while True:
         # One of an order that is not over stays, with all that is in the ledger of it.
-        old = and_(events.c.id > last, events.c.occurred_at < before)
+        old = and_(events.c.id > last, _told(before))
         query = select(events.c.id).where(old, ~exists().where(_same(orders, events)))
         with engine.begin() as connection:
             ids = connection.scalars(query.order_by(events.c.id).limit(batch)).all()
@@ -77,6 +78,12 @@ def _over(before: float) -> ColumnElement[bool]:
 def _ended(rows: FromClause, before: float) -> ColumnElement[bool]:
     in_the_past = or_(rows.c.deliver_by.is_(None), rows.c.deliver_by < before)
     return and_(rows.c.state.in_(_FINAL), rows.c.updated_at < before, in_the_past)
+
+
+def _told(before: float) -> ColumnElement[bool]:
+    """Whether an event is old, and the backend has it."""
+    published = select(pipeline.c.published).scalar_subquery()
+    return and_(events.c.occurred_at < before, events.c.position <= published)
 
 
 def _same(rows: FromClause, others: FromClause) -> ColumnElement[bool]:

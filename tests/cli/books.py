@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from kombu import Connection
@@ -11,6 +12,7 @@ from pos_gateway.broker import topology, wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.events.event import dehydrated
+from pos_gateway.events.outbox import Outbox
 from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.desk import Desk, Standing
 from pos_gateway.ledger.ledger import Ledger
@@ -100,6 +102,16 @@ class Books:
     def told(self, key: Key) -> list[str]:
         """The events of it that are written."""
         return [each["type"] for each in self.desk.events(key)]
+
+    def publish(self) -> None:
+        """The backend has been told of all that is written."""
+        outbox = Outbox(self.engine)
+        term = outbox.take("leader", outbox.look()[0].epoch)
+        assert term is not None
+        while (after := outbox.assign(term, 1000)) != term:
+            assert after is not None
+            term = replace(after, published=after.assigned)
+        outbox.close()
 
     def worker_dies(self) -> None:
         """Its lease is gone, and what it had in its hands is still there."""

@@ -321,12 +321,15 @@ def test_what_is_long_over_is_removed_and_nothing_else(program: Program, any_boo
     wished = any_books.order("wished", State.ACCEPTED, at=then, **soon(-39 * DAY))
     any_books.cancellation(wished, State.REJECTED)
     kept.append(wished)
+    any_books.publish()
+    untold = any_books.order("untold", State.ACCEPTED, at=then, **soon(-39 * DAY))
     dry = program.invoke("orders", "prune", "--older-than", "30d", "--dry-run")
-    assert dry.stdout.startswith("2 orders and cancellations and 1 events would be removed")
+    assert dry.stdout.startswith("3 orders and cancellations and 1 events would be removed")
     done = program.invoke("orders", "prune", "--older-than", "30d")
-    assert done.stdout.startswith("2 orders and cancellations and 1 events removed")
+    assert done.stdout.startswith("3 orders and cancellations and 1 events removed")
     assert any_books.desk.one(over) is None
     assert any_books.told(over) == []
+    assert any_books.told(untold) == ["accepted"]
     assert any_books.audit(over) == [("kim", "looked")]
     assert any_books.desk.one(Key("m-1", "over", Action.CANCEL)) is None
     for key in kept:
