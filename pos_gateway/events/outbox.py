@@ -123,7 +123,10 @@ class Outbox:
         self._do(lambda cursor: self._say.write(cursor, rows))
 
     def prune(self, before: float, most: int) -> int:
-        """Remove so many events at most that are published and older (Unix time). How many."""
+        """Remove those of the first ``most`` published events that are older (Unix time). How many.
+
+        Fewer than ``most``: there is no older one, or it is behind one that is not.
+        """
         values = {"before": before, "most": most}
         return self._do(lambda cursor: self._say.prune(cursor, values))
 
@@ -168,11 +171,14 @@ where position is null and body is null and (helper is null or not {is_alive})
   and exists (select 1 from events where position is null order by id limit 1 offset {behind})
 order by id desc limit {most}"""
 
+# Of the first ones, however many there are: whoever looked for old ones would look through all.
 _PRUNE = """
 delete from events where id in (
-    select id from events
-    where position <= (select published from pipeline where id = 1) and occurred_at < {before}
-    order by position limit {most})"""
+    select id from (
+        select id, occurred_at from events
+        where position <= (select published from pipeline where id = 1)
+        order by position limit {most}) front
+    where occurred_at < {before})"""
 
 
 class _Common:

@@ -1,6 +1,7 @@
 """The real program in a subprocess, and what it left on the broker."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -85,6 +86,29 @@ def press_ctrl_c(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Interrupt a program, and return the rest of its output."""
     process.send_signal(signal.SIGINT)
     return process.communicate(timeout=PATIENCE)
+
+
+def on_terminal(program: Program, *arguments: str, **settings: str) -> str:
+    """What a command shows on a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pos_gateway", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=program.folder,
+        env=program.environment({"TERM": "xterm", **settings}),
+    )
+    os.close(theirs)
+    shown = bytearray()
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+    except OSError:  # Linux's way to say that the other end is closed
+        pass
+    os.close(ours)
+    process.wait()
+    return shown.decode()
 
 
 @pytest.fixture

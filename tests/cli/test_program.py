@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -15,35 +14,12 @@ from pos_gateway import __version__
 from pos_gateway.cli.root import COMMANDS, root
 from pos_gateway.cli.schema import documents
 from pos_gateway.cli.worker import command
-from tests.cli.conftest import ROOT, Program
+from tests.cli.conftest import ROOT, Program, on_terminal
 
 
 def invoke(*arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(root, arguments, prog_name="pos-gateway")
     return result.exit_code, result.output
-
-
-def on_terminal(program: Program, *arguments: str, **settings: str) -> str:
-    """What a command shows on a terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pos_gateway", *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        cwd=program.folder,
-        env=program.environment({"TERM": "xterm", **settings}),
-    )
-    os.close(theirs)
-    shown = bytearray()
-    try:
-        while piece := os.read(ours, 4096):
-            shown += piece
-    except OSError:  # Linux's way to say that the other end is closed
-        pass
-    os.close(ours)
-    process.wait()
-    return shown.decode()
 
 
 def test_help_lists_every_command_and_imports_none() -> None:
@@ -70,7 +46,7 @@ def test_every_command_teaches_with_an_example(name: str) -> None:
     [
         (("enqeue",), "did you mean 'enqueue'?"),
         (("merchants", "lst"), "did you mean 'list'?"),
-        (("events", "xyzzy"), "there are tail."),
+        (("events", "xyzzy"), "there are tail, replay, prune, run."),
     ],
 )
 def test_an_unknown_command_gets_the_nearest_name(arguments: tuple[str, ...], advice: str) -> None:

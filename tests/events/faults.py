@@ -76,7 +76,7 @@ FAULTS = [
     Fault(
         "only what is published is pruned",
         "events/outbox",
-        "position <= (select published from pipeline where id = 1) and",
+        "where position <= (select published from pipeline where id = 1)",
         "",
         "outbox::only_what_is_published",
     ),

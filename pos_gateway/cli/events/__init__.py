@@ -1,4 +1,4 @@
-"""``pos-gateway events``: what becomes of orders."""
+"""``pos-gateway events``: what becomes of orders, and how the backend is told."""
 
 import click
 
@@ -6,6 +6,9 @@ from pos_gateway.cli.lazy import Lazy, LazyGroup
 
 COMMANDS = {
     "tail": Lazy("pos_gateway.cli.events.tail:tail", "Follow the events as they happen."),
+    "replay": Lazy("pos_gateway.cli.events.replay:replay", "Publish events again."),
+    "prune": Lazy("pos_gateway.cli.events.prune:prune", "Remove old events."),
+    "run": Lazy("pos_gateway.cli.events.run:run", "Publish events: run the pipeline alone."),
 }
 
 

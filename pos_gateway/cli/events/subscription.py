@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from kombu import Connection, Consumer, Queue
 
@@ -21,15 +21,22 @@ class Subscription:
 
     The queue is exclusive, which RabbitMQ 4 allows where it no longer allows other transient
     queues, and is gone with the connection. After a lost connection there is a new one, and the
-    events in between are missing; ``notice`` hears of it.
+    events in between are missing; ``notice`` hears of it. What ``earlier`` gives comes first, and is
+    asked for when it already listens, so that nothing is missing in between.
     """
 
     def __init__(
-        self, broker_url: str, keys: Sequence[str], *, notice: Callable[[str], None]
+        self,
+        broker_url: str,
+        keys: Sequence[str],
+        *,
+        notice: Callable[[str], None],
+        earlier: Callable[[], Iterable[bytes]] = tuple,
     ) -> None:
         self._url = broker_url
         self._keys = keys
         self._notice = notice
+        self._earlier = earlier
 
     def __iter__(self) -> Iterator[bytes]:
         listened = False
@@ -40,6 +47,8 @@ class Subscription:
                 connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
                 received = self._listen(connection)
                 self._notice("listening again" if listened else "listening; Ctrl-C ends")
+                if not listened:
+                    yield from self._earlier()
                 listened, pause = True, RECONNECT_AFTER[0]
                 yield from _bodies(connection, received)
             except CONNECTION_ERRORS as error:

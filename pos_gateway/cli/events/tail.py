@@ -2,17 +2,23 @@
 
 import itertools
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
 from pos_gateway.cli import output
+from pos_gateway.cli.moments import Length
 from pos_gateway.outcome import Kind
 
 _PREFIX = "order."
 #: Every event there is; that an order is tried again is no news to the backend.
 TYPES = tuple(kind.value for kind in Kind if kind is not Kind.RETRY)
+#: Events from before that are shown at most.
+MOST = 10_000
 _STYLES = {
     "accepted": "green",
     "pending": "cyan",
@@ -35,47 +41,89 @@ class _EventType(click.Choice[str]):
 @click.option(
     "--type", "types", multiple=True, type=_EventType(TYPES), help="Only this type; repeatable."
 )
-@click.option("--merchant", metavar="ID", help="Only this merchant's orders.")
-@click.option("--order", metavar="ID", help="Only this order.")
+@click.option("--merchant", "merchants", multiple=True, metavar="ID", help="Only this merchant's orders; repeatable.")  # fmt: skip
+@click.option("--order", "orders", multiple=True, metavar="ID", help="Only this order; repeatable.")
+@click.option("-n", "last", type=click.IntRange(1, MOST), metavar="N", help="The last N first.")
+@click.option("--since", type=Length(), metavar="LENGTH", help="Those of the last 10m first.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after N events.")
-@click.option("--json", "as_json", is_flag=True, help="JSON Lines: whole events.")
+@click.option("--json", "as_json", is_flag=True, help="Whole events, as they are into a pipe.")
 def tail(
     types: tuple[str, ...],
-    merchant: str | None,
-    order: str | None,
+    merchants: tuple[str, ...],
+    orders: tuple[str, ...],
+    last: int | None,
+    since: timedelta | None,
     limit: int | None,
     as_json: bool,
 ) -> None:
     """Print events as they happen, until Ctrl-C. The backend still gets every one of them.
 
-    What happened before is not shown, nor what happens while the broker is away.
+    A line each on a terminal; JSON Lines into a pipe. What happened before is shown with -n or
+    --since (10,000 events at most); what happens while the broker is away is not.
 
     \b
     Examples:
       pos-gateway events tail --type failed --type in_doubt
-      pos-gateway events tail --merchant m1 --json | jq .reason
+      pos-gateway events tail --order A-1001 -n 20
+      pos-gateway events tail --merchant m1 --since 1h | jq .reason
     """
-    from pos_gateway.cli.events.subscription import Subscription
-    from pos_gateway.settings import Settings
-
-    keys = [_PREFIX + each for each in dict.fromkeys(types)] or ["#"]
-    url = Settings.from_environment().broker_url
-    wanted = (
-        event
-        for event in _decoded(iter(Subscription(url, keys, notice=output.notice)))
-        if merchant in (None, event.get("merchant_id")) and order in (None, event.get("order_id"))
-    )
+    wanted = _Wanted(types, merchants, orders)
+    print_one = output.json_line if as_json or not sys.stdout.isatty() else _print
     try:
-        for event in itertools.islice(wanted, limit):
-            if as_json:
-                output.json_line(event)
-            else:
-                _print(event)
+        for event in itertools.islice(_events(wanted, last, since), limit):
+            print_one(event)
     except KeyboardInterrupt:
         return
 
 
-def _decoded(bodies: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which events are shown; of what is empty, any."""
+
+    types: tuple[str, ...]
+    merchants: tuple[str, ...]
+    orders: tuple[str, ...]
+
+    def has(self, event: dict[str, Any]) -> bool:
+        """Whether this event is one. The broker has looked at its type."""
+        return (not self.merchants or event.get("merchant_id") in self.merchants) and (
+            not self.orders or event.get("order_id") in self.orders
+        )
+
+
+def _events(wanted: _Wanted, last: int | None, since: timedelta | None) -> Iterator[dict[str, Any]]:
+    from pos_gateway.cli.events.archive import archive
+    from pos_gateway.cli.events.subscription import Subscription
+    from pos_gateway.settings import Settings
+
+    keys = [_PREFIX + each for each in dict.fromkeys(wanted.types)] or ["#"]
+    shown: set[object] = set()
+
+    def earlier() -> Iterator[bytes]:
+        if last is None and since is None:
+            return
+        moment = None if since is None else (datetime.now(UTC) - since).timestamp()
+        with archive() as kept:
+            for message in kept.latest(
+                last or MOST,
+                since=moment,
+                types=wanted.types,
+                merchant_ids=wanted.merchants,
+                order_ids=wanted.orders,
+            ):
+                yield message.body
+                shown.add(message.message_id)
+
+    url = Settings.from_environment().broker_url
+    for event in _decoded(Subscription(url, keys, notice=output.notice, earlier=earlier)):
+        if event.get("id") in shown:
+            # Published while the earlier ones were read. Once: if it comes again it is replayed.
+            shown.remove(event["id"])
+        elif wanted.has(event):
+            yield event
+
+
+def _decoded(bodies: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for body in bodies:
         try:
             event = json.loads(body)

@@ -1,0 +1,19 @@
+"""The events that are kept in the configured database."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pos_gateway.cli.database import database
+from pos_gateway.events.archive import Archive
+from pos_gateway.events.hydration import Hydration
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.settings import Settings
+from pos_gateway.vault import Vault
+
+
+@contextmanager
+def archive() -> Iterator[Archive]:
+    """Opened with the keys to their orders, while entered. Raises as ``database``."""
+    keys = Settings.from_environment().secret_keys
+    with database() as engine:
+        yield Archive(engine, Hydration(Payloads(Vault(keys))))

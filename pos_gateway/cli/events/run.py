@@ -1,0 +1,78 @@
+"""``pos-gateway events run``: the event pipeline in a process of its own."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+import click
+
+from pos_gateway.cli.database import database
+
+
+@click.command()
+def run() -> None:
+    """Publish status events, and do nothing else, until SIGTERM or Ctrl-C.
+
+    Of all processes that publish events one leads, and the others stand by: any number of these may
+    run, beside workers or instead of them (with POS_GATEWAY_PUBLISH_EVENTS=false workers do not). It
+    says when it leads and when it stands by, and outlasts a broker or a database that goes away.
+
+    \b
+    Examples:
+      pos-gateway events run
+      POS_GATEWAY_METRICS_PORT=9809 pos-gateway events run     # a second one on this machine
+
+    Exit code: 0. A second SIGTERM or Ctrl-C ends it at once; what was being published is then
+    published again by the next one.
+    """
+    import structlog
+
+    from pos_gateway.errors import BrokerUnavailable, LedgerUnavailable
+    from pos_gateway.events.relay import Relay
+    from pos_gateway.ledger.ledger import Ledger
+    from pos_gateway.ledger.payloads import Payloads
+    from pos_gateway.settings import Settings
+    from pos_gateway.telemetry.log import configure
+    from pos_gateway.telemetry.serving import serve_metrics
+    from pos_gateway.vault import Vault
+
+    settings = Settings.from_environment()
+    configure()
+    with _until_told() as told_to_stop, database() as engine:
+        payloads = Payloads(Vault(settings.secret_keys))
+        ledger = Ledger(engine, payloads)
+        relay = Relay(engine, payloads, lambda: ledger.lease, broker_url=settings.broker_url)
+        try:
+            relay.publisher.connect()  # a queue that is not what it should be is said now
+        except BrokerUnavailable as error:
+            structlog.get_logger(__name__).warning("broker.unavailable", error=str(error))
+        serve_metrics(settings.metrics_port)
+        ledger.start()
+        with contextlib.suppress(LedgerUnavailable):
+            ledger.catch_up()  # the first beat, without which nobody leads
+        relay.start()
+        told_to_stop.wait()
+        relay.stop()
+        ledger.close()  # last: while its lease is there, nobody else leads
+
+
+@contextlib.contextmanager
+def _until_told() -> Iterator[threading.Event]:
+    """Set by the first SIGTERM or SIGINT; the second does what it does to any program."""
+    told_to_stop = threading.Event()
+    before: dict[signal.Signals, object] = {}
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        told_to_stop.set()
+        for each in before:
+            signal.signal(each, signal.SIG_DFL)
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        before[each] = signal.signal(each, on_signal)
+    try:
+        yield told_to_stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)  # type: ignore[arg-type]

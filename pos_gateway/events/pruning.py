@@ -1,0 +1,38 @@
+"""Removing events that are published and old, while others write and publish."""
+
+from collections.abc import Iterator
+
+from sqlalchemy import Engine, func, select
+
+from pos_gateway.events.outbox import Outbox
+from pos_gateway.ledger.schema import events, pipeline
+
+#: Events a transaction: workers wait for no more than that.
+BATCH = 500
+
+
+def countable(engine: Engine, before: float) -> int:
+    """How many ``prune`` would remove."""
+    published = select(pipeline.c.published).scalar_subquery()
+    query = select(func.count()).where(
+        events.c.position <= published, events.c.occurred_at < before
+    )
+    with engine.connect() as connection:
+        return connection.execute(query).scalar_one()
+
+
+def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[int]:
+    """Remove what is published and happened before this moment (Unix time); how many in each batch.
+
+    It ends at the first batch without one: what is older by its clock and has a later position than
+    so many that are younger is left to the next time.
+
+    Raises:
+        LedgerUnavailable: the database went away.
+    """
+    outbox = Outbox(engine)
+    try:
+        while removed := outbox.prune(before, batch):
+            yield removed
+    finally:
+        outbox.close()
