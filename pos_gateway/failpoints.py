@@ -24,6 +24,10 @@ NAMES = frozenset(
         "publish.confirmed",
         "acknowledge.before",
         "acknowledged",
+        "events.assigned",
+        "events.hydrated",
+        "events.sent",
+        "events.confirmed",
     }
 )
 

@@ -76,6 +76,7 @@ class Publisher:
         self,
         messages: Sequence[Message],
         *,
+        on_sent: Callable[[], None] = lambda: None,
         on_trouble: Callable[[PublishError], None],
         timeout: float = 60.0,
     ) -> int:
@@ -89,6 +90,7 @@ class Publisher:
 
         Args:
             messages: what to publish; each is sent at most once.
+            on_sent: called once all are written, before the first confirm is waited for.
             on_trouble: hears of the first that was refused.
             timeout: seconds until the last confirm.
 
@@ -97,6 +99,7 @@ class Publisher:
         """
         deadline = time.monotonic() + timeout
         confirms = self._send_all(messages)
+        on_sent()
         for stored, confirm in enumerate(confirms):
             try:
                 self._await(confirm, deadline)

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import structlog
 
+from pos_gateway import failpoints
 from pos_gateway.broker.message import Message
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import BatchCutShort, LedgerUnavailable
@@ -42,8 +43,9 @@ class Pipeline:
         outbox: the events. Nobody else has it.
         leadership: whether this worker leads.
         hydrate: makes a row the event that is published. Does not raise.
-        publish: publishes messages in their order and returns how many from the front are stored;
-            raises BatchCutShort when the broker goes away.
+        publish: publishes messages in their order, calls its second argument when they are sent,
+            and returns how many from the front are stored; raises BatchCutShort when the broker goes
+            away.
         batch: events in a batch at most.
     """
 
@@ -53,7 +55,7 @@ class Pipeline:
         leadership: Leadership,
         *,
         hydrate: Callable[[Row], Message],
-        publish: Callable[[Sequence[Message]], int],
+        publish: Callable[[Sequence[Message], Callable[[], None]], int],
         clock: Clock = SYSTEM_CLOCK,
         batch: int = BATCH,
     ) -> None:
@@ -120,23 +122,24 @@ class Pipeline:
         if term is None:
             log.info("events.leader_replaced")
             return 0
+        failpoints.reach("events.assigned")
         rows: list[Row] = []
         if term.published < term.assigned:
             rows = self._outbox.read(term.published, self._batch)
         if not rows:
             self.rest = POLL
             return 0
-        times = [self._clock.monotonic()]
-        age = self._clock.now().timestamp()
+        now, watch = self._clock.now().timestamp(), _Watch(self._clock)
         messages = [self._hydrate(row) for row in rows]
-        times.append(self._clock.monotonic())
+        watch.hydrated()
+        failpoints.reach("events.hydrated")
         self.rest = 0.0
-        stored = self._stored(messages)
-        times.append(self._clock.monotonic())
+        stored = self._stored(messages, watch.sent)
+        watch.confirmed()
         for row in rows[:stored]:
-            metrics.event_picked_up.observe(max(0.0, age - row.occurred_at))
-            metrics.event_hydrated.observe(times[1] - times[0])
-            metrics.event_confirmed.observe(times[2] - times[1])
+            metrics.event_picked_up.observe(max(0.0, now - row.occurred_at))
+            watch.observe()
+        failpoints.reach("events.confirmed")
         if stored:
             published = rows[stored - 1].position or term.published
             self._leadership.go_on(replace(term, published=published))
@@ -151,13 +154,13 @@ class Pipeline:
         except LedgerUnavailable as error:
             log.warning("events.database_unavailable", error=str(error))
 
-    def _stored(self, messages: Sequence[Message]) -> int:
+    def _stored(self, messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
         """Publish; how many from the front are stored for certain."""
         stored = 0
         while stored < len(messages):
             part = messages[stored : stored + 1] if self._singly else messages[stored:]
             try:
-                done, away = self._publish(part), None
+                done, away = self._publish(part, on_sent), None
             except BatchCutShort as error:
                 done, away = error.confirmed, error
             stored += done
@@ -176,3 +179,27 @@ class Pipeline:
         log.warning(what, error=error)
         self.rest, self.in_trouble = self._retry_after, True
         self._retry_after = min(RETRY_AFTER[1], 2 * self._retry_after)
+
+
+class _Watch:
+    """How long a batch took from place to place."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._picked_up = self._hydrated = self._sent = self._confirmed = clock.monotonic()
+
+    def hydrated(self) -> None:
+        self._hydrated = self._sent = self._clock.monotonic()
+
+    def sent(self) -> None:
+        self._sent = self._clock.monotonic()
+        failpoints.reach("events.sent")
+
+    def confirmed(self) -> None:
+        self._confirmed = self._clock.monotonic()
+
+    def observe(self) -> None:
+        """It took one event so long."""
+        metrics.event_hydrated.observe(self._hydrated - self._picked_up)
+        metrics.event_published.observe(self._sent - self._hydrated)
+        metrics.event_confirmed.observe(self._confirmed - self._sent)

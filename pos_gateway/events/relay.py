@@ -97,8 +97,8 @@ class Relay:
             for outbox in self._outboxes:
                 outbox.close()
 
-    def _publish(self, messages: Sequence[Message]) -> int:
-        return self.publisher.publish_batch(messages, on_trouble=_trouble)
+    def _publish(self, messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
+        return self.publisher.publish_batch(messages, on_sent=on_sent, on_trouble=_trouble)
 
     def _help(self) -> None:
         while not self._stopping.is_set():

@@ -37,13 +37,14 @@ publish_trouble = Counter(
 
 _events = Histogram(
     "pos_gateway_event_seconds",
-    "Time of a status event: from its outcome until the leader has it, until its batch is hydrated,"
-    " and until the broker has confirmed it.",
+    "Time of a status event: from its outcome until the leader has it, from there until its batch is"
+    " hydrated, until that is sent, and until the broker has confirmed it.",
     ("segment",),
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
 )
 event_picked_up = _events.labels("picked_up")
 event_hydrated = _events.labels("hydrated")
+event_published = _events.labels("published")
 event_confirmed = _events.labels("confirmed")
 
 fleet_connected = Gauge(

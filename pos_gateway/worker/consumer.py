@@ -18,6 +18,7 @@ from pos_gateway.errors import PublishError
 from pos_gateway.outcome import Reason
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import bundles
+from pos_gateway.worker.companion import Companion
 from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.drain import Drain
@@ -48,6 +49,7 @@ class OrderConsumer(Consumer):
         self.dispatcher: Dispatcher | None = None
         self._drain = Drain(self._begin_to_stop)
         self._reads = False
+        self._companion: Companion | None = None
         pool = options["pool"]
         if getattr(pool, "is_green", False):
             self.loop = green_loop
@@ -112,10 +114,18 @@ class OrderConsumer(Consumer):
         """The consumer reads from the queue: begin the work beside it. Also after a reconnect."""
         self._reads = True
         self._gateway.start(background=self.dispatcher is not None)
-        if self.dispatcher is not None and self.dispatcher.start():
+        if self.dispatcher is None:
+            self._begin_companion()
+        elif self.dispatcher.start():
             watch_threads()
             _spare_the_collector()
         super().on_ready()
+
+    def _begin_companion(self) -> None:
+        if self._companion is None and self._gateway.settings.publish_events:
+            self._companion = Companion()
+            self._companion.start()
+            self._gateway.before_stop(self._companion.stop)
 
     def call_soon_ack(self, promise: Any, *arguments: Any, **options: Any) -> Any:
         # Many green threads acknowledge on one connection: one frame at a time, whole.

@@ -151,7 +151,7 @@ class Pod:
             self.outbox,
             self.leadership,
             hydrate=self._hydrate,
-            publish=lambda messages: broker.publish(messages, self._is_at),
+            publish=lambda messages, on_sent: broker.publish(messages, self._is_at),
             clock=clock,
             batch=batch,
         )

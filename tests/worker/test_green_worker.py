@@ -9,12 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import trustme
 
 from loadtests.merchants.client import SimulatedMerchants
 from tests.orders import an_order
-from tests.worker.lab import ROOT, Lab, by_type
+from tests.worker.lab import PATIENCE, ROOT, Lab, by_type
 
 
 def test_without_flags_it_is_the_green_worker_with_200_slots(lab: Lab) -> None:
@@ -171,6 +172,20 @@ def test_the_synchronous_worker_runs_the_same_orders(lab: Lab) -> None:
     assert told["order.failed"] == ["n1"]
     assert {d["headers"]["x-reason-code"] for d in dead} == {"unknown_merchant", "invalid_message"}
     assert lab.merchants.summary()["max_in_flight"] <= 4
+
+
+def test_what_publishes_the_synchronous_workers_events_ends_with_it_however_that_ends(
+    lab: Lab,
+) -> None:
+    lab.open_merchants("m")
+    lab.submit("m", "o1")
+    with lab.worker("-P", "prefork", "-c", "1", app="pos_gateway") as worker:
+        lab.events(1)
+        children = psutil.Process(worker.process.pid).children(recursive=True)
+        companion = next(each for each in children if "events" in each.cmdline())
+        worker.process.kill()
+        psutil.wait_procs([companion], timeout=PATIENCE)
+        assert not companion.is_running()
 
 
 def test_the_synchronous_worker_keeps_the_deadline_too(lab: Lab) -> None:

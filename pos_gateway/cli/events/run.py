@@ -1,9 +1,11 @@
 """``pos-gateway events run``: the event pipeline in a process of its own."""
 
 import contextlib
+import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import click
@@ -12,7 +14,8 @@ from pos_gateway.cli.database import database
 
 
 @click.command()
-def run() -> None:
+@click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input does.")
+def run(*, until_eof: bool) -> None:
     """Publish status events, and do nothing else, until SIGTERM or Ctrl-C.
 
     Of all processes that publish events one leads, and the others stand by: any number of these may
@@ -29,6 +32,7 @@ def run() -> None:
     """
     import structlog
 
+    from pos_gateway import failpoints
     from pos_gateway.errors import BrokerUnavailable, LedgerUnavailable
     from pos_gateway.events.relay import Relay
     from pos_gateway.ledger.ledger import Ledger
@@ -40,6 +44,7 @@ def run() -> None:
 
     settings = Settings.from_environment()
     configure()
+    failpoints.arm_all(settings.failpoints)
     with _until_told() as told_to_stop, database() as engine:
         payloads = Payloads(Vault(settings.secret_keys))
         ledger = Ledger(engine, payloads)
@@ -53,9 +58,17 @@ def run() -> None:
         with contextlib.suppress(LedgerUnavailable):
             ledger.catch_up()  # the first beat, without which nobody leads
         relay.start()
+        if until_eof:
+            threading.Thread(target=_at_eof, args=(told_to_stop.set,), daemon=True).start()
         told_to_stop.wait()
         relay.stop()
         ledger.close()  # last: while its lease is there, nobody else leads
+
+
+def _at_eof(do: Callable[[], None]) -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    do()
 
 
 @contextlib.contextmanager
