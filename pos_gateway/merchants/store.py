@@ -1,5 +1,6 @@
 """Merchants in the database."""
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -125,8 +126,10 @@ class MerchantStore:
         # Checked when it was written; checking again for every order would cost for nothing.
         fields = {name: getattr(row, name) for name in _FIELDS}
         fields["auth"] = self._credentials(row.id, row.auth)
-        fields["pos"] = row.pos or {}  # null in rows from before there was such a column
-        return Merchant.model_construct(**fields)
+        fields["pos"] = row.pos or _NO_IDS  # null in rows from before there was such a column
+        fields["adapter"] = sys.intern(row.adapter)
+        fields["provider"] = row.provider and sys.intern(row.provider)
+        return Merchant.trusted(fields)
 
     def _credentials(self, merchant_id: str, auth: dict[str, Any]) -> Credentials:
         """As they were sealed; one merchant's that cannot be read are no reason to fail others."""
@@ -146,6 +149,8 @@ class MerchantStore:
 
 
 _NOTHING = {"type": "none"}
+#: One for all that have none, who are the most.
+_NO_IDS: dict[str, str] = {}
 _AUTH: TypeAdapter[Credentials] = TypeAdapter(Auth)
 
 

@@ -133,6 +133,8 @@ class _Tracked:
         """It is idle from now on; its peer keeps it for so many seconds, or has not said."""
         seconds = IDLE if kept is None else min(kept, LONGEST_IDLE) - 1
         self._idle_until = time.monotonic() + seconds
+        # http.client keeps the last reply, a kilobyte of it, until the next request.
+        self._HTTPConnection__response = None
 
     @property
     def is_connected(self) -> bool:

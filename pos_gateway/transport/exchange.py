@@ -18,6 +18,7 @@ from requests.structures import CaseInsensitiveDict
 from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
+from urllib3.util import Retry, Timeout
 
 from pos_gateway import tls
 from pos_gateway.transport import connect
@@ -31,6 +32,9 @@ from pos_gateway.transport.resolver import Resolver
 BODY_LIMIT = 256 * 1024
 #: How many merchants' connection pools are kept; the one unused for longest goes first.
 POOLS = 2048
+
+#: One of each for all pools: the connections of two thousand merchants are to take little memory.
+_NO_RETRY, _NO_TIMEOUT = Retry(0, read=False), Timeout()
 
 _USER_AGENT = "pos-gateway"
 _KEEP_ALIVE = re.compile(r"(?:^|[\s,])timeout\s*=\s*([0-9]{1,6})\b", re.IGNORECASE)
@@ -251,9 +255,14 @@ class _Adapter(HTTPAdapter):
             extra["ssl_context"] = context
         # Admission keeps a merchant's exchanges under its limit: none waits for a connection.
         self._pool: HTTPConnectionPool = kind(
-            host, _port(scheme, origin.port), maxsize=connections, block=False, **extra
+            host,
+            _port(scheme, origin.port),
+            timeout=_NO_TIMEOUT,
+            maxsize=connections,
+            block=False,
+            **extra,
         )
-        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
+        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=_NO_RETRY)
 
     def serves(self, scheme: str, netloc: str, connections: int) -> bool:
         return self._origin == (scheme, netloc, connections)
