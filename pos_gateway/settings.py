@@ -1,7 +1,7 @@
 """``POS_GATEWAY_*`` environment variables -> Settings. The only reader of the environment.
 
 Every setting has its meaning and unit in its description; ``pos-gateway settings`` prints them.
-Durations are float seconds, shares are fractions of 1.
+Durations are float seconds unless they say otherwise, shares are fractions of 1.
 """
 
 import difflib
@@ -19,6 +19,8 @@ from pos_gateway.errors import FieldError, InvalidSettings
 from pos_gateway.record import field_errors
 
 PREFIX = "POS_GATEWAY_"
+#: Seconds.
+DAY = 86_400.0
 
 Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
@@ -118,6 +120,11 @@ class Settings(BaseModel):
     publish_events: bool = Field(
         True,
         description="Workers publish status events; false: `pos-gateway events run` does elsewhere.",
+    )
+    keep_events: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] = Field(
+        30.0,
+        description="Days that published events are kept for a replay; 0: until "
+        "`pos-gateway events prune`.",
     )
     remote_control: bool = Field(
         False, description="Let `celery inspect` and `celery control` reach this worker."

@@ -1,7 +1,11 @@
-"""One process's part in the event pipeline: it leads if it may, and helps while another does."""
+"""One process's part in the event pipeline: it leads if it may, and helps while another does.
+
+Who leads removes old events, too, so that the table is bounded.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
+from math import inf
 
 import structlog
 from sqlalchemy import Engine
@@ -26,6 +30,8 @@ log = structlog.get_logger(__name__)
 GRACE = 2.0
 #: Seconds until something is tried again that failed by a mistake of ours.
 _AFTER_MISTAKE = 5.0
+#: Old events that are removed at a time, and seconds between two looks for any.
+PRUNED, PRUNE_EVERY = 1000, 60.0
 
 
 class Relay:
@@ -38,6 +44,7 @@ class Relay:
         payloads: opens and seals what the ledger keeps.
         lease: this process's lease at present, which somebody else beats for until this is stopped.
         broker_url: where the broker is; the connection to it is this one's own.
+        keep: seconds that events are kept; 0: for ever.
         run: runs what blocks in the database, as for the ledger.
     """
 
@@ -48,12 +55,13 @@ class Relay:
         lease: Callable[[], Lease],
         *,
         broker_url: str,
+        keep: float = 0.0,
         run: Run = here,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.publisher = Publisher(broker_url)
         hydration = Hydration(payloads)
-        # One for each thread: a statement of the helper's is not to hold the leader up.
+        # One for each thread: a statement of the other one's is not to hold the leader up.
         self._outboxes = Outbox(engine, run=run), Outbox(engine, run=run)
         self._leadership = Leadership(self._outboxes[0], lease, clock)
         self._pipeline = Pipeline(
@@ -64,6 +72,9 @@ class Relay:
             clock=clock,
         )
         self._helping = Helping(self._outboxes[1], lease, seal=hydration.sealed, clock=clock)
+        self._keep = keep
+        self._clock = clock
+        self._prune_at = -inf
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -72,7 +83,7 @@ class Relay:
         if not self._threads:
             self._threads = [
                 threading.Thread(target=self._for_ever, args=(part,), name=name, daemon=True)
-                for name, part in (("events", self._pipeline.run), ("helping", self._help))
+                for name, part in (("events", self._pipeline.run), ("beside events", self._beside))
             ]
             for thread in self._threads:
                 thread.start()
@@ -100,17 +111,26 @@ class Relay:
     def _publish(self, messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
         return self.publisher.publish_batch(messages, on_sent=on_sent, on_trouble=_trouble)
 
-    def _help(self) -> None:
+    def _beside(self) -> None:
         while not self._stopping.is_set():
             hydrated = 0
-            # Beside the leader's own thread it would take that one's CPU, and the database's besides.
-            if not self._leadership.leads:
-                try:
+            try:
+                if self._leadership.leads:
+                    # To help would be to take CPU from the leader's own thread.
+                    self._prune()
+                else:
                     hydrated = self._helping.step()
-                except LedgerUnavailable as error:
-                    log.debug("events.cannot_help", error=str(error))  # the leader's thread says it
+            except LedgerUnavailable as error:
+                log.debug("events.database_unavailable", error=str(error))  # the other thread warns
             if not hydrated:
                 self._stopping.wait(LOOK)
+
+    def _prune(self) -> None:
+        now = self._clock.monotonic()
+        if self._keep and now >= self._prune_at:
+            before = self._clock.now().timestamp() - self._keep
+            removed = self._outboxes[1].prune(before, PRUNED)
+            self._prune_at = now if removed == PRUNED else now + PRUNE_EVERY
 
     def _for_ever(self, part: Callable[[], None]) -> None:
         """Whatever happens: while its lease beats, nobody else does what this process does not."""

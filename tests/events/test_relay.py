@@ -1,6 +1,7 @@
 """The pipeline as processes run it: on threads, with a broker and a lease that are real."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,9 +19,9 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.vault import Vault
 from tests.events.lab import Events
-from tests.ledger.lab import SOON
+from tests.ledger.lab import SOON, Rows
 
-Relays = Callable[[], tuple[Relay, Ledger]]
+Relays = Callable[..., tuple[Relay, Ledger]]
 
 
 @pytest.fixture
@@ -28,9 +29,11 @@ def relay(engine: Engine, broker_url: str) -> Iterator[Relays]:
     """Makes relays that are at work, each with the ledger whose lease it has."""
     made: list[tuple[Relay, Ledger]] = []
 
-    def make() -> tuple[Relay, Ledger]:
+    def make(**options: Any) -> tuple[Relay, Ledger]:
         ledger = Ledger(engine)
-        relay = Relay(engine, Payloads(Vault()), lambda: ledger.lease, broker_url=broker_url)
+        relay = Relay(
+            engine, Payloads(Vault()), lambda: ledger.lease, broker_url=broker_url, **options
+        )
         made.append((relay, ledger))
         ledger.start()
         ledger.catch_up()
@@ -120,6 +123,31 @@ def test_whoever_does_not_lead_helps(
     assert _counted.called.wait(SOON)
     outbox.close()
     other.close()
+
+
+def test_whoever_leads_removes_what_is_published_and_old(
+    relay: Relays, told: Events, queue: Queue, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relays, "PRUNED", 2)
+    monkeypatch.setattr(relays, "PRUNE_EVERY", 0.0)
+    monkeypatch.setattr(relays, "LOOK", 0.01)
+    prune, pruned, counts = Outbox.prune, threading.Event(), list[int]()
+
+    def watched(outbox: Outbox, before: float, most: int) -> int:
+        removed = prune(outbox, before, most)
+        counts.append(removed)
+        if sum(counts) == 5:
+            pruned.set()
+        return removed
+
+    monkeypatch.setattr(Outbox, "prune", watched)
+    now = time.time()
+    told.write(5, occurred_at=now - 200)
+    told.write(1, occurred_at=now + 3600)
+    relay(keep=100.0)
+    assert len(queue.take(6)) == 6
+    assert pruned.wait(SOON)
+    assert [each.event_id for each in rows.events()] == ["e5"]
 
 
 class _Steps:

@@ -37,7 +37,7 @@ def run(*, until_eof: bool) -> None:
     from pos_gateway.events.relay import Relay
     from pos_gateway.ledger.ledger import Ledger
     from pos_gateway.ledger.payloads import Payloads
-    from pos_gateway.settings import Settings
+    from pos_gateway.settings import DAY, Settings
     from pos_gateway.telemetry.log import configure
     from pos_gateway.telemetry.serving import serve_metrics
     from pos_gateway.vault import Vault
@@ -48,7 +48,13 @@ def run(*, until_eof: bool) -> None:
     with _until_told() as told_to_stop, database() as engine:
         payloads = Payloads(Vault(settings.secret_keys))
         ledger = Ledger(engine, payloads)
-        relay = Relay(engine, payloads, lambda: ledger.lease, broker_url=settings.broker_url)
+        relay = Relay(
+            engine,
+            payloads,
+            lambda: ledger.lease,
+            broker_url=settings.broker_url,
+            keep=settings.keep_events * DAY,
+        )
         try:
             relay.publisher.connect()  # a queue that is not what it should be is said now
         except BrokerUnavailable as error:
