@@ -33,7 +33,7 @@ def key() -> None:
 
 @secrets.command()
 def rotate() -> None:
-    """Seal all secrets, and all orders that are kept, with the first of POS_GATEWAY_SECRET_KEY's
+    """Seal all secrets, and all that is kept of orders, with the first of POS_GATEWAY_SECRET_KEY's
     keys. Orders that were kept in clear, for want of a key, are sealed too.
 
     Workers go on meanwhile. What is sealed with it already stays as it is, so that it can be run
@@ -62,20 +62,25 @@ def _merchants() -> None:
 
 def _orders() -> None:
     from pos_gateway.ledger.payloads import Payloads
-    from pos_gateway.ledger.resealing import reseal
+    from pos_gateway.ledger.resealing import reseal, reseal_events
     from pos_gateway.settings import Settings
     from pos_gateway.vault import Vault
 
     payloads = Payloads(Vault(Settings.from_environment().secret_keys))
-    looked_at = sealed = unopened = 0
+    unopened = 0
     with database() as engine:
-        for batch in reseal(engine, payloads):
-            for key, why in batch.unopened[: 1 if not unopened else 0]:
-                notice(f"order {key.order_id!r} of merchant {key.merchant_id!r} is {why}")
-            looked_at, sealed = looked_at + batch.looked_at, sealed + batch.sealed
-            unopened += len(batch.unopened)
-            if looked_at % 10_000 < batch.looked_at:
-                notice(f"{looked_at} orders looked at, {sealed} sealed anew")
-    click.echo(f"{sealed} of {looked_at} orders sealed anew")
+        for what, batches in (
+            ("orders", reseal(engine, payloads)),
+            ("events", reseal_events(engine, payloads)),
+        ):
+            looked_at = sealed = 0
+            for batch in batches:
+                for key, why in batch.unopened[: 1 if not unopened else 0]:
+                    notice(f"order {key.order_id!r} of merchant {key.merchant_id!r} is {why}")
+                looked_at, sealed = looked_at + batch.looked_at, sealed + batch.sealed
+                unopened += len(batch.unopened)
+                if looked_at % 10_000 < batch.looked_at:
+                    notice(f"{looked_at} {what} looked at, {sealed} sealed anew")
+            click.echo(f"{sealed} of {looked_at} {what} sealed anew")
     if unopened:
         raise Failure(f"{unopened} orders cannot be opened with any key, and stay as they are")

@@ -1,12 +1,12 @@
-"""Sealing the orders that are kept with the present key, while others read and write."""
+"""Sealing what is kept of orders with the present key, while others read and write."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import Engine, and_, select, tuple_, update
+from sqlalchemy import Engine, and_, or_, select, tuple_, update
 
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.schema import orders
+from pos_gateway.ledger.schema import events, orders, pipeline
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.vault import CannotOpen
 
@@ -72,6 +72,54 @@ def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[R
                 )
                 done = connection.execute(update(orders).where(unchanged).values(payload=after))
                 sealed += done.rowcount
+        yield Resealed(len(rows), sealed, tuple(unopened))
+
+
+def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
+    """The same for what events have of orders: what came as one and was none, and what was hydrated.
+
+    The former is sealed anew. The latter is removed, for it can be hydrated again; from events that
+    are not published it is left to be used, and does no harm if it cannot be opened then.
+    """
+    last = 0
+    while True:
+        query = (
+            select(events)
+            .where(
+                events.c.id > last, or_(events.c.payload.is_not(None), events.c.body.is_not(None))
+            )
+            .order_by(events.c.id)
+            .limit(batch)
+        )
+        with engine.connect() as connection:
+            rows = connection.execute(query).all()
+        if not rows:
+            return
+        last = rows[-1].id
+        anew, unopened = [], []
+        for row in rows:
+            whose = Key(row.merchant_id, row.order_id)
+            if row.payload is not None and payloads.is_stale(row.payload):
+                try:
+                    kept = payloads.open(whose, row.payload)
+                except CannotOpen as error:
+                    unopened.append((whose, str(error)))
+                else:
+                    anew.append((row.id, payloads.seal(whose, kept)))
+        hydrated = [row.id for row in rows if row.body is not None and payloads.is_stale(row.body)]
+        for (
+            row_id,
+            payload,
+        ) in anew:  # one by one: the leader, which locks many, waits for none of it
+            with engine.begin() as connection:
+                one = events.c.id == row_id
+                connection.execute(update(events).where(one).values(payload=payload))
+        sealed = len(anew)
+        if hydrated:
+            published = select(pipeline.c.published).scalar_subquery()
+            these = and_(events.c.id.in_(hydrated), events.c.position <= published)
+            with engine.begin() as connection:
+                sealed += connection.execute(update(events).where(these).values(body=None)).rowcount
         yield Resealed(len(rows), sealed, tuple(unopened))
 
 

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.resealing import Resealed, reseal
-from pos_gateway.ledger.schema import orders
+from pos_gateway.ledger.resealing import Resealed, reseal, reseal_events
+from pos_gateway.ledger.schema import events, orders
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.vault import Vault, new_key
 from tests.cli.books import Books
@@ -31,7 +31,9 @@ def test_orders_are_sealed_with_the_new_key_and_those_in_clear_too(
     old.order("old", State.ACCEPTED, customer={"name": "Quackenbush"})
     done = program.invoke("secrets", "rotate", POS_GATEWAY_SECRET_KEY=f"{NEW},{OLD}")
     assert done.exit_code == 0
-    assert done.stdout == "0 of 0 merchants sealed anew\n2 of 2 orders sealed anew\n"
+    assert done.stdout == (
+        "0 of 0 merchants sealed anew\n2 of 2 orders sealed anew\n0 of 0 events sealed anew\n"
+    )
     assert not any("Quackenbush" in payload for payload in payloads(any_books))
     for order_id in ("clear", "old"):
         shown = program.invoke(
@@ -93,3 +95,47 @@ def test_what_somebody_writes_in_the_same_moment_stays(any_books: Books) -> None
 
     assert list(reseal(any_books.engine, Slow(Vault(NEW)))) == [Resealed(1, 0)]
     assert any_books.desk.order_json(key) == b'{"written": "meanwhile"}'
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_what_events_have_of_orders_is_sealed_anew_or_removed(
+    any_books: Books, order: Callable[..., dict[str, Any]], batch: int
+) -> None:
+    """What was hydrated can be again, from the order; what came as an order and was none can not."""
+    vaults = {
+        "old": Payloads(Vault(OLD)),
+        "new": Payloads(Vault(NEW)),
+        "lost": Payloads(Vault(new_key())),
+    }
+    kept: dict[str, dict[str, str | None]] = {}
+
+    def write(name: str, **columns: bytes) -> None:
+        key = any_books.order(name, State.FAILED)
+        seal = vaults[name.partition("-")[0]].seal
+        kept[name] = {column: seal(key, text) for column, text in columns.items()}
+        with any_books.engine.begin() as connection:
+            of_it = events.c.order_id == name
+            connection.execute(events.update().where(of_it).values(kept[name]))
+
+    for name in ("old-1", "new-1", "lost-1"):
+        write(name, payload=b'{"no": "order"}', body=b'{"whole": "event"}')
+    any_books.order("neither", State.FAILED)
+    any_books.publish()
+    write("old-unpublished", body=b'{"whole": "event"}')
+    done = list(reseal_events(any_books.engine, Payloads(Vault(f"{NEW},{OLD}")), batch))
+    assert sum(each.looked_at for each in done) == 4
+    assert sum(each.sealed for each in done) == 3  # a payload and a body, and a body
+    [(unopened, _)] = [each for step in done for each in step.unopened]
+    assert unopened.order_id == "lost-1"
+
+    def now(name: str) -> Any:
+        with any_books.engine.connect() as connection:
+            return connection.execute(select(events).where(events.c.order_id == name)).one()
+
+    assert vaults["new"].open(Key("m-1", "old-1"), now("old-1").payload) == b'{"no": "order"}'
+    assert now("old-1").body is None
+    assert (now("new-1").payload, now("new-1").body) == tuple(kept["new-1"].values())
+    assert (now("lost-1").payload, now("lost-1").body) == (kept["lost-1"]["payload"], None)
+    assert now("old-unpublished").body == kept["old-unpublished"]["body"]
+    again = list(reseal_events(any_books.engine, vaults["new"], batch))
+    assert sum(each.sealed for each in again) == 0
