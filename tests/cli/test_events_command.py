@@ -217,6 +217,35 @@ def test_events_are_published_again_as_they_were(
     assert line["details"] == "positions 2 to 6"
 
 
+def test_a_replay_that_is_interrupted_says_where_to_go_on(
+    connected: Program, books: Books, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pos_gateway.cli.events.replay.BATCH", 2)
+    publish_batch, batches = Publisher.publish_batch, itertools.count(1)
+
+    def interrupted(*arguments: Any, **named: Any) -> int:
+        if next(batches) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return publish_batch(*arguments, **named)
+
+    monkeypatch.setattr(Publisher, "publish_batch", interrupted)
+    for number in range(7):
+        told(books, f"o-{number}")
+    done = connected.invoke("events", "replay", "--from", "1", "--to", "7")
+    assert (done.exit_code, done.stdout) == (130, "4 published again\n")
+    assert "go on with --from 5" in done.stderr
+    assert [event["position"] for event in queue()] == [1, 2, 3, 4]
+
+
+def test_a_replay_shows_its_progress_on_a_terminal(
+    connected: Program, books: Books, queue: Queue
+) -> None:
+    told(books, "o-1")
+    shown = on_terminal(connected, "events", "replay", "--from", "1", "--to", "1")
+    assert "100%" in shown
+    assert "1 of 1" in shown
+
+
 def test_events_are_published_again_to_one_queue_alone(
     connected: Program, books: Books, queue: Queue, broker_url: str
 ) -> None:
