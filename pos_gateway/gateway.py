@@ -29,7 +29,7 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Entry
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.settings import Settings
+from pos_gateway.settings import DAY, Settings
 from pos_gateway.telemetry import metrics
 from pos_gateway.transport.deadline import green
 from pos_gateway.transport.exchange import Transport
@@ -68,6 +68,7 @@ class Gateway:
             payloads,
             lambda: self.ledger.lease,
             broker_url=settings.broker_url,
+            keep=settings.keep_events * DAY,
             run=run,
             clock=clock,
         )
