@@ -21,6 +21,7 @@ from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.decision import Decision
 from pos_gateway.delivery import Delivery
 from pos_gateway.errors import BrokerUnavailable, PublishError
+from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.relay import Relay
 from pos_gateway.fleet.permits import RedisPermits
 from pos_gateway.ledger.database import open_database, require_current
@@ -65,7 +66,7 @@ class Gateway:
         #: Publishes the events that are written with outcomes.
         self.events = Relay(
             self.database,
-            payloads,
+            Hydration(payloads),
             lambda: self.ledger.lease,
             broker_url=settings.broker_url,
             keep=settings.keep_events * DAY,

@@ -21,7 +21,6 @@ from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.pipeline import Pipeline
 from pos_gateway.ledger.lease import Lease
 from pos_gateway.ledger.ledger import Run, here
-from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
@@ -41,7 +40,7 @@ class Relay:
 
     Args:
         engine: the database; of its connections two are used.
-        payloads: opens and seals what the ledger keeps.
+        hydration: makes rows events.
         lease: this process's lease at present, which somebody else beats for until this is stopped.
         broker_url: where the broker is; the connection to it is this one's own.
         keep: seconds that events are kept; 0: for ever.
@@ -51,7 +50,7 @@ class Relay:
     def __init__(
         self,
         engine: Engine,
-        payloads: Payloads,
+        hydration: Hydration,
         lease: Callable[[], Lease],
         *,
         broker_url: str,
@@ -60,7 +59,6 @@ class Relay:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.publisher = Publisher(broker_url)
-        hydration = Hydration(payloads)
         # One for each thread: a statement of the other one's is not to hold the leader up.
         self._outboxes = Outbox(engine, run=run), Outbox(engine, run=run)
         self._leadership = Leadership(self._outboxes[0], lease, clock)

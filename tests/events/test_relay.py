@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.events import relay as relays
+from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.relay import Relay
 from pos_gateway.ledger.ledger import Ledger
@@ -32,7 +33,11 @@ def relay(engine: Engine, broker_url: str) -> Iterator[Relays]:
     def make(**options: Any) -> tuple[Relay, Ledger]:
         ledger = Ledger(engine)
         relay = Relay(
-            engine, Payloads(Vault()), lambda: ledger.lease, broker_url=broker_url, **options
+            engine,
+            Hydration(Payloads(Vault())),
+            lambda: ledger.lease,
+            broker_url=broker_url,
+            **options,
         )
         made.append((relay, ledger))
         ledger.start()

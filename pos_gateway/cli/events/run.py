@@ -34,6 +34,7 @@ def run(*, until_eof: bool) -> None:
 
     from pos_gateway import failpoints
     from pos_gateway.errors import BrokerUnavailable, LedgerUnavailable
+    from pos_gateway.events.hydration import Hydration
     from pos_gateway.events.relay import Relay
     from pos_gateway.ledger.ledger import Ledger
     from pos_gateway.ledger.payloads import Payloads
@@ -50,7 +51,7 @@ def run(*, until_eof: bool) -> None:
         ledger = Ledger(engine, payloads)
         relay = Relay(
             engine,
-            payloads,
+            Hydration(payloads),
             lambda: ledger.lease,
             broker_url=settings.broker_url,
             keep=settings.keep_events * DAY,
