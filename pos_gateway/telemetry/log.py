@@ -14,6 +14,7 @@ def configure(level: int = logging.INFO) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.EventRenamer("event"),
+            structlog.processors.format_exc_info,  # without the values of variables
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
