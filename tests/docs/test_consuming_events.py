@@ -99,6 +99,17 @@ def test_an_event_that_comes_under_another_position_is_not_applied_again(inbox: 
     assert positions(inbox.take(event(3))) == [3]
 
 
+def test_what_one_of_two_consumers_takes_too_early_the_other_one_applies(
+    consumer: ModuleType, file: str
+) -> None:
+    one, two = consumer.Inbox(file), consumer.Inbox(file)
+    assert positions(one.take(event(1))) == [1]
+    assert positions(two.take(event(3))) == []
+    assert positions(one.take(event(2))) == [2, 3]
+    assert positions(two.take(event(2))) == []
+    assert positions(two.take(event(4))) == [4]
+
+
 def test_it_begins_where_it_is_told_to_and_then_goes_on(consumer: ModuleType, file: str) -> None:
     inbox = consumer.Inbox(file, 5001)
     assert positions(inbox.take(event(4999))) == []
