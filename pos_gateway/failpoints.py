@@ -28,6 +28,7 @@ NAMES = frozenset(
         "events.hydrated",
         "events.sent",
         "events.confirmed",
+        "events.leased",
     }
 )
 

@@ -17,6 +17,7 @@ from loadtests.bench.attacks.observation import Observation
 from loadtests.bench.attacks.report import report as attack_report
 from loadtests.bench.attacks.series import series
 from loadtests.bench.candidate import OURS
+from loadtests.bench.events import measure as events
 from loadtests.bench.report import Round, number, report
 from loadtests.bench.run import Result, run
 from loadtests.bench.scenario import CASES, Case
@@ -36,6 +37,7 @@ NAMES = [
     admission.NAME,
     exchange.NAME,
     ledger.NAME,
+    events.NAME,
 ]
 
 
@@ -56,6 +58,7 @@ class Bench:
         self._with_admission = admission.NAME in names
         self._with_exchange = exchange.NAME in names
         self._with_ledger = ledger.NAME in names
+        self._with_events = events.NAME in names
         self._rounds = rounds or (1 if quick else 3)
         self._backlog_rounds = rounds or 1
         self._quick = quick
@@ -66,6 +69,7 @@ class Bench:
         self._admission: admission.AdmissionCost | None = None
         self._exchange: exchange.ExchangeCost | None = None
         self._ledger: ledger.LedgerCost | None = None
+        self._events: events.EventCost | None = None
         #: What is being played.
         self.playing = ""
         #: Slots over time of every run in which merchants were in trouble.
@@ -108,6 +112,10 @@ class Bench:
             self._begin(ledger.NAME)
             self._ledger = ledger.measure(quick=self._quick)
             yield ledger.report(self._ledger)
+        if self._with_events:
+            self._begin(events.NAME)
+            self._events = events.measure(rabbitmq, self._rounds, quick=self._quick)
+            yield events.report(self._events)
 
     @property
     def faults(self) -> list[str]:
@@ -144,6 +152,7 @@ class Bench:
             "admission": self._admission.as_json() if self._admission else None,
             "exchange": self._exchange.as_json() if self._exchange else None,
             "ledger": self._ledger.as_json() if self._ledger else None,
+            "events": self._events.as_json() if self._events else None,
             "backlog": [[each.as_json() for each in played] for played in self._backlogs],
         }
 

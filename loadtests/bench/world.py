@@ -51,6 +51,7 @@ def world(
     *,
     urls: Mapping[str, str] | None = None,
     ca_file: str | None = None,
+    database_url: str | None = None,
 ) -> Iterator[World]:
     """A world with these merchants, gone at the end of the block.
 
@@ -62,13 +63,14 @@ def world(
             without a provider they are spread over many.
         urls: of merchants that are not simulated, by their ids.
         ca_file: certificate authorities that a gateway is to trust.
+        database_url: an empty database; None: SQLite, in a file of its own.
     """
     with TemporaryDirectory(prefix="pos-gateway-world-") as name:
         folder = Path(name)
         scenario = folder / "scenario.json"
         scenario.write_text(json.dumps({"profiles": profiles or {}}))
         with SimulatedMerchants(scenario=scenario) as merchants:
-            database_url = f"sqlite:///{folder / 'pos_gateway.db'}"
+            database_url = database_url or f"sqlite:///{folder / 'pos_gateway.db'}"
             _store(database_url, _records(merchants, merchant_ids, terms or {}, urls or {}))
             broker_url = rabbitmq.add_vhost()
             try:

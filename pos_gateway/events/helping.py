@@ -7,6 +7,7 @@ that dies has cost the time of its chunk, and nobody else's.
 from collections.abc import Callable
 from math import inf
 
+from pos_gateway import failpoints
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.events.outbox import Outbox, Row
@@ -60,6 +61,7 @@ class Helping:
         alive = [*self._look(), helper]
         rows = self._outbox.chunk(helper, alive, most=self._chunk, behind=self._behind)
         if rows:
+            failpoints.reach("events.leased")
             self._outbox.write([(row.id, self._seal(row)) for row in rows])
         return len(rows)
 

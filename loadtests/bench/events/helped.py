@@ -1,0 +1,93 @@
+"""A bulk whose hydration is expensive, with helpers, without, and with helpers that all die."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from kombu import Connection
+from sqlalchemy import Engine, text
+
+from loadtests.bench.events import bulk
+from loadtests.bench.events.stream import Stream
+from loadtests.bench.run import InvalidRunError
+from loadtests.bench.worker import ROOT
+from loadtests.servers.postgresql import PostgreSQL
+from loadtests.servers.process import end
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.broker import topology
+from pos_gateway.ledger.database import open_database, upgrade
+
+#: Seconds that an event's hydration takes, and events.
+COST, SIZES = 0.005, {False: 6000, True: 4000}
+SERIAL, HELPED, DYING = "serial", "two helpers", "helpers that die"
+_LIVES: dict[str, str] = {}
+_DIES = {"POS_GATEWAY_FAILPOINTS": "events.leased=kill"}
+_WAYS: Mapping[str, Sequence[Mapping[str, str]]] = {
+    SERIAL: (),
+    HELPED: (_LIVES, _LIVES),
+    DYING: (_DIES, _DIES),
+}
+
+
+def play(rabbitmq: RabbitMQ, postgresql: PostgreSQL, turn: int, *, quick: bool) -> dict[str, float]:
+    """One round: seconds until all of the bulk was received, each way."""
+    ways = list(_WAYS)[:: 1 if turn % 2 == 0 else -1]
+    return {way: _played(rabbitmq, postgresql, way, SIZES[quick]) for way in ways}
+
+
+def _played(rabbitmq: RabbitMQ, postgresql: PostgreSQL, way: str, size: int) -> float:
+    broker_url, database_url = rabbitmq.add_vhost(), postgresql.database()
+    engine = open_database(database_url)
+    upgrade(engine)
+    with Connection(broker_url) as connection:
+        topology.declare(connection)
+    try:
+        with ExitStack() as stack:
+            stream = stack.enter_context(Stream(broker_url))
+            stack.enter_context(_relay(broker_url, database_url, {}))
+            _wait(engine, "select count(*) from pipeline where leader is not null", 1)
+            for environment in _WAYS[way]:
+                stack.enter_context(_relay(broker_url, database_url, environment))
+            _wait(engine, "select count(*) from workers", 1 + len(_WAYS[way]))
+            time.sleep(1.5)  # they have seen who leads
+            committed = bulk.write(engine, "bulk", size)
+            came = stream.wait_for("bulk", size, seconds=4 * size * COST)
+            stream.check_order()
+            return max(came) - committed
+    finally:
+        engine.dispose()
+        rabbitmq.delete_vhost(broker_url)
+        postgresql.drop_database(database_url)
+
+
+@contextmanager
+def _relay(broker_url: str, database_url: str, environment: Mapping[str, str]) -> Iterator[None]:
+    command = [sys.executable, "-m", "loadtests.bench.events.relaying"]
+    process = subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", "--", *command, broker_url, database_url, str(COST)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        end(process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def _wait(engine: Engine, query: str, number: int) -> None:
+    until = time.monotonic() + 30
+    while True:
+        with engine.connect() as connection:
+            if connection.scalar(text(query)) == number:
+                return
+        if time.monotonic() >= until:
+            raise InvalidRunError(f"not {number}: {query}")
+        time.sleep(0.05)

@@ -1,0 +1,118 @@
+"""Events of a worker under load, one by one and in bulks, by the way in which they are published."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from statistics import quantiles
+from typing import Any
+
+from kombu import Connection
+
+from loadtests.bench.attacks.patience import wait_for_consumer
+from loadtests.bench.attacks.producer import Producer
+from loadtests.bench.attacks.schedule import Schedule
+from loadtests.bench.candidate import OURS
+from loadtests.bench.cores import on_the_workers_core
+from loadtests.bench.events import bulk
+from loadtests.bench.events.stream import Stream
+from loadtests.bench.orders import spread
+from loadtests.bench.worker import ROOT, Worker
+from loadtests.bench.world import World, world
+from loadtests.servers.postgresql import PostgreSQL
+from loadtests.servers.process import end
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.broker import topology
+from pos_gateway.ledger.database import open_database
+
+#: Orders a second beside it, of merchants that reply after so many seconds.
+RATE, REPLY = 200.0, 0.05
+#: Seconds for a bulk to come, at most; the producer is ended with the run.
+_PATIENCE, _LONGEST = 240.0, 600.0
+_MERCHANTS = [f"healthy-{number}" for number in range(100)]
+
+OURS_NAME, SINGLY, CHUNKS = "gateway", "one by one", "equal chunks"
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What a consumer saw, in seconds."""
+
+    pipeline: str
+    #: From an outcome to its event, of the worker's own orders.
+    p50: float
+    p95: float
+    #: From its commit to 95 % of a bulk, and to all of it, by its size.
+    bulks: Mapping[int, tuple[float, float]]
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures by name."""
+        return asdict(self)
+
+
+def play(
+    rabbitmq: RabbitMQ,
+    postgresql: PostgreSQL,
+    pipeline: str,
+    *,
+    seconds: float,
+    sizes: Sequence[int],
+) -> Live:
+    """Have a worker under load for so many seconds, then write bulks one after the other.
+
+    Raises:
+        InvalidRunError: events did not come, or not in their order.
+    """
+    profiles = {"healthy": {"kind": "accept", "latency": REPLY}}
+    database_url = postgresql.database()
+    with world(rabbitmq, _MERCHANTS, profiles, database_url=database_url) as place:
+        with Connection(place.broker_url) as connection:
+            topology.declare(connection)
+        engine = open_database(place.database_url)
+        ours = pipeline == OURS_NAME
+        environment = {
+            **OURS.environment(place, 10.0),
+            "POS_GATEWAY_PUBLISH_EVENTS": str(ours).lower(),
+        }
+        schedule = Schedule(RATE, _LONGEST)
+        whose = spread(schedule.orders, _MERCHANTS)
+        worker = Worker(OURS.arguments, environment, place.folder)
+        producer = Producer(place.broker_url, OURS, schedule, whose, place.folder)
+        naive = nullcontext() if ours else _naive(place, pipeline)
+        with Stream(place.broker_url) as stream, worker, naive:
+            wait_for_consumer(place.broker_url, worker)
+            with producer:
+                time.sleep(2)  # connections are made
+                stream.latencies.clear()
+                time.sleep(seconds)
+                alone = list(stream.latencies)
+                bulks = {}
+                for size in sizes:
+                    committed = bulk.write(engine, f"bulk{size}", size)
+                    came = stream.wait_for(f"bulk{size}", size, seconds=_PATIENCE)
+                    after = sorted(at - committed for at in came)
+                    bulks[size] = after[int(0.95 * size)], after[-1]
+                worker.check()
+        engine.dispose()
+        stream.check_order()
+    cuts = quantiles(alone, n=100)
+    return Live(pipeline, cuts[49], cuts[94], bulks)
+
+
+@contextmanager
+def _naive(place: World, pipeline: str) -> Iterator[None]:
+    how = "singly" if pipeline == SINGLY else "chunks"
+    command = [sys.executable, "-m", "loadtests.baselines.naive_events", how]
+    process = subprocess.Popen(
+        on_the_workers_core([*command, place.broker_url, place.database_url]),
+        cwd=ROOT,
+        env=dict(os.environ),
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        end(process)
