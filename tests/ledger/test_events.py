@@ -1,5 +1,6 @@
 """An outcome and the event that tells of it: both, or neither."""
 
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -107,6 +108,15 @@ def test_the_same_event_twice_is_one_row(worker: Workers, rows: Rows) -> None:
     one.tell(KEY, an_entry(Kind.FAILED), b"{}")
     one.tell(KEY, an_entry(Kind.FAILED), b"{}")
     assert [row.type for row in rows.events()] == ["in_doubt", "failed"]
+
+
+@pytest.mark.parametrize("merchant_id", ["m", "größer", "m-1234567890"])
+def test_an_event_has_a_name_based_id_for_good(merchant_id: str) -> None:
+    """Consumers know events by it: RFC 9562's version 5, of a namespace that never changes."""
+    namespace = uuid.UUID("6f2b0c1e-5d38-4f0e-9a52-6a0e3d1b7c44")
+    for n in range(100):  # every variant
+        id_ = dehydrated(Key(merchant_id, f"o{n}"), Kind.ACCEPTED).id
+        assert id_ == str(uuid.uuid5(namespace, f"{merchant_id}\no{n}\norder.accepted"))
 
 
 def test_an_order_that_was_reopened_ends_anew(worker: Workers, rows: Rows) -> None:
