@@ -24,6 +24,7 @@ from pos_gateway.errors import BrokerUnavailable, PublishError
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.relay import Relay
 from pos_gateway.fleet.permits import RedisPermits
+from pos_gateway.green import green
 from pos_gateway.ledger.database import open_database, require_current
 from pos_gateway.ledger.ledger import Ledger, Run, here
 from pos_gateway.ledger.payloads import Payloads
@@ -32,7 +33,6 @@ from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import DAY, Settings
 from pos_gateway.telemetry import metrics
-from pos_gateway.transport.deadline import green
 from pos_gateway.transport.exchange import Transport
 from pos_gateway.transport.guard import Guard
 from pos_gateway.vault import Vault

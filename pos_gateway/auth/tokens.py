@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from pos_gateway.auth.signing import basic
 from pos_gateway.credentials import OAuth2, ToastLogin
-from pos_gateway.transport.deadline import green
+from pos_gateway.green import green
 from pos_gateway.transport.errors import Misconfigured, NotSent, TransportError
 from pos_gateway.transport.exchange import Reply, Request
 

@@ -4,11 +4,12 @@ Socket timeouts cannot do this: they start anew with every byte that a peer drip
 """
 
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from pos_gateway.green import green
 
 
 class DeadlineExceeded(BaseException):
@@ -78,12 +79,6 @@ def deadline(seconds: float, patience: Patience) -> Iterator[None]:
             yield
     else:
         yield
-
-
-def green() -> bool:
-    """Whether this process runs on green threads."""
-    monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and bool(monkey.is_module_patched("socket"))
 
 
 @contextmanager
