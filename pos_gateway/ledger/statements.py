@@ -179,6 +179,8 @@ class PostgreSQL(_Common):
     _rows = f"json_to_recordset(%(rows)s) as r({', '.join(f'{n} {t}' for n, t in _VALUES.items())})"
 
     def __init__(self) -> None:
+        from pos_gateway.ledger.prepared import Prepared  # noqa: PLC0415  (it needs psycopg)
+
         done = " returning orders.ticket"
         of_those = " and ({op} = 'tell' or {ticket} in (select ticket from finished))"
         fresh = _INSERT.replace("where true", "where {op} = 'claim'") + done
@@ -186,14 +188,15 @@ class PostgreSQL(_Common):
         finished = f"{_FINISH} and {{op}} = 'finish'{done}"
         told = _TELL + of_those + _ONCE
         fresh, sent, finished, told = (self._of("r", t) for t in (fresh, sent, finished, told))
-        self._write = f"""
+        write = f"""
 with r as materialized (select * from {self._rows}),
 fresh as ({fresh}), sent as ({sent}), finished as ({finished}), told as ({told})
 select ticket from fresh union all select ticket from sent union all select ticket from finished"""
+        self._write = Prepared("ledger_write", write.replace("%(rows)s", "$1::json"))
         self._find, self._take = self._of(self._rows, _FIND), self._of(self._rows, _TAKE + done)
 
     def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return {ticket for (ticket,) in self._run(cursor, self._write, rows)}
+        return set(self._write.execute(cursor.connection, json.dumps(rows)))
 
     def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
         return self._run(cursor, self._find, rows)

@@ -8,6 +8,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.green import green
 from pos_gateway.ledger.statements import PostgreSQL, SQLite, Statements
 
 #: Seconds for a statement: a database that holds one up for longer counts as away.
@@ -29,6 +30,7 @@ class Writer:
         self._is_sqlite = engine.dialect.name == "sqlite"
         self.say: Statements = SQLite() if self._is_sqlite else PostgreSQL()
         self._connection: Any = None
+        self._cursor_of_it: Any = None
 
     def write(self, do: Callable[[Any], Any]) -> Any:
         """Call with a cursor, and commit.
@@ -74,7 +76,16 @@ class Writer:
                 driver.isolation_level = None
                 driver.execute("pragma synchronous = full")
             else:
-                driver.wait = partial(driver.wait, timeout=_ANSWER)
                 driver.autocommit = True
+                driver.wait = _wait(driver)
                 driver.execute(f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'")
-        return self._connection.driver_connection.cursor()
+            self._cursor_of_it = driver.cursor()
+        return self._cursor_of_it
+
+
+def _wait(driver: Any) -> Callable[..., Any]:
+    if not green():
+        return partial(driver.wait, timeout=_ANSWER)
+    from pos_gateway.ledger.waiting import GreenWait  # noqa: PLC0415  (it needs gevent, and psycopg)
+
+    return GreenWait(driver.fileno(), _ANSWER)

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, text
 
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.gateway import off_the_loop
-from pos_gateway.ledger import commits, database
+from pos_gateway.ledger import commits, database, writer
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.database import open_database
 from pos_gateway.ledger.ledger import Ledger
@@ -117,6 +117,35 @@ def the_server_sleeps(ledger: Ledger, _hold: Hold, engine: Engine) -> None:
             assert tick.turns > TURNS, tick.turns
 
 
+def silence_has_an_end(_ledger: Ledger, hold: Hold, engine: Engine) -> None:
+    """A database that does not answer counts as away, and is spoken to on another connection then."""
+    answer, patience = writer._ANSWER, module.CLAIM_PATIENCE
+    writer._ANSWER, module.CLAIM_PATIENCE = 0.2, 0
+    alone = Ledger(engine, run=off_the_loop(engine))
+    hold.close()
+    try:
+        with ticking() as tick:
+            alone.claim(Key("m", "o"), send=True)
+    except LedgerUnavailable as error:
+        assert "not answered for 0.2 s" in str(error)
+        assert tick.turns > 1, tick.turns
+    else:
+        raise AssertionError("it was not away")
+    hold.open()
+    claimed(alone.claim(Key("m", "p"), send=True))
+    writer._ANSWER, module.CLAIM_PATIENCE = answer, patience
+    alone.close()
+
+
+def more_than_a_socket_takes_at_once(ledger: Ledger, _hold: Hold, _engine: Engine) -> None:
+    """What is written is then waited for, too, as green threads do."""
+    order = b"x" * 30_000_000
+    with ticking() as tick:
+        claimed(ledger.claim(Key("m", "o"), send=True, order=b'{"n": "%b"}' % order))
+        assert tick.turns > 1, tick.turns
+    assert ledger.order(Key("m", "o")) == b'{"n": "%b"}' % order
+
+
 def the_killed_lose_nobody_anything(ledger: Ledger, hold: Hold, engine: Engine) -> None:
     """Green threads that are killed while they wait for the ledger: the others' are written."""
     keys = [Key("m", f"o{n}") for n in range(30)]
@@ -206,7 +235,13 @@ ANYWHERE: list[Story] = [
 ]
 STORIES: dict[str, list[Story]] = {
     "sqlite": [*ANYWHERE, an_outage_is_said_in_the_log_alone],
-    "postgresql": [*ANYWHERE, the_server_sleeps, a_killed_writer_leaves_a_connection_in_step],
+    "postgresql": [
+        *ANYWHERE,
+        the_server_sleeps,
+        silence_has_an_end,
+        more_than_a_socket_takes_at_once,
+        a_killed_writer_leaves_a_connection_in_step,
+    ],
 }
 
 
