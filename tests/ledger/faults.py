@@ -253,6 +253,20 @@ FAULTS = [
         "commits::what_was_tried_first",
     ),
     Fault(
+        "whoever comes soon after a transaction began waits for the next",
+        "commits",
+        "time.sleep(max(0.0, began + GATHER - time.monotonic()))",
+        "time.sleep(0.0)",
+        "commits::whoever_comes_soon_after_a_transaction",
+    ),
+    Fault(
+        "a transaction's own time is part of the gap to the next",
+        "commits",
+        "time.sleep(max(0.0, began + GATHER - time.monotonic()))",
+        "time.sleep(GATHER)",
+        "commits::is_part_of_the_gap",
+    ),
+    Fault(
         "what cannot be written fails alone",
         "commits",
         "            if len(batch) == 1:\n",

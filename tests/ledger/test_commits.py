@@ -121,6 +121,64 @@ def test_whoever_comes_while_a_transaction_is_under_way_is_in_the_next(
     assert database.transactions == [[0], list(range(1, 51))]
 
 
+class Time:
+    """Stands for the module ``time``; whoever sleeps does so until the gate is opened."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.entered.release()
+        assert self.gate.wait(SOON)
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Iterator[Time]:
+    fake = Time()
+    monkeypatch.setattr(commits, "time", fake)
+    yield fake
+    fake.gate.set()
+
+
+def test_whoever_comes_soon_after_a_transaction_is_in_the_next_and_the_first_waits_for_nobody(
+    database: Database, time: Time
+) -> None:
+    commit = GroupCommit(database.write)
+    assert Caller(commit, 0).came_to() == "0 is written"
+    assert time.entered.acquire(timeout=SOON)
+    others = callers(commit, [1, 2, 3])
+    assert database.transactions == [[0]]
+    time.gate.set()
+    for each in others:
+        each.came_to()
+    assert database.transactions == [[0], [1, 2, 3]]
+    assert time.slept[0] == pytest.approx(commits.GATHER)
+    assert commit.close()
+
+
+@pytest.mark.parametrize(("took", "left"), [(0.001, commits.GATHER - 0.001), (1.0, 0.0)])
+def test_the_time_that_a_transaction_takes_is_part_of_the_gap_to_the_next(
+    database: Database, time: Time, took: float, left: float
+) -> None:
+    def write(operations: Sequence[Any]) -> list[Any]:
+        time.now += took
+        return database.write(operations)
+
+    commit = GroupCommit(write)
+    Caller(commit, 0).came_to()
+    assert time.entered.acquire(timeout=SOON)
+    assert time.slept == [pytest.approx(left)]
+    time.gate.set()
+    assert commit.close()
+
+
 def test_a_transaction_has_an_end(
     commit: GroupCommit, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
