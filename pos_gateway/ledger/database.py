@@ -15,9 +15,11 @@ from pos_gateway.errors import FieldError, InvalidSettings, PendingMigration
 
 #: Seconds that SQLite waits for another process's write before it gives up.
 _SQLITE_BUSY = 5.0
-#: Seconds that connecting may take, and how a connection is found dead whose other end vanished
-#: without a word (a failover): after 15 s, by the kernel, and not after its two hours.
+#: Text goes as UTF-8, whatever the database keeps it as. Then seconds that connecting may take, and
+#: how a connection is found dead whose other end vanished without a word (a failover): after 15 s, by
+#: the kernel, and not after its two hours.
 _POSTGRESQL = {
+    "client_encoding": "utf8",
     "connect_timeout": 5,
     "keepalives_idle": 5,
     "keepalives_interval": 5,

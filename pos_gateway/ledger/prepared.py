@@ -19,13 +19,13 @@ class Prepared:
         self._name, self._text = name.encode(), text.encode()
         self._known_to: Connection[Any] | None = None
 
-    def execute(self, connection: Connection[Any], parameter: str) -> list[int]:
+    def execute(self, connection: Connection[Any], parameter: bytes) -> list[int]:
         """The first column. Raises psycopg.Error."""
         if connection is not self._known_to:
             connection.pgconn.send_prepare(self._name, self._text)
             _answer(connection)
             self._known_to = connection
-        connection.pgconn.send_query_prepared(self._name, [parameter.encode()])
+        connection.pgconn.send_query_prepared(self._name, [parameter])
         answer = _answer(connection)
         return [int(answer.get_value(row, 0) or 0) for row in range(answer.ntuples)]
 

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pydantic_core import to_json
+
 Row = Mapping[str, Any]
 
 #: What a row is written for: an order that may have none yet, or one that is claimed; or an event.
@@ -196,7 +198,7 @@ select ticket from fresh union all select ticket from sent union all select tick
         self._find, self._take = self._of(self._rows, _FIND), self._of(self._rows, _TAKE + done)
 
     def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return set(self._write.execute(cursor.connection, json.dumps(rows)))
+        return set(self._write.execute(cursor.connection, to_json(rows)))
 
     def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
         return self._run(cursor, self._find, rows)

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import text
 
+from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.states import Ended, Key
 from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Reason
@@ -27,12 +29,34 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
-def test_a_payload_is_read_as_it_was_written(worker: Workers, text: str) -> None:
+@pytest.mark.parametrize("said", TEXTS.values(), ids=TEXTS.keys())
+def test_a_payload_is_read_as_it_was_written(worker: Workers, said: str) -> None:
     one = worker()
-    claimed(one.claim(KEY, send=True, order=text.encode()))
-    assert one.order(KEY) == text.encode()
+    claimed(one.claim(KEY, send=True, order=said.encode()))
+    assert one.order(KEY) == said.encode()
     assert one.order(Key("m", "nobody")) is None
+
+
+def test_a_database_may_keep_text_in_another_encoding(postgres_url: str) -> None:
+    server = open_database(postgres_url)
+    with server.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(
+            text("create database old encoding 'LATIN1' locale 'C' template template0")
+        )
+    engine = open_database(postgres_url.rpartition("/")[0] + "/old")
+    try:
+        upgrade(engine)
+        one = Worker(engine)
+        claim = claimed(one.claim(KEY, send=True, order='{"a": "Größe"}'.encode()))
+        assert one.order(KEY) == '{"a": "Größe"}'.encode()
+        assert one.finish(claim, an_entry(external_id="Nr. ü"))
+        assert Rows(engine).order().external_id == "Nr. ü"
+        one.close()
+    finally:
+        engine.dispose()
+        with server.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("drop database old with (force)"))
+        server.dispose()
 
 
 def test_an_order_with_anything_in_it_is_kept(worker: Workers) -> None:
