@@ -7,7 +7,7 @@ what every order writes; psycopg's libpq does the talking for both.
 from typing import Any
 
 from psycopg import Connection, generators
-from psycopg.errors import error_from_result
+from psycopg.errors import InternalError, error_from_result
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
@@ -32,6 +32,8 @@ class Prepared:
 
 def _answer(connection: Connection[Any]) -> PGresult:
     results: list[PGresult] = connection.wait(generators.execute(connection.pgconn))
+    if not results:
+        raise InternalError("PostgreSQL has not answered a statement")
     for result in results:
         if result.status == ExecStatus.FATAL_ERROR:
             raise error_from_result(result)

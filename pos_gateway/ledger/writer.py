@@ -76,8 +76,8 @@ class Writer:
                 driver.isolation_level = None
                 driver.execute("pragma synchronous = full")
             else:
-                driver.autocommit = True
                 driver.wait = _wait(driver)
+                driver.autocommit = True
                 driver.execute(f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'")
             self._cursor_of_it = driver.cursor()
         return self._cursor_of_it
