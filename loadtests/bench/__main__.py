@@ -3,14 +3,17 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from loadtests.bench.bench import LETTERS, NAMES, Bench, machine
 from loadtests.bench.cores import keep_off_the_workers_core
 from loadtests.bench.filling import QueueNotFilledError
 from loadtests.bench.run import InvalidRunError
+from loadtests.bench.servers import Servers
 from loadtests.bench.worker import WorkerEndedError
+from loadtests.servers.postgresql import PostgreSQL
 from loadtests.servers.rabbitmq import RabbitMQ
 
 
@@ -20,9 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keep_off_the_workers_core()
     bench = Bench(_names(options.only), options.rounds, quick=options.quick)
     try:
-        with RabbitMQ() as rabbitmq:
+        with _servers(options.ledger) as servers:
             print(f"{machine()}\n", flush=True)
-            for tables in bench.play(rabbitmq):
+            for tables in bench.play(servers):
                 print(tables, flush=True)
     except (InvalidRunError, QueueNotFilledError, WorkerEndedError) as error:
         print(f"This run is invalid: {bench.playing}: {error}", file=sys.stderr)
@@ -37,6 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if bench.faults else 0
 
 
+@contextmanager
+def _servers(ledger: str) -> Iterator[Servers]:
+    with ExitStack() as stack:
+        rabbitmq = stack.enter_context(RabbitMQ())
+        postgresql = stack.enter_context(PostgreSQL()) if ledger == "postgresql" else None
+        yield Servers(rabbitmq, postgresql)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter runs, one round: 9 minutes")
@@ -46,6 +57,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=[*NAMES, *sorted(LETTERS)],
         metavar="NAME",
         help=f"repeatable; {', '.join(NAMES)}; an attack's letter ({', '.join(sorted(LETTERS))})",
+    )
+    parser.add_argument(
+        "--ledger",
+        choices=["postgresql", "sqlite"],
+        default="postgresql",
+        help="where the gateway's ledger is; SQLite writes on the worker's own core",
     )
     parser.add_argument(
         "--rounds", type=_at_least_one, metavar="N", help="3 (one of the backlog), or 1 if quick"

@@ -14,9 +14,9 @@ from kombu import Connection
 from loadtests.bench import filling, orders
 from loadtests.bench.candidate import OURS
 from loadtests.bench.report import table
+from loadtests.bench.servers import Servers
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import world
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
@@ -26,8 +26,9 @@ NAME = "admission"
 SIZES = ((100, 20), (100, 2000), (10_000, 20), (10_000, 2000))
 #: Microseconds for a decision, and mebibytes for ten thousand merchants, at most.
 MICROSECONDS, MEBIBYTES = 15.0, 40.0
-#: Merchants that a worker is made to know.
-MERCHANTS = 10_000
+#: Merchants that a worker is made to know, and how many at a time: thousands of orders that wait
+#: would take memory too, whoever they are for.
+MERCHANTS, AT_A_TIME = 10_000, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +66,14 @@ class AdmissionCost:
         return asdict(self)
 
 
-def measure(rabbitmq: RabbitMQ, *, quick: bool) -> AdmissionCost:
+def measure(servers: Servers, *, quick: bool) -> AdmissionCost:
     """Time the pure core by itself, and weigh a real worker."""
     rounds = 3 if quick else 9
     costs = [
         Cost(merchants, waiting, median(_decision(merchants, waiting) for _ in range(rounds)))
         for merchants, waiting in SIZES
     ]
-    return AdmissionCost(costs, _weigh(rabbitmq))
+    return AdmissionCost(costs, _weigh(servers))
 
 
 def report(cost: AdmissionCost) -> str:
@@ -137,10 +138,10 @@ def _fill(
     return calls
 
 
-def _weigh(rabbitmq: RabbitMQ) -> Memory:
+def _weigh(servers: Servers) -> Memory:
     """A worker's memory when it knows nobody, and when it has delivered to ten thousand."""
     known = [f"healthy-{place}" for place in range(MERCHANTS)]
-    with world(rabbitmq, known, {"healthy": {"kind": "accept"}}) as place:
+    with world(servers, known, {"healthy": {"kind": "accept"}}) as place:
         placed = [OURS.message(order) for order in orders.place_many(known)]
         filling.fill(place.broker_url, placed[:1])
         with (
@@ -150,10 +151,12 @@ def _weigh(rabbitmq: RabbitMQ) -> Memory:
             place.merchants.wait_until(creates=1, idle=True, timeout=60)
             idle = _resident(worker.pid)
             confirms = filling.Confirms(connection)
-            for message in placed[1:]:
-                confirms.publish(message)
-            confirms.settle(timeout=30)
-            place.merchants.wait_until(creates=MERCHANTS, idle=True, timeout=120)
+            for first in range(1, MERCHANTS, AT_A_TIME):
+                for message in placed[first : first + AT_A_TIME]:
+                    confirms.publish(message)
+                confirms.settle(timeout=30)
+                creates = min(MERCHANTS, first + AT_A_TIME)
+                place.merchants.wait_until(creates=creates, idle=True, timeout=60)
             return Memory(idle, _resident(worker.pid), MERCHANTS)
 
 

@@ -21,7 +21,7 @@ from loadtests.bench.events import measure as events
 from loadtests.bench.report import Round, number, report
 from loadtests.bench.run import Result, run
 from loadtests.bench.scenario import CASES, Case
-from loadtests.servers.rabbitmq import RabbitMQ
+from loadtests.bench.servers import Servers
 
 _VERSIONS = ("celery", "gevent", "kombu", "amqp", "requests")
 
@@ -76,33 +76,33 @@ class Bench:
         self.series: list[dict[str, Any]] = []
         self._began = time.monotonic()
 
-    def play(self, rabbitmq: RabbitMQ) -> Iterator[str]:
+    def play(self, servers: Servers) -> Iterator[str]:
         """The tables of each case, once it has been played."""
         for case in self._cases:
-            self._results[case.name] = self._play(rabbitmq, case)
+            self._results[case.name] = self._play(servers, case)
             yield report(case, self._results[case.name])
         if self._attacks:
             for turn in range(self._rounds):
                 self._begin(f"attacks, round {turn + 1} of {self._rounds}")
                 bouts = play_round(
-                    rabbitmq, self._attacks, turn, quick=self._quick, watcher=self._watch
+                    servers, self._attacks, turn, quick=self._quick, watcher=self._watch
                 )
                 self._bouts.append(bouts)
             for attack in self._attacks:
                 yield attack_report(attack, self._bouts_of(attack))
         if self._with_backlog:
             for turn in range(self._backlog_rounds):
-                self._backlogs.append(self._play_backlog(rabbitmq, turn))
+                self._backlogs.append(self._play_backlog(servers, turn))
             yield backlog_report.report(self._backlogs)
         if self._with_catalogue:
             for turn in range(self._rounds):
                 self._begin(f"{catalogue.NAME}, round {turn + 1} of {self._rounds}")
-                self._hostile.append(catalogue.play(rabbitmq, turn, quick=self._quick))
+                self._hostile.append(catalogue.play(servers, turn, quick=self._quick))
                 self._done(f"{self._hostile[-1].growth:.0f} MiB")
             yield catalogue.report(self._hostile)
         if self._with_admission:
             self._begin(admission.NAME)
-            self._admission = admission.measure(rabbitmq, quick=self._quick)
+            self._admission = admission.measure(servers, quick=self._quick)
             yield admission.report(self._admission)
         if self._with_exchange:
             self._begin(exchange.NAME)
@@ -114,7 +114,7 @@ class Bench:
             yield ledger.report(self._ledger)
         if self._with_events:
             self._begin(events.NAME)
-            self._events = events.measure(rabbitmq, self._rounds, quick=self._quick)
+            self._events = events.measure(servers, self._rounds, quick=self._quick)
             yield events.report(self._events)
 
     @property
@@ -156,19 +156,19 @@ class Bench:
             "backlog": [[each.as_json() for each in played] for played in self._backlogs],
         }
 
-    def _play(self, rabbitmq: RabbitMQ, case: Case) -> list[Round]:
+    def _play(self, servers: Servers, case: Case) -> list[Round]:
         """The entries in turn, every other round backwards: what drifts meets each of them alike."""
         played: list[Round] = []
         for turn in range(self._rounds):
             results: dict[str, Result] = {}
             for entry in case.entries if turn % 2 == 0 else reversed(case.entries):
                 self._begin(f"{case.name}, round {turn + 1} of {self._rounds}: {entry.name}")
-                result = results[entry.name] = run(rabbitmq, entry, quick=self._quick)
+                result = results[entry.name] = run(servers, entry, quick=self._quick)
                 self._done(f"{number(result.rate)} orders/s")
             played.append(results)
         return played
 
-    def _play_backlog(self, rabbitmq: RabbitMQ, turn: int) -> list[Backlog]:
+    def _play_backlog(self, servers: Servers, turn: int) -> list[Backlog]:
         played = []
         # Nothing is compared between the two, so that plain Celery need not play again.
         for candidate, size in list(BACKLOGS[self._quick])[: None if turn == 0 else 1]:
@@ -176,7 +176,7 @@ class Bench:
                 f"{backlog_report.NAME}, round {turn + 1} of {self._backlog_rounds}: "
                 f"{candidate.name}"
             )
-            played.append(play_backlog(rabbitmq, candidate, size))
+            played.append(play_backlog(servers, candidate, size))
             self.series.append(played[-1].series())
             self._done(f"{number(played[-1].sift_rate)} orders/s sifted")
         return played

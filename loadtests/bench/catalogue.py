@@ -15,8 +15,8 @@ from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.candidate import OURS
 from loadtests.bench.report import accounted, table
+from loadtests.bench.servers import Servers
 from loadtests.hostile.catalogue import CATALOGUE
-from loadtests.servers.rabbitmq import RabbitMQ
 
 NAME = "catalogue"
 #: MiB by which the worker may grow.
@@ -66,12 +66,12 @@ class Bout:
         return asdict(self)
 
 
-def play(rabbitmq: RabbitMQ, turn: int, *, quick: bool) -> Bout:
+def play(servers: Servers, turn: int, *, quick: bool) -> Bout:
     """One round; every other one begins with the attack."""
     size = _SIZES[quick]
     attacks: list[Attack | None] = [None, ATTACK]
     seen: dict[Attack | None, Observation] = {
-        attack: steady_on_time(rabbitmq, Trial(OURS, POPULATION, attack), size)
+        attack: steady_on_time(servers, Trial(OURS, POPULATION, attack), size)
         for attack in (attacks if turn % 2 == 0 else reversed(attacks))
     }
     undisturbed, attacked = seen[None], seen[ATTACK]

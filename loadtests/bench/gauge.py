@@ -14,6 +14,9 @@ import psutil
 #: Seconds between two looks, each of which takes 7 ms of a core (psutil reads all processes).
 _PERIOD = 0.5
 
+#: The parts of a run.
+WORKER, SIMULATOR, BROKER, DATABASE = "worker", "simulator", "rabbitmq", "postgresql"
+PRODUCER = "producer"
 #: The machine's busy cores, and the time that the worker was ready to run and had to wait.
 MACHINE, WAITED = "machine", "waited"
 

@@ -18,6 +18,7 @@ _COLUMNS = (
     "had to wait",
     "merchants",
     "RabbitMQ",
+    "PostgreSQL",
     "limited by",
 )
 
@@ -71,6 +72,7 @@ def _line(name: str, results: Sequence[Result]) -> list[str]:
         share("waited"),
         share("simulator"),
         share("rabbitmq"),
+        share("postgresql"),
         ", ".join(dict.fromkeys(each.limited_by for each in results)) + stopped,
     ]
 

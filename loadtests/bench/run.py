@@ -8,18 +8,25 @@ from typing import Any
 from loadtests.bench import filling, orders
 from loadtests.bench.accounting import Accounting, account, read_events
 from loadtests.bench.candidate import Candidate
-from loadtests.bench.gauge import MACHINE, WAITED, Gauge, used_between
+from loadtests.bench.gauge import (
+    BROKER,
+    DATABASE,
+    MACHINE,
+    SIMULATOR,
+    WAITED,
+    WORKER,
+    Gauge,
+    used_between,
+)
 from loadtests.bench.scenario import Entry
+from loadtests.bench.servers import Servers
 from loadtests.bench.window import window
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import World, world
 from loadtests.merchants.client import SimulatedMerchants
-from loadtests.servers.rabbitmq import RabbitMQ
 
 #: Seconds between two looks at whether all orders have come.
 _LOOK = 0.2
-
-WORKER, SIMULATOR, BROKER = "worker", "simulator", "rabbitmq"
 
 
 class InvalidRunError(RuntimeError):
@@ -42,6 +49,7 @@ class Result:
     worker: float
     simulator: float
     rabbitmq: float
+    postgresql: float
     #: Share of the whole machine that was busy.
     machine: float
     #: Share of the time that the worker was ready to run and had no core to run on.
@@ -59,7 +67,7 @@ class Result:
         return asdict(self)
 
 
-def run(rabbitmq: RabbitMQ, entry: Entry, *, quick: bool) -> Result:
+def run(servers: Servers, entry: Entry, *, quick: bool) -> Result:
     """Run the entry's worker until all orders have come, or time is up.
 
     Raises:
@@ -71,12 +79,11 @@ def run(rabbitmq: RabbitMQ, entry: Entry, *, quick: bool) -> Result:
     number = entry.quick_orders if quick else entry.orders
     limit = entry.quick_limit if quick else entry.limit
     placed = list(orders.place_many(orders.spread(number, scenario.merchant_ids)))
-    with world(rabbitmq, scenario.merchant_ids, scenario.profiles) as place:
+    with world(servers, scenario.merchant_ids, scenario.profiles) as place:
         filled = filling.fill(place.broker_url, [candidate.message(order) for order in placed])
         environment = candidate.environment(place, scenario.timeout)
         with Worker(candidate.arguments, environment, place.folder) as worker:
-            parts = {WORKER: worker.pid, SIMULATOR: place.merchants.pid, BROKER: rabbitmq.pid}
-            with Gauge(parts, waiting=WORKER) as gauge:
+            with Gauge(place.parts(worker), waiting=WORKER) as gauge:
                 _wait_for(worker, place.merchants, number, time.monotonic() + limit)
             time_up = time.time()
             arrivals = [at for _, _, at in place.merchants.arrivals()]
@@ -101,6 +108,7 @@ def run(rabbitmq: RabbitMQ, entry: Entry, *, quick: bool) -> Result:
         worker=shares[WORKER],
         simulator=shares[SIMULATOR],
         rabbitmq=shares[BROKER],
+        postgresql=shares.get(DATABASE, 0.0),
         machine=shares[MACHINE],
         waited=shares[WAITED],
         limited_by=limited_by(candidate, scenario.latency, measured.rate, shares),

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from loadtests.bench.gauge import BROKER, DATABASE, SIMULATOR, WORKER
+from loadtests.bench.servers import Servers
+from loadtests.bench.worker import Worker
 from loadtests.merchants.client import SimulatedMerchants
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
@@ -22,6 +24,7 @@ _PROVIDERS = 20
 class World:
     """Where everything is."""
 
+    servers: Servers
     broker_url: str
     database_url: str
     merchants: SimulatedMerchants
@@ -41,42 +44,48 @@ class World:
             "POS_GATEWAY_METRICS_PORT": "0",
         }
 
+    def parts(self, worker: Worker) -> dict[str, int]:
+        """The first process of each part, by its name."""
+        parts = {
+            WORKER: worker.pid,
+            SIMULATOR: self.merchants.pid,
+            BROKER: self.servers.rabbitmq.pid,
+        }
+        if self.servers.postgresql is not None:
+            parts[DATABASE] = self.servers.postgresql.pid
+        return parts
+
 
 @contextmanager
 def world(
-    rabbitmq: RabbitMQ,
+    servers: Servers,
     merchant_ids: Sequence[str],
     profiles: Mapping[str, object] | None = None,
     terms: Mapping[str, Mapping[str, Any]] | None = None,
     *,
     urls: Mapping[str, str] | None = None,
     ca_file: str | None = None,
-    database_url: str | None = None,
 ) -> Iterator[World]:
     """A world with these merchants, gone at the end of the block.
 
     Args:
-        rabbitmq: a node that runs; the world has a virtual host of its own on it.
+        servers: those that it is put on; they run.
         merchant_ids: a merchant behaves as the profile before its dash: ``healthy-7``.
         profiles: profiles beside those that exist by themselves (``fast``, ``slow``, ``hang``).
         terms: what the records of merchants say beyond their URLs, by the part before the dash;
             without a provider they are spread over many.
         urls: of merchants that are not simulated, by their ids.
         ca_file: certificate authorities that a gateway is to trust.
-        database_url: an empty database; None: SQLite, in a file of its own.
     """
-    with TemporaryDirectory(prefix="pos-gateway-world-") as name:
-        folder = Path(name)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="pos-gateway-world-")))
         scenario = folder / "scenario.json"
         scenario.write_text(json.dumps({"profiles": profiles or {}}))
-        with SimulatedMerchants(scenario=scenario) as merchants:
-            database_url = database_url or f"sqlite:///{folder / 'pos_gateway.db'}"
-            _store(database_url, _records(merchants, merchant_ids, terms or {}, urls or {}))
-            broker_url = rabbitmq.add_vhost()
-            try:
-                yield World(broker_url, database_url, merchants, folder, ca_file)
-            finally:
-                rabbitmq.delete_vhost(broker_url)
+        merchants = stack.enter_context(SimulatedMerchants(scenario=scenario))
+        database_url = stack.enter_context(servers.database(folder))
+        _store(database_url, _records(merchants, merchant_ids, terms or {}, urls or {}))
+        broker_url = stack.enter_context(servers.vhost())
+        yield World(servers, broker_url, database_url, merchants, folder, ca_file)
 
 
 def _records(

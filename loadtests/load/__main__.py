@@ -21,6 +21,7 @@ from kombu import Connection
 
 from loadtests.bench.candidate import OURS
 from loadtests.bench.report import table
+from loadtests.bench.servers import Servers
 from loadtests.bench.worker import ROOT, Worker
 from loadtests.bench.world import World, world
 from loadtests.load.histogram import histogram
@@ -99,7 +100,7 @@ def _play(rabbitmq: RabbitMQ, scenario: LoadScenario) -> list[str]:
     """Play one scenario against a gateway of its own, and say what does not add up."""
     print(f"# {scenario.name}\n", flush=True)
     with (
-        world(rabbitmq, scenario.merchants.merchant_ids, scenario.profiles) as place,
+        world(Servers(rabbitmq), scenario.merchants.merchant_ids, scenario.profiles) as place,
         Worker(OURS.arguments, place.environment, place.folder) as worker,
     ):
         _wait_until_it_consumes(worker, place)

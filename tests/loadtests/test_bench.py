@@ -20,10 +20,20 @@ from loadtests.bench import filling, orders
 from loadtests.bench.__main__ import main
 from loadtests.bench.accounting import account
 from loadtests.bench.candidate import OURS, PLAIN
-from loadtests.bench.gauge import MACHINE, WAITED, Gauge, Reading, used_between
+from loadtests.bench.gauge import (
+    BROKER,
+    MACHINE,
+    SIMULATOR,
+    WAITED,
+    WORKER,
+    Gauge,
+    Reading,
+    used_between,
+)
 from loadtests.bench.report import report, table, value
-from loadtests.bench.run import BROKER, SIMULATOR, WORKER, Result, limited_by, run
+from loadtests.bench.run import Result, limited_by, run
 from loadtests.bench.scenario import CASES, Case, Entry, Scenario, Target
+from loadtests.bench.servers import Servers
 from loadtests.bench.window import Window, window
 from loadtests.bench.worker import Worker, WorkerEndedError
 from loadtests.bench.world import World, world
@@ -55,6 +65,7 @@ def result(**figures: Any) -> Result:
         worker=0.9,
         simulator=0.2,
         rabbitmq=0.3,
+        postgresql=0.1,
         machine=1.4,
         waited=0.01,
         limited_by="its CPU",
@@ -317,26 +328,25 @@ class TestTheMix:
 
 
 @contextmanager
-def gateway(rabbitmq: RabbitMQ, merchant_ids: list[str]) -> Iterator[tuple[World, Worker]]:
+def gateway(servers: Servers, merchant_ids: list[str]) -> Iterator[tuple[World, Worker]]:
     profiles: Mapping[str, object] = {"healthy": {"latency": 0.02}}
     with ExitStack() as stack:
-        place = stack.enter_context(world(rabbitmq, merchant_ids, profiles))
+        place = stack.enter_context(world(servers, merchant_ids, profiles))
         worker = Worker(OURS.arguments, place.environment, place.folder)
         yield place, stack.enter_context(worker)
 
 
 class TestForReal:
-    def test_a_run_accounts_for_every_order_of_the_gateway(self, rabbitmq: RabbitMQ) -> None:
-        rabbitmq.start()
-        measured = run(rabbitmq, entry(number=300), quick=True)
+    def test_a_run_accounts_for_every_order_of_the_gateway(self, servers: Servers) -> None:
+        measured = run(servers, entry(number=300), quick=True)
         assert measured.accounting is not None
         assert (measured.accounting.orders, measured.accounting.events) == (300, 300)
         assert measured.worker > 0
         assert measured.simulator > 0
+        assert measured.postgresql > 0
 
-    def test_plain_celery_takes_the_same_orders(self, rabbitmq: RabbitMQ) -> None:
-        rabbitmq.start()
-        measured = run(rabbitmq, entry(PLAIN, number=300), quick=True)
+    def test_plain_celery_takes_the_same_orders(self, servers: Servers) -> None:
+        measured = run(servers, entry(PLAIN, number=300), quick=True)
         assert measured.complete
         assert measured.accounting is None
 
@@ -374,7 +384,7 @@ class TestForReal:
             "--outcomes": outcomes,
         }
         arguments = [str(part) for option in options.items() for part in option]
-        with gateway(rabbitmq, mix.merchant_ids) as (place, _):
+        with gateway(Servers(rabbitmq), mix.merchant_ids) as (place, _):
             locust = subprocess.run(
                 [sys.executable, "-m", "locust", "--headless", *arguments],
                 cwd=ROOT,

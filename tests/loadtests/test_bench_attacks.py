@@ -36,18 +36,20 @@ from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.bench import LETTERS, NAMES
 from loadtests.bench.candidate import OURS, PLAIN
 from loadtests.bench.gauge import Reading
+from loadtests.bench.servers import Servers
 from loadtests.bench.window import Window
 from loadtests.hostile.catalogue import CATALOGUE
 from loadtests.hostile.client import HostilePeers
 from loadtests.merchants.profiles import parse_profile
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.merchant import Merchant
 
 FEW = Population((Group("ill", 1, 0.1), Group("healthy", 20, 0.9)), orders=1000, quick_orders=300)
 ONE_ILL = Attack("ill", "x", "one is ill", FEW, troubled=("ill",), mid_run=False)
 IN_MID_RUN = replace(ONE_ILL, mid_run=True)
 
-FREE = Cost(worker=0.5, waited=0.0, simulator=0.1, rabbitmq=0.3, machine=1.0, producer=0.1)
+FREE = Cost(
+    worker=0.5, waited=0.0, simulator=0.1, rabbitmq=0.3, postgresql=0.1, machine=1.0, producer=0.1
+)
 FAST = Throughput(100, 1.0, True, 1000.0, 0.7, FREE, "its CPU", 9000.0)
 PROMPT = Latency(100, 0, 0.010, 0.020, 0.030, 0.001, FREE, "nothing")
 
@@ -397,20 +399,18 @@ class TestTheSeries:
 
 
 class TestForReal:
-    def test_a_full_queue_is_delivered_past_a_merchant_that_hangs(self, rabbitmq: RabbitMQ) -> None:
-        rabbitmq.start()
-        run = full_queue(rabbitmq, Trial(OURS, FEW, ONE_ILL), QueueSize(quick=True, limit=25))
+    def test_a_full_queue_is_delivered_past_a_merchant_that_hangs(self, servers: Servers) -> None:
+        run = full_queue(servers, Trial(OURS, FEW, ONE_ILL), QueueSize(quick=True, limit=25))
         assert run.accounting is not None
         assert (run.accounting.orders, run.accounting.events) == (270, 270)
         assert throughput(run, ONE_ILL).fault == ""
         assert max(series("full queue", run)["slots"]["troubled"]) == 10
 
     def test_orders_at_a_rate_arrive_while_a_merchant_begins_to_hang(
-        self, rabbitmq: RabbitMQ
+        self, servers: Servers
     ) -> None:
-        rabbitmq.start()
         size = SteadySize(warm_up=1, measured=1, settle=20, rate=100)
-        run = steady(rabbitmq, Trial(OURS, FEW, IN_MID_RUN), size)
+        run = steady(servers, Trial(OURS, FEW, IN_MID_RUN), size)
         assert run.accounting is not None
         assert run.accounting.adds_up
         assert run.production is not None
@@ -421,12 +421,11 @@ class TestForReal:
         assert figures.missing == 0
         assert 0 < figures.p50 <= figures.p99 <= figures.worst
 
-    def test_a_backlog_is_passed_by_kept_and_drained(self, rabbitmq: RabbitMQ) -> None:
-        rabbitmq.start()
+    def test_a_backlog_is_passed_by_kept_and_drained(self, servers: Servers) -> None:
         size = BacklogSize(
             dead=50, behind=20, sift=30, rest=0, idle=0.6, flow=0.2, recovery=1, drain=0
         )
-        run = play_backlog(rabbitmq, OURS, size)
+        run = play_backlog(servers, OURS, size)
         assert run.accounting is not None
         assert run.accounting.orders == 20 + 120
         assert run.fault == ""

@@ -23,13 +23,13 @@ from loadtests.bench.attacks.series import slots
 from loadtests.bench.attacks.steady import LATENCY, RATE
 from loadtests.bench.attacks.trial import TIMEOUT
 from loadtests.bench.candidate import OURS, PLAIN, Candidate
-from loadtests.bench.gauge import Gauge
-from loadtests.bench.run import BROKER, SIMULATOR, WORKER, account_for
+from loadtests.bench.gauge import WORKER, Gauge
+from loadtests.bench.run import account_for
+from loadtests.bench.servers import Servers
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import World, world
 from loadtests.load.histogram import percentile
 from loadtests.merchants.levels import BUCKETS
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 
 DEAD, HEALTHY = "dead", "healthy"
@@ -139,20 +139,19 @@ class Backlog:
         }
 
 
-def play_backlog(rabbitmq: RabbitMQ, candidate: Candidate, size: BacklogSize) -> Backlog:
+def play_backlog(servers: Servers, candidate: Candidate, size: BacklogSize) -> Backlog:
     """Play the parts in turn; the later ones only if the healthy orders behind have come."""
     profiles = {DEAD: {"kind": "hang"}, HEALTHY: {"kind": "accept", "latency": LATENCY}}
     whose = [_DEAD_ID] * size.dead + orders.spread(size.behind, _HEALTHY_IDS)
     placed = list(orders.place_many(whose))
     terms = {DEAD: {"max_concurrency": LIMIT}}
     idle, flow, recovery, accounting = None, None, None, None
-    with world(rabbitmq, [_DEAD_ID, *_HEALTHY_IDS], profiles, terms) as place:
+    with world(servers, [_DEAD_ID, *_HEALTHY_IDS], profiles, terms) as place:
         filling.fill(place.broker_url, [candidate.message(order) for order in placed])
         worker = Worker(candidate.arguments, candidate.environment(place, TIMEOUT), place.folder)
         began = time.time()
         with worker:
-            parts = {WORKER: worker.pid, SIMULATOR: place.merchants.pid, BROKER: rabbitmq.pid}
-            with Gauge(parts, waiting=WORKER) as gauge:
+            with Gauge(place.parts(worker), waiting=WORKER) as gauge:
                 ready = wait_for_consumer(place.broker_url, worker)
                 sifted = _wait_for_healthy(place, worker, size.behind, size.sift)
                 came = sorted(at for each, _, at in place.merchants.arrivals() if each != _DEAD_ID)

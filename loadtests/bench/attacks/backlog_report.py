@@ -83,6 +83,7 @@ _ROWS: tuple[tuple[str, Callable[[Backlog], str | None]], ...] = (
     ("last healthy order behind, s", lambda run: _seconds(run.last_healthy)),
     ("parked: worker", lambda run: f"{run.idle.cost.worker:.1%}" if run.idle else None),
     ("parked: RabbitMQ", lambda run: f"{run.idle.cost.rabbitmq:.1%}" if run.idle else None),
+    ("parked: PostgreSQL", lambda run: f"{run.idle.cost.postgresql:.1%}" if run.idle else None),
     (
         "parked: requests/s at the dead one",
         lambda run: f"{run.idle.probes:.1f}" if run.idle else None,

@@ -13,7 +13,7 @@ from loadtests.bench.attacks.steady import SteadySize, steady_on_time
 from loadtests.bench.attacks.throughput import Throughput, throughput
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.candidate import OURS, PLAIN, Candidate
-from loadtests.servers.rabbitmq import RabbitMQ
+from loadtests.bench.servers import Servers
 
 Figures = TypeVar("Figures", Throughput, Latency)
 
@@ -68,7 +68,7 @@ _SIZES = {
 
 
 def play_round(
-    rabbitmq: RabbitMQ, attacks: Sequence[Attack], turn: int, *, quick: bool, watcher: Watcher
+    servers: Servers, attacks: Sequence[Attack], turn: int, *, quick: bool, watcher: Watcher
 ) -> dict[str, list[Bout]]:
     """A round of all attacks; the bouts by the attack's name.
 
@@ -81,8 +81,8 @@ def play_round(
         upon = [attack for attack in attacks if attack.population is population]
         for candidate in candidates:
             sizes = _SIZES[candidate, quick]
-            rates = _throughputs(rabbitmq, candidate, upon, sizes.queue, turn, watcher)
-            delays = _latencies(rabbitmq, candidate, upon, sizes.steady, turn, watcher)
+            rates = _throughputs(servers, candidate, upon, sizes.queue, turn, watcher)
+            delays = _latencies(servers, candidate, upon, sizes.steady, turn, watcher)
             for attack in upon:
                 bout = Bout(candidate.name, rates[attack.name], delays.get(attack.name))
                 bouts[attack.name].append(bout)
@@ -90,7 +90,7 @@ def play_round(
 
 
 def _throughputs(
-    rabbitmq: RabbitMQ,
+    servers: Servers,
     candidate: Candidate,
     attacks: Sequence[Attack],
     size: QueueSize,
@@ -99,7 +99,7 @@ def _throughputs(
 ) -> dict[str, Pair[Throughput]]:
     seen: dict[Attack | None, Observation] = {}
     for trial in _trials(candidate, attacks, turn):
-        seen[trial.attack] = full_queue(rabbitmq, trial, size)
+        seen[trial.attack] = full_queue(servers, trial, size)
         watcher("full queue", seen[trial.attack])
     return {
         attack.name: Pair(throughput(seen[None], attack), throughput(seen[attack], attack))
@@ -108,7 +108,7 @@ def _throughputs(
 
 
 def _latencies(
-    rabbitmq: RabbitMQ,
+    servers: Servers,
     candidate: Candidate,
     attacks: Sequence[Attack],
     size: SteadySize | None,
@@ -119,7 +119,7 @@ def _latencies(
         return {}
     seen: dict[Attack | None, Observation] = {}
     for trial in _trials(candidate, attacks, turn):
-        observation = steady_on_time(rabbitmq, trial, size)
+        observation = steady_on_time(servers, trial, size)
         seen[trial.attack] = observation
         watcher("60 % load", observation)
     return {

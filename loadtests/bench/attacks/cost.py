@@ -3,10 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtests.bench.gauge import MACHINE, WAITED, Reading, used_between
-from loadtests.bench.run import BROKER, SIMULATOR, WORKER
-
-PRODUCER = "producer"
+from loadtests.bench.gauge import (
+    BROKER,
+    DATABASE,
+    MACHINE,
+    PRODUCER,
+    SIMULATOR,
+    WAITED,
+    WORKER,
+    Reading,
+    used_between,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +25,7 @@ class Cost:
     waited: float
     simulator: float
     rabbitmq: float
+    postgresql: float
     machine: float
     producer: float = 0.0
 
@@ -35,6 +43,7 @@ class Cost:
             waited=shares.get(WAITED, 0.0),
             simulator=shares.get(SIMULATOR, 0.0),
             rabbitmq=shares.get(BROKER, 0.0),
+            postgresql=shares.get(DATABASE, 0.0),
             machine=shares.get(MACHINE, 0.0),
             producer=shares.get(PRODUCER, 0.0),
         )
@@ -47,6 +56,7 @@ class Cost:
             WAITED: self.waited,
             SIMULATOR: self.simulator,
             BROKER: self.rabbitmq,
+            DATABASE: self.postgresql,
             MACHINE: self.machine,
             PRODUCER: self.producer,
         }

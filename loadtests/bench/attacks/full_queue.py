@@ -8,10 +8,10 @@ from loadtests.bench import filling, orders
 from loadtests.bench.attacks.observation import Observation, unaccounted
 from loadtests.bench.attacks.patience import wait_until
 from loadtests.bench.attacks.trial import Trial, strike
-from loadtests.bench.gauge import Gauge
-from loadtests.bench.run import BROKER, SIMULATOR, WORKER, account_for
+from loadtests.bench.gauge import WORKER, Gauge
+from loadtests.bench.run import account_for
+from loadtests.bench.servers import Servers
 from loadtests.bench.worker import Worker
-from loadtests.servers.rabbitmq import RabbitMQ
 
 #: Seconds that a healthy merchant takes over an order: the worker's CPU is the limit.
 LATENCY = 0.05
@@ -29,26 +29,25 @@ class QueueSize:
     limit: float
 
 
-def full_queue(rabbitmq: RabbitMQ, trial: Trial, size: QueueSize) -> Observation:
+def full_queue(servers: Servers, trial: Trial, size: QueueSize) -> Observation:
     """Run the worker until all orders of healthy merchants have come, or time is up."""
     population, attack = trial.population, trial.attack
     number = population.quick_orders if size.quick else population.orders
     placed = list(orders.place_many(population.whose(number)))
     healthy = [each.order_id for each in placed if trial.is_healthy(each.merchant_id)]
-    with trial.world(rabbitmq, LATENCY) as place:
+    with trial.world(servers, LATENCY) as place:
         messages = [trial.candidate.message(order) for order in placed]
         filled = filling.fill(place.broker_url, messages)
         worker = Worker(trial.candidate.arguments, trial.environment(place), place.folder)
         began, struck, fault = time.time(), None, ""
         with worker:
             deadline = time.monotonic() + size.limit
-            parts = {WORKER: worker.pid, SIMULATOR: place.merchants.pid, BROKER: rabbitmq.pid}
 
             def reached(orders: int) -> bool:
                 worker.check()
                 return trial.created(place) >= orders
 
-            with Gauge(parts, waiting=WORKER) as gauge:
+            with Gauge(place.parts(worker), waiting=WORKER) as gauge:
                 if attack is not None and attack.mid_run:
                     if wait_until(lambda: reached(ceil(FIRST * len(healthy))), deadline):
                         struck = strike(place, attack, LATENCY)

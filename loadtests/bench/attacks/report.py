@@ -18,7 +18,7 @@ MOST_LATENCY = 1.10
 
 _THROUGHPUT = ("full queue", "orders/s", "CPU ms/order")
 _LATENCY = ("60 % load", "p50 ms", "p99 ms", "worst ms")
-_COST = ("worker", "had to wait", "merchants", "RabbitMQ")
+_COST = ("worker", "had to wait", "merchants", "RabbitMQ", "PostgreSQL")
 
 
 def report(attack: Attack, rounds: Sequence[Sequence[Bout]]) -> str:
@@ -154,6 +154,7 @@ def _cost(costs: Sequence[Cost]) -> list[str]:
         [cost.waited for cost in costs],
         [cost.simulator for cost in costs],
         [cost.rabbitmq for cost in costs],
+        [cost.postgresql for cost in costs],
     )
     return [f"{median(part):.0%}" for part in parts]
 

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 
 from kombu import Connection
 
-from loadtests.bench.attacks.cost import PRODUCER
 from loadtests.bench.attacks.observation import Observation, unaccounted
 from loadtests.bench.attacks.patience import wait_for_consumer, wait_until
 from loadtests.bench.attacks.producer import Producer
 from loadtests.bench.attacks.schedule import TOLERANCE, Schedule
 from loadtests.bench.attacks.trial import Trial, strike
-from loadtests.bench.gauge import Gauge
-from loadtests.bench.run import BROKER, SIMULATOR, WORKER, account_for
+from loadtests.bench.gauge import PRODUCER, WORKER, Gauge
+from loadtests.bench.run import account_for
+from loadtests.bench.servers import Servers
 from loadtests.bench.worker import Worker
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 
 #: Seconds that a healthy merchant takes over an order: 200 slots allow 1,000 orders a second.
@@ -36,14 +35,14 @@ class SteadySize:
     rate: float = RATE
 
 
-def steady(rabbitmq: RabbitMQ, trial: Trial, size: SteadySize) -> Observation:
+def steady(servers: Servers, trial: Trial, size: SteadySize) -> Observation:
     """Publish the orders at their times; stop when those of healthy merchants have come, or soon."""
     schedule = Schedule(size.rate, size.warm_up + size.measured)
     whose = trial.population.whose(schedule.orders)
     merchant_of = {f"order-{number}": merchant_id for number, merchant_id in enumerate(whose)}
     healthy = [order_id for order_id, each in merchant_of.items() if trial.is_healthy(each)]
     struck = None
-    with trial.world(rabbitmq, LATENCY) as place:
+    with trial.world(servers, LATENCY) as place:
         with Connection(place.broker_url) as connection:
             topology.declare(connection)
         worker = Worker(trial.candidate.arguments, trial.environment(place), place.folder)
@@ -51,12 +50,7 @@ def steady(rabbitmq: RabbitMQ, trial: Trial, size: SteadySize) -> Observation:
         with worker:
             wait_for_consumer(place.broker_url, worker)
             with producer:
-                parts = {
-                    WORKER: worker.pid,
-                    SIMULATOR: place.merchants.pid,
-                    BROKER: rabbitmq.pid,
-                    PRODUCER: producer.pid,
-                }
+                parts = {**place.parts(worker), PRODUCER: producer.pid}
                 with Gauge(parts, waiting=WORKER) as gauge:
                     if trial.attack is not None and trial.attack.mid_run:
                         time.sleep(max(0.0, producer.began + size.warm_up - time.time()))
@@ -91,11 +85,11 @@ def steady(rabbitmq: RabbitMQ, trial: Trial, size: SteadySize) -> Observation:
     )
 
 
-def steady_on_time(rabbitmq: RabbitMQ, trial: Trial, size: SteadySize) -> Observation:
+def steady_on_time(servers: Servers, trial: Trial, size: SteadySize) -> Observation:
     """The same, once more if the producer fell behind: something else was running."""
-    observation = steady(rabbitmq, trial, size)
+    observation = steady(servers, trial, size)
     if observation.production is not None and observation.production.fell_behind:
-        observation = steady(rabbitmq, trial, size)
+        observation = steady(servers, trial, size)
     return observation
 
 

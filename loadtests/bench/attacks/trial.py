@@ -10,9 +10,9 @@ from typing import Any
 from loadtests.bench.attacks.attack import Attack
 from loadtests.bench.attacks.population import Population
 from loadtests.bench.candidate import Candidate
+from loadtests.bench.servers import Servers
 from loadtests.bench.world import World, world
 from loadtests.hostile.client import HostilePeers
-from loadtests.servers.rabbitmq import RabbitMQ
 
 #: Seconds after which an exchange is given up, unless the attack says otherwise.
 TIMEOUT = 10.0
@@ -51,7 +51,7 @@ class Trial:
         return self.candidate.environment(place, limit)
 
     @contextmanager
-    def world(self, rabbitmq: RabbitMQ, latency: float) -> Iterator[World]:
+    def world(self, servers: Servers, latency: float) -> Iterator[World]:
         """Its merchants, who reply after ``latency``, but for those in trouble from the start."""
         terms: Mapping[str, Mapping[str, Any]] = (self.attack or self.population).terms
         ids, profiles = self.population.merchant_ids, self.population.profiles(latency)
@@ -60,10 +60,10 @@ class Trial:
             with HostilePeers() as peers:
                 urls = dict(zip(troubled, cycle(peers.urls), strict=False))
                 trusted = peers.ca_file
-                with world(rabbitmq, ids, profiles, terms, urls=urls, ca_file=trusted) as place:
+                with world(servers, ids, profiles, terms, urls=urls, ca_file=trusted) as place:
                     yield place
             return
-        with world(rabbitmq, ids, profiles, terms) as place:
+        with world(servers, ids, profiles, terms) as place:
             if self.attack is not None and not self.attack.mid_run:
                 strike(place, self.attack, latency)
             yield place

@@ -20,11 +20,10 @@ from loadtests.bench.cores import on_the_workers_core
 from loadtests.bench.events import bulk
 from loadtests.bench.events.stream import Stream
 from loadtests.bench.orders import spread
+from loadtests.bench.servers import Servers
 from loadtests.bench.worker import ROOT, Worker
 from loadtests.bench.world import World, world
-from loadtests.servers.postgresql import PostgreSQL
 from loadtests.servers.process import end
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.ledger.database import open_database
 
@@ -53,22 +52,14 @@ class Live:
         return asdict(self)
 
 
-def play(
-    rabbitmq: RabbitMQ,
-    postgresql: PostgreSQL,
-    pipeline: str,
-    *,
-    seconds: float,
-    sizes: Sequence[int],
-) -> Live:
+def play(servers: Servers, pipeline: str, *, seconds: float, sizes: Sequence[int]) -> Live:
     """Have a worker under load for so many seconds, then write bulks one after the other.
 
     Raises:
         InvalidRunError: events did not come, or not in their order.
     """
     profiles = {"healthy": {"kind": "accept", "latency": REPLY}}
-    database_url = postgresql.database()
-    with world(rabbitmq, _MERCHANTS, profiles, database_url=database_url) as place:
+    with world(servers, _MERCHANTS, profiles) as place:
         with Connection(place.broker_url) as connection:
             topology.declare(connection)
         engine = open_database(place.database_url)

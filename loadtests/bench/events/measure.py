@@ -1,6 +1,7 @@
 """The cases of the event pipeline, and their table."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,8 @@ from loadtests.bench.events import helped, live
 from loadtests.bench.events.helped import DYING, HELPED, SERIAL
 from loadtests.bench.events.live import CHUNKS, OURS_NAME, SINGLY, Live
 from loadtests.bench.report import table
+from loadtests.bench.servers import Servers
 from loadtests.servers.postgresql import PostgreSQL
-from loadtests.servers.rabbitmq import RabbitMQ
 
 NAME = "events"
 #: Seconds until 95 % were received, at most: of a worker's own, and of bulks by their size.
@@ -34,21 +35,21 @@ class EventCost:
         return {"live": rounds, "helped": list(self.helped)}
 
 
-def measure(rabbitmq: RabbitMQ, rounds: int, *, quick: bool) -> EventCost:
+def measure(servers: Servers, rounds: int, *, quick: bool) -> EventCost:
     """Play all of it, every other round backwards."""
     lives: list[dict[str, Live]] = []
     helpings: list[dict[str, float]] = []
-    with PostgreSQL() as postgresql:
+    with ExitStack() as stack:
+        if servers.postgresql is None:
+            servers = Servers(servers.rabbitmq, stack.enter_context(PostgreSQL()))
         for turn in range(rounds):
             names = [OURS_NAME, SINGLY, CHUNKS]
             lives.append({})
             for name in names if turn % 2 == 0 else reversed(names):
                 sizes = [*BULKS, *([LARGEST] if name == OURS_NAME else [])]
                 seconds = 5 if quick else 15
-                lives[-1][name] = live.play(
-                    rabbitmq, postgresql, name, seconds=seconds, sizes=sizes
-                )
-            helpings.append(helped.play(rabbitmq, postgresql, turn, quick=quick))
+                lives[-1][name] = live.play(servers, name, seconds=seconds, sizes=sizes)
+            helpings.append(helped.play(servers, turn, quick=quick))
     return EventCost(lives, helpings)
 
 
