@@ -185,6 +185,12 @@ class Model:
         )
         return merchant.slow or merchant.state != "closed" or full or self.is_spent(merchant)
 
+    def kept_in_trouble(self) -> list[Kept]:
+        """Orders that wait whose merchants are in trouble; there may be many of one merchant's."""
+        waiting = {each.merchant for each in self.kept}
+        troubled = {each for each in waiting if self.is_troubled(each)}
+        return [each for each in self.kept if each.merchant in troubled]
+
     def is_too_much(self, merchant: Merchant, now: float) -> bool:
         """Whether no more of its orders may wait."""
         limits, provider = self.limits, merchant.terms and merchant.terms.provider
@@ -198,7 +204,7 @@ class Model:
                 return True
         if not self.is_troubled(merchant) or self.may_start_within_share(merchant):
             return False
-        if sum(self.is_troubled(each.merchant) for each in self.kept) >= limits.max_blocked:
+        if len(self.kept_in_trouble()) >= limits.max_blocked:
             return True
         if merchant.state == "open" and merchant.until - now > limits.max_wait:
             return True

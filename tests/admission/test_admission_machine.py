@@ -242,17 +242,18 @@ class AdmissionMachine(RuleBasedStateMachine):
     def counts_agree(self) -> None:
         assert self.admission.in_flight == len(self.model.sent) <= self.limits.slots
         assert self.admission.waiting == len(self.model.kept)
-        troubled = [k for k in self.model.kept if self.model.is_troubled(k.merchant)]
-        assert self.admission.blocked == len(troubled)
+        assert self.admission.blocked == len(self.model.kept_in_trouble())
 
     @invariant()
     def every_merchant_stands_as_it_should(self) -> None:
+        in_flight = Counter(each.merchant for each in self.model.sent)
+        waiting = Counter(each.merchant for each in self.model.kept)
         for name in self.known:
             merchant = self.model.merchants[name]
             standing = self.admission.merchant(name)
             assert standing is not None
-            assert standing.in_flight == len(self.model.of(merchant))
-            assert standing.waiting == sum(each.merchant is merchant for each in self.model.kept)
+            assert standing.in_flight == in_flight[merchant]
+            assert standing.waiting == waiting[merchant]
             assert standing.slow == merchant.slow
             assert standing.breaker == merchant.state
             allotted = inf if merchant.allotment is None else max(0, merchant.allotment)
@@ -343,12 +344,12 @@ class AdmissionMachine(RuleBasedStateMachine):
         too_many = suspects - max(1, self.model.slow_cap // 2) - ending
         candidates = self._to_cut_short()
         lacking = max(0, self.limits.reserve - self.model.slots_free())
-        well = [each for each in self.model.kept if not self.model.is_troubled(each.merchant)]
+        well = len(self.model.kept) - len(self.model.kept_in_trouble())
         if chosen:
             assert lacking
-            assert len(chosen) <= min(too_many, lacking + len(well) - ending)
+            assert len(chosen) <= min(too_many, lacking + well - ending)
         elif lacking:
-            in_line = self._in_line() & {each.merchant.name for each in well}
+            in_line = {name for name in self._in_line() if not self._is_troubled(name)}
             wanted = lacking + self.model.most_at_once(in_line) - ending
             assert min(wanted, too_many) <= 0 or not candidates
         for call in chosen:
@@ -372,6 +373,9 @@ class AdmissionMachine(RuleBasedStateMachine):
         """Merchants that have an order waiting and lack a slot only."""
         waiting = {each.merchant for each in self.model.kept}
         return {each.name for each in waiting if self.model.may_start_within_share(each)}
+
+    def _is_troubled(self, name: str) -> bool:
+        return self.model.is_troubled(self.model.merchants[name])
 
     def _is_short(self, name: str) -> None:
         self.short.add(name)
