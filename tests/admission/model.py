@@ -81,7 +81,7 @@ class Provider:
     last_answer: float = -inf
 
 
-@dataclass
+@dataclass(eq=False)
 class Kept:
     """An order that waits."""
 
@@ -100,6 +100,8 @@ class Model:
         self.now = 0.0
         self.sent: list[Sent] = []
         self.kept: list[Kept] = []
+        #: How many of them each merchant has: there may be hundreds.
+        self.waiting: Counter[Merchant] = Counter()
         self.provider_cap = max(1, int(limits.slots * limits.provider_share))
         self.slow_cap = max(1, int(limits.slots * limits.slow_share))
         self.providers: dict[str, Provider] = {}
@@ -174,8 +176,7 @@ class Model:
         return [each for each in own if each.probe == merchant.spell]
 
     def startable(self) -> set[str]:
-        waiting = {each.merchant for each in self.kept}
-        return {each.name for each in waiting if self.may_start(each)}
+        return {each.name for each in self.waiting if self.may_start(each)}
 
     def is_troubled(self, merchant: Merchant) -> bool:
         in_flight = len(self.of(merchant))
@@ -185,30 +186,43 @@ class Model:
         )
         return merchant.slow or merchant.state != "closed" or full or self.is_spent(merchant)
 
-    def kept_in_trouble(self) -> list[Kept]:
-        """Orders that wait whose merchants are in trouble; there may be many of one merchant's."""
-        waiting = {each.merchant for each in self.kept}
-        troubled = {each for each in waiting if self.is_troubled(each)}
-        return [each for each in self.kept if each.merchant in troubled]
+    def keep(self, order: Kept) -> None:
+        """It waits."""
+        self.kept.append(order)
+        self.waiting[order.merchant] += 1
+
+    def let_go(self, order: Kept) -> None:
+        """It waits no more."""
+        self.kept.remove(order)
+        self.waiting -= Counter([order.merchant])
+
+    def let_all_go(self) -> None:
+        """None waits any more."""
+        self.kept.clear()
+        self.waiting.clear()
+
+    def kept_in_trouble(self) -> int:
+        """How many orders wait whose merchants are in trouble."""
+        return sum(n for each, n in self.waiting.items() if self.is_troubled(each))
 
     def is_too_much(self, merchant: Merchant, now: float) -> bool:
         """Whether no more of its orders may wait."""
         limits, provider = self.limits, merchant.terms and merchant.terms.provider
         if provider is not None:
-            fellows = [
-                each
-                for each in self.kept
-                if each.merchant.terms and each.merchant.terms.provider == provider
-            ]
-            if not self.is_within_share(merchant) and len(fellows) >= limits.max_blocked // 2:
+            fellows = sum(
+                n
+                for each, n in self.waiting.items()
+                if each.terms and each.terms.provider == provider
+            )
+            if not self.is_within_share(merchant) and fellows >= limits.max_blocked // 2:
                 return True
         if not self.is_troubled(merchant) or self.may_start_within_share(merchant):
             return False
-        if len(self.kept_in_trouble()) >= limits.max_blocked:
+        if self.kept_in_trouble() >= limits.max_blocked:
             return True
         if merchant.state == "open" and merchant.until - now > limits.max_wait:
             return True
-        own = sum(each.merchant is merchant for each in self.kept)
+        own = self.waiting[merchant]
         duration = share.UNKNOWN_DURATION if merchant.mean is None else merchant.mean
         allotted = inf if merchant.allotment is None else merchant.allotment
         turn = max(duration / max(1, min(merchant.limit, allotted)), 1 / merchant.a_second)
@@ -220,10 +234,11 @@ class Model:
         for merchant in self.crowded:
             own = [each for each in self.kept if each.merchant is merchant]
             for each in sorted(own, key=lambda each: (-each.deadline, -each.number)):
-                waiting = sum(kept.merchant is merchant for kept in self.kept)
-                if waiting <= self.limits.max_waiting or not self.is_too_much(merchant, now):
+                if self.waiting[merchant] <= self.limits.max_waiting or not self.is_too_much(
+                    merchant, now
+                ):
                     break
-                self.kept.remove(each)
+                self.let_go(each)
                 out.append(each.number)
         self.crowded.clear()
         return out
@@ -281,7 +296,8 @@ class Model:
             if each.deadline <= now
             or (each.merchant.state == "open" and each.deadline <= each.merchant.until)
         ]
-        self.kept = [each for each in self.kept if each not in gone]
+        for each in gone:
+            self.let_go(each)
         return [each.number for each in gone]
 
     def come_back(
@@ -392,7 +408,7 @@ class Model:
 
     def on_arrival(self, merchant: Merchant, now: float) -> None:
         """After a quiet spell the merchant gets the benefit of the doubt."""
-        idle = not self.of(merchant) and not any(k.merchant is merchant for k in self.kept)
+        idle = not self.of(merchant) and not self.waiting[merchant]
         if idle and now - merchant.last_call > lane.QUIET:
             self.turn_healthy(merchant, merchant.last_call)
             merchant.adapted, merchant.results = inf, []

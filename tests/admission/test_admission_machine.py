@@ -191,7 +191,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         rate = TERMS["h"].per_second if merchant == "h" and TERMS["h"] else None
         known.terms = Terms(limit, provider, may_be_cut_short=merchant != "e", per_second=rate)
         self.admission.set_terms(merchant, known.terms)
-        if sum(each.merchant is known for each in self.model.kept) > self.limits.max_waiting:
+        if self.model.waiting[known] > self.limits.max_waiting:
             self.model.crowded.append(known)
         self._dispatch()
 
@@ -228,7 +228,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             if too_long and waits_for_a_slot:
                 each.since = self.now
             if each.number in handed_out:
-                self.model.kept.remove(each)
+                self.model.let_go(each)
                 self._end(each.number)
 
     @rule(merchant=MERCHANTS)
@@ -242,12 +242,13 @@ class AdmissionMachine(RuleBasedStateMachine):
     def counts_agree(self) -> None:
         assert self.admission.in_flight == len(self.model.sent) <= self.limits.slots
         assert self.admission.waiting == len(self.model.kept)
-        assert self.admission.blocked == len(self.model.kept_in_trouble())
+        assert self.admission.blocked == self.model.kept_in_trouble()
 
     @invariant()
     def every_merchant_stands_as_it_should(self) -> None:
         in_flight = Counter(each.merchant for each in self.model.sent)
         waiting = Counter(each.merchant for each in self.model.kept)
+        assert self.model.waiting == waiting
         for name in self.known:
             merchant = self.model.merchants[name]
             standing = self.admission.merchant(name)
@@ -272,8 +273,8 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @invariant()
     def whoever_lacks_an_allotment_only_has_asked(self) -> None:
-        for each in self.model.kept:
-            merchant, in_flight = each.merchant, len(self.model.of(each.merchant))
+        for merchant in self.model.waiting:
+            in_flight = len(self.model.of(merchant))
             if merchant.terms is None or merchant.allotment is None:
                 continue
             if merchant.allotment <= in_flight < merchant.limit:
@@ -291,10 +292,9 @@ class AdmissionMachine(RuleBasedStateMachine):
                 assert may_start and not hopeless
                 self._began(call)
             case Verdict.WAIT:
-                in_line = {each.merchant.name for each in self.model.kept}
                 assert not hopeless and not too_much
-                assert not may_start or in_line
-                self.model.kept.append(Kept(merchant, self.number, self.now, deadline))
+                assert not may_start or self.model.kept
+                self.model.keep(Kept(merchant, self.number, self.now, deadline))
             case Verdict.PARK:
                 assert too_much and not may_start and not hopeless
                 self._end(self.number)
@@ -333,7 +333,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert sorted(dropped) == sorted(each.number for each in self.model.kept)
         for number in dropped:
             self._end(number)
-        self.model.kept.clear()
+        self.model.let_all_go()
         self.model.crowded.clear()
 
     def _cut_short(self) -> None:
@@ -344,7 +344,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         too_many = suspects - max(1, self.model.slow_cap // 2) - ending
         candidates = self._to_cut_short()
         lacking = max(0, self.limits.reserve - self.model.slots_free())
-        well = len(self.model.kept) - len(self.model.kept_in_trouble())
+        well = len(self.model.kept) - self.model.kept_in_trouble()
         if chosen:
             assert lacking
             assert len(chosen) <= min(too_many, lacking + well - ending)
@@ -371,8 +371,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def _in_line(self) -> set[str]:
         """Merchants that have an order waiting and lack a slot only."""
-        waiting = {each.merchant for each in self.model.kept}
-        return {each.name for each in waiting if self.model.may_start_within_share(each)}
+        return {each.name for each in self.model.waiting if self.model.may_start_within_share(each)}
 
     def _is_troubled(self, name: str) -> bool:
         return self.model.is_troubled(self.model.merchants[name])
@@ -406,7 +405,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             assert call.ticket == most_urgent.number
             # Above its share only when nobody within theirs wants the slot.
             assert self.model.is_within_share(merchant) or not in_line
-            self.model.kept.remove(most_urgent)
+            self.model.let_go(most_urgent)
             self._began(call)
             turns.append(name)
             others = in_line - set(turns)
