@@ -19,11 +19,14 @@ demo: $(INSTALLED) ## See the gateway at work; needs Python and nothing else
 
 # Most tests wait for a server or a merchant most of the time, so two go at once, each with servers
 # of its own. With four, brokers that come back from a crash on two cores take too long for others.
+# Files go in the order that tests/conftest.py gives them: the longest first.
+AT_ONCE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
 test: $(INSTALLED) servers ## Run the tests; ARGS="-k admission" runs some
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest $(AT_ONCE) $(ARGS)
 
 faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test` plants one a file
-	FAULTS=all $(BIN)/pytest --numprocesses 2 --dist loadfile --timeout 1200 tests/admission/test_planted_faults.py tests/ledger/test_planted_faults.py
+	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 tests/admission/test_planted_faults.py tests/ledger/test_planted_faults.py
 
 check: $(INSTALLED) docs-check ## Formatting, lint, types, floors, generated documents
 	$(BIN)/ruff format --check .

@@ -23,6 +23,53 @@ for _name in [name for name in os.environ if name.startswith(("POS_GATEWAY_", "C
     del os.environ[_name]
 
 
+#: The files that take longest, the longest first. Two run at once (see the Makefile): begun last,
+#: one of these would leave the other half idle.
+_LONGEST = (
+    "worker/test_parking.py",
+    "worker/test_nothing_lost.py",
+    "admission/test_admission_machine.py",
+    "worker/test_green_worker.py",
+    "faults/test_stopping.py",
+    "worker/test_orders.py",
+    "worker/test_fleet_limits.py",
+    "faults/test_killed_workers.py",
+    "faults/test_poison.py",
+    "faults/test_half_open.py",
+    "simulation/test_simulation.py",
+    "admission/test_planted_faults.py",
+    "worker/test_markers.py",
+    "faults/test_orders_in_doubt.py",
+    "worker/test_broker_away.py",
+    "transport/test_catalogue.py",
+    "broker/test_publisher.py",
+    "worker/test_trouble.py",
+    "loadtests/test_demo.py",
+    "faults/test_broker.py",
+    "faults/test_database.py",
+    "events/test_planted_faults.py",
+    "faults/test_paused_workers.py",
+    "faults/test_cancelled_orders.py",
+    "servers/test_process.py",
+    "loadtests/test_bench.py",
+    "loadtests/test_bench_attacks.py",
+    "transport/test_guard.py",
+    "events/test_pipeline.py",
+    "fleet/test_fleet_machine.py",
+    "cli/test_dead_command.py",
+    "ledger/test_planted_faults.py",
+    "fleet/test_processes.py",
+    "broker/test_order_client.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, the others as they are."""
+    tests = Path(__file__).parent
+    places = {tests / name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMQ]:
     """The RabbitMQ node that the tests share; `broker_url` has it running again after a kill."""
