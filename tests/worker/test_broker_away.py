@@ -43,7 +43,12 @@ def test_a_synchronous_worker_stops_although_its_broker_is_gone(lab: Lab) -> Non
     lab.submit("m", "o1", "o2")
     with (
         Proxy(lab.broker_url) as proxy,
-        lab.worker("-P", "prefork", "-c", "2", app="pos_gateway", broker_url=proxy.url) as worker,
+        lab.worker(
+            *("-P", "prefork", "-c", "2"),
+            app="pos_gateway",
+            broker_url=proxy.url,
+            request_timeout=2,
+        ) as worker,
     ):
         lab.merchants.wait_until(merchant_id="m", in_flight=2, timeout=30)
         proxy.down()

@@ -106,7 +106,7 @@ def test_an_order_that_becomes_worthless_while_it_is_parked_is_told_so_then(lab:
     lab.open_merchants("m", paused=True)
     soon = an_order("soon", "m", seconds=4)
     lab.publish_bundle("m", [*orders_of("m", 40), soon])
-    with lab.worker():
+    with lab.worker(longest_park=30):
         [event] = lab.events(1)
         lab.wait_until_parked(1, 1)
     assert (event["type"], event["order_id"]) == ("order.expired", "soon")
