@@ -16,6 +16,13 @@ _STATEMENT_TIMEOUT = 10
 #: Seconds for PostgreSQL's answer. Of a connection whose other end has vanished nothing ever comes,
 #: and nobody else notices.
 _ANSWER = 15.0
+#: How PostgreSQL runs what is said here. Every statement finds its rows by a key, few among however
+#: many. Left to itself PostgreSQL plans one that it hears often once and for all, and while the tables
+#: are empty reading all of them looks as good: a backlog then has it read them all every time.
+_SESSION = f"""
+set statement_timeout = '{_STATEMENT_TIMEOUT}s';
+set enable_seqscan = off; set enable_bitmapscan = off;
+set enable_hashjoin = off; set enable_mergejoin = off; set jit = off"""
 
 
 class Writer:
@@ -78,7 +85,7 @@ class Writer:
             else:
                 driver.wait = _wait(driver)
                 driver.autocommit = True
-                driver.execute(f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'")
+                driver.execute(_SESSION)
             self._cursor_of_it = driver.cursor()
         return self._cursor_of_it
 

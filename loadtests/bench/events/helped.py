@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from kombu import Connection
 from sqlalchemy import Engine, text
@@ -13,10 +14,9 @@ from sqlalchemy import Engine, text
 from loadtests.bench.events import bulk
 from loadtests.bench.events.stream import Stream
 from loadtests.bench.run import InvalidRunError
+from loadtests.bench.servers import Servers
 from loadtests.bench.worker import ROOT
-from loadtests.servers.postgresql import PostgreSQL
 from loadtests.servers.process import end
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.ledger.database import open_database, upgrade
 
@@ -32,35 +32,32 @@ _WAYS: Mapping[str, Sequence[Mapping[str, str]]] = {
 }
 
 
-def play(rabbitmq: RabbitMQ, postgresql: PostgreSQL, turn: int, *, quick: bool) -> dict[str, float]:
+def play(servers: Servers, turn: int, *, quick: bool) -> dict[str, float]:
     """One round: seconds until all of the bulk was received, each way."""
     ways = list(_WAYS)[:: 1 if turn % 2 == 0 else -1]
-    return {way: _played(rabbitmq, postgresql, way, SIZES[quick]) for way in ways}
+    return {way: _played(servers, way, SIZES[quick]) for way in ways}
 
 
-def _played(rabbitmq: RabbitMQ, postgresql: PostgreSQL, way: str, size: int) -> float:
-    broker_url, database_url = rabbitmq.add_vhost(), postgresql.database()
-    engine = open_database(database_url)
-    upgrade(engine)
-    with Connection(broker_url) as connection:
-        topology.declare(connection)
-    try:
-        with ExitStack() as stack:
-            stream = stack.enter_context(Stream(broker_url))
-            stack.enter_context(_relay(broker_url, database_url, {}))
-            _wait(engine, "select count(*) from pipeline where leader is not null", 1)
-            for environment in _WAYS[way]:
-                stack.enter_context(_relay(broker_url, database_url, environment))
-            _wait(engine, "select count(*) from workers", 1 + len(_WAYS[way]))
-            time.sleep(1.5)  # they have seen who leads
-            committed = bulk.write(engine, "bulk", size)
-            came = stream.wait_for("bulk", size, seconds=4 * size * COST)
-            stream.check_order()
-            return max(came) - committed
-    finally:
-        engine.dispose()
-        rabbitmq.delete_vhost(broker_url)
-        postgresql.drop_database(database_url)
+def _played(servers: Servers, way: str, size: int) -> float:
+    with ExitStack() as stack:
+        broker_url = stack.enter_context(servers.vhost())
+        database_url = stack.enter_context(servers.database(Path()))
+        engine = open_database(database_url)
+        stack.callback(engine.dispose)
+        upgrade(engine)
+        with Connection(broker_url) as connection:
+            topology.declare(connection)
+        stream = stack.enter_context(Stream(broker_url))
+        stack.enter_context(_relay(broker_url, database_url, {}))
+        _wait(engine, "select count(*) from pipeline where leader is not null", 1)
+        for environment in _WAYS[way]:
+            stack.enter_context(_relay(broker_url, database_url, environment))
+        _wait(engine, "select count(*) from workers", 1 + len(_WAYS[way]))
+        time.sleep(1.5)  # they have seen who leads
+        committed = bulk.write(engine, "bulk", size)
+        came = stream.wait_for("bulk", size, seconds=4 * size * COST)
+        stream.check_order()
+        return max(came) - committed
 
 
 @contextmanager
