@@ -45,6 +45,8 @@ class Backend:
         self.placed: list[Name] = []
         #: What was told of each order.
         self.told: dict[Name, list[dict[str, Any]]] = defaultdict(list)
+        #: The positions of all events, each where it came first.
+        self.positions: dict[int, None] = {}
         #: Orders of which an end, or a doubt, was told.
         self._settled: set[Name] = set()
         self._open: set[Name] = set()
@@ -167,6 +169,7 @@ class Backend:
         name = event["merchant_id"], event["order_id"]
         with self._news:
             self.told[name].append(event)
+            self.positions.setdefault(event["position"])
             if event["type"] in TERMINAL or event["type"] == IN_DOUBT:
                 self._settled.add(name)
                 self._open.discard(name)

@@ -3,7 +3,8 @@
 1. Every confirmed order has come to an end, or is in doubt and listed as such. What failed or
    expired is in ``orders.dead``, and nothing else is.
 2. A POS made an order once at most, whatever it offers against a second time.
-3. What was told of an order, repeats aside, came in the order in which it was written.
+3. What was told of an order, repeats aside, came in the order in which it was written; and all
+   events, repeats aside, by their positions, without a gap.
 4. The ledger says what the POS says.
 5. Merchants that were healthy had all of their orders accepted.
 """
@@ -35,6 +36,8 @@ class Evidence:
     listed: Collection[Name] | None = None
     #: Ids of the orders in ``orders.dead``; None if nobody looked.
     dead: Collection[str] | None = None
+    #: The events' positions in the order in which each came first.
+    positions: Iterable[int] = ()
 
 
 @dataclass(slots=True)
@@ -89,6 +92,10 @@ def judge(
             verdict.held_up.append(f"{name}: at a healthy merchant it is {_state(entry)}")
     for name, events in evidence.told.items():
         _sequence(verdict, name, [event["id"] for event in distinct(events)], evidence.books)
+    for nth, position in enumerate(evidence.positions, 1):
+        if position != nth:
+            verdict.out_of_order.append(f"position {position} came as the {nth}th")
+            break
     for name, record in evidence.at_pos.items():
         if record["creates"] > 1:
             verdict.doubled.append(f"{name}: made {record['creates']} times")

@@ -175,6 +175,7 @@ class Site:
             invariants.records(self.merchants.orders()),
             self.listed_in_doubt(),
             self.backend.dead_letters(),
+            self.backend.positions,
         )
         return invariants.judge(evidence, healthy=lambda m: all_healthy and "flaky" not in m)
 

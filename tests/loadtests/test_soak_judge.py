@@ -79,6 +79,13 @@ def test_a_ledger_that_says_other_than_the_pos_is_contradicted(contradiction: Ev
     assert len(judge(contradiction).contradicted) == 1
 
 
+@pytest.mark.parametrize("positions", [[1, 3], [2], [1, 3, 2]])
+def test_positions_that_do_not_come_one_by_one_are_out_of_order(positions: list[int]) -> None:
+    found = judge(replace(evidence("accepted", creates=1), positions=positions))
+    assert len(found.out_of_order) == 1
+    assert not judge(replace(evidence("accepted", creates=1), positions=[1, 2])).broken
+
+
 def test_an_order_in_doubt_of_which_no_worker_died_is_named() -> None:
     name = ("blind-0", "o7")
     result = Result("kills", "1")
