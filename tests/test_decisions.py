@@ -91,12 +91,12 @@ def test_an_old_message_does_not_end_an_order_that_an_operator_has_given_new_tim
 @pytest.mark.parametrize(
     ("kind", "then"),
     [
-        (Kind.ACCEPTED, ["order.accepted"]),
-        (Kind.REJECTED, ["order.rejected"]),
-        (Kind.CANCELLED, ["order.cancelled"]),
-        (Kind.FAILED, ["orders.dead", "order.failed"]),
-        (Kind.EXPIRED, ["orders.dead", "order.expired"]),
-        (Kind.PENDING, ["order.pending", "again"]),
+        (Kind.ACCEPTED, []),
+        (Kind.REJECTED, []),
+        (Kind.CANCELLED, []),
+        (Kind.FAILED, ["orders.dead"]),
+        (Kind.EXPIRED, ["orders.dead"]),
+        (Kind.PENDING, ["again"]),
         (Kind.RETRY, ["again"]),
         (Kind.IN_DOUBT, ["again"]),
     ],
