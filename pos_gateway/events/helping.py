@@ -10,7 +10,7 @@ from math import inf
 from pos_gateway import failpoints
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.events.leadership import LOOK
-from pos_gateway.events.outbox import Outbox, Row
+from pos_gateway.events.outbox import BACK, Outbox, Row
 from pos_gateway.ledger.lease import Lease, Others
 
 #: Events without a position with which the leader is left alone.
@@ -48,6 +48,8 @@ class Helping:
         self._behind = behind
         self._others = Others(clock)
         self._alive: list[str] = []
+        #: Where the last chunk began. What is behind it is done, or somebody's, and not looked through.
+        self._below = BACK
         self._look_at = -inf
 
     def step(self) -> int:
@@ -59,11 +61,20 @@ class Helping:
         helper = self._lease().id
         # Ours too, of which there may be no beat yet: others of this worker help under it.
         alive = [*self._look(), helper]
-        rows = self._outbox.chunk(helper, alive, most=self._chunk, behind=self._behind)
+        rows = self._chunk_below(helper, alive)
+        if not rows and self._below < BACK:  # there may be more at the back by now
+            self._below = BACK
+            rows = self._chunk_below(helper, alive)
         if rows:
             failpoints.reach("events.leased")
+            self._below = rows[-1].id
             self._outbox.write([(row.id, self._seal(row)) for row in rows])
         return len(rows)
+
+    def _chunk_below(self, helper: str, alive: list[str]) -> list[Row]:
+        return self._outbox.chunk(
+            helper, alive, below=self._below, most=self._chunk, behind=self._behind
+        )
 
     def _look(self) -> list[str]:
         """Leases that are not over, as of the last second."""

@@ -16,13 +16,13 @@ _STATEMENT_TIMEOUT = 10
 #: Seconds for PostgreSQL's answer. Of a connection whose other end has vanished nothing ever comes,
 #: and nobody else notices.
 _ANSWER = 15.0
-#: How PostgreSQL runs what is said here. Every statement finds its rows by a key, few among however
+#: What PostgreSQL is told on connecting. Every statement finds its rows by a key, few among however
 #: many. Left to itself PostgreSQL plans one that it hears often once and for all, and while the tables
-#: are empty reading all of them looks as good: a backlog then has it read them all every time.
-_SESSION = f"""
-set statement_timeout = '{_STATEMENT_TIMEOUT}s';
-set enable_seqscan = off; set enable_bitmapscan = off;
-set enable_hashjoin = off; set enable_mergejoin = off; set jit = off"""
+#: are empty reading all of them looks as good: it would go on to as they grow.
+_SESSION = (
+    f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; set jit = off; set enable_seqscan = off; "
+    "set enable_bitmapscan = off; set enable_hashjoin = off; set enable_mergejoin = off; "
+)
 
 
 class Writer:
@@ -30,10 +30,15 @@ class Writer:
 
     The driver is spoken to directly: SQLAlchemy's part in a statement costs as much CPU as the
     statement itself. PostgreSQL commits each statement, SQLite all of them together.
+
+    Args:
+        engine: the database.
+        session: what else PostgreSQL is told on connecting.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, session: str = "") -> None:
         self._engine = engine
+        self._session = session
         self._is_sqlite = engine.dialect.name == "sqlite"
         self.say: Statements = SQLite() if self._is_sqlite else PostgreSQL()
         self._connection: Any = None
@@ -85,7 +90,7 @@ class Writer:
             else:
                 driver.wait = _wait(driver)
                 driver.autocommit = True
-                driver.execute(_SESSION)
+                driver.execute(_SESSION + self._session)
             self._cursor_of_it = driver.cursor()
         return self._cursor_of_it
 

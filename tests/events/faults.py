@@ -55,8 +55,8 @@ FAULTS = [
     Fault(
         "events are read in the order of their positions",
         "events/outbox",
-        "order by events.position limit",
-        "order by events.id limit",
+        "order by position limit {most}) events\norder by position",
+        "order by id limit {most}) events\norder by id",
         MACHINE,
     ),
     Fault(
