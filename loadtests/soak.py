@@ -23,6 +23,7 @@ from loadtests.faults.site import site
 from loadtests.servers.postgresql import PostgreSQL
 from loadtests.servers.process import ServerFailedError
 from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.failpoints import OF_ORDERS
 
 #: Sentences about what is broken that are printed, of each part.
 SHOWN = 50
@@ -98,7 +99,7 @@ def _plan(options: argparse.Namespace) -> Iterator[tuple[str, int, int, Callable
     tenth = max(1, options.orders // 10)
     if "kills" in chosen:
         play = partial(parts.kills, at_random=options.kills, each=options.each_failpoint)
-        number = options.kills + options.each_failpoint * len(parts.PLACES)
+        number = options.kills + options.each_failpoint * len(OF_ORDERS)
         yield "kills", number, options.orders, play
     if "sigterms" in chosen:
         yield "sigterms", options.sigterms, tenth, partial(parts.sigterms, times=options.sigterms)

@@ -1,4 +1,4 @@
-"""Named places on an order's way at which a test can stop, kill or pause a worker.
+"""Named places on an order's way, and its events', at which a test can stop, kill or pause a worker.
 
 In production nothing is armed, and reaching one costs a look at an empty dictionary. What can be
 done there: ``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP), ``raise``, each optionally with
@@ -9,8 +9,8 @@ import os
 import signal
 from collections.abc import Callable
 
-#: Every name that is reached somewhere.
-NAMES = frozenset(
+#: The names that are reached on an order's way.
+OF_ORDERS = frozenset(
     {
         "claim.before",
         "claim.after",
@@ -24,6 +24,11 @@ NAMES = frozenset(
         "publish.confirmed",
         "acknowledge.before",
         "acknowledged",
+    }
+)
+#: And those on an event's, by whoever leads; ``events.leased`` by whoever helps.
+OF_EVENTS = frozenset(
+    {
         "events.assigned",
         "events.hydrated",
         "events.sent",
@@ -31,6 +36,8 @@ NAMES = frozenset(
         "events.leased",
     }
 )
+#: Every name that is reached somewhere.
+NAMES = OF_ORDERS | OF_EVENTS
 
 _armed: dict[str, Callable[[], None]] = {}
 

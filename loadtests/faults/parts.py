@@ -15,7 +15,7 @@ from loadtests.faults.progress import Steps
 from loadtests.faults.site import REQUEST_TIMEOUT, Site, Worker
 from pos_gateway.decision import BACKOFF
 from pos_gateway.delivery import HELD_FOR
-from pos_gateway.failpoints import NAMES
+from pos_gateway.failpoints import OF_ORDERS
 from pos_gateway.ledger.lease import LEASE
 
 #: Workers at once, so that a kill does not stop everything.
@@ -74,10 +74,6 @@ class Result:
         return found
 
 
-#: Failpoints on an order's way. The others are the event pipeline's, which its leader alone comes to.
-PLACES = sorted(name for name in NAMES if not name.startswith("events."))
-
-
 def kills(site: Site, orders: int, *, at_random: int, each: int, seed: int, steps: Steps) -> Result:
     """Workers killed at random moments, and at every failpoint.
 
@@ -87,9 +83,11 @@ def kills(site: Site, orders: int, *, at_random: int, each: int, seed: int, step
     wait to be sent one by one.
     """
     chance = random.Random(seed)
-    plan = [*[""] * at_random, *[name for name in PLACES for _ in range(each)]]
+    plan = [*[""] * at_random, *[name for name in sorted(OF_ORDERS) for _ in range(each)]]
     chance.shuffle(plan)
-    result = Result("kills", f"{at_random} at random, {each} at each of {len(PLACES)} failpoints")
+    result = Result(
+        "kills", f"{at_random} at random, {each} at each of {len(OF_ORDERS)} failpoints"
+    )
     site.start_worker()
     with Load(site.backend, site.ids, orders, len(plan)) as load:
         doomed: list[_Doomed] = []

@@ -25,7 +25,8 @@ class Helping:
     Args:
         outbox: the events. Nobody else has it.
         lease: this worker's lease at present, which somebody else beats for.
-        seal: makes a row the text that is written down. Does not raise.
+        seal: makes a row the text that is written down; None: it is left to the leader. Does not
+            raise.
         chunk: events in a chunk.
         behind: events that the leader is left alone with.
     """
@@ -35,7 +36,7 @@ class Helping:
         outbox: Outbox,
         lease: Callable[[], Lease],
         *,
-        seal: Callable[[Row], str],
+        seal: Callable[[Row], str | None],
         clock: Clock = SYSTEM_CLOCK,
         chunk: int = CHUNK,
         behind: int = HELP,
@@ -68,7 +69,9 @@ class Helping:
         if rows:
             failpoints.reach("events.leased")
             self._below = rows[-1].id
-            self._outbox.write([(row.id, self._seal(row)) for row in rows])
+            failpoints.reach("events.leased")
+            sealed = ((row.id, self._seal(row)) for row in rows)
+            self._outbox.write((row_id, body) for row_id, body in sealed if body is not None)
         return len(rows)
 
     def _chunk_below(self, helper: str, alive: list[str]) -> list[Row]:

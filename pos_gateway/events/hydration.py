@@ -16,6 +16,8 @@ from pos_gateway.vault import CannotOpen
 
 #: Bytes of an event at most. RabbitMQ closes the connection of one that sends more than it takes.
 LARGEST = 1024 * 1024
+#: What is in an event of which not all could be read. An order that has it too is the leader's then.
+_UNREAD = (b'"incomplete":', b"(cannot be read: ")
 
 
 class Hydration:
@@ -41,9 +43,15 @@ class Hydration:
             message_id=row.event_id,
         )
 
-    def sealed(self, row: Row) -> str:
-        """What a helper writes down: the event without its id and position, sealed."""
-        return self._payloads.seal(row.key, self._body(row))
+    def sealed(self, row: Row) -> str | None:
+        """What a helper writes down: the event without its id and position, sealed.
+
+        None: not all of it can be read here. The leader may have a key that is not here yet.
+        """
+        body = self._body(row)
+        if any(each in body for each in _UNREAD):
+            return None
+        return self._payloads.seal(row.key, body)
 
     def _helped(self, row: Row) -> bytes | None:
         """What a helper has hydrated, if it can be read: it may have a key that is not here yet."""

@@ -130,6 +130,13 @@ FAULTS = [
         "leadership::because_the_database_was_away",
     ),
     Fault(
+        "a leader that is cut off from the broker steps down",
+        "events/pipeline",
+        "            self._leadership.step_down()\n",
+        "",
+        "leadership::lets_another_lead",
+    ),
+    Fault(
         "a row that cannot be read is told as that",
         "events/hydration",
         "        except (CannotOpen, ValueError) as error:",
@@ -142,6 +149,13 @@ FAULTS = [
         'return body if _an_object(body).get("type") == f"order.{row.kind}" else None',
         "return body",
         "hydration::what_a_helper_left",
+    ),
+    Fault(
+        "what a helper cannot read is left to the leader",
+        "events/hydration",
+        "        if any(each in body for each in _UNREAD):\n            return None\n",
+        "",
+        "helping::what_it_has_no_key_to",
     ),
     Fault(
         "the leases of helpers are looked at again",

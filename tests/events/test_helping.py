@@ -7,6 +7,10 @@ from sqlalchemy import Engine
 
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.ledger.lease import LEASE
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Key
+from pos_gateway.outcome import Reason
+from pos_gateway.vault import Vault
 from tests.events.lab import Broker, Events, Pod
 from tests.ledger.lab import Clock, Rows
 
@@ -111,3 +115,33 @@ def test_a_helper_that_comes_late_changes_nothing(
     helper.helping.step()
     assert broker.consumer.ids == told.ids
     assert bodies(rows) == []
+
+
+def test_a_helper_leaves_alone_what_it_has_no_key_to(
+    pod: Pods, told: Events, broker: Broker, rows: Rows
+) -> None:
+    """While keys are changed the leader has one more than the helper, who has the earlier alone."""
+    both, earlier = Vault("new, old"), Vault("old")
+    order, reason = b'{"order_id":"o"}', Reason("c", "sold out")
+    for number, vault in enumerate((earlier, both)):
+        key, payloads = Key("m", f"o{number}"), Payloads(vault)
+        sealed = payloads.seal_reason(key, reason)
+        told.write(
+            1,
+            order_payload=payloads.seal(key, order),
+            reason_code=sealed.code,
+            reason_message=sealed.message,
+        )
+    key = Key("m", "o2")
+    sealed = Payloads(both).seal_reason(key, reason)
+    told.write(
+        1,
+        order_payload=Payloads(earlier).seal(key, order),
+        reason_code=sealed.code,
+        reason_message=sealed.message,
+    )
+    assert pod(vault=earlier, behind=0).helping.step() == 3
+    assert bodies(rows) == ["e0"]
+    pod(vault=both).finish()
+    assert [event["order"] for event in broker.consumer.acted] == [{"order_id": "o"}] * 3
+    assert {event["reason"]["message"] for event in broker.consumer.acted} == {"sold out"}

@@ -2,7 +2,7 @@
 
 import signal
 
-from loadtests.faults.parts import PLACES
+from pos_gateway.failpoints import OF_ORDERS
 from tests.faults.lab import FaultLab
 
 
@@ -12,7 +12,7 @@ def test_orders_whose_workers_are_killed_at_every_failpoint_are_neither_lost_nor
     """One worker after the other, at POSes of every guarantee at once."""
     poses = lab.open_poses(2)
     may_be_in_doubt = 0
-    for point in PLACES:
+    for point in sorted(OF_ORDERS):
         lab.place_some(poses, each=2)
         with lab.worker(failpoints=f"{point}=kill:3") as worker:
             assert worker.wait() == -signal.SIGKILL, worker.log[-2000:]
