@@ -23,6 +23,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between two looks at who leads.
 LOOK = 1.0
+#: Looks for which a leader that has stepped down leaves it to others.
+_LEFT_OUT = 3
 
 
 class Leadership:
@@ -69,6 +71,18 @@ class Leadership:
     def go_on(self, term: Term | None) -> None:
         """The term has come so far; None: it is over."""
         self._term = term
+
+    def step_down(self) -> None:
+        """Lead no more, and let the others try first.
+
+        Raises:
+            LedgerUnavailable: the database is away; this worker does not lead all the same.
+        """
+        term, self._term = self._term, None
+        self._look_at = self._clock.monotonic() + _LEFT_OUT * LOOK
+        if term is not None:
+            self._say("events.stepped_down")
+            self._outbox.resign(term)
 
     def _looked(self, now: float) -> Term | None:
         try:

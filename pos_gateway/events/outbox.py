@@ -92,6 +92,10 @@ class Outbox:
         """Lead from now on, if the epoch is still this one; None: somebody else does."""
         return self._do(lambda cursor: self._say.take(cursor, leader, epoch))
 
+    def resign(self, term: Term) -> None:
+        """Lead no more, if this is still the epoch, and write down what is published."""
+        self._do(lambda cursor: self._say.resign(cursor, term))
+
     def assign(self, term: Term, most: int) -> Term | None:
         """Give so many events at most their positions, and write down what is published.
 
@@ -169,6 +173,9 @@ _TAKE = """
 update pipeline set leader = {leader}, epoch = epoch + 1 where id = 1 and epoch = {epoch}
 returning leader, epoch, assigned, published"""
 
+_RESIGN = """
+update pipeline set leader = null, published = {published} where id = 1 and epoch = {epoch}"""
+
 _FRONT = "select id from events where position is null order by id limit {most}"
 
 # What is looked up for each row is not joined: nobody can look through all orders for it.
@@ -222,6 +229,10 @@ class _Common:
     def take(self, cursor: Any, leader: str, epoch: int) -> Term | None:
         found = self._all(cursor, _TAKE, {"leader": leader, "epoch": epoch})
         return Term(*found[0]) if found else None
+
+    def resign(self, cursor: Any, term: Term) -> None:
+        values = {"published": term.published, "epoch": term.epoch}
+        cursor.execute(self._filled(_RESIGN, values), values)
 
     def read(self, cursor: Any, after: int, most: int) -> list[Row]:
         return [Row(*each) for each in self._all(cursor, _READ, {"after": after, "most": most})]

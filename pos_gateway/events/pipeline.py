@@ -37,6 +37,8 @@ GATHER = 0.02
 IN_ONE_GO = 16
 #: Seconds between two tries while the database or the broker is away, doubling up to the second.
 RETRY_AFTER = (0.05, 5.0)
+#: Seconds without the broker after which a leader steps down: another one may have it.
+CUT_OFF = 30.0
 
 
 class Pipeline:
@@ -75,6 +77,8 @@ class Pipeline:
         #: Something is away, or refuses: until then a new event changes nothing.
         self.in_trouble = False
         self._retry_after = RETRY_AFTER[0]
+        #: Since when the broker is away.
+        self._away_since: float | None = None
         self._stopping = threading.Event()
         self._something = threading.Event()
 
@@ -130,7 +134,7 @@ class Pipeline:
         if term.published < term.assigned:
             rows = self._outbox.read(term.published, self._batch)
         if not rows:
-            self.rest = POLL
+            self.rest, self._retry_after = POLL, RETRY_AFTER[0]
             return 0
         now, watch = self._clock.now().timestamp(), _Watch(self._clock)
         messages = [self._hydrate(row) for row in _unhurried(rows)]
@@ -146,7 +150,14 @@ class Pipeline:
         if stored:
             published = rows[stored - 1].position or term.published
             self._leadership.go_on(replace(term, published=published))
+        self._step_down_if_cut_off()
         return stored
+
+    def _step_down_if_cut_off(self) -> None:
+        now = self._clock.monotonic()
+        if self._away_since is not None and now - self._away_since >= CUT_OFF:
+            self._away_since = None
+            self._leadership.step_down()
 
     def _write_down(self) -> None:
         """What is published, so that the next leader does not publish the last batch again."""
@@ -169,8 +180,11 @@ class Pipeline:
             stored += done
             self._singly = max(0, self._singly - done)
             if away is not None:
+                if self._away_since is None or done:
+                    self._away_since = self._clock.monotonic()
                 self._trouble("events.broker_unavailable", str(away))
                 return stored
+            self._away_since = None
             if done < len(part):
                 self._singly = self._batch
                 self._trouble("events.refused", f"message {messages[stored].message_id}")

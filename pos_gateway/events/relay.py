@@ -4,6 +4,7 @@ Who leads removes old events, too, so that the table is bounded.
 """
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from math import inf
 
@@ -27,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds that stopping waits for the broker to confirm the batch that is under way.
 GRACE = 2.0
+#: Seconds for whoever hears then that the broker is not waited for any more.
+_LAST = 1.0
 #: Seconds until something is tried again that failed by a mistake of ours.
 _AFTER_MISTAKE = 5.0
 #: Old events that are removed at a time, and seconds between two looks for any.
@@ -97,14 +100,22 @@ class Relay:
         """
         self._stopping.set()
         self._pipeline.stop()
-        for thread in self._threads:
-            thread.join(GRACE)
-        self.publisher.close()  # whoever still waits for it waits no more
-        for thread in self._threads:
-            thread.join(GRACE)
-        if not any(thread.is_alive() for thread in self._threads):
+        has_ended = self._join(GRACE)
+        # Whoever still waits for the broker waits no more. One that is connecting holds this up, and
+        # nobody waits for that.
+        closing = threading.Thread(target=self.publisher.close, name="events-closing", daemon=True)
+        closing.start()
+        closing.join(_LAST)
+        if has_ended or self._join(_LAST):
             for outbox in self._outboxes:
                 outbox.close()
+
+    def _join(self, seconds: float) -> bool:
+        """Whether both threads have come to their end within the time."""
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _publish(self, messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
         return self.publisher.publish_batch(messages, on_sent=on_sent, on_trouble=_trouble)

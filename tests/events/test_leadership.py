@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.events.leadership import LOOK
+from pos_gateway.events.pipeline import CUT_OFF
 from pos_gateway.ledger.lease import LEASE
-from tests.events.lab import Pod
+from tests.events.lab import Broker, Events, Pod
 from tests.ledger.lab import Clock
 
 Pods = Callable[..., Pod]
@@ -118,3 +120,61 @@ def test_looks_are_a_second_apart(pod: Pods, clock: Clock) -> None:
         two.pipeline.step()
         assert two.pipeline.rest == LOOK
     assert len(looks) == 10
+
+
+def test_a_leader_that_the_broker_stays_away_from_lets_another_lead(
+    pod: Pods, broker: Broker, clock: Clock, engine: Engine
+) -> None:
+    """Which may be somewhere else, and have both."""
+    told = Events(engine)
+    told.write(3)
+    one, two = pod(batch=2), pod()
+    one.step()
+    broker.is_down = True
+    for _ in range(int(CUT_OFF)):
+        for each in (one, two):
+            each.beat()
+        one.pipeline.step()
+        two.pipeline.step()
+        assert one.leads
+        clock.advance(1.0)
+    one.pipeline.step()
+    assert not one.leads
+    assert one.outbox.look()[0].published == 2  # and what it has done is done
+    one.pipeline.step()
+    assert not one.leads
+    broker.is_down = False
+    assert two.pipeline.step() == 1
+    assert broker.consumer.ids == told.ids
+
+
+def test_a_leader_that_the_broker_comes_back_to_stays_the_leader(
+    pod: Pods, broker: Broker, clock: Clock, engine: Engine
+) -> None:
+    told = Events(engine)
+    told.write(1)
+    one = pod()
+    for is_down in (True, False, True):
+        broker.is_down = is_down
+        one.step()
+        told.write(1)
+        clock.advance(CUT_OFF - 1.0)
+        one.step()
+        assert one.leads
+
+
+def test_who_stepped_down_leads_again_if_nobody_else_does(
+    pod: Pods, broker: Broker, clock: Clock, engine: Engine
+) -> None:
+    told = Events(engine)
+    told.write(1)
+    one = pod()
+    broker.is_down = True
+    one.step()
+    clock.advance(CUT_OFF)
+    one.step()
+    assert not one.leads
+    broker.is_down = False
+    clock.advance(5.0)
+    one.beat()
+    assert one.pipeline.step() == 1

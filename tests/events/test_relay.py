@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
+from pos_gateway.broker.answers import AnsweredConnection
 from pos_gateway.events import relay as relays
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox
@@ -214,3 +215,24 @@ def test_it_stops_while_the_broker_does_not_answer(
     assert waiting.wait(SOON)
     one.stop()
     assert closed.is_set()
+
+
+def test_it_stops_while_it_connects_to_a_broker_that_does_not_answer(
+    relay: Relays, told: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relays, "GRACE", 0.1)
+    monkeypatch.setattr(relays, "_LAST", 0.1)
+    connecting, given_up = threading.Event(), threading.Event()
+
+    def connect(*_: Any, **__: Any) -> None:
+        connecting.set()
+        assert given_up.wait(SOON), "it was waited for"
+        raise OSError("no answer")
+
+    monkeypatch.setattr(AnsweredConnection, "ensure_connection", connect)
+    told.write(1)
+    one, _ = relay()
+    assert connecting.wait(SOON)
+    one.stop()
+    assert not given_up.is_set()
+    given_up.set()
