@@ -23,7 +23,9 @@ class GreenWait:
         self._hub = gevent.get_hub()
         # By what psycopg wants: to read (1), to write (2), or either (3). libev has the same numbers.
         self._watchers = [None, *(self._hub.loop.io(socket, events) for events in (1, 2, 3))]
-        self._late = self._hub.loop.timer(seconds)
+        # Begun anew each time (``again``): a libev timer that is stopped and started goes on with what
+        # it had left.
+        self._late = self._hub.loop.timer(seconds, seconds)
         self._seconds = seconds
 
     def __call__(self, talk: Generator[int, int, Any]) -> Any:
@@ -39,7 +41,7 @@ class GreenWait:
     def _until_ready(self, watcher: Any) -> None:
         waiter = Waiter(self._hub)
         watcher.start(waiter.switch, True)
-        self._late.start(waiter.switch, False)
+        self._late.again(waiter.switch, False)
         try:
             if not waiter.get():
                 raise OperationalError(f"the database has not answered for {self._seconds:g} s")

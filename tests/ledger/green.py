@@ -24,6 +24,7 @@ from pos_gateway.ledger.database import open_database
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.schema import metadata
 from pos_gateway.ledger.states import Claim, Ended, Held, Key
+from pos_gateway.ledger.writer import Writer
 from tests.ledger.lab import Rows, an_entry, claimed
 
 Story = Callable[[Ledger, "Hold", Engine], None]
@@ -137,6 +138,15 @@ def silence_has_an_end(_ledger: Ledger, hold: Hold, engine: Engine) -> None:
     alone.close()
 
 
+def each_statement_has_all_of_its_time(_ledger: Ledger, _hold: Hold, engine: Engine) -> None:
+    """What those before it have waited for is not taken off."""
+    writer._ANSWER = 3.0
+    one = Writer(engine)
+    for _ in range(8):
+        one.write(lambda cursor: cursor.execute("select pg_sleep(0.5)").fetchall())
+    one.close()
+
+
 def more_than_a_socket_takes_at_once(ledger: Ledger, _hold: Hold, _engine: Engine) -> None:
     """What is written is then waited for, too, as green threads do."""
     order = b"x" * 30_000_000
@@ -239,6 +249,7 @@ STORIES: dict[str, list[Story]] = {
         *ANYWHERE,
         the_server_sleeps,
         silence_has_an_end,
+        each_statement_has_all_of_its_time,
         more_than_a_socket_takes_at_once,
         a_killed_writer_leaves_a_connection_in_step,
     ],
