@@ -50,6 +50,8 @@ ALONE = 180.0
 LOOK = 1.0
 #: Lengths of a lease after which nobody asks for it any more, and its row is removed.
 FORGOTTEN = 50.0
+#: Seconds that closing waits until the lease is given back.
+_GIVING_BACK = 2.0
 #: Runs something that blocks without stopping this process's green threads.
 Run = Callable[[Callable[[], Any]], Any]
 
@@ -239,12 +241,12 @@ class Ledger:
         if self._group is not None and not self._group.close():
             log.warning("lease.not_given_back", error="the database does not answer")
             return  # the lease runs out by itself
-        lease_id = self.lease.id
+        giving_back = threading.Thread(target=self._give_back, args=(self.lease.id,), daemon=True)
         self.lease.end()  # first: whoever is not done yet may not send any more
-        try:
-            self._run(lambda: self._give_back(lease_id))
-        except LedgerUnavailable as error:
-            log.warning("lease.not_given_back", error=str(error))
+        giving_back.start()
+        giving_back.join(_GIVING_BACK)  # it may have to connect, to a database that is not there
+        if giving_back.is_alive():
+            log.warning("lease.not_given_back", error="the database does not answer")
 
     def _beat(self) -> None:
         while not self._stopping.wait(BEAT / 2):
@@ -300,5 +302,11 @@ class Ledger:
         return self._others
 
     def _give_back(self, lease_id: str) -> None:
-        self._writer.write(lambda cursor: self._writer.say.forget(cursor, [lease_id]))
-        self._writer.close()
+        def give_back() -> None:
+            self._writer.write(lambda cursor: self._writer.say.forget(cursor, [lease_id]))
+            self._writer.close()
+
+        try:
+            self._run(give_back)
+        except LedgerUnavailable as error:
+            log.warning("lease.not_given_back", error=str(error))

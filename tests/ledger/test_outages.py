@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,7 @@ from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.database import open_database
 from pos_gateway.ledger.states import Claim, Held, Key, State
 from tests.ledger.breaking import backend, terminate
-from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed
+from tests.ledger.lab import KEY, SOON, Rows, Worker, an_entry, claimed
 from tests.ledger.test_commits import Caller
 
 Workers = Callable[..., Worker]
@@ -249,4 +250,27 @@ def test_a_lease_that_cannot_be_given_back_runs_out(
     assert not one.holds(claim)
     postgresql.start()
     assert Rows(engine).leases() == {claim.owner}
+    engine.dispose()
+
+
+def test_nobody_waits_for_a_lease_to_be_given_back_to_a_database_that_does_not_answer(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_GIVING_BACK", 0.1)
+    answered, waited_for = threading.Event(), threading.Event()
+
+    def write(_: Any) -> None:
+        if not answered.wait(SOON):
+            waited_for.set()
+
+    engine = open_database(postgresql_url)
+    one = Worker(engine)
+    claim = claimed(one.claim(KEY, send=False))
+    with monkeypatch.context() as hanging:
+        hanging.setattr(one._writer, "write", write)
+        one.close()
+        answered.set()
+    assert not waited_for.is_set()
+    assert not one.holds(claim)
+    one._writer.close()
     engine.dispose()
