@@ -10,8 +10,7 @@ for whatever was refused is seldom alone.
 """
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -33,8 +32,6 @@ POLL = 0.03
 #: Seconds between two batches that are not full: what comes meanwhile shares the next one, and a
 #: batch costs a hundred times what an event more in it does.
 GATHER = 0.02
-#: Events hydrated before other green threads have their turns: half a millisecond.
-IN_ONE_GO = 16
 #: Seconds between two tries while the database or the broker is away, doubling up to the second.
 RETRY_AFTER = (0.05, 5.0)
 #: Seconds without the broker after which a leader steps down: another one may have it.
@@ -137,7 +134,7 @@ class Pipeline:
             self.rest, self._retry_after = POLL, RETRY_AFTER[0]
             return 0
         now, watch = self._clock.now().timestamp(), _Watch(self._clock)
-        messages = [self._hydrate(row) for row in _unhurried(rows)]
+        messages = [self._hydrate(row) for row in rows]
         watch.hydrated()
         failpoints.reach("events.hydrated")
         self.rest = 0.0
@@ -196,14 +193,6 @@ class Pipeline:
         log.warning(what, error=error)
         self.rest, self.in_trouble = self._retry_after, True
         self._retry_after = min(RETRY_AFTER[1], 2 * self._retry_after)
-
-
-def _unhurried(rows: Sequence[Row]) -> Iterator[Row]:
-    """Let a worker's other green threads have their turns between a few and the next few."""
-    for nth, row in enumerate(rows, 1):
-        yield row
-        if nth % IN_ONE_GO == 0:
-            time.sleep(0)
 
 
 class _Watch:

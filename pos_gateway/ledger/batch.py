@@ -10,7 +10,7 @@ from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key, Pa
 from pos_gateway.outcome import Reason, one_line
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Claiming:
     """To have the right to deal with an order: comes to a Claim, Ended or Held."""
 
@@ -21,14 +21,14 @@ class Claiming:
     payload: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Sending:
     """To send a claimed order: comes to whether the claim holds."""
 
     claim: Claim
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Finishing:
     """To write what came of a claimed order: comes to whether the claim held."""
 
@@ -36,7 +36,7 @@ class Finishing:
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Telling:
     """To write an event of something that has no row."""
 
@@ -50,7 +50,11 @@ class Looking:
     """To know which leases there are."""
 
 
+# Two of these are made for each order, and a frozen one takes three times as long to make.
 Operation = Claiming | Sending | Finishing | Telling | Looking
+
+
+_NO_PAST = Past()
 
 
 class Found:
@@ -145,7 +149,7 @@ class Batch:
             match each:
                 case Claiming() if each.ticket in written:
                     results[id(each)] = Claim(
-                        each.key, self._lease_id, 1, each.ticket, Past(), each.send
+                        each.key, self._lease_id, 1, each.ticket, _NO_PAST, each.send
                     )
                 case Claiming():
                     known[each.ticket] = each
@@ -163,8 +167,11 @@ class Batch:
     def _row(self, operation: Operation) -> Row:
         match operation:
             case Claiming():
+                key = operation.key
                 return {
-                    **_key(operation.key),
+                    "merchant_id": key.merchant_id,
+                    "order_id": key.order_id,
+                    "action": key.action,
                     "op": CLAIM,
                     "state": State.SENDING if operation.send else State.CLAIMED,
                     "owner": self._lease_id,
@@ -176,7 +183,9 @@ class Batch:
             case Sending():
                 return {**_under(operation.claim), "op": SEND, "now": self._now}
             case Finishing():
-                return {**_under(operation.claim), "op": FINISH, **_entry(operation.entry)}
+                row = _entry(operation.entry)
+                row.update(_under(operation.claim), op=FINISH)
+                return row
             case Telling():
                 return {
                     **_key(operation.key),
@@ -283,7 +292,14 @@ def _key(key: Key) -> dict[str, Any]:
 
 
 def _under(claim: Claim) -> dict[str, Any]:
-    return {**_key(claim.key), "epoch": claim.epoch, "ticket": claim.ticket}
+    key = claim.key
+    return {
+        "merchant_id": key.merchant_id,
+        "order_id": key.order_id,
+        "action": key.action,
+        "epoch": claim.epoch,
+        "ticket": claim.ticket,
+    }
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -297,6 +313,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
     if entry.reason is not None:
         row |= {"reason_code": entry.reason.code, "reason_message": entry.reason.message}
-    if entry.event is not None:
-        row |= {"event_id": entry.event.id, "type": entry.event.kind, "told": entry.event.kind}
+    event = entry.event
+    if event is not None:
+        row["event_id"], row["type"], row["told"] = event.id, event.kind, event.kind
     return row

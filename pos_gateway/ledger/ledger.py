@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -241,7 +242,9 @@ class Ledger:
         if self._group is not None and not self._group.close():
             log.warning("lease.not_given_back", error="the database does not answer")
             return  # the lease runs out by itself
-        giving_back = threading.Thread(target=self._give_back, args=(self.lease.id,), daemon=True)
+        giving_back = threading.Thread(
+            target=partial(self._give_back, self.lease.id), name="lease", daemon=True
+        )
         self.lease.end()  # first: whoever is not done yet may not send any more
         giving_back.start()
         giving_back.join(_GIVING_BACK)  # it may have to connect, to a database that is not there
