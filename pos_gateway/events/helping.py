@@ -9,6 +9,7 @@ from math import inf
 
 from pos_gateway import failpoints
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.events.hydration import in_turns
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.events.outbox import BACK, Outbox, Row
 from pos_gateway.ledger.lease import Lease, Others
@@ -70,8 +71,8 @@ class Helping:
             failpoints.reach("events.leased")
             self._below = rows[-1].id
             failpoints.reach("events.leased")
-            sealed = ((row.id, self._seal(row)) for row in rows)
-            self._outbox.write((row_id, body) for row_id, body in sealed if body is not None)
+            bodies = zip(rows, in_turns(self._seal, rows), strict=True)
+            self._outbox.write((row.id, body) for row, body in bodies if body is not None)
         return len(rows)
 
     def _chunk_below(self, helper: str, alive: list[str]) -> list[Row]:

@@ -4,8 +4,10 @@ An event that cannot be published would hold up all those behind it.
 """
 
 import json
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
@@ -18,6 +20,20 @@ from pos_gateway.vault import CannotOpen
 LARGEST = 1024 * 1024
 #: What is in an event of which not all could be read. An order that has it too is the leader's then.
 _UNREAD = (b'"incomplete":', b"(cannot be read: ")
+
+#: Events that are hydrated in a row. In a green worker orders have their turn then: five hundred take
+#: a fiftieth of a second.
+IN_A_ROW = 25
+
+T = TypeVar("T")
+
+
+def in_turns(hydrate: Callable[[Row], T], rows: Sequence[Row]) -> Iterator[T]:
+    """Each row hydrated, with other threads' turns in between."""
+    for number, row in enumerate(rows):
+        if number and number % IN_A_ROW == 0:
+            time.sleep(0)
+        yield hydrate(row)
 
 
 class Hydration:

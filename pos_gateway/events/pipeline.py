@@ -19,6 +19,7 @@ from pos_gateway import failpoints
 from pos_gateway.broker.message import Message
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import BatchCutShort, LedgerUnavailable
+from pos_gateway.events.hydration import in_turns
 from pos_gateway.events.leadership import LOOK, Leadership
 from pos_gateway.events.outbox import Outbox, Row
 from pos_gateway.telemetry import metrics
@@ -134,7 +135,7 @@ class Pipeline:
             self.rest, self._retry_after = POLL, RETRY_AFTER[0]
             return 0
         now, watch = self._clock.now().timestamp(), _Watch(self._clock)
-        messages = [self._hydrate(row) for row in rows]
+        messages = list(in_turns(self._hydrate, rows))
         watch.hydrated()
         failpoints.reach("events.hydrated")
         self.rest = 0.0
