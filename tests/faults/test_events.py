@@ -147,6 +147,7 @@ class EventsLab:
             )
         started = WorkerProcess(process, log)
         self._stack.callback(started.stop)
+        self._stack.callback(started.send, signal.SIGCONT)  # one that is paused hears of nothing
         return started
 
     def leader(self, failpoints: str = "", **urls: str) -> WorkerProcess:
