@@ -1,0 +1,85 @@
+"""Bytes of Python objects that a merchant takes: ``python -m tests.weighing record|lane|connection``.
+
+In a process of its own: in one that has run other tests, what those left behind is counted too.
+"""
+
+import gc
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.lane import Call
+from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.directory import Directory
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.transport.exchange import Request, Transport
+from pos_gateway.transport.guard import Guard
+
+
+def bytes_each(number: int, do: Callable[[range], None]) -> float:
+    """What stays in memory of doing something for so many; for the first ten it is not counted."""
+    do(range(10))
+    tracemalloc.start()
+    try:
+        do(range(10, 10 + number))
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] / number
+    finally:
+        tracemalloc.stop()
+
+
+def record() -> float:
+    """A merchant's record, as it is kept."""
+    with TemporaryDirectory() as folder:
+        engine = open_database(f"sqlite:///{Path(folder) / 'pos_gateway.db'}")
+        upgrade(engine)
+        store = MerchantStore(engine)
+        store.put(
+            Merchant(id=f"merchant-{place}", base_url=f"https://{place}.example.com", provider="p")
+            for place in range(1010)
+        )
+        directory = Directory(store)
+
+        def look_up(places: range) -> None:
+            directory._load(f"merchant-{place}" for place in places)
+
+        weight = bytes_each(1000, look_up)
+        engine.dispose()
+    return weight
+
+
+def lane() -> float:
+    """A merchant's lane in admission, after an order."""
+    admission: Admission[None] = Admission(Limits(), lambda _: Terms(10, "p"))
+
+    def deliver(places: range) -> None:
+        for place in places:
+            call = admission.offer(f"merchant-{place}", None, now=float(place))
+            assert isinstance(call, Call)
+            admission.release(call, place + 0.5)
+
+    return bytes_each(1000, deliver)
+
+
+def connection(url: str) -> float:
+    """A merchant's idle connection; ``{}`` in the URL stands for which one's."""
+    transport = Transport(guard=Guard(allow_all=True))
+
+    def send(places: range) -> None:
+        for place in places:
+            request = Request("GET", url.format(place) + "/orders/none")
+            transport.send(request, key=str(place), connections=2, seconds=10)
+
+    weight = bytes_each(100, send)
+    transport.close()
+    return weight
+
+
+if __name__ == "__main__":
+    what, *arguments = sys.argv[1:]
+    print({"record": record, "lane": lane, "connection": connection}[what](*arguments))
