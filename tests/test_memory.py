@@ -31,4 +31,4 @@ def test_a_merchants_lane_takes_little() -> None:
 def test_a_merchants_idle_connection_takes_little(simulated_merchants: SimulatedMerchants) -> None:
     for place in range(110):
         simulated_merchants.profile(f"m-{place}", {"kind": "accept"})  # at once
-    assert weight("connection", simulated_merchants.base_url("m-{}")) < 2900
+    assert weight("connection", simulated_merchants.base_url("m") + "-{}") < 2900
