@@ -7,7 +7,6 @@ from math import inf
 from typing import Any
 
 import structlog
-from prometheus_client import start_http_server
 from sqlalchemy import Engine
 
 from pos_gateway import failpoints
@@ -33,6 +32,7 @@ from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import DAY, Settings
 from pos_gateway.telemetry import metrics
+from pos_gateway.telemetry.serving import serve_metrics
 from pos_gateway.transport.exchange import Transport
 from pos_gateway.transport.guard import Guard
 from pos_gateway.vault import Vault
@@ -129,7 +129,7 @@ class Gateway:
             self.ledger.start()
             if self.settings.publish_events:
                 self.events.start()
-            self._serve_metrics()
+            serve_metrics(self.settings.metrics_port)
         else:
             self.database.dispose(close=False)  # what was opened before the fork is the parent's
             self.ledger.start_alone()
@@ -194,16 +194,6 @@ class Gateway:
         self.events.stop()
         self.ledger.close()
         self.database.dispose()
-
-    def _serve_metrics(self) -> None:
-        port = self.settings.metrics_port
-        if not port:
-            return
-        try:
-            start_http_server(port)
-        except OSError as error:
-            # A second worker on one machine: orders matter more than its figures.
-            log.warning("metrics.port_taken", port=port, error=str(error))
 
 
 def off_the_loop(engine: Engine) -> Run:

@@ -23,11 +23,12 @@ from pos_gateway.broker.link import (
 )
 from pos_gateway.broker.message import Message
 from pos_gateway.errors import BatchCutShort, BrokerUnavailable, PublishError
+from pos_gateway.green import in_turns
 
 #: Seconds to wait for a TCP connection and the AMQP handshake.
 CONNECT_TIMEOUT = 5.0
-#: Messages of a batch written before other green threads have their turns: half a millisecond.
-IN_ONE_GO = 8
+#: Messages of a batch that are written in a row, before other green threads have their turns.
+IN_A_ROW = 8
 #: Seconds between attempts while the broker is away, doubling up to the second.
 RECONNECT_AFTER = (0.2, 5.0)
 
@@ -171,10 +172,8 @@ class Publisher:
                 link, _ = self._connected()
             except PublishError as error:
                 raise BatchCutShort(0, str(error)) from error
-            for message in messages:
+            for message in in_turns(messages, IN_A_ROW):  # others do not get the lock meanwhile
                 confirms.append(self._write(link, message))
-                if len(confirms) % IN_ONE_GO == 0:
-                    time.sleep(0)  # other green threads have their turns, and wait for the lock
                 if confirms[-1].error is not None:
                     break  # one that follows could come before it
         return confirms

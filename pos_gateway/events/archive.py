@@ -2,15 +2,13 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, Select, and_, func, select
+from sqlalchemy import ColumnElement, Engine, Select, bindparam, func, select, text
 
 from pos_gateway.broker.message import Message
 from pos_gateway.events.hydration import Hydration
-from pos_gateway.events.outbox import Row
-from pos_gateway.ledger.schema import events, merchants, orders, pipeline
-from pos_gateway.ledger.states import Action
+from pos_gateway.events.outbox import ROWS, Row
+from pos_gateway.ledger.schema import events, pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +47,8 @@ class Archive:
 
     def read(self, first: int, last: int, batch: int) -> Iterator[list[tuple[int, Message]]]:
         """What is kept of these positions, each with its own, in batches, in their order."""
-        while rows := self._rows(
-            _rows().where(events.c.position.between(first, last)).limit(batch)
-        ):
+        ids = select(events.c.id).order_by(events.c.position).limit(batch)
+        while rows := self._rows(ids.where(events.c.position.between(first, last))):
             yield rows
             first = rows[-1][0] + 1
 
@@ -82,43 +79,15 @@ class Archive:
             if wanted:
                 conditions.append(column.in_(list(wanted)))
         last = select(events.c.id).where(*conditions).order_by(events.c.position.desc()).limit(most)
-        return [message for _, message in self._rows(_rows().where(events.c.id.in_(last)))]
+        return [message for _, message in self._rows(last)]
 
-    def _rows(self, query: Select[Any]) -> list[tuple[int, Message]]:
+    def _rows(self, which: Select[tuple[int]]) -> list[tuple[int, Message]]:
         with self._engine.connect() as connection:
-            rows = [Row(*each) for each in connection.execute(query)]
+            ids = connection.scalars(which).all()
+            rows = [Row(*each) for each in connection.execute(_BY_ID, {"ids": ids})]
         return [(row.position or 0, self._hydration.message(row)) for row in rows]
 
 
-def _rows() -> Select[Any]:
-    """What ``Row`` is made of, as it is made for the leader."""
-    submission = and_(
-        orders.c.merchant_id == events.c.merchant_id,
-        orders.c.order_id == events.c.order_id,
-        orders.c.action == Action.SUBMIT,
-    )
-    return (
-        select(
-            events.c.id,
-            events.c.position,
-            events.c.event_id,
-            events.c.type,
-            events.c.merchant_id,
-            events.c.order_id,
-            events.c.occurred_at,
-            events.c.external_id,
-            events.c.reason_code,
-            events.c.reason_message,
-            events.c.attempts,
-            events.c.body,
-            func.coalesce(events.c.payload, orders.c.payload),
-            merchants.c.provider,
-            merchants.c.adapter,
-        )
-        .select_from(
-            events.outerjoin(orders, submission).outerjoin(
-                merchants, merchants.c.id == events.c.merchant_id
-            )
-        )
-        .order_by(events.c.position)
-    )
+_BY_ID = text(ROWS + "events where id in :ids order by position").bindparams(
+    bindparam("ids", expanding=True)
+)

@@ -9,9 +9,10 @@ from math import inf
 
 from pos_gateway import failpoints
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.events.hydration import in_turns
+from pos_gateway.events.hydration import IN_A_ROW
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.events.outbox import BACK, Outbox, Row
+from pos_gateway.green import in_turns
 from pos_gateway.ledger.lease import Lease, Others
 
 #: Events without a position with which the leader is left alone.
@@ -68,11 +69,10 @@ class Helping:
             self._below = BACK
             rows = self._chunk_below(helper, alive)
         if rows:
-            failpoints.reach("events.leased")
             self._below = rows[-1].id
             failpoints.reach("events.leased")
-            bodies = zip(rows, in_turns(self._seal, rows), strict=True)
-            self._outbox.write((row.id, body) for row, body in bodies if body is not None)
+            bodies = ((row.id, self._seal(row)) for row in in_turns(rows, IN_A_ROW))
+            self._outbox.write((row_id, body) for row_id, body in bodies if body is not None)
         return len(rows)
 
     def _chunk_below(self, helper: str, alive: list[str]) -> list[Row]:

@@ -4,10 +4,8 @@ An event that cannot be published would hold up all those behind it.
 """
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
@@ -24,16 +22,6 @@ _UNREAD = (b'"incomplete":', b"(cannot be read: ")
 #: Events that are hydrated in a row. In a green worker orders have their turn then: five hundred take
 #: a fiftieth of a second.
 IN_A_ROW = 25
-
-T = TypeVar("T")
-
-
-def in_turns(hydrate: Callable[[Row], T], rows: Sequence[Row]) -> Iterator[T]:
-    """Each row hydrated, with other threads' turns in between."""
-    for number, row in enumerate(rows):
-        if number and number % IN_A_ROW == 0:
-            time.sleep(0)
-        yield hydrate(row)
 
 
 class Hydration:

@@ -178,8 +178,9 @@ update pipeline set leader = null, published = {published} where id = 1 and epoc
 
 _FRONT = "select id from events where position is null order by id limit {most}"
 
-# What is looked up for each row is not joined: nobody can look through all orders for it.
-_ROWS = """
+#: What a ``Row`` is made of, from whichever events follow. What is looked up for each is not joined:
+#: nobody can look through all orders for it.
+ROWS = """
 select events.id, events.position, events.event_id, events.type, events.merchant_id,
        events.order_id, events.occurred_at, events.external_id, events.reason_code,
        events.reason_message, events.attempts, events.body,
@@ -192,7 +193,7 @@ select events.id, events.position, events.event_id, events.type, events.merchant
 from """
 
 _READ = (
-    _ROWS
+    ROWS
     + """(
     select * from events where position > {after} order by position limit {most}) events
 order by position"""
@@ -275,7 +276,7 @@ select epoch, assigned, (select assigned from lead) from pipeline where id = 1""
     _CHUNK = f"""
 with back as materialized ({_BACK} for update skip locked),
 leased as (update events set helper = {{helper}} from back where events.id = back.id)
-{_ROWS} back join events on events.id = back.id"""
+{ROWS} back join events on events.id = back.id"""
 
     _WRITE = """
 with r as materialized (select * from json_to_recordset({rows}) as r(id bigint, body text)),
@@ -336,7 +337,7 @@ class _SQLite(_Common):
         cursor.executemany(
             "update events set helper = ? where id = ?", [(values["helper"], *each) for each in ids]
         )
-        one = _ROWS + "events where id = {id}"
+        one = ROWS + "events where id = {id}"
         return [Row(*self._all(cursor, one, {"id": row_id})[0]) for (row_id,) in ids]
 
     def write(self, cursor: Any, rows: Sequence[Mapping[str, Any]]) -> None:

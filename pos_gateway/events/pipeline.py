@@ -14,14 +14,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
+from prometheus_client import Histogram
 
 from pos_gateway import failpoints
 from pos_gateway.broker.message import Message
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import BatchCutShort, LedgerUnavailable
-from pos_gateway.events.hydration import in_turns
+from pos_gateway.events.hydration import IN_A_ROW
 from pos_gateway.events.leadership import LOOK, Leadership
 from pos_gateway.events.outbox import Outbox, Row
+from pos_gateway.green import in_turns
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
@@ -91,7 +93,7 @@ class Pipeline:
                 self._something.wait(self.rest)
             else:
                 self._stopping.wait(self.rest)
-        if not self.in_trouble:
+        if self._leadership.leads and not self.in_trouble:
             self._stepped()
             self._write_down()
 
@@ -135,15 +137,14 @@ class Pipeline:
             self.rest, self._retry_after = POLL, RETRY_AFTER[0]
             return 0
         now, watch = self._clock.now().timestamp(), _Watch(self._clock)
-        messages = list(in_turns(self._hydrate, rows))
-        watch.hydrated()
+        messages = []
+        for row in in_turns(rows, IN_A_ROW):
+            metrics.event_picked_up.observe(max(0.0, now - row.occurred_at))
+            messages.append(self._hydrate(row))
+        watch.lap(metrics.event_hydrated)
         failpoints.reach("events.hydrated")
         self.rest = 0.0
-        stored = self._stored(messages, watch.sent)
-        watch.confirmed()
-        for row in rows[:stored]:
-            metrics.event_picked_up.observe(max(0.0, now - row.occurred_at))
-            watch.observe()
+        stored = self._stored(messages, watch)
         failpoints.reach("events.confirmed")
         if stored:
             published = rows[stored - 1].position or term.published
@@ -166,13 +167,19 @@ class Pipeline:
         except LedgerUnavailable as error:
             log.warning("events.database_unavailable", error=str(error))
 
-    def _stored(self, messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
+    def _stored(self, messages: Sequence[Message], watch: "_Watch") -> int:
         """Publish; how many from the front are stored for certain."""
+
+        def on_sent() -> None:
+            watch.lap(metrics.event_published)
+            failpoints.reach("events.sent")
+
         stored = 0
         while stored < len(messages):
             part = messages[stored : stored + 1] if self._singly else messages[stored:]
             try:
                 done, away = self._publish(part, on_sent), None
+                watch.lap(metrics.event_confirmed)
             except BatchCutShort as error:
                 done, away = error.confirmed, error
             stored += done
@@ -197,24 +204,13 @@ class Pipeline:
 
 
 class _Watch:
-    """How long a batch took from place to place."""
+    """Says how long each part of a batch's way took."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._picked_up = self._hydrated = self._sent = self._confirmed = clock.monotonic()
+        self._last = clock.monotonic()
 
-    def hydrated(self) -> None:
-        self._hydrated = self._sent = self._clock.monotonic()
-
-    def sent(self) -> None:
-        self._sent = self._clock.monotonic()
-        failpoints.reach("events.sent")
-
-    def confirmed(self) -> None:
-        self._confirmed = self._clock.monotonic()
-
-    def observe(self) -> None:
-        """It took one event so long."""
-        metrics.event_hydrated.observe(self._hydrated - self._picked_up)
-        metrics.event_published.observe(self._sent - self._hydrated)
-        metrics.event_confirmed.observe(self._confirmed - self._sent)
+    def lap(self, part: Histogram) -> None:
+        """This part has taken the time since the last one."""
+        before, self._last = self._last, self._clock.monotonic()
+        part.observe(self._last - before)

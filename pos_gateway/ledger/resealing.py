@@ -107,10 +107,8 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
                 else:
                     anew.append((row.id, payloads.seal(whose, kept)))
         hydrated = [row.id for row in rows if row.body is not None and payloads.is_stale(row.body)]
-        for (
-            row_id,
-            payload,
-        ) in anew:  # one by one: the leader, which locks many, waits for none of it
+        # One by one: the leader, which locks many, waits for none of it.
+        for row_id, payload in anew:
             with engine.begin() as connection:
                 one = events.c.id == row_id
                 connection.execute(update(events).where(one).values(payload=payload))

@@ -37,8 +37,8 @@ publish_trouble = Counter(
 
 _events = Histogram(
     "pos_gateway_event_seconds",
-    "Time of a status event: from its outcome until the leader has it, from there until its batch is"
-    " hydrated, until that is sent, and until the broker has confirmed it.",
+    "Time from an event's outcome until the leader has it (each event); then a batch's until it is"
+    " hydrated, until it is sent, and until the broker has confirmed it (each batch).",
     ("segment",),
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
 )

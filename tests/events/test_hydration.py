@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pos_gateway.events.hydration import IN_A_ROW, Hydration, in_turns
+from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
@@ -152,11 +152,3 @@ def test_no_row_fails(**values: Any) -> None:
         row = a_row(**values)
         assert told(row, payloads)["order_id"] == row.order_id
         Hydration(payloads).sealed(row)
-
-
-def test_others_have_their_turns_while_many_are_hydrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[object] = []
-    monkeypatch.setattr("pos_gateway.events.hydration.time.sleep", seen.append)
-    rows = [a_row(id=number) for number in range(2 * IN_A_ROW + 1)]
-    assert list(in_turns(lambda row: seen.append(row) or row.id, rows)) == [r.id for r in rows]
-    assert [place for place, each in enumerate(seen) if each == 0] == [IN_A_ROW, 2 * IN_A_ROW + 1]

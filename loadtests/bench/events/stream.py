@@ -5,7 +5,6 @@ import re
 import threading
 import time
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 from kombu import Connection
@@ -80,12 +79,7 @@ class Stream:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 
