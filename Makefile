@@ -26,7 +26,7 @@ test: $(INSTALLED) servers ## Run the tests; ARGS="-k admission" runs some
 	$(BIN)/pytest $(AT_ONCE) $(ARGS)
 
 faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test` plants one a file
-	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 tests/admission/test_planted_faults.py tests/ledger/test_planted_faults.py
+	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 tests/admission/test_planted_faults.py tests/ledger/test_planted_faults.py tests/events/test_planted_faults.py
 
 check: $(INSTALLED) docs-check ## Formatting, lint, types, floors, generated documents
 	$(BIN)/ruff format --check .

@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -30,14 +30,19 @@ LETTERS = {
     **{attack.letter: attack.name for attack in ATTACKS},
     backlog_report.LETTER: backlog_report.NAME,
 }
+#: What a part of the gateway costs, by its name: how that is measured (on which servers, in how many
+#: rounds, and whether quickly), and its tables.
+_COSTS: dict[str, tuple[Callable[[Servers, int, bool], Any], Callable[[Any], str]]] = {
+    admission.NAME: (lambda s, _, quick: admission.measure(s, quick=quick), admission.report),
+    exchange.NAME: (lambda _s, _, quick: exchange.measure(quick=quick), exchange.report),
+    ledger.NAME: (lambda _s, _, quick: ledger.measure(quick=quick), ledger.report),
+    events.NAME: (lambda s, rounds, quick: events.measure(s, rounds, quick=quick), events.report),
+}
 NAMES = [
     *(case.name for case in CASES),
     *(LETTERS[letter] for letter in sorted(LETTERS)),
     catalogue.NAME,
-    admission.NAME,
-    exchange.NAME,
-    ledger.NAME,
-    events.NAME,
+    *_COSTS,
 ]
 
 
@@ -55,10 +60,7 @@ class Bench:
         self._attacks = [attack for attack in ATTACKS if attack.name in names]
         self._with_backlog = backlog_report.NAME in names
         self._with_catalogue = catalogue.NAME in names
-        self._with_admission = admission.NAME in names
-        self._with_exchange = exchange.NAME in names
-        self._with_ledger = ledger.NAME in names
-        self._with_events = events.NAME in names
+        self._costs_of = [name for name in _COSTS if name in names]
         self._rounds = rounds or (1 if quick else 3)
         self._backlog_rounds = rounds or 1
         self._quick = quick
@@ -66,10 +68,7 @@ class Bench:
         self._bouts: list[dict[str, list[Bout]]] = []
         self._backlogs: list[list[Backlog]] = []
         self._hostile: list[catalogue.Bout] = []
-        self._admission: admission.AdmissionCost | None = None
-        self._exchange: exchange.ExchangeCost | None = None
-        self._ledger: ledger.LedgerCost | None = None
-        self._events: events.EventCost | None = None
+        self._costs: dict[str, Any] = {}
         #: What is being played.
         self.playing = ""
         #: Slots over time of every run in which merchants were in trouble.
@@ -100,22 +99,11 @@ class Bench:
                 self._hostile.append(catalogue.play(servers, turn, quick=self._quick))
                 self._done(f"{self._hostile[-1].growth:.0f} MiB")
             yield catalogue.report(self._hostile)
-        if self._with_admission:
-            self._begin(admission.NAME)
-            self._admission = admission.measure(servers, quick=self._quick)
-            yield admission.report(self._admission)
-        if self._with_exchange:
-            self._begin(exchange.NAME)
-            self._exchange = exchange.measure(quick=self._quick)
-            yield exchange.report(self._exchange)
-        if self._with_ledger:
-            self._begin(ledger.NAME)
-            self._ledger = ledger.measure(quick=self._quick)
-            yield ledger.report(self._ledger)
-        if self._with_events:
-            self._begin(events.NAME)
-            self._events = events.measure(servers, self._rounds, quick=self._quick)
-            yield events.report(self._events)
+        for name in self._costs_of:
+            self._begin(name)
+            measure, told = _COSTS[name]
+            self._costs[name] = measure(servers, self._rounds, self._quick)
+            yield told(self._costs[name])
 
     @property
     def faults(self) -> list[str]:
@@ -149,10 +137,7 @@ class Bench:
                 for attack in self._attacks
             },
             "catalogue": [each.as_json() for each in self._hostile],
-            "admission": self._admission.as_json() if self._admission else None,
-            "exchange": self._exchange.as_json() if self._exchange else None,
-            "ledger": self._ledger.as_json() if self._ledger else None,
-            "events": self._events.as_json() if self._events else None,
+            **{name: cost.as_json() for name, cost in self._costs.items()},
             "backlog": [[each.as_json() for each in played] for played in self._backlogs],
         }
 

@@ -1,18 +1,9 @@
 """Faults in the event pipeline, each with the test that has to find it.
 
-``python -m tests.events.faults`` plants one after the other and says which are ``found`` and which
-are ``missed``. Each is tried in a fork of this process, which has the libraries imported already.
+``python -m tests.events.faults`` tries them.
 """
 
-import importlib
-import os
-import sys
-from importlib.machinery import SourceFileLoader
-from pathlib import Path
-from types import CodeType
-
-from tests.ledger.faults import LIBRARIES, Fault
-from tests.planting import chosen
+from tests.planting import Fault, try_all
 
 MACHINE = "pipeline_machine::"
 
@@ -167,50 +158,6 @@ FAULTS = [
 ]
 
 
-def plant(fault: Fault) -> None:
-    """Import the gateway with this fault in it, from now on."""
-    load = SourceFileLoader.get_code
-    module = f"pos_gateway.{fault.file.replace('/', '.')}"
-
-    def get_code(loader: SourceFileLoader, name: str) -> CodeType | None:
-        if name != module:
-            return load(loader, name)
-        text = Path(loader.path).read_text()
-        if fault.right not in text:
-            raise ImportError(f"{fault.rule}: {fault.file}.py has no {fault.right!r} any more")
-        return compile(text.replace(fault.right, fault.wrong, 1), loader.path, "exec")
-
-    SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
-
-
-def tried(fault: Fault) -> int:
-    """What pytest ends with in a process that has the fault."""
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        return os.waitstatus_to_exitcode(status)
-    plant(fault)
-    os.environ["HUNT"] = "yes"
-    os.environ["EXAMPLES"] = "200"  # one that finds it ends the search
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    file, _, name = fault.by.partition("::")
-    import pytest
-
-    which = f"({name}) and not postgresql" if name else "not postgresql"
-    os._exit(
-        pytest.main(
-            [
-                *("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=60"),
-                *("-k", which, f"tests/events/test_{file}.py"),
-            ]
-        )
-    )
-
-
 if __name__ == "__main__":
-    for library in LIBRARIES:
-        importlib.import_module(library)
-    for each in chosen(FAULTS):
-        code = tried(each)
-        print({0: "missed", 1: "found"}.get(code, f"ended with {code}"), each.rule, flush=True)
-    sys.exit()
+    # One example that finds it ends the search.
+    try_all(FAULTS, "events", HUNT="yes", EXAMPLES="200")
