@@ -83,6 +83,18 @@ def test_a_batch_that_was_confirmed_is_not_published_again(
     assert broker.positions == [1, 2, 3, 4, 5, 6]
 
 
+def test_one_that_is_stopped_before_it_leads_does_not_begin_to(
+    pod: Pods, broker: Broker, told: Events
+) -> None:
+    told.write(1)
+    one = pod()
+    one.beat()
+    one.pipeline.stop()
+    one.pipeline.run()
+    assert one.outbox.look()[0].leader is None
+    assert broker.positions == []
+
+
 def test_one_that_is_stopped_publishes_what_was_written_until_then_and_writes_that_down(
     pod: Pods, broker: Broker, told: Events
 ) -> None:

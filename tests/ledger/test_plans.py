@@ -1,0 +1,73 @@
+"""PostgreSQL goes by keys, also where it has planned while its tables were empty."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine, text
+
+from pos_gateway.ledger.database import open_database
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.schema import metadata
+from pos_gateway.ledger.states import Claim, Key
+from tests.ledger.lab import an_entry
+
+#: Executions after which a plan is kept for good (psycopg prepares after 5, PostgreSQL plans 5 times).
+OFTEN = 15
+MANY = 3000
+
+WRITE = f"""
+insert into orders (merchant_id, order_id, action, state, ticket, epoch, attempts, deaths, pending,
+                    reopened, created_at, updated_at)
+select 'm', 'more' || n, 'submit', 'new', 1, 1, 1, 0, false, 0, 1, 1 from generate_series(1, {MANY}) n"""
+
+
+@pytest.fixture
+def engine(postgresql_url: str) -> Iterator[Engine]:
+    engine = open_database(postgresql_url)
+    with engine.begin() as connection:
+        for table in metadata.sorted_tables:
+            connection.execute(table.delete())
+    yield engine
+    with engine.begin() as connection:
+        for table in metadata.sorted_tables:
+            connection.execute(table.delete())
+    engine.dispose()
+
+
+def deliver(ledger: Ledger, name: str) -> None:
+    """A claim, an end, and a redelivery: writes, looks, and takes over."""
+    key = Key("m", name)
+    for _ in range(2):
+        claim = ledger.claim(key, send=False)
+        assert isinstance(claim, Claim)
+        ledger.abandon(claim, sent=False)
+    claim = ledger.claim(key, send=False)
+    assert isinstance(claim, Claim)
+    assert ledger.finish(claim, an_entry(key=key))
+
+
+def rows_looked_through(engine: Engine) -> int:
+    """Rows of orders and events that were come by other than by an index, all sessions' together."""
+    query = (
+        "select pg_stat_force_next_flush(), sum(seq_tup_read) from pg_stat_user_tables "
+        "where relname in ('orders', 'events')"
+    )
+    with engine.connect() as connection:
+        connection.execute(text("select pg_stat_clear_snapshot()"))
+        return int(connection.execute(text(query)).one()[1])
+
+
+def test_a_ledger_that_began_with_empty_tables_does_not_look_through_full_ones(
+    engine: Engine,
+) -> None:
+    ledger = Ledger(engine)
+    for n in range(OFTEN):
+        deliver(ledger, f"o{n}")
+    with engine.begin() as connection:
+        connection.execute(text(WRITE))
+    before = rows_looked_through(engine)
+    for n in range(OFTEN):
+        deliver(ledger, f"p{n}")
+    ledger.close()  # its session tells what it has looked at when it ends
+    engine.dispose()
+    assert rows_looked_through(engine) - before < MANY

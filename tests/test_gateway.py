@@ -1,0 +1,78 @@
+"""What the composition root sees to by itself."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+
+from pos_gateway.decision import Decision, Telling
+from pos_gateway.gateway import Gateway
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.ledger.states import Claim, Key
+from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.settings import Settings
+from tests.ledger.lab import an_entry
+
+KEY = Key("m", "o")
+ACCEPTED = Outcome(Kind.ACCEPTED)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
+    url = f"sqlite:///{tmp_path / 'pos_gateway.db'}"
+    engine = open_database(url)
+    upgrade(engine)
+    engine.dispose()
+    made: list[Gateway] = []
+
+    def make(**settings: object) -> Gateway:
+        fields = {"database_url": url, "broker_url": "memory://", "metrics_port": 0, **settings}
+        made.append(Gateway(Settings.model_validate(fields)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happened to whoever publishes events."""
+    said: list[str] = []
+    for name in ("start", "wake"):
+        monkeypatch.setattr(
+            f"pos_gateway.events.relay.Relay.{name}", lambda _, n=name: said.append(n)
+        )
+    return said
+
+
+def counted(outcome: str) -> float:
+    return REGISTRY.get_sample_value("pos_gateway_orders_total", {"outcome": outcome}) or 0.0
+
+
+def test_what_is_durable_is_counted_once_and_published_at_once(
+    make: Callable[..., Gateway], woken: list[str]
+) -> None:
+    gateway, before = make(), (counted("accepted"), counted("failed"))
+    claim = gateway.ledger.claim(KEY, send=True)
+    assert isinstance(claim, Claim)
+    entry = an_entry(Kind.ACCEPTED, key=KEY)
+    assert gateway.settle(Decision(ACCEPTED, [(claim, entry)]))
+    assert woken == ["wake"]
+    late = Claim(KEY, claim.owner, claim.epoch + 1, claim.ticket, claim.past, sending=True)
+    assert not gateway.settle(Decision(ACCEPTED, [(late, entry)]))  # somebody else's by now
+    assert woken == ["wake"]
+    other = Key("m", "none")
+    telling = Telling(other, an_entry(Kind.FAILED, key=other), b"{}")
+    assert gateway.settle(Decision(ACCEPTED, telling=telling))
+    assert woken == ["wake", "wake"]
+    assert (counted("accepted"), counted("failed")) == (before[0] + 1, before[1] + 1)
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_a_worker_publishes_events_unless_others_do(
+    make: Callable[..., Gateway], woken: list[str], *, publishes: bool
+) -> None:
+    make(publish_events=publishes).start(background=True)
+    assert woken == ["start"] * publishes
