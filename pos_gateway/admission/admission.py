@@ -292,7 +292,7 @@ class Admission(Generic[Ticket]):
         go on.
         """
         suspects, limits = self._suspects, self.limits
-        too_many = suspects.number - max(1, self._turns.slow.cap // 2)
+        too_many = suspects.number - max(1, self._turns.slow.cap_now // 2)
         # Those in line that have become slow meanwhile would not start if there were a slot.
         in_line = min(len(self._turns), self.waiting - self.blocked)
         lacking = limits.reserve - (limits.slots - self.in_flight) + in_line
@@ -410,7 +410,9 @@ class Admission(Generic[Ticket]):
             call.probe = lane.breaker.begin_probe()
         self._change(lane, lambda: self._begin(call, now))
         longest = self.limits.slow_after
-        self._agenda.add(now + lane.pace.suspicious_after(longest), self._suspects.add, call)
+        self._agenda.add(
+            now + self._suspects.suspicious_after(lane, longest), self._suspects.add, call
+        )
         self._agenda.add(now + lane.pace.slow_after(longest), self._slow_now, call)
         return call
 
@@ -485,6 +487,8 @@ class Admission(Generic[Ticket]):
         lane.pace.came_back(seconds, contact, slow=slow, late=call.late)
         if call.probe is not None and contact is Contact.ANSWERED:
             lane.pace.is_now(seconds)
+        if contact is Contact.ANSWERED and not call.late:
+            self._suspects.took(seconds)
         if call.cut_short and contact is Contact.TIMED_OUT:
             self._out_too_long(call, now)
         elif slow:

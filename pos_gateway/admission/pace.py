@@ -3,15 +3,11 @@
 from dataclasses import dataclass
 from math import inf
 
+from pos_gateway.admission.usual import Usual
 from pos_gateway.outcome import Contact
 
-#: Weight of the newest answer in the running mean of their durations, and of their deviation.
+#: Weight of the newest answer in what is usual for the merchant.
 NEWEST = 0.2
-#: A call is suspect when it has been out for so many deviations more than the mean, as TCP decides
-#: when to send again (RFC 6298); for this part of the mean more and so many seconds, at least.
-DEVIATIONS, PART, SECONDS = 4, 0.25, 0.05
-#: What is taken for the deviation after one answer, as a part of that.
-FIRST_DEVIATION = 0.125
 #: A call is slow for a merchant that answers, as a rule, so many times quicker.
 UNUSUAL = 5.0
 #: A call is late, which counts against its merchant, after so many times the usual.
@@ -26,28 +22,15 @@ RELAPSED, RELAPSE, MOST_REPLIES = 4, 300.0, 160
 
 
 @dataclass(slots=True, eq=False)
-class Pace:
+class Pace(Usual):
     """One merchant's. Times are seconds."""
 
     slow: bool = False
     #: A call has been out for too long, and none has been answered since.
     silent: bool = False
-    #: Running mean of its answers' durations; None before the first.
-    mean: float | None = None
-    #: Running mean of how far they are from it.
-    deviation: float = 0.0
     _quick_replies: int = 0
     _relapses: int = 0
     _healthy_since: float = -inf
-
-    def suspicious_after(self, longest: float) -> float:
-        """When a call is out for longer than is usual for this merchant.
-
-        Of one that has never answered, after ``longest``.
-        """
-        if self.mean is None:
-            return longest
-        return self.mean + max(DEVIATIONS * self.deviation, PART * self.mean, SECONDS)
 
     def slow_after(self, longest: float) -> float:
         """When a call is slow: long by any measure, or very unlike this merchant.
@@ -77,18 +60,8 @@ class Pace:
         self._quick_replies = 0 if slow else self._quick_replies + (contact is Contact.ANSWERED)
         if contact in (Contact.ANSWERED, Contact.OVERLOADED):
             self.silent = False
-        if contact is not Contact.ANSWERED or late:
-            return
-        if self.mean is None:
-            self.is_now(seconds)
-            return
-        error = seconds - self.mean
-        self.deviation += NEWEST * (abs(error) - self.deviation)
-        self.mean += NEWEST * error
-
-    def is_now(self, seconds: float) -> None:
-        """Whatever was usual before, it answers after so long now."""
-        self.mean, self.deviation = seconds, FIRST_DEVIATION * seconds
+        if contact is Contact.ANSWERED and not late:
+            self.learn(seconds, NEWEST)
 
     @property
     def has_recovered(self) -> bool:

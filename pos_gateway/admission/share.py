@@ -40,14 +40,15 @@ class Share:
 
     @property
     def is_full(self) -> bool:
-        return self.in_flight >= self._cap
+        return self.in_flight >= self.cap_now
 
     @property
     def has_room_to_promise(self) -> bool:
-        return self.in_flight + self.promised < self._cap
+        return self.in_flight + self.promised < self.cap_now
 
     @property
-    def _cap(self) -> int:
+    def cap_now(self) -> int:
+        """So many may start as things are."""
         return self.cap_of_silent if self.silent else self.cap
 
     @property

@@ -10,7 +10,8 @@ from itertools import count
 from math import inf
 from typing import Generic
 
-from pos_gateway.admission.lane import Call, Ticket
+from pos_gateway.admission.lane import Call, Lane, Ticket
+from pos_gateway.admission.usual import Usual
 
 #: Seconds that a call is a suspect before it can be cut short: when this process was held up,
 #: answers that came meanwhile are to be read first.
@@ -19,6 +20,8 @@ GRACE = 0.05
 #: hundred replies at once keep it busy for longer than a quick merchant takes. And the weight of
 #: the newest in it.
 LATE, NEWEST = 0.25, 0.1
+#: Weight of the newest answer in what is usual for all merchants together.
+NEWEST_OF_ALL = 0.02
 
 
 class Suspects(Generic[Ticket]):
@@ -38,6 +41,24 @@ class Suspects(Generic[Ticket]):
         self._answered_at = 0.0
         #: The part of the last answers that took longer.
         self._late = 0.0
+        #: How long merchants take to answer, whichever, and of how many answers that is.
+        self._usual = Usual()
+        self._answers = 0
+
+    def suspicious_after(self, lane: Lane[Ticket], longest: float) -> float:
+        """When a call is out for longer than is usual for its merchant.
+
+        One that has never answered is taken to be like the others. Its first call would else hold a
+        slot for ``longest``, and of those that stop together many may be strangers.
+        """
+        if lane.pace.mean is not None:
+            return lane.pace.exceeded_after(longest)
+        return min(longest, self._usual.exceeded_after(longest))
+
+    def took(self, seconds: float) -> None:
+        """A merchant, whichever, has answered after so long."""
+        self._answers += 1
+        self._usual.learn(seconds, max(NEWEST_OF_ALL, 1 / self._answers))
 
     def add(self, call: Call[Ticket], now: float) -> None:
         """It is out for longer than is usual from now."""

@@ -12,6 +12,10 @@ from pos_gateway.admission.lane import Lane, Queued, Ticket
 from pos_gateway.admission.limits import Limits
 from pos_gateway.admission.share import Share
 
+#: The slow may hold one in so many of their slots while none of them answers: each of those that have
+#: just stopped would come back with its next order, and take the slots that tell of the others.
+SILENT = 4
+
 
 class Turns(Generic[Ticket]):
     """The merchants in line, and the shares that keep others from it."""
@@ -19,7 +23,7 @@ class Turns(Generic[Ticket]):
     def __init__(self, limits: Limits) -> None:
         slow, self._provider_cap = limits.shares()
         #: What all slow merchants hold together.
-        self.slow = Share(slow, slow)
+        self.slow = Share(slow, max(1, slow // SILENT))
         self._providers: dict[str, Share] = {}
         #: Those in line by their places; nobody has another's.
         self._line: list[tuple[int, Lane[Ticket]]] = []

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
 
-from pos_gateway.admission import breaker, lane, pace, share, suspects
+from pos_gateway.admission import breaker, lane, pace, share, suspects, turns, usual
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.outcome import Contact
 
@@ -74,8 +74,8 @@ class Merchant:
 
 
 @dataclass
-class Provider:
-    """All merchants of one provider."""
+class Fellows:
+    """Merchants that share slots: those of one provider, or the slow ones."""
 
     silent: bool = False
     last_answer: float = -inf
@@ -104,11 +104,14 @@ class Model:
         self.waiting: Counter[Merchant] = Counter()
         self.provider_cap = max(1, int(limits.slots * limits.provider_share))
         self.slow_cap = max(1, int(limits.slots * limits.slow_share))
-        self.providers: dict[str, Provider] = {}
+        self.providers: dict[str, Fellows] = {}
+        self.slow_ones = Fellows()
         #: When a merchant, whichever, answered last in its usual time.
         self.last_answer = 0.0
         #: The part of the last answers that were not.
         self.late = 0.0
+        #: How long they take to answer, all together: the mean, how far from it, and of how many.
+        self.mean, self.deviation, self.answers = 0.0, 0.0, 0
         #: Those whose terms became known, or others, since it was looked who waits for too long.
         self.crowded: list[Merchant] = []
         #: What must be announced, in any order: merchant and state.
@@ -123,6 +126,11 @@ class Model:
     def slots_free(self) -> int:
         return self.limits.slots - len(self.sent)
 
+    @property
+    def slow_cap_now(self) -> int:
+        silent = self.slow_ones.silent
+        return max(1, self.slow_cap // turns.SILENT) if silent else self.slow_cap
+
     def slow_in_flight(self) -> int:
         return sum(each.merchant.slow for each in self.sent)
 
@@ -136,7 +144,7 @@ class Model:
             return False
         if merchant.state == "half_open" and self.probes(merchant):
             return False
-        if merchant.slow and self.slow_in_flight() >= self.slow_cap:
+        if merchant.slow and self.slow_in_flight() >= self.slow_cap_now:
             return False
         if self.is_within_share(merchant):
             return True
@@ -168,8 +176,13 @@ class Model:
             cap = min(cap, self.slow_cap)
         return max(0, cap - held)
 
-    def provider(self, name: str | None) -> Provider:
-        return self.providers.setdefault(name, Provider()) if name else Provider()
+    def provider(self, name: str | None) -> Fellows:
+        return self.providers.setdefault(name, Fellows()) if name else Fellows()
+
+    def out_too_long(self, sent: Sent) -> None:
+        """Its merchant is slow; who shares slots with it is silent, unless one has answered since."""
+        for fellows in (self.provider(sent.provider), self.slow_ones):
+            fellows.silent = fellows.silent or fellows.last_answer < sent.started
 
     def probes(self, merchant: Merchant) -> list[Sent]:
         own = [each for each in self.out() if each.merchant is merchant]
@@ -252,8 +265,9 @@ class Model:
         after = suspicious = self.limits.slow_after
         if merchant.mean is not None:
             after = min(after, max(pace.NEVER_SLOW, pace.UNUSUAL * merchant.mean))
-            more = (pace.DEVIATIONS * merchant.deviation, pace.PART * merchant.mean, pace.SECONDS)
-            suspicious = merchant.mean + max(more)
+            suspicious = self.unusual(merchant.mean, merchant.deviation)
+        elif self.answers:
+            suspicious = min(suspicious, self.unusual(self.mean, self.deviation))
         probe = merchant.spell if merchant.state == "half_open" else None
         sent = Sent(merchant, number, now, merchant.terms.provider, now + after, probe)
         sent.suspicious_at = now + suspicious
@@ -262,6 +276,20 @@ class Model:
         if len(self.of(merchant)) >= merchant.limit:
             merchant.reached = True
         return sent
+
+    def unusual(self, mean: float, deviation: float) -> float:
+        """When a call has been out for longer than usual."""
+        return mean + max(usual.DEVIATIONS * deviation, usual.PART * mean, usual.SECONDS)
+
+    def learn(self, seconds: float) -> None:
+        """A merchant, whichever, has answered in so long."""
+        self.answers += 1
+        if self.answers == 1:
+            self.mean, self.deviation = seconds, usual.FIRST_DEVIATION * seconds
+            return
+        weight = max(suspects.NEWEST_OF_ALL, 1 / self.answers)
+        self.deviation += weight * (abs(seconds - self.mean) - self.deviation)
+        self.mean += weight * (seconds - self.mean)
 
     def pass_time(self, now: float) -> list[int]:
         """What time does; the orders that are too late now."""
@@ -273,11 +301,10 @@ class Model:
             each.seen_slow = True
             each.merchant.quick = 0
             self.turn_slow(each.merchant, now)
-            provider = self.provider(each.provider)
-            provider.silent = provider.silent or provider.last_answer < each.started
+            self.out_too_long(each)
             if each.merchant.mean is not None:
-                usual = pace.LATE * each.merchant.mean
-                each.late_at = each.started + max(self.limits.slow_after, usual)
+                late = pace.LATE * each.merchant.mean
+                each.late_at = each.started + max(self.limits.slow_after, late)
         for each in sorted(self.out(), key=lambda each: each.late_at):
             if each.late_at <= now and not each.late:
                 each.late = True
@@ -305,7 +332,7 @@ class Model:
     ) -> None:
         """Its slot is held: that is the caller's to end."""
         merchant, seconds = sent.merchant, now - sent.started
-        usual = merchant.mean
+        before = merchant.mean
         sent.held = True
         merchant.last_call = now
         answered = contact is Contact.ANSWERED
@@ -327,24 +354,27 @@ class Model:
             self.judge(sent, now, contact, retry_after)
             return
         after = self.limits.slow_after
-        if usual is not None:
-            after = min(after, max(pace.NEVER_SLOW, pace.UNUSUAL * usual))
+        if before is not None:
+            after = min(after, max(pace.NEVER_SLOW, pace.UNUSUAL * before))
         if contact in (Contact.ANSWERED, Contact.OVERLOADED):
             merchant.last_answer = now
-            if usual is not None:
+            if before is not None:
                 self.late += suspects.NEWEST * ((sent.suspected < inf) - self.late)
                 self.last_answer = now if sent.suspected == inf else self.last_answer
             if sent.provider:
-                self.providers[sent.provider] = Provider(silent=False, last_answer=now)
-        if answered and (sent.probe is not None or (usual is None and not sent.late)):
-            merchant.mean, merchant.deviation = seconds, pace.FIRST_DEVIATION * seconds
-        elif answered and usual is not None and not sent.late:
-            merchant.mean = usual + pace.NEWEST * (seconds - usual)
-            merchant.deviation += pace.NEWEST * (abs(seconds - usual) - merchant.deviation)
+                self.providers[sent.provider] = Fellows(silent=False, last_answer=now)
+            if merchant.slow:
+                self.slow_ones = Fellows(silent=False, last_answer=now)
+        if answered and not sent.late:
+            self.learn(seconds)
+        if answered and (sent.probe is not None or (before is None and not sent.late)):
+            merchant.mean, merchant.deviation = seconds, usual.FIRST_DEVIATION * seconds
+        elif answered and before is not None and not sent.late:
+            merchant.mean = before + pace.NEWEST * (seconds - before)
+            merchant.deviation += pace.NEWEST * (abs(seconds - before) - merchant.deviation)
         cut_short = sent.cut_short and contact is Contact.TIMED_OUT
         if cut_short:
-            provider = self.provider(sent.provider)
-            provider.silent = provider.silent or provider.last_answer < sent.started
+            self.out_too_long(sent)
         if seconds >= after or cut_short:
             merchant.quick = 0
             self.turn_slow(merchant, now)

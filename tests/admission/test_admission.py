@@ -11,7 +11,7 @@ from pos_gateway.admission.admission import Admission, Transition, Verdict
 from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, State
 from pos_gateway.admission.lane import QUIET, Call, Lane
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.admission.pace import QUICK_REPLIES, RELAPSED
+from pos_gateway.admission.pace import NEVER_SLOW, QUICK_REPLIES, RELAPSED
 from pos_gateway.admission.suspects import GRACE
 from pos_gateway.admission.turns import Turns
 from pos_gateway.outcome import Contact
@@ -745,6 +745,47 @@ def test_half_the_share_of_the_slow_is_not_cut_short() -> None:
     assert len(cut_short(stage)) == 38 - 5
 
 
+def test_the_slow_have_a_quarter_of_their_share_until_one_of_them_answers() -> None:
+    stage = Stage(limit=2, slots=40, slow_share=0.2)
+    for n in range(8):
+        stage.answer(f"s{n}", after=0.01)
+    for n in range(8):
+        assert stage.offer(f"s{n}") == START
+    stage.pass_time(NEVER_SLOW)
+    for n in range(2, 8):
+        stage.reply(f"s{n}", contact=Contact.TIMED_OUT)
+    assert stage.offer("s2") is Verdict.WAIT  # s0 and s1 are two of eight
+    assert stage.offer("s3") is Verdict.WAIT
+    stage.reply("s0")
+    assert len(stage.starts()) == 2
+
+
+def test_less_is_let_be_while_none_of_the_slow_answers() -> None:
+    stage = Stage(limit=1, slots=40, slow_share=0.4)
+    hanging(stage, 38)
+    stage.offer("a")
+    assert cut_short(stage) == ["h0"]
+    stage.reply("h0", contact=Contact.TIMED_OUT)  # it is slow now, and silent
+    for n in range(50):
+        stage.offer(f"other{n}")
+    assert len(cut_short(stage)) == 37 - 2
+
+
+def test_a_merchant_that_has_never_answered_is_suspect_when_others_would_be() -> None:
+    stage = Stage(limit=1, slots=8, slow_share=0.25)
+    for n in range(20):
+        stage.answer(f"known{n}", after=0.2)
+    for n in range(7):
+        assert stage.offer(f"stranger{n}") == START
+    stage.answer("known0", after=0.2)
+    assert stage.offer("known1") == START
+    assert cut_short(stage) == []  # the strangers are not out for longer than usual
+    stage.pass_time(0.06)
+    stage.reply("known1", after=0.14)
+    assert stage.offer("known2") == START
+    assert cut_short(stage) == ["stranger0"]
+
+
 def test_a_few_calls_that_hang_are_let_be_however_many_wait() -> None:
     stage = Stage(limit=1, slots=6, slow_share=1.0)
     hanging(stage, 3)
@@ -858,8 +899,8 @@ def test_a_merchant_that_takes_its_time_is_suspected_later() -> None:
         stage.answer("erratic", after=seconds)
     for _ in range(20):
         stage.answer("steady", after=0.5)
-    erratic = stage.admission._lane("erratic").pace.suspicious_after(3.0)
-    steady = stage.admission._lane("steady").pace.suspicious_after(3.0)
+    erratic = stage.admission._lane("erratic").pace.exceeded_after(3.0)
+    steady = stage.admission._lane("steady").pace.exceeded_after(3.0)
     assert steady < 0.7
     assert 1.5 < erratic < 3
 

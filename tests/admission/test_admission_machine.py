@@ -21,8 +21,8 @@ from tests.admission.model import Kept, Merchant, Model, Sent
 
 LIMITS = Limits(
     slots=8,
-    provider_share=0.375,
-    slow_share=0.25,
+    provider_share=0.625,
+    slow_share=0.5,
     slow_after=3.0,
     max_waiting=2,
     max_wait=5.0,
@@ -341,7 +341,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         sent = self.model.sent
         ending = sum(each.cut_short for each in sent)
         suspects = sum(each.suspected < inf for each in self.model.out())
-        too_many = suspects - max(1, self.model.slow_cap // 2) - ending
+        too_many = suspects - max(1, self.model.slow_cap_now // 2) - ending
         candidates = self._to_cut_short()
         lacking = max(0, self.limits.reserve - self.model.slots_free())
         well = len(self.model.kept) - self.model.kept_in_trouble()

@@ -1,0 +1,111 @@
+"""Half of a thousand merchants stop answering in the same moment: what the others notice of it.
+
+A worker at 60 % load, with the real admission and everything else in virtual time: it finds out
+about each merchant that has stopped by a slot that this one's call holds, and has 80 to do it with.
+"""
+
+import heapq
+import random
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from pos_gateway.admission.admission import Admission, Verdict
+from pos_gateway.admission.lane import Call
+from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.outcome import Contact
+
+#: Merchants; orders a second; seconds of a reply, of a call that hangs, of ending one; and between two
+#: looks at the time.
+MERCHANTS, RATE, REPLY, TIMEOUT, ENDING, TICK = 1000, 600, 0.2, 10.0, 0.01, 0.01
+#: When half of them stop, and for how long it is looked at.
+STRIKE, END = 4.0, 20.0
+#: Seconds until a parked order is back.
+PARKED = 5.0
+
+Order = tuple[int, float]
+
+
+class Storm:
+    """Orders come at random, one as likely for a merchant as for another.
+
+    Args:
+        jitter: seconds that a reply takes longer at most.
+        seed: of the orders and the replies.
+    """
+
+    def __init__(self, jitter: float, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._jitter = jitter
+        self._admission: Admission[Order] = Admission(Limits(), lambda _merchant: Terms(10))
+        self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = count()
+        self._over: set[Call[Order]] = set()
+        #: Seconds that the orders of those that never stop have waited, since the others have.
+        self.waited: list[float] = []
+        self.cut_short = 0
+
+    def run(self) -> None:
+        for number in range(int(RATE * END)):
+            at = number / RATE
+            self._at(at, self._arrive, (self._random.randrange(MERCHANTS), at))
+        self._at(0.0, self._tick)
+        while self._agenda[0][0] < END:
+            now, _, do, arguments = heapq.heappop(self._agenda)
+            do(now, *arguments)
+
+    def _at(self, at: float, do: Callable[..., None], *arguments: Any) -> None:
+        heapq.heappush(self._agenda, (at, next(self._number), do, arguments))
+
+    def _arrive(self, now: float, order: Order) -> None:
+        match self._admission.offer(str(order[0]), order, now):
+            case Call() as call:
+                self._start(call, now)
+            case Verdict.PARK:
+                self._at(now + PARKED, self._arrive, order)
+            case _:
+                self._dispatch(now)
+
+    def _start(self, call: Call[Order], now: float) -> None:
+        merchant, arrived = call.ticket
+        stops = merchant < MERCHANTS // 2
+        if now >= STRIKE and not stops:
+            self.waited.append(now - arrived)
+        if now >= STRIKE and stops:
+            self._at(now + TIMEOUT, self._end, call, Contact.TIMED_OUT)
+        else:
+            takes = REPLY + self._random.random() * self._jitter
+            self._at(now + takes, self._end, call, Contact.ANSWERED)
+
+    def _end(self, now: float, call: Call[Order], contact: Contact) -> None:
+        if call not in self._over:
+            self._over.add(call)
+            self._admission.release(call, now, contact)
+            self._dispatch(now)
+
+    def _dispatch(self, now: float) -> None:
+        while (call := self._admission.next_start(now)) is not None:
+            self._start(call, now)
+        for call in self._admission.to_cut_short():
+            self.cut_short += 1
+            self._at(now + ENDING, self._end, call, Contact.TIMED_OUT)
+
+    def _tick(self, now: float) -> None:
+        self._admission.tick(now)
+        self._dispatch(now)
+        for order in self._admission.overdue(now):
+            self._at(now + PARKED, self._arrive, order)
+        self._at(now + TICK, self._tick)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("jitter", [0.01, 0.06])
+def test_no_order_of_the_others_waits(jitter: float, seed: int) -> None:
+    storm = Storm(jitter, seed)
+    storm.run()
+    assert len(storm.waited) > 4000
+    late = [seconds for seconds in storm.waited if seconds > 0.02]
+    assert not late, f"{len(late)} of {len(storm.waited)}, up to {max(late):.3f} s"
+    assert storm.cut_short < 2 * MERCHANTS // 2  # each of those that stopped, and some once more
