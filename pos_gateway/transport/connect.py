@@ -123,6 +123,8 @@ class _Tracked:
     def __init__(self, *arguments: Any, dial: Dial, **options: Any) -> None:
         self._dial = dial
         self._idle_until = 0.0
+        #: What a request has written so far; None: it is written at once.
+        self._unsent: list[bytes] | None = None
         super().__init__(*arguments, **options)
 
     def _new_conn(self) -> socket.socket:
@@ -149,14 +151,30 @@ class _Tracked:
         poller.register(self.sock.fileno(), select.POLLIN)
         return not poller.poll(0)
 
+    def request(self, *arguments: Any, **options: Any) -> None:
+        """Head and body leave in one write: each is a system call, and wakes the peer up."""
+        unsent: list[bytes] = []
+        self._unsent = unsent
+        try:
+            super().request(*arguments, **options)  # type: ignore[misc]
+        finally:
+            self._unsent = None
+        self.send(b"".join(unsent))
+
     def send(self, data: Any) -> None:
+        if self._unsent is not None:
+            self._unsent.append(data)
+            return
         if self.sock is None:
             self.connect()
         exchange = progress.get()
         if not exchange.sent and exchange.fence is not None:
             exchange.fence()
         exchange.sent = True
-        super().send(data)  # type: ignore[misc]
+        # As a rule that is all of it; gevent's sendall asks the socket for its size each time.
+        sent = self.sock.send(data)
+        if sent < len(data):
+            super().send(memoryview(data)[sent:])  # type: ignore[misc]
 
     def connect(self) -> None:
         super().connect()  # type: ignore[misc]

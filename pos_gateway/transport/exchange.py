@@ -270,6 +270,9 @@ class _Adapter(HTTPAdapter):
     def get_connection_with_tls_context(self, *_: Any, **__: Any) -> HTTPConnectionPool:
         return self._pool
 
+    def request_url(self, request: PreparedRequest, _proxies: Any) -> str:
+        return request.path_url  # nobody is asked which proxy to take
+
     def cert_verify(self, *_: Any, **__: Any) -> None:
         """Nothing: the pool's TLS context verifies, always."""
 

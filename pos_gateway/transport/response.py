@@ -8,7 +8,14 @@ kept with the order, and may be about a person.
 
 import re
 import ssl
-from http.client import HTTPException, HTTPResponse, IncompleteRead
+from http import HTTPStatus
+from http.client import (
+    HTTPException,
+    HTTPMessage,
+    HTTPResponse,
+    IncompleteRead,
+    RemoteDisconnected,
+)
 from typing import Any
 
 #: Longest head in bytes, interim ones included. Python's own limit, 100 lines of 64 KiB, would let
@@ -17,9 +24,11 @@ HEAD_LIMIT = 64 * 1024
 #: Longest line that announces a chunk or follows the last one, and how many there may be of each: a
 #: peer that never lets us wait has the whole process for as long as its reply takes to read.
 _LONGEST, _CHUNKS, _TRAILERS = 1024, 10_000, 100
+#: Most fields of a head, as Python's own reader has it.
+_FIELDS = 100
 
-_STATUS = re.compile(rb"HTTP/1\.[0-9] [1-9][0-9]{2}(?: [\t\x20-\x7e\x80-\xff]*)?\r?\n")
-_FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*\r?\n")
+_STATUS = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?\r?\n")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)\r?\n")
 _END = re.compile(rb"\r?\n")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r?\n")
 _LENGTH = re.compile(r"[0-9]{1,18}")
@@ -37,20 +46,27 @@ class StrictResponse(HTTPResponse):
 
     def begin(self) -> None:
         """Read the head. Raises HTTPException for one that says two things, or nothing."""
-        lines, self.fp = self.fp, _Head(self.fp)  # type: ignore[assignment]
-        try:
-            super().begin()
-        finally:
-            self.fp = lines
-        if self.status < 200:
+        head = _Head(self.fp)
+        minor, self.status, self.reason = head.status()
+        self.headers = self.msg = head.fields()
+        while self.status == HTTPStatus.CONTINUE:  # nobody asked for it, and it says nothing
+            minor, self.status, self.reason = head.status()
+            self.headers = self.msg = head.fields()
+        if self.status < HTTPStatus.OK:
             raise HTTPException(f"an interim response, {self.status}, instead of a final one")
+        self.code, self.version = self.status, 11 if minor else 10
         lengths = [value.strip(" \t") for value in self.headers.get_all("Content-Length", [])]
         encodings = self.headers.get_all("Transfer-Encoding", [])
         if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
             raise HTTPException("not one length of the body")
-        # Not stripped: with a blank behind it, http.client does not know it.
         if encodings and (lengths or [value.lower() for value in encodings] != ["chunked"]):
             raise HTTPException("not one encoding of the body")
+        self.chunked, self.chunk_left = bool(encodings), None
+        self.length = int(lengths[0]) if lengths else None
+        if self.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+            self.length = 0
+        ends = self.chunked or self.length is not None
+        self.will_close = self._check_close() or not ends  # type: ignore[attr-defined]
 
     def _read_chunked(self, amt: int | None = None) -> bytes:
         # In http.client's list of pieces, those of two bytes take twenty times their size.
@@ -119,19 +135,41 @@ class _Head:
     def __init__(self, lines: Any) -> None:
         self._lines = lines
         self._left = HEAD_LIMIT
-        self._in_fields = False
 
-    def readline(self, _limit: int = -1) -> bytes:
+    def status(self) -> tuple[int, int, str]:
+        """The minor version, the status and the words beside it."""
+        line = self._line()
+        if not line:
+            raise RemoteDisconnected("closed without a reply")
+        said = _matched(_STATUS, line)
+        return int(said[1]), int(said[2]), (said[3] or b"").decode("latin-1").strip()
+
+    def fields(self) -> HTTPMessage:
+        """All up to the empty line.
+
+        Python's own reader has the parser for e-mail do it, which takes half the time of a reply.
+        """
+        fields = HTTPMessage()
+        for _ in range(_FIELDS + 1):
+            line = self._line()
+            if _END.fullmatch(line):
+                return fields
+            field = _matched(_FIELD, line)
+            fields[field[1].decode("latin-1")] = field[2].decode("latin-1")
+        raise HTTPException(f"more than {_FIELDS} fields")
+
+    def _line(self) -> bytes:
         line: bytes = self._lines.readline(self._left + 1)
         self._left -= len(line)
         if self._left < 0:
             raise HTTPException(f"the head is longer than {HEAD_LIMIT} bytes")
-        if not line.endswith(b"\n") and (line or self._in_fields):
-            raise IncompleteRead(line)
-        if self._in_fields and _END.fullmatch(line):
-            self._in_fields = False
-        elif line and not (_FIELD if self._in_fields else _STATUS).fullmatch(line):
-            raise HTTPException("the head is not HTTP")
-        else:
-            self._in_fields = True
         return line
+
+
+def _matched(pattern: re.Pattern[bytes], line: bytes) -> re.Match[bytes]:
+    found = pattern.fullmatch(line)
+    if found is None and not line.endswith(b"\n"):
+        raise IncompleteRead(line)
+    if found is None:
+        raise HTTPException("the head is not HTTP")
+    return found

@@ -8,6 +8,7 @@ import pytest
 import trustme
 
 from loadtests.hostile.peer import Peer, a_reply, answers, hangs, peer, read_request
+from pos_gateway.transport.connect import HTTPPool, TrackedHTTPConnection
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport
 from pos_gateway.transport.guard import Guard
@@ -31,6 +32,47 @@ def test_a_connection_is_used_again() -> None:
         for _ in range(5):
             exchange(seen, transport)
     assert seen.connections == 1
+
+
+def test_head_and_body_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[bytes] = []
+
+    class Listening(TrackedHTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            connected = self.sock
+
+            class Tapped:
+                def __getattr__(self, name: str) -> object:
+                    return getattr(connected, name)
+
+                def send(self, data: bytes) -> int:
+                    writes.append(bytes(data))
+                    return connected.send(data)
+
+            self.sock = Tapped()
+
+    monkeypatch.setattr(HTTPPool, "ConnectionCls", Listening)
+    with peer(answers(a_reply())) as seen:
+        exchange(seen)
+    [write] = writes
+    assert write.startswith(b"POST ")
+    assert write.endswith(b'\r\n\r\n{"a":1}')
+
+
+def test_a_body_that_the_socket_does_not_take_at_once_is_sent_to_its_end() -> None:
+    body = bytes(range(256)) * 64 * 1024  # 16 MiB: four times what Linux keeps for a socket
+    received: list[bytes] = []
+
+    def script(connection: socket.socket) -> None:
+        received.append(read_request(connection))
+        connection.sendall(a_reply())
+
+    with peer(script) as seen:
+        transport = Transport(guard=Guard(allow_all=True))
+        request = Request("POST", seen.url(), body)
+        assert transport.send(request, key="m", connections=1, seconds=30).status == 200
+    assert received[0].partition(b"\r\n\r\n")[2] == body
 
 
 def test_connections_are_never_shared_between_merchants() -> None:
