@@ -5,11 +5,14 @@ The library bounds its handshake and no question after it. A broker whose packet
 not help whoever waits, since it is he who would look after them.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+from amqp.transport import TCPTransport
 from kombu import Connection
 from kombu.transport import pyamqp
+
+from pos_gateway.sockets import ReadAhead, send_all
 
 #: Seconds for the broker's answer to whatever is asked of it (a queue to be declared, say). It may
 #: have much to do, and is asked again on a new connection.
@@ -33,6 +36,20 @@ def _answered(transport: type) -> type:
 
 
 class _Answered(pyamqp.Connection):
+    def connect(self, callback: Any = None) -> Any:
+        """Connect, and read and write from then on with fewer system calls.
+
+        The library asks for a frame's head, its payload and its last byte one by one, and a message
+        has three frames.
+        """
+        result = super().connect(callback)
+        transport = self.transport
+        if not isinstance(transport._quick_recv, ReadAhead):
+            transport._quick_recv = ReadAhead(transport._quick_recv)
+            if isinstance(transport, TCPTransport):
+                transport._write = partial(send_all, transport.sock)
+        return result
+
     def drain_events(self, timeout: float | None = None) -> None:
         """Read until something was dealt with; without a time limit, somebody has a question."""
         try:

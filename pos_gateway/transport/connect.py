@@ -17,6 +17,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from pos_gateway import failpoints
+from pos_gateway.sockets import send_all
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.idle import Idle
@@ -171,10 +172,7 @@ class _Tracked:
         if not exchange.sent and exchange.fence is not None:
             exchange.fence()
         exchange.sent = True
-        # As a rule that is all of it; gevent's sendall asks the socket for its size each time.
-        sent = self.sock.send(data)
-        if sent < len(data):
-            super().send(memoryview(data)[sent:])  # type: ignore[misc]
+        send_all(self.sock, data)
 
     def connect(self) -> None:
         super().connect()  # type: ignore[misc]
