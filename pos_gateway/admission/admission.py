@@ -410,10 +410,11 @@ class Admission(Generic[Ticket]):
             call.probe = lane.breaker.begin_probe()
         self._change(lane, lambda: self._begin(call, now))
         longest = self.limits.slow_after
-        self._agenda.add(
-            now + self._suspects.suspicious_after(lane, longest), self._suspects.add, call
-        )
-        self._agenda.add(now + lane.pace.slow_after(longest), self._slow_now, call)
+        suspicious_at = now + self._suspects.suspicious_after(lane, longest)
+        call.slow_at = now + lane.pace.slow_after(longest)
+        self._agenda.add(suspicious_at, self._suspicious_now, call)
+        if call.slow_at < suspicious_at:
+            self._agenda.add(call.slow_at, self._slow_now, call)
         return call
 
     def _begin(self, call: Call[Ticket], now: float) -> None:
@@ -518,6 +519,12 @@ class Admission(Generic[Ticket]):
             self._open(lane, now, "asked", retry_after)
 
     # What time does
+
+    def _suspicious_now(self, call: Call[Ticket], now: float) -> None:
+        """A call is out for longer than is usual: as a rule it will be slow, should it go on."""
+        self._suspects.add(call, now)
+        if not call.slow:
+            self._agenda.add(call.slow_at, self._slow_now, call)
 
     def _slow_now(self, call: Call[Ticket], now: float) -> None:
         """A call has been out for too long: its merchant is slow from now, not from its return."""

@@ -24,7 +24,7 @@ from pos_gateway import tls
 from pos_gateway.transport import connect
 from pos_gateway.transport.deadline import DeadlineExceeded, Patience, deadline
 from pos_gateway.transport.errors import Misconfigured, NoValidReply, TransportError
-from pos_gateway.transport.failures import by_progress, failure
+from pos_gateway.transport.failures import bare, by_progress, failure
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.resolver import Resolver
 
@@ -144,7 +144,7 @@ class Transport:
             raise by_progress("timeout", problem, sent=progress.sent) from None
         except (HTTPError, OSError, ValueError) as error:
             # ValueError: http.client's and urllib3's word for a reply they cannot parse.
-            raise failure(error, sent=progress.sent) from error
+            raise failure(error, sent=progress.sent) from bare(error)
         finally:
             connect.progress.reset(token)
 

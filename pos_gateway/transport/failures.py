@@ -119,6 +119,23 @@ def failure(error: BaseException, *, sent: bool) -> TransportError:
     return by_progress(row.code, root, sent=sent)
 
 
+def bare(error: BaseException) -> BaseException:
+    """The exception without the frames that it came through, nor those of what it came from.
+
+    urllib3's frames keep the exceptions that they raise, which keep the frames: a hundred objects for
+    each failure that only the garbage collector ends, and it stops everybody's orders to do so.
+    """
+    left: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            left += (each.__cause__, each.__context__)
+    return error
+
+
 def by_progress(code: str, problem: object, *, sent: bool) -> NotSent | NoValidReply:
     """The rule itself."""
     return NoValidReply(code, problem) if sent else NotSent(code, problem)

@@ -8,6 +8,7 @@ kept with the order, and may be about a person.
 
 import re
 import ssl
+import time
 from http import HTTPStatus
 from http.client import (
     HTTPException,
@@ -21,9 +22,10 @@ from typing import Any
 #: Longest head in bytes, interim ones included. Python's own limit, 100 lines of 64 KiB, would let
 #: a few hundred peers fill the memory.
 HEAD_LIMIT = 64 * 1024
-#: Longest line that announces a chunk or follows the last one, and how many there may be of each: a
-#: peer that never lets us wait has the whole process for as long as its reply takes to read.
-_LONGEST, _CHUNKS, _TRAILERS = 1024, 10_000, 100
+#: Longest line that announces a chunk or follows the last one, and how many there may be of each.
+_LONGEST, _CHUNKS, _TRAILERS = 1024, 2000, 100
+#: Chunks after which others have their turn: a peer whose chunks are all there never lets us wait.
+_IN_A_ROW = 200
 #: Most fields of a head, as Python's own reader has it.
 _FIELDS = 100
 
@@ -94,6 +96,8 @@ class StrictResponse(HTTPResponse):
 
     def _read_next_chunk_size(self) -> int:
         self._chunks += 1
+        if self._chunks % _IN_A_ROW == 0:
+            time.sleep(0)
         size = _CHUNK.fullmatch(self.fp.readline(_LONGEST))
         if self._chunks > _CHUNKS:
             raise HTTPException(f"more than {_CHUNKS} chunks")

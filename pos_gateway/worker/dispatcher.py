@@ -320,7 +320,6 @@ class Dispatcher:
         if joined or not request.settled:
             # Writing may block, and this is the hub, which may not.
             self._concluding.spawn(self._conclude, request, joined)
-        self._wake.set()
 
     def _conclude(self, request: OrderRequest, joined: list[OrderRequest]) -> None:
         if not request.settled:
@@ -346,7 +345,8 @@ class Dispatcher:
             self.admission.release(call, self._clock.now(), Contact.NONE)
         else:
             self.admission.release(call, self._clock.now(), outcome.contact, outcome.retry_after)
-        self._wake.set()
+        if self.admission.waiting:  # as a rule nobody waits for the slot
+            self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
         if self._joins(request):  # sent again when it is back, it would be sent twice for nothing

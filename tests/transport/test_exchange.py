@@ -1,13 +1,15 @@
 """One exchange: what comes back, and what is made of peers that do not play by the rules."""
 
+import gc
 import socket
 import ssl
 from pathlib import Path
+from types import FrameType
 
 import pytest
 import trustme
 
-from loadtests.hostile.peer import Peer, a_reply, answers, hangs, peer, read_request
+from loadtests.hostile.peer import Peer, Script, a_reply, answers, hangs, peer, read_request
 from pos_gateway.transport.connect import HTTPPool, TrackedHTTPConnection
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport
@@ -73,6 +75,34 @@ def test_a_body_that_the_socket_does_not_take_at_once_is_sent_to_its_end() -> No
         request = Request("POST", seen.url(), body)
         assert transport.send(request, key="m", connections=1, seconds=30).status == 200
     assert received[0].partition(b"\r\n\r\n")[2] == body
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        answers(b""),
+        lambda connection: connection.close(),
+        answers(b"220 mail.example ESMTP\r\n"),
+        answers(b"HTTP/1.1 200 OK\r\nnonsense\r\n\r\n"),
+        answers(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"),
+    ],
+    ids=["silence", "close", "no HTTP", "no header", "cut"],
+)
+def test_an_exchange_that_fails_leaves_nothing_to_the_garbage_collector(script: Script) -> None:
+    """At sixty failures a second it stopped everything for 100 ms every ten seconds."""
+    gc.collect()
+    gc.disable()
+    try:
+        with peer(script) as seen, pytest.raises(NoValidReply):
+            exchange(seen, seconds=0.5)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        frames = [each for each in gc.garbage if isinstance(each, FrameType)]
+        assert [each.f_code.co_qualname for each in frames] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 def test_connections_are_never_shared_between_merchants() -> None:
