@@ -132,6 +132,18 @@ FAULTS = [
         "\n    def tick",
     ),
     Fault(
+        "a call is slow in its time, be it before it is suspect",
+        "admission",
+        "if call.slow_at < suspicious_at:",
+        "if False:",
+    ),
+    Fault(
+        "and after it is suspect",
+        "admission",
+        "        if not call.slow:\n            self._agenda.add(call.slow_at, self._slow_now, call)\n",
+        "",
+    ),
+    Fault(
         "a merchant becomes slow while its call is out",
         "admission",
         "        self._set_slow(lane, now, slow=True)\n        for share",

@@ -4,12 +4,13 @@ import gc
 import socket
 import ssl
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 import pytest
 import trustme
 
 from loadtests.hostile.peer import Peer, Script, a_reply, answers, hangs, peer, read_request
+from pos_gateway.transport import response
 from pos_gateway.transport.connect import HTTPPool, TrackedHTTPConnection
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport
@@ -103,6 +104,17 @@ def test_an_exchange_that_fails_leaves_nothing_to_the_garbage_collector(script: 
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
+
+
+def test_others_have_their_turns_while_a_reply_comes_in_many_chunks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns: list[float] = []
+    monkeypatch.setattr(response, "time", SimpleNamespace(sleep=turns.append))
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with peer(answers(head + b"1\r\nx\r\n" * 1000 + b"0\r\n\r\n")) as seen:
+        assert exchange(seen).body == b"x" * 1000
+    assert turns == [0] * 5
 
 
 def test_connections_are_never_shared_between_merchants() -> None:
