@@ -29,6 +29,16 @@ def test_a_reply_is_returned_with_status_headers_and_body() -> None:
     assert (reply.status, reply.headers["x-id"], reply.body) == (201, "7", b"{}")
 
 
+def test_a_reply_to_head_has_no_body_whatever_its_length() -> None:
+    transport = Transport(guard=Guard(allow_all=True))
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"
+    with peer(answers(head)) as seen:
+        for _ in range(2):
+            reply = transport.send(Request("HEAD", seen.url()), key="m", connections=1, seconds=5)
+            assert (reply.status, reply.body) == (200, b"")
+    assert seen.connections == 1
+
+
 def test_a_connection_is_used_again() -> None:
     transport = Transport(guard=Guard(allow_all=True))
     with peer(answers(a_reply())) as seen:
