@@ -409,12 +409,9 @@ class Admission(Generic[Ticket]):
         if not lane.breaker.is_closed:
             call.probe = lane.breaker.begin_probe()
         self._change(lane, lambda: self._begin(call, now))
-        longest = self.limits.slow_after
-        suspicious_at = now + self._suspects.suspicious_after(lane, longest)
-        call.slow_at = now + lane.pace.slow_after(longest)
+        slow_after = lane.pace.slow_after(self.limits.slow_after)
+        suspicious_at = now + self._suspects.suspicious_after(lane, slow_after)
         self._agenda.add(suspicious_at, self._suspicious_now, call)
-        if call.slow_at < suspicious_at:
-            self._agenda.add(call.slow_at, self._slow_now, call)
         return call
 
     def _begin(self, call: Call[Ticket], now: float) -> None:
@@ -521,15 +518,14 @@ class Admission(Generic[Ticket]):
     # What time does
 
     def _suspicious_now(self, call: Call[Ticket], now: float) -> None:
-        """A call is out for longer than is usual: as a rule it will be slow, should it go on."""
+        """A call is out for longer than is usual; should it go on, it will be slow."""
         self._suspects.add(call, now)
-        if not call.slow:
-            self._agenda.add(call.slow_at, self._slow_now, call)
+        slow_at = call.started + call.lane.pace.slow_after(self.limits.slow_after)
+        self._agenda.add(slow_at, self._slow_now, call)
 
     def _slow_now(self, call: Call[Ticket], now: float) -> None:
         """A call has been out for too long: its merchant is slow from now, not from its return."""
-        call.slow = True
-        self._suspects.look_again(call)
+        self._suspects.became_slow(call)
         self._out_too_long(call, now)
         late_at = call.started + call.lane.pace.late_after(self.limits.slow_after)
         if late_at < inf:

@@ -200,9 +200,7 @@ class Call(Generic[Ticket]):
     patience: float = 1.0
     #: The breaker's half-open spell that let it through; None: it is no probe.
     probe: int | None = None
-    #: When it is out for too long, and that it is.
-    slow_at: float = inf
-    slow: bool = False
+    #: It counts against its merchant.
     late: bool = False
     #: Since when it is out for longer than its merchant usually takes.
     suspected_at: float = inf

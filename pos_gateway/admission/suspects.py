@@ -45,15 +45,14 @@ class Suspects(Generic[Ticket]):
         self._usual = Usual()
         self._answers = 0
 
-    def suspicious_after(self, lane: Lane[Ticket], longest: float) -> float:
-        """When a call is out for longer than is usual for its merchant.
+    def suspicious_after(self, lane: Lane[Ticket], slow_after: float) -> float:
+        """When a call is out for longer than is usual for its merchant, or slow.
 
-        One that has never answered is taken to be like the others. Its first call would else hold a
-        slot for ``longest``, and of those that stop together many may be strangers.
+        A merchant that has never answered is taken to be like the others. Its first call would else
+        hold a slot until it is slow, and of those that stop together many may be strangers.
         """
-        if lane.pace.mean is not None:
-            return lane.pace.exceeded_after(longest)
-        return min(longest, self._usual.exceeded_after(longest))
+        usual = self._usual if lane.pace.mean is None else lane.pace
+        return min(slow_after, usual.exceeded_after(slow_after))
 
     def took(self, seconds: float) -> None:
         """A merchant, whichever, has answered after so long."""
@@ -65,12 +64,10 @@ class Suspects(Generic[Ticket]):
         call.suspected_at = now
         self.number += 1
         self._calls.append(call)
-        self.look_again(call)
 
-    def look_again(self, call: Call[Ticket]) -> None:
-        """It has become slow, or a suspect: it may be both by now."""
-        if call.slow and call.is_suspect:
-            heapq.heappush(self._slow, (call.suspected_at, next(self._count), call))
+    def became_slow(self, call: Call[Ticket]) -> None:
+        """A suspect is slow from now."""
+        heapq.heappush(self._slow, (call.suspected_at, next(self._count), call))
 
     def came_back(self, call: Call[Ticket]) -> None:
         """The call, suspect or not, is not out any more."""

@@ -20,11 +20,11 @@ class Sent:
     number: int
     started: float
     provider: str | None
-    slow_at: float
     probe: int | None
     #: When it is out for longer than is usual, and when that was seen.
     suspicious_at: float = inf
     suspected: float = inf
+    slow_at: float = inf
     seen_slow: bool = False
     late_at: float = inf
     late: bool = False
@@ -262,20 +262,25 @@ class Model:
     def start(self, name: str, number: int, now: float) -> Sent:
         merchant = self.merchants[name]
         assert merchant.terms is not None
-        after = suspicious = self.limits.slow_after
+        suspicious = inf
         if merchant.mean is not None:
-            after = min(after, max(pace.NEVER_SLOW, pace.UNUSUAL * merchant.mean))
             suspicious = self.unusual(merchant.mean, merchant.deviation)
         elif self.answers:
-            suspicious = min(suspicious, self.unusual(self.mean, self.deviation))
+            suspicious = self.unusual(self.mean, self.deviation)
         probe = merchant.spell if merchant.state == "half_open" else None
-        sent = Sent(merchant, number, now, merchant.terms.provider, now + after, probe)
-        sent.suspicious_at = now + suspicious
+        sent = Sent(merchant, number, now, merchant.terms.provider, probe)
+        sent.suspicious_at = now + min(suspicious, self.slow_after(merchant))
         self.sent.append(sent)
         merchant.starts.append(now)
         if len(self.of(merchant)) >= merchant.limit:
             merchant.reached = True
         return sent
+
+    def slow_after(self, merchant: Merchant) -> float:
+        """When a call has been out for too long."""
+        if merchant.mean is None:
+            return self.limits.slow_after
+        return min(self.limits.slow_after, max(pace.NEVER_SLOW, pace.UNUSUAL * merchant.mean))
 
     def unusual(self, mean: float, deviation: float) -> float:
         """When a call has been out for longer than usual."""
@@ -297,6 +302,7 @@ class Model:
         for each in self.out():
             if each.suspected == inf and each.suspicious_at <= now:
                 each.suspected = now
+                each.slow_at = each.started + self.slow_after(each.merchant)
         for each in [each for each in self.out() if not each.seen_slow and each.slow_at <= now]:
             each.seen_slow = True
             each.merchant.quick = 0
@@ -353,9 +359,7 @@ class Model:
         if contact is Contact.NONE:
             self.judge(sent, now, contact, retry_after)
             return
-        after = self.limits.slow_after
-        if before is not None:
-            after = min(after, max(pace.NEVER_SLOW, pace.UNUSUAL * before))
+        after = self.slow_after(merchant)
         if contact in (Contact.ANSWERED, Contact.OVERLOADED):
             merchant.last_answer = now
             if before is not None:
