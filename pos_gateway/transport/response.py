@@ -8,7 +8,6 @@ kept with the order, and may be about a person.
 
 import re
 import ssl
-import time
 from http import HTTPStatus
 from http.client import (
     HTTPException,
@@ -19,10 +18,13 @@ from http.client import (
 )
 from typing import Any
 
+from pos_gateway.green import in_turns
+
 #: Longest head in bytes, interim ones included. Python's own limit, 100 lines of 64 KiB, would let
 #: a few hundred peers fill the memory.
 HEAD_LIMIT = 64 * 1024
-#: Longest line that announces a chunk or follows the last one, and how many there may be of each.
+#: Longest line that announces a chunk or follows the last one, and how many there may be of each,
+#: the last chunk among them.
 _LONGEST, _CHUNKS, _TRAILERS = 1024, 2000, 100
 #: Chunks after which others have their turn: a peer whose chunks are all there never lets us wait.
 _IN_A_ROW = 200
@@ -44,7 +46,6 @@ class StrictResponse(HTTPResponse):
         self._socket = sock
         #: Bytes came after its end, that nobody asked for.
         self.is_followed = False
-        self._chunks = 0
 
     def begin(self) -> None:
         """Read the head. Raises HTTPException for one that says two things, or nothing."""
@@ -73,14 +74,16 @@ class StrictResponse(HTTPResponse):
     def _read_chunked(self, amt: int | None = None) -> bytes:
         # In http.client's list of pieces, those of two bytes take twenty times their size.
         body = bytearray()
-        while amt is None or len(body) < amt:
+        for _ in in_turns(range(_CHUNKS), _IN_A_ROW):
+            if amt is not None and len(body) >= amt:
+                return bytes(body)
             left = self._get_chunk_left()
             if left is None:
-                break
+                return bytes(body)
             size = left if amt is None else min(left, amt - len(body))
             body += self._safe_read(size)  # type: ignore[attr-defined]
             self.chunk_left = left - size
-        return bytes(body)
+        raise HTTPException(f"more than {_CHUNKS} chunks")
 
     def _get_chunk_left(self) -> int | None:
         """What is left of this chunk, or the size of the next; None after the last one."""
@@ -95,12 +98,7 @@ class StrictResponse(HTTPResponse):
         return self.chunk_left
 
     def _read_next_chunk_size(self) -> int:
-        self._chunks += 1
-        if self._chunks % _IN_A_ROW == 0:
-            time.sleep(0)
         size = _CHUNK.fullmatch(self.fp.readline(_LONGEST))
-        if self._chunks > _CHUNKS:
-            raise HTTPException(f"more than {_CHUNKS} chunks")
         if size is None:
             raise HTTPException("a chunk without a size")
         return int(size[1], 16)

@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from loadtests.hostile.peer import Peer, Script, a_reply, answers, hangs, peer, read_request
-from pos_gateway.transport import response
+from pos_gateway import green
 from pos_gateway.transport.connect import HTTPPool, TrackedHTTPConnection
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport
@@ -120,11 +120,25 @@ def test_others_have_their_turns_while_a_reply_comes_in_many_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turns: list[float] = []
-    monkeypatch.setattr(response, "time", SimpleNamespace(sleep=turns.append))
+    monkeypatch.setattr(green, "time", SimpleNamespace(sleep=turns.append))
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     with peer(answers(head + b"1\r\nx\r\n" * 1000 + b"0\r\n\r\n")) as seen:
         assert exchange(seen).body == b"x" * 1000
     assert turns == [0] * 5
+
+
+@pytest.mark.parametrize(
+    "head_and_body",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 2000 + b"0\r\n\r\n",
+        b"X: 1\r\n" * 101 + b"Content-Length: 2\r\n\r\n{}",
+    ],
+    ids=["chunks", "fields"],
+)
+def test_a_reply_in_ever_so_many_pieces_is_not_read_to_its_end(head_and_body: bytes) -> None:
+    script = answers(b"HTTP/1.1 200 OK\r\n" + head_and_body)
+    with peer(script) as seen, pytest.raises(NoValidReply, match="more than"):
+        exchange(seen)
 
 
 def test_connections_are_never_shared_between_merchants() -> None:
