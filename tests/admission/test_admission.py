@@ -786,6 +786,19 @@ def test_a_merchant_that_has_never_answered_is_suspect_when_others_would_be() ->
     assert cut_short(stage) == ["stranger0"]
 
 
+def test_what_is_usual_for_all_follows_them_however_many_have_answered() -> None:
+    stage = Stage(limit=1, slots=8)
+    for n in range(1000):
+        stage.answer(f"quick{n}", after=0.1)
+    for n in range(200):
+        stage.answer(f"slower{n}", after=1.0)
+    stage.offer("stranger")
+    stage.pass_time(1.0)
+    assert stage.admission._suspects.number == 0
+    stage.pass_time(1.0)
+    assert stage.admission._suspects.number == 1
+
+
 def test_a_few_calls_that_hang_are_let_be_however_many_wait() -> None:
     stage = Stage(limit=1, slots=6, slow_share=1.0)
     hanging(stage, 3)

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from kombu import Connection
@@ -286,6 +287,30 @@ def bodies(broker_url: str, count: int) -> list[str]:
             message = connection.default_channel.basic_get("orders", no_ack=True)
             found.append(message.properties["message_id"])
     return found
+
+
+def test_messages_that_have_come_are_read_with_few_questions_to_the_socket(
+    publisher: Publisher, broker_url: str
+) -> None:
+    """Three frames each, and the library asks three times for a frame."""
+    messages = 100
+    publisher.publish_batch(a_batch(messages), on_trouble=lambda _: None)
+    got: list[Any] = []
+    asked: list[int] = []
+    with answers.AnsweredConnection(broker_url) as connection:
+        channel = connection.default_channel
+        read_ahead = connection.connection.transport._quick_recv
+        recv = read_ahead._recv
+
+        def counting(most: int) -> bytes:
+            asked.append(most)
+            return bytes(recv(most))
+
+        read_ahead._recv = counting
+        channel.basic_consume("orders", no_ack=True, callback=got.append)
+        while len(got) < messages:
+            connection.drain_events(timeout=10)
+    assert len(asked) < messages
 
 
 def test_a_batch_is_stored_in_its_order(publisher: Publisher, broker_url: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from time import time
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import gevent
 import pytest
@@ -183,6 +184,24 @@ def test_nothing_is_due_for_ever_while_a_closed_worker_waits_for_its_merchants(
     assert scene.dispatcher.admission.next_at > scene.now
     scene.reply("o1")
     assert order.said.wait(10)
+
+
+def test_an_order_that_ends_wakes_the_dispatcher_if_another_waits(scene: Scene) -> None:
+    wake = Mock(wraps=scene.dispatcher._wake)
+    scene.dispatcher._wake = wake
+    first, second = Order("1"), Order("2")  # their merchant takes one at a time
+    scene.offer(first, second)
+    wake.set.reset_mock()
+    scene.reply("1")
+    assert first.said.wait(5)
+    gevent.sleep(0)
+    assert wake.set.called, "the one that waits is not seen to"
+    assert scene.is_sent("2")
+    wake.set.reset_mock()
+    scene.reply("2")
+    assert second.said.wait(5)
+    gevent.sleep(0)
+    assert not wake.set.called, "nobody waits"
 
 
 def test_an_order_leaves_nothing_to_the_garbage_collector(scene: Scene) -> None:
