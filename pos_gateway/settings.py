@@ -80,7 +80,8 @@ class Settings(BaseModel):
     )
     slow_share: Share = Field(
         0.25,
-        description="Share of the slots that all slow merchants together may hold.",
+        description="Share of the slots that all slow merchants together may hold; a quarter of it"
+        " while none of them answers.",
     )
     slow_after: Seconds = Field(
         3.0,

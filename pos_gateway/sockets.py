@@ -1,4 +1,4 @@
-"""Sockets with fewer system calls: each order takes part in dozens."""
+"""Sockets with fewer system calls: an order took dozens of them."""
 
 from collections.abc import Callable
 from typing import Any
