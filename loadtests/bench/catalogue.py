@@ -6,11 +6,14 @@ from typing import Any
 
 from loadtests.bench.attacks.attack import Attack
 from loadtests.bench.attacks.bout import Pair
+from loadtests.bench.attacks.full_queue import QueueSize, full_queue
 from loadtests.bench.attacks.latency import Latency, latency
+from loadtests.bench.attacks.load import share_of
 from loadtests.bench.attacks.observation import Observation
 from loadtests.bench.attacks.population import Group, Population
 from loadtests.bench.attacks.report import MOST_LATENCY
 from loadtests.bench.attacks.steady import SteadySize, steady_on_time
+from loadtests.bench.attacks.throughput import capacity
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.candidate import OURS
@@ -31,8 +34,8 @@ POPULATION = Population(
         Group("hostile", _EACH * len(CATALOGUE), 0.1, {"request_timeout": 2.0}),
         Group("healthy", 200, 0.9),
     ),
-    orders=0,  # no queue is filled with them
-    quick_orders=0,
+    orders=8000,
+    quick_orders=5000,
 )
 ATTACK = Attack(
     NAME,
@@ -68,10 +71,11 @@ class Bout:
 
 def play(servers: Servers, turn: int, *, quick: bool) -> Bout:
     """One round; every other one begins with the attack."""
-    size = _SIZES[quick]
+    size, limit = _SIZES[quick], QueueSize(quick, limit=60)
+    load = share_of(capacity(full_queue(servers, Trial(OURS, POPULATION), limit)))
     attacks: list[Attack | None] = [None, ATTACK]
     seen: dict[Attack | None, Observation] = {
-        attack: steady_on_time(servers, Trial(OURS, POPULATION, attack), size)
+        attack: steady_on_time(servers, Trial(OURS, POPULATION, attack), size, load)
         for attack in (attacks if turn % 2 == 0 else reversed(attacks))
     }
     undisturbed, attacked = seen[None], seen[ATTACK]
@@ -89,6 +93,7 @@ def report(bouts: Sequence[Bout]) -> str:
         table(
             (
                 "60 % load, healthy merchants",
+                "orders/s",
                 "p50 ms",
                 "p99 ms",
                 "worst ms",
@@ -139,6 +144,7 @@ def _lines(bouts: Sequence[Bout]) -> Iterator[list[str]]:
             milliseconds = [f"{1000 * at:.1f}" for at in (figures.p50, figures.p99, figures.worst)]
             yield [
                 f"round {number}, {name}",
+                f"{figures.rate:,.0f}",
                 *milliseconds,
                 f"{peak:.0f}",
                 figures.disturbed_by + late,

@@ -23,6 +23,7 @@ from loadtests.bench.attacks.cost import Cost
 from loadtests.bench.attacks.drain import Recovery, busiest, full_since, made_between
 from loadtests.bench.attacks.full_queue import QueueSize, full_queue
 from loadtests.bench.attacks.latency import Latency, disturbed_by, latency
+from loadtests.bench.attacks.load import Load, share_of
 from loadtests.bench.attacks.observation import Observation
 from loadtests.bench.attacks.population import THOUSAND, Group, Population, group_of
 from loadtests.bench.attacks.producer import Production
@@ -30,12 +31,13 @@ from loadtests.bench.attacks.report import judge, report
 from loadtests.bench.attacks.schedule import Schedule, lateness
 from loadtests.bench.attacks.series import series, slots, steps, summed
 from loadtests.bench.attacks.steady import SteadySize, steady
-from loadtests.bench.attacks.throughput import Throughput, measured_window, throughput
+from loadtests.bench.attacks.throughput import Throughput, capacity, measured_window, throughput
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.bench import LETTERS, NAMES
 from loadtests.bench.candidate import OURS, PLAIN
 from loadtests.bench.gauge import Reading
+from loadtests.bench.run import InvalidRunError
 from loadtests.bench.servers import Servers
 from loadtests.bench.window import Window
 from loadtests.hostile.catalogue import CATALOGUE
@@ -51,7 +53,7 @@ FREE = Cost(
     worker=0.5, waited=0.0, simulator=0.1, rabbitmq=0.3, postgresql=0.1, machine=1.0, producer=0.1
 )
 FAST = Throughput(100, 1.0, True, 1000.0, 0.7, FREE, "its CPU", 9000.0)
-PROMPT = Latency(100, 0, 0.010, 0.020, 0.030, 0.001, FREE, "nothing")
+PROMPT = Latency(100, 600.0, 0, 0.010, 0.020, 0.030, 0.001, FREE, "nothing")
 
 
 def attack(letter: str) -> Attack:
@@ -274,18 +276,21 @@ class TestARound:
     """Which runs are played, in which order; the runs themselves are made up."""
 
     ANOTHER = replace(ONE_ILL, name="another", letter="y")
+    loads: list[Load]
 
     def play(
         self, monkeypatch: pytest.MonkeyPatch, turn: int = 0, *, quick: bool = False, late: int = 0
     ) -> tuple[list[str], dict[str, list[Bout]]]:
         played, behind = [], iter([1.0] * late)
+        loads = self.loads = []
 
-        def full_queue(_: Any, trial: Trial, __: Any) -> Observation:
+        def full_queue(_: Any, trial: Trial, *, size: QueueSize) -> Observation:
             played.append(f"full queue: {trial}")
             return seen(("healthy-0", 1.0), ("healthy-1", 2.0), trial=trial)
 
-        def steady(_: Any, trial: Trial, __: Any) -> Observation:
+        def steady(_: Any, trial: Trial, __: Any, load: Load) -> Observation:
             played.append(f"60 % load: {trial}")
+            loads.append(load)
             production = Production(0.0, {"order-0": 50.0}, next(behind, 0.0))
             return seen(("healthy-0", 51.0), trial=trial, production=production)
 
@@ -336,6 +341,24 @@ class TestARound:
             "ill",
             "another",
         ]
+
+    def test_the_load_is_a_share_of_what_the_undisturbed_worker_did(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.play(monkeypatch)
+        assert {(each.rate, each.latency) for each in self.loads} == {(0.6, 200.0)}  # of 1 order/s
+
+    def test_it_is_a_share_of_the_slots_too_whatever_the_worker_can_do(self) -> None:
+        assert share_of(5000.0) == Load(600.0, 0.2)
+        slower = share_of(500.0)
+        assert slower.rate == 300.0
+        assert slower.rate * slower.latency == 0.6 * OURS.slots
+
+    def test_what_a_worker_can_do_is_what_it_did_for_all_merchants(self) -> None:
+        run = seen(*((f"{each}-0", float(second)) for second in range(10) for each in ("ill", "a")))
+        assert capacity(run) == pytest.approx(2.0, rel=0.2)
+        with pytest.raises(InvalidRunError, match="0 orders came"):
+            capacity(replace(run, arrived={}))
 
 
 class TestTheDrain:
@@ -409,8 +432,8 @@ class TestForReal:
     def test_orders_at_a_rate_arrive_while_a_merchant_begins_to_hang(
         self, servers: Servers
     ) -> None:
-        size = SteadySize(warm_up=1, measured=1, settle=20, rate=100)
-        run = steady(servers, Trial(OURS, FEW, IN_MID_RUN), size)
+        size = SteadySize(warm_up=1, measured=1, settle=20)
+        run = steady(servers, Trial(OURS, FEW, IN_MID_RUN), size, Load(100, 0.2))
         assert run.accounting is not None
         assert run.accounting.adds_up
         assert run.production is not None
@@ -427,7 +450,7 @@ class TestForReal:
         )
         run = play_backlog(servers, OURS, size)
         assert run.accounting is not None
-        assert run.accounting.orders == 20 + 120
+        assert run.accounting.orders == 20 + 60
         assert run.fault == ""
         assert run.first_healthy is not None
         assert run.idle is not None

@@ -15,12 +15,12 @@ from loadtests.bench import filling, orders
 from loadtests.bench.accounting import Accounting
 from loadtests.bench.attacks.cost import Cost
 from loadtests.bench.attacks.drain import Recovery, full_since
+from loadtests.bench.attacks.load import QUICKEST
 from loadtests.bench.attacks.observation import unaccounted
 from loadtests.bench.attacks.patience import wait_for_consumer, wait_until
 from loadtests.bench.attacks.producer import Producer
 from loadtests.bench.attacks.schedule import Schedule
 from loadtests.bench.attacks.series import slots
-from loadtests.bench.attacks.steady import LATENCY, RATE
 from loadtests.bench.attacks.trial import TIMEOUT
 from loadtests.bench.candidate import OURS, PLAIN, Candidate
 from loadtests.bench.gauge import WORKER, Gauge
@@ -42,6 +42,8 @@ LIMIT, RECOVERED = 10, 0.05
 ITS_RATE = LIMIT / RECOVERED
 #: Share of these that make a drain, and the seconds over which they are counted.
 SHARE, WIDTH = 0.9, 10.0
+#: Orders a second for healthy merchants while its own are parked: far from what a worker can do.
+RATE = 300.0
 
 #: Seconds for the last healthy orders of the flow; and between two looks at the drain.
 _SETTLE, _LOOK = 10.0, 0.5
@@ -141,7 +143,7 @@ class Backlog:
 
 def play_backlog(servers: Servers, candidate: Candidate, size: BacklogSize) -> Backlog:
     """Play the parts in turn; the later ones only if the healthy orders behind have come."""
-    profiles = {DEAD: {"kind": "hang"}, HEALTHY: {"kind": "accept", "latency": LATENCY}}
+    profiles = {DEAD: {"kind": "hang"}, HEALTHY: {"kind": "accept", "latency": QUICKEST}}
     whose = [_DEAD_ID] * size.dead + orders.spread(size.behind, _HEALTHY_IDS)
     placed = list(orders.place_many(whose))
     terms = {DEAD: {"max_concurrency": LIMIT}}

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from loadtests.bench.attacks.backlog import ITS_RATE, SHARE, WIDTH, Backlog
-from loadtests.bench.attacks.steady import RATE
+from loadtests.bench.attacks.backlog import ITS_RATE, RATE, SHARE, WIDTH, Backlog
 from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.candidate import OURS
 from loadtests.bench.report import number, table

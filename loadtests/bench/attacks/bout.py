@@ -1,16 +1,17 @@
 """One round: every attack beside the undisturbed run that came within minutes of it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from loadtests.bench.attacks.attack import Attack
 from loadtests.bench.attacks.full_queue import QueueSize, full_queue
 from loadtests.bench.attacks.latency import Latency, latency
+from loadtests.bench.attacks.load import Load, share_of
 from loadtests.bench.attacks.observation import Observation
-from loadtests.bench.attacks.population import Population
 from loadtests.bench.attacks.steady import SteadySize, steady_on_time
-from loadtests.bench.attacks.throughput import Throughput, throughput
+from loadtests.bench.attacks.throughput import Throughput, capacity, throughput
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.candidate import OURS, PLAIN, Candidate
 from loadtests.bench.servers import Servers
@@ -19,6 +20,8 @@ Figures = TypeVar("Figures", Throughput, Latency)
 
 #: Hears of every run: what it is, its observation.
 Watcher = Callable[[str, Observation], None]
+#: Runs a trial.
+Play = Callable[[Trial], Observation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,65 +75,51 @@ def play_round(
 ) -> dict[str, list[Bout]]:
     """A round of all attacks; the bouts by the attack's name.
 
-    Attacks on the same population share its undisturbed runs. Every other round goes backwards:
-    what drifts meets each run alike. Plain Celery plays in the first one only.
+    Attacks on the same population share its undisturbed runs, the first of which shows how much the
+    worker can do. Every other round goes backwards: what drifts meets each run alike. Plain Celery
+    plays in the first one only, under the load that the gateway has.
     """
     candidates = (OURS, PLAIN) if turn == 0 else (OURS,)
     bouts: dict[str, list[Bout]] = {attack.name: [] for attack in attacks}
     for population in dict.fromkeys(attack.population for attack in attacks):
         upon = [attack for attack in attacks if attack.population is population]
+        load: Load | None = None
         for candidate in candidates:
-            sizes = _SIZES[candidate, quick]
-            rates = _throughputs(servers, candidate, upon, sizes.queue, turn, watcher)
-            delays = _latencies(servers, candidate, upon, sizes.steady, turn, watcher)
+            sizes, trials = _SIZES[candidate, quick], _trials(candidate, upon, turn)
+            play: Play = partial(full_queue, servers, size=sizes.queue)
+            queues = _seen("full queue", play, trials, watcher)
+            load = load or share_of(capacity(queues[None]))
+            steadies: dict[Attack | None, Observation] = {}
+            if sizes.steady is not None:
+                play = partial(steady_on_time, servers, size=sizes.steady, load=load)
+                steadies = _seen("60 % load", play, trials, watcher)
             for attack in upon:
-                bout = Bout(candidate.name, rates[attack.name], delays.get(attack.name))
-                bouts[attack.name].append(bout)
+                rates = Pair(throughput(queues[None], attack), throughput(queues[attack], attack))
+                delays = _delays(attack, steadies, sizes.steady)
+                bouts[attack.name].append(Bout(candidate.name, rates, delays))
     return bouts
 
 
-def _throughputs(
-    servers: Servers,
-    candidate: Candidate,
-    attacks: Sequence[Attack],
-    size: QueueSize,
-    turn: int,
-    watcher: Watcher,
-) -> dict[str, Pair[Throughput]]:
+def _seen(
+    what: str, play: Play, trials: Sequence[Trial], watcher: Watcher
+) -> dict[Attack | None, Observation]:
+    """Every trial, by its attack; None: the undisturbed one."""
     seen: dict[Attack | None, Observation] = {}
-    for trial in _trials(candidate, attacks, turn):
-        seen[trial.attack] = full_queue(servers, trial, size)
-        watcher("full queue", seen[trial.attack])
-    return {
-        attack.name: Pair(throughput(seen[None], attack), throughput(seen[attack], attack))
-        for attack in attacks
-    }
+    for trial in trials:
+        seen[trial.attack] = play(trial)
+        watcher(what, seen[trial.attack])
+    return seen
 
 
-def _latencies(
-    servers: Servers,
-    candidate: Candidate,
-    attacks: Sequence[Attack],
-    size: SteadySize | None,
-    turn: int,
-    watcher: Watcher,
-) -> dict[str, Pair[Latency]]:
+def _delays(
+    attack: Attack, seen: Mapping[Attack | None, Observation], size: SteadySize | None
+) -> Pair[Latency] | None:
     if size is None:
-        return {}
-    seen: dict[Attack | None, Observation] = {}
-    for trial in _trials(candidate, attacks, turn):
-        observation = steady_on_time(servers, trial, size)
-        seen[trial.attack] = observation
-        watcher("60 % load", observation)
-    return {
-        attack.name: Pair(
-            latency(seen[None], attack, size.warm_up), latency(seen[attack], attack, size.warm_up)
-        )
-        for attack in attacks
-    }
+        return None
+    undisturbed, attacked = (latency(seen[each], attack, size.warm_up) for each in (None, attack))
+    return Pair(undisturbed, attacked)
 
 
-def _trials(candidate: Candidate, attacks: Sequence[Attack], turn: int) -> Iterator[Trial]:
-    population: Population = attacks[0].population
-    trials = [Trial(candidate, population, attack) for attack in (None, *attacks)]
-    yield from trials if turn % 2 == 0 else reversed(trials)
+def _trials(candidate: Candidate, attacks: Sequence[Attack], turn: int) -> list[Trial]:
+    trials = [Trial(candidate, attacks[0].population, attack) for attack in (None, *attacks)]
+    return trials if turn % 2 == 0 else trials[::-1]

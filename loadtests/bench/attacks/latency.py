@@ -14,6 +14,8 @@ class Latency:
     """Of the merchants that stay healthy in an attack, be the run under it or undisturbed."""
 
     orders: int
+    #: Orders that came in a second, of whichever merchants.
+    rate: float
     #: Those that had not arrived when time was up; until then they count as on their way, so that
     #: the percentiles are lower bounds.
     missing: int
@@ -46,6 +48,7 @@ def latency(seen: Observation, attack: Attack, warm_up: float) -> Latency:
     cost = Cost.between(seen.readings, start, max(production.published.values()))
     return Latency(
         orders=len(counted),
+        rate=len(production.published) / (max(production.published.values()) - production.began),
         missing=missing,
         p50=percentile(seconds, 0.5),
         p99=percentile(seconds, 0.99),

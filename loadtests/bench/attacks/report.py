@@ -17,7 +17,7 @@ LEAST_THROUGHPUT = 0.97
 MOST_LATENCY = 1.10
 
 _THROUGHPUT = ("full queue", "orders/s", "CPU ms/order")
-_LATENCY = ("60 % load", "p50 ms", "p99 ms", "worst ms")
+_LATENCY = ("60 % load", "orders/s", "p50 ms", "p99 ms", "worst ms")
 _COST = ("worker", "had to wait", "merchants", "RabbitMQ", "PostgreSQL")
 
 
@@ -139,6 +139,7 @@ def _delay(name: str, figures: Sequence[Latency]) -> list[str]:
     late = f" ({missing:.1%} had not come)" if missing else ""
     return [
         name,
+        number(median(each.rate for each in figures)),
         _ms(median(each.p50 for each in figures)),
         _ms(median(each.p99 for each in figures)),
         _ms(max(each.worst for each in figures)),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kombu import Connection
 
+from loadtests.bench.attacks.load import Load
 from loadtests.bench.attacks.observation import Observation, unaccounted
 from loadtests.bench.attacks.patience import wait_for_consumer, wait_until
 from loadtests.bench.attacks.producer import Producer
@@ -15,11 +16,6 @@ from loadtests.bench.run import account_for
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import Worker
 from pos_gateway.broker import topology
-
-#: Seconds that a healthy merchant takes over an order: 200 slots allow 1,000 orders a second.
-LATENCY = 0.2
-#: Orders a second: 60 % of that.
-RATE = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +28,16 @@ class SteadySize:
     measured: float
     #: For the last orders to arrive.
     settle: float = 5.0
-    rate: float = RATE
 
 
-def steady(servers: Servers, trial: Trial, size: SteadySize) -> Observation:
+def steady(servers: Servers, trial: Trial, size: SteadySize, load: Load) -> Observation:
     """Publish the orders at their times; stop when those of healthy merchants have come, or soon."""
-    schedule = Schedule(size.rate, size.warm_up + size.measured)
+    schedule = Schedule(load.rate, size.warm_up + size.measured)
     whose = trial.population.whose(schedule.orders)
     merchant_of = {f"order-{number}": merchant_id for number, merchant_id in enumerate(whose)}
     healthy = [order_id for order_id, each in merchant_of.items() if trial.is_healthy(each)]
     struck = None
-    with trial.world(servers, LATENCY) as place:
+    with trial.world(servers, load.latency) as place:
         with Connection(place.broker_url) as connection:
             topology.declare(connection)
         worker = Worker(trial.candidate.arguments, trial.environment(place), place.folder)
@@ -54,7 +49,7 @@ def steady(servers: Servers, trial: Trial, size: SteadySize) -> Observation:
                 with Gauge(parts, waiting=WORKER) as gauge:
                     if trial.attack is not None and trial.attack.mid_run:
                         time.sleep(max(0.0, producer.began + size.warm_up - time.time()))
-                        struck = strike(place, trial.attack, LATENCY)
+                        struck = strike(place, trial.attack, load.latency)
                     production = producer.finish()
 
                     def all_came() -> bool:
@@ -85,11 +80,11 @@ def steady(servers: Servers, trial: Trial, size: SteadySize) -> Observation:
     )
 
 
-def steady_on_time(servers: Servers, trial: Trial, size: SteadySize) -> Observation:
+def steady_on_time(servers: Servers, trial: Trial, size: SteadySize, load: Load) -> Observation:
     """The same, once more if the producer fell behind: something else was running."""
-    observation = steady(servers, trial, size)
+    observation = steady(servers, trial, size, load)
     if observation.production is not None and observation.production.fell_behind:
-        observation = steady(servers, trial, size)
+        observation = steady(servers, trial, size, load)
     return observation
 
 
