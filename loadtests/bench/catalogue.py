@@ -6,14 +6,11 @@ from typing import Any
 
 from loadtests.bench.attacks.attack import Attack
 from loadtests.bench.attacks.bout import Pair
-from loadtests.bench.attacks.full_queue import QueueSize, full_queue
 from loadtests.bench.attacks.latency import Latency, latency
-from loadtests.bench.attacks.load import share_of
 from loadtests.bench.attacks.observation import Observation
 from loadtests.bench.attacks.population import Group, Population
 from loadtests.bench.attacks.report import MOST_LATENCY
-from loadtests.bench.attacks.steady import SteadySize, steady_on_time
-from loadtests.bench.attacks.throughput import capacity
+from loadtests.bench.attacks.steady import SteadySize, calibrated, steady_on_time
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.candidate import OURS
@@ -34,8 +31,8 @@ POPULATION = Population(
         Group("hostile", _EACH * len(CATALOGUE), 0.1, {"request_timeout": 2.0}),
         Group("healthy", 200, 0.9),
     ),
-    orders=8000,
-    quick_orders=5000,
+    orders=0,  # no queue is filled with them
+    quick_orders=0,
 )
 ATTACK = Attack(
     NAME,
@@ -71,8 +68,7 @@ class Bout:
 
 def play(servers: Servers, turn: int, *, quick: bool) -> Bout:
     """One round; every other one begins with the attack."""
-    size, limit = _SIZES[quick], QueueSize(quick, limit=60)
-    load = share_of(capacity(full_queue(servers, Trial(OURS, POPULATION), limit)))
+    size, load = _SIZES[quick], calibrated(servers, Trial(OURS, POPULATION))
     attacks: list[Attack | None] = [None, ATTACK]
     seen: dict[Attack | None, Observation] = {
         attack: steady_on_time(servers, Trial(OURS, POPULATION, attack), size, load)

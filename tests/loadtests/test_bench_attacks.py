@@ -23,7 +23,7 @@ from loadtests.bench.attacks.cost import Cost
 from loadtests.bench.attacks.drain import Recovery, busiest, full_since, made_between
 from loadtests.bench.attacks.full_queue import QueueSize, full_queue
 from loadtests.bench.attacks.latency import Latency, disturbed_by, latency
-from loadtests.bench.attacks.load import Load, share_of
+from loadtests.bench.attacks.load import PROBE, SHARE, Load, share_of
 from loadtests.bench.attacks.observation import Observation
 from loadtests.bench.attacks.population import THOUSAND, Group, Population, group_of
 from loadtests.bench.attacks.producer import Production
@@ -31,13 +31,12 @@ from loadtests.bench.attacks.report import judge, report
 from loadtests.bench.attacks.schedule import Schedule, lateness
 from loadtests.bench.attacks.series import series, slots, steps, summed
 from loadtests.bench.attacks.steady import SteadySize, steady
-from loadtests.bench.attacks.throughput import Throughput, capacity, measured_window, throughput
+from loadtests.bench.attacks.throughput import Throughput, measured_window, throughput
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.bench import LETTERS, NAMES
 from loadtests.bench.candidate import OURS, PLAIN
 from loadtests.bench.gauge import Reading
-from loadtests.bench.run import InvalidRunError
 from loadtests.bench.servers import Servers
 from loadtests.bench.window import Window
 from loadtests.hostile.catalogue import CATALOGUE
@@ -296,6 +295,7 @@ class TestARound:
 
         monkeypatch.setattr(bouts, "full_queue", full_queue)
         monkeypatch.setattr(steadying, "steady", steady)
+        monkeypatch.setattr(bouts, "calibrated", lambda *_: Load(120.0, 1.0))
         attacks = [ONE_ILL, self.ANOTHER]
         results = bouts.play_round(
             None,  # type: ignore[arg-type]
@@ -342,23 +342,17 @@ class TestARound:
             "another",
         ]
 
-    def test_the_load_is_a_share_of_what_the_undisturbed_worker_did(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_all_of_a_populations_runs_have_one_load(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.play(monkeypatch)
-        assert {(each.rate, each.latency) for each in self.loads} == {(0.6, 200.0)}  # of 1 order/s
+        assert set(self.loads) == {Load(120.0, 1.0)}
 
-    def test_it_is_a_share_of_the_slots_too_whatever_the_worker_can_do(self) -> None:
-        assert share_of(5000.0) == Load(600.0, 0.2)
-        slower = share_of(500.0)
-        assert slower.rate == 300.0
-        assert slower.rate * slower.latency == 0.6 * OURS.slots
+    def test_the_load_is_a_share_of_the_core_and_of_the_slots(self) -> None:
+        load = share_of(PROBE, cpu=0.8)
+        assert load.rate == pytest.approx(PROBE * SHARE / 0.8)
+        assert load.rate * load.latency == pytest.approx(SHARE * OURS.slots)
 
-    def test_what_a_worker_can_do_is_what_it_did_for_all_merchants(self) -> None:
-        run = seen(*((f"{each}-0", float(second)) for second in range(10) for each in ("ill", "a")))
-        assert capacity(run) == pytest.approx(2.0, rel=0.2)
-        with pytest.raises(InvalidRunError, match="0 orders came"):
-            capacity(replace(run, arrived={}))
+    def test_however_little_an_order_costs_the_slots_are_the_limit(self) -> None:
+        assert share_of(PROBE, cpu=0.01) == Load(600.0, 0.2)
 
 
 class TestTheDrain:

@@ -8,10 +8,9 @@ from typing import Any, Generic, TypeVar
 from loadtests.bench.attacks.attack import Attack
 from loadtests.bench.attacks.full_queue import QueueSize, full_queue
 from loadtests.bench.attacks.latency import Latency, latency
-from loadtests.bench.attacks.load import Load, share_of
 from loadtests.bench.attacks.observation import Observation
-from loadtests.bench.attacks.steady import SteadySize, steady_on_time
-from loadtests.bench.attacks.throughput import Throughput, capacity, throughput
+from loadtests.bench.attacks.steady import SteadySize, calibrated, steady_on_time
+from loadtests.bench.attacks.throughput import Throughput, throughput
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.candidate import OURS, PLAIN, Candidate
 from loadtests.bench.servers import Servers
@@ -75,20 +74,19 @@ def play_round(
 ) -> dict[str, list[Bout]]:
     """A round of all attacks; the bouts by the attack's name.
 
-    Attacks on the same population share its undisturbed runs, the first of which shows how much the
-    worker can do. Every other round goes backwards: what drifts meets each run alike. Plain Celery
-    plays in the first one only, under the load that the gateway has.
+    Attacks on the same population share its undisturbed runs. Every other round goes backwards:
+    what drifts meets each run alike. Plain Celery plays in the first one only, under the gateway's
+    load.
     """
     candidates = (OURS, PLAIN) if turn == 0 else (OURS,)
     bouts: dict[str, list[Bout]] = {attack.name: [] for attack in attacks}
     for population in dict.fromkeys(attack.population for attack in attacks):
         upon = [attack for attack in attacks if attack.population is population]
-        load: Load | None = None
+        load = calibrated(servers, Trial(OURS, population))
         for candidate in candidates:
             sizes, trials = _SIZES[candidate, quick], _trials(candidate, upon, turn)
             play: Play = partial(full_queue, servers, size=sizes.queue)
             queues = _seen("full queue", play, trials, watcher)
-            load = load or share_of(capacity(queues[None]))
             steadies: dict[Attack | None, Observation] = {}
             if sizes.steady is not None:
                 play = partial(steady_on_time, servers, size=sizes.steady, load=load)

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from loadtests.bench.candidate import OURS
 
-#: Of all that the worker can do.
+#: Of its core's time, and of its slots.
 SHARE = 0.6
+#: Orders a second at which it is found out what that is on this machine: any can do them.
+PROBE = 300.0
 #: Seconds that a healthy merchant takes over an order, at least: the slots allow 1,000 a second.
 QUICKEST = 0.2
 
@@ -20,11 +22,15 @@ class Load:
     latency: float
 
 
-def share_of(capacity: float) -> Load:
-    """The share of the orders a second that the worker's CPU can do, and of its slots.
-
-    On a machine whose CPU allows fewer orders than the slots do, merchants take longer, so that as
-    many slots are held.
-    """
-    rate = SHARE * min(OURS.slots / QUICKEST, capacity)
+def load_at(rate: float) -> Load:
+    """So many orders a second, and merchants that take so long that the slots have their share."""
     return Load(rate, SHARE * OURS.slots / rate)
+
+
+def share_of(rate: float, cpu: float) -> Load:
+    """The load at which the worker's core has its share, if at this rate it was busy for that part.
+
+    No more than the slots allow. What an order costs is less the more orders there are, so that the
+    core is busier than that rather than idler, coming from above.
+    """
+    return load_at(min(SHARE * OURS.slots / QUICKEST, rate * SHARE / cpu))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from kombu import Connection
 
-from loadtests.bench.attacks.load import Load
+from loadtests.bench.attacks.cost import Cost
+from loadtests.bench.attacks.load import PROBE, Load, load_at, share_of
 from loadtests.bench.attacks.observation import Observation, unaccounted
 from loadtests.bench.attacks.patience import wait_for_consumer, wait_until
 from loadtests.bench.attacks.producer import Producer
@@ -78,6 +79,16 @@ def steady(servers: Servers, trial: Trial, size: SteadySize, load: Load) -> Obse
         peak=peak,
         fault=_behind(production.late) or unaccounted(accounting),
     )
+
+
+def calibrated(servers: Servers, trial: Trial) -> Load:
+    """The load that this machine is to have, from a short run of an undisturbed trial."""
+    size = SteadySize(warm_up=3, measured=6)
+    seen = steady_on_time(servers, trial, size, load_at(PROBE))
+    assert seen.production is not None, "no orders came at a schedule"
+    start = seen.production.began + size.warm_up
+    cost = Cost.between(seen.readings, start, start + size.measured)
+    return share_of(PROBE, cost.worker)
 
 
 def steady_on_time(servers: Servers, trial: Trial, size: SteadySize, load: Load) -> Observation:

@@ -10,7 +10,7 @@ from loadtests.bench.attacks.attack import Attack
 from loadtests.bench.attacks.cost import Cost
 from loadtests.bench.attacks.full_queue import FIRST, LAST, LATENCY
 from loadtests.bench.attacks.observation import Observation
-from loadtests.bench.run import InvalidRunError, limited_by
+from loadtests.bench.run import limited_by
 from loadtests.bench.window import Window
 
 
@@ -32,20 +32,6 @@ class Throughput:
     accounting: Accounting | None = None
     #: Why the run says nothing; empty if it does.
     fault: str = ""
-
-
-def capacity(undisturbed: Observation) -> float:
-    """Orders a second, of whichever merchant, that the worker can do while nothing is wrong.
-
-    Raises:
-        InvalidRunError: nobody can tell from this run.
-    """
-    measured = measured_window(
-        sorted(undisturbed.arrived.values()), len(undisturbed.merchant_of), None, undisturbed.ended
-    )
-    if measured is None or not measured.orders:
-        raise InvalidRunError(f"{undisturbed.trial}: {len(undisturbed.arrived)} orders came")
-    return measured.rate
 
 
 def throughput(seen: Observation, attack: Attack) -> Throughput:
