@@ -11,11 +11,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway import failpoints
 from pos_gateway.auth.authenticator import Authenticator
+from pos_gateway.auth.tokens import Token
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim
 from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.cache import Shared
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.telemetry import metrics
@@ -48,12 +50,13 @@ class Caller:
         ledger: Ledger,
         default_concurrency: int,
         default_timeout: float,
+        tokens: Shared[Token] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._transport = transport
         self._ledger = ledger
-        self._authenticator = Authenticator(transport, clock)
+        self._authenticator = Authenticator(transport, clock, tokens)
         self._default_concurrency = default_concurrency
         self._default_timeout = default_timeout
         self._clock = clock

@@ -9,6 +9,8 @@ PosGatewayError
 ├── PendingMigration        the database's schema is not the one this version needs
 ├── OrderChanged            something happened to an order since it was looked at; look again
 ├── LedgerUnavailable       the database did not answer; what was being written may be, or not
+├── NotLoaded               a value that an order needs could not be had in time
+├── SharedUnavailable       Redis did not answer, or answered nonsense: each process loads by itself
 ├── FleetUnavailable        Redis did not answer, or answered nonsense: each pod is by itself
 └── PublishError            the broker did not take a message
     ├── BrokerUnavailable   not reachable, or no confirm came in time: it may or may not be stored
@@ -94,6 +96,14 @@ class LedgerUnavailable(PosGatewayError):
 
 class OrderChanged(PosGatewayError):
     """Raised when something happened to an order since it was looked at, and nothing is written."""
+
+
+class NotLoaded(PosGatewayError):
+    """Raised when a value that an order needs could not be had in time: it is tried again."""
+
+
+class SharedUnavailable(PosGatewayError):
+    """Raised when Redis, where processes find each other's values, is not to be had."""
 
 
 class FleetUnavailable(PosGatewayError):

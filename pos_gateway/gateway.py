@@ -31,6 +31,7 @@ from pos_gateway.ledger.states import Entry
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import DAY, Settings
+from pos_gateway.shelves import Shelves
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.serving import serve_metrics
 from pos_gateway.transport.exchange import Transport
@@ -48,7 +49,12 @@ class Gateway:
         self.clock = clock
         self.database = open_database(settings.database_url)
         vault = Vault(settings.secret_keys)
-        self.directory = Directory(MerchantStore(self.database, vault=vault), clock=clock)
+        store = MerchantStore(self.database, vault=vault)
+        #: What this worker has read or fetched and others need not; None: each does for itself.
+        self.shared = Shelves(settings.redis_url, store, vault) if settings.redis_url else None
+        self.directory = Directory(
+            store, shared=self.shared.records if self.shared else None, clock=clock
+        )
         guard = Guard(
             allow_all=settings.allow_private_addresses,
             networks=networks(settings.allowed_networks),
@@ -79,6 +85,7 @@ class Gateway:
             ledger=self.ledger,
             default_concurrency=settings.merchant_concurrency,
             default_timeout=settings.request_timeout,
+            tokens=self.shared.tokens if self.shared else None,
             clock=clock,
         )
         self.delivery = Delivery(
@@ -189,6 +196,8 @@ class Gateway:
         for stop in self._before_stop:
             stop()
         self.directory.stop()
+        if self.shared is not None:
+            self.shared.close()
         self.publisher.close()
         self.transport.close()
         self.events.stop()

@@ -17,7 +17,13 @@ from pos_gateway.broker import wire
 from pos_gateway.cancellation import CancelAttempt
 from pos_gateway.decision import Decision, Trip
 from pos_gateway.delivery import Attempt
-from pos_gateway.errors import BrokerUnavailable, InvalidOrder, InvalidRecord, LedgerUnavailable
+from pos_gateway.errors import (
+    BrokerUnavailable,
+    InvalidOrder,
+    InvalidRecord,
+    LedgerUnavailable,
+    NotLoaded,
+)
 from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.states import Action
 from pos_gateway.order import CancelRequest, Order
@@ -108,7 +114,7 @@ def _submit(
         return decision.on_no_order(record, reason, trip)
     try:
         attempt = gate.delivery.submit(order, patience, hopeless=hopeless)
-    except (SQLAlchemyError, LedgerUnavailable) as error:
+    except (SQLAlchemyError, LedgerUnavailable, NotLoaded) as error:
         attempt = Attempt(_away(error))
     except Exception as error:  # a mistake of ours: the order is set aside, not lost
         log.exception("delivery.crashed", order_id=order.order_id)
@@ -126,7 +132,7 @@ def _cancel(
         return decision.on_no_request(record, reason, trip)
     try:
         attempt = gate.cancellation.attempt(request, patience, hopeless=hopeless)
-    except (SQLAlchemyError, LedgerUnavailable) as error:
+    except (SQLAlchemyError, LedgerUnavailable, NotLoaded) as error:
         attempt = CancelAttempt(_away(error))
     except Exception as error:
         log.exception("cancellation.crashed", order_id=request.order_id)

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from pos_gateway.auth.redaction import redacted
 from pos_gateway.auth.signing import headers_for
-from pos_gateway.auth.tokens import Client, Tokens
+from pos_gateway.auth.tokens import Client, Token, Tokens
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.credentials import Unreadable
 from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.cache import Shared
 from pos_gateway.outcome import Outcome
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
@@ -20,12 +21,22 @@ _CONNECTIONS = 1
 
 
 class Authenticator:
-    """Adds what each merchant's record asks for. Safe from green threads."""
+    """Adds what each merchant's record asks for. Safe from green threads.
 
-    def __init__(self, transport: Transport, clock: Clock = SYSTEM_CLOCK) -> None:
+    Args:
+        transport: what requests for tokens go through.
+        tokens: where other workers' tokens are.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock = SYSTEM_CLOCK,
+        tokens: Shared[Token] | None = None,
+    ) -> None:
         self._transport = transport
         self._clock = clock
-        self._tokens = Tokens(self._fetch, clock.monotonic)
+        self._tokens = Tokens(self._fetch, clock, tokens)
 
     def sending(self, merchant: Merchant, send: Send, left: Callable[[], float]) -> Send:
         """The same ``send``, with the merchant's credentials on every request.

@@ -2,22 +2,24 @@
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from pos_gateway.auth.signing import basic
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.credentials import OAuth2, ToastLogin
+from pos_gateway.errors import NotLoaded
 from pos_gateway.green import green
+from pos_gateway.merchants.cache import REFRESH, Loaded, RefreshAheadCache, Shared
 from pos_gateway.transport.errors import Misconfigured, NotSent, TransportError
 from pos_gateway.transport.exchange import Reply, Request
 
 #: Seconds before its end that a token is not used any more: it has to get there, and clocks differ.
 EARLY = 30.0
-#: Part of a token's life after which it is fetched anew, beside the orders.
-REFRESH = 0.5
+#: Seconds by which the next token is newer at least than one that is not taken any more.
+NEWER = 0.001
 #: Seconds that a token lives that does not say how long, and that one is kept at most.
 UNSAID, LONGEST = 300.0, 24 * 3600.0
 #: Seconds for which a refusal is believed before the endpoint is asked again.
@@ -38,15 +40,22 @@ Fetch = Callable[["Client", Request], Reply]
 Client = OAuth2 | ToastLogin
 
 
-@dataclass(slots=True)
-class _Token:
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An access token, and when it was asked for (Unix time)."""
+
     value: str
     since: float
-    #: When it is to be fetched anew, beside the orders, and when it is not used any more.
-    due: float
-    until: float
-    #: The value of the one before it.
-    former: str = ""
+
+
+class _Refused(Exception):
+    """There is no token to be had."""
+
+    def __init__(self, problem: TransportError, pause: float) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+        #: Seconds until it makes sense to ask again.
+        self.pause = pause
 
 
 class Tokens:
@@ -54,15 +63,32 @@ class Tokens:
 
     Args:
         fetch: asks an endpoint, and raises TransportError.
-        now: seconds of a clock that never jumps.
+        shared: where other workers' tokens are, those of one client being good for all.
     """
 
-    def __init__(self, fetch: Fetch, now: Callable[[], float]) -> None:
+    def __init__(
+        self, fetch: Fetch, clock: Clock = SYSTEM_CLOCK, shared: Shared[Token] | None = None
+    ) -> None:
         self._fetch = fetch
-        self._now = now
-        self._tokens: OrderedDict[str, _Token] = OrderedDict()
-        self._refused: dict[str, tuple[float, TransportError]] = {}
-        self._under_way: dict[str, Any] = {}
+        self._clock = clock
+        #: Whose tokens they are, by fingerprint; and what each has now, and had before.
+        self._clients: OrderedDict[str, Client] = OrderedDict()
+        self._seen: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self._cache = RefreshAheadCache(
+            "tokens",
+            self._load,
+            lifetime=UNSAID,
+            absent=0.0,
+            stale=0.0,
+            most=MOST,
+            failures=(_Refused,),
+            pause=_pause,
+            together=1,  # an endpoint that hangs is not to keep others' tokens waiting
+            shared=shared,
+            may_thread=green,
+            clock=clock,
+        )
+        self._cache.listen(self._came)
 
     def get(self, credentials: Client, timeout: float) -> str:
         """A token that is good for a while yet, waited for so many seconds at most.
@@ -74,11 +100,16 @@ class Tokens:
             NotSent: it cannot be had at present; the order was not sent.
         """
         key = credentials.fingerprint
-        token = self._tokens.get(key)
-        if token is None or self._now() >= token.until:
-            return self._wait(key, credentials, timeout)
-        if self._now() >= token.due and green() and not self._is_refused(key):
-            self._begin(key, credentials)
+        if key not in self._clients:
+            _remember(self._clients, key, credentials)
+        try:
+            token = self._cache.get(key, timeout)
+        except NotLoaded:
+            raise NotSent("token", f"no token within {timeout:.3g} s") from None
+        except _Refused as refused:
+            raise refused.problem from None
+        if token is None:
+            raise NotSent("token", "no token could be had")
         return token.value
 
     def forget(self, credentials: Client, value: str) -> None:
@@ -86,69 +117,49 @@ class Tokens:
 
         So is one of Toast's that must be used for a while yet: a new one would be the same.
         """
-        token, now = self._tokens.get(credentials.fingerprint), self._now()
+        key = credentials.fingerprint
+        token = self._cache.peek(key)
         if token is None or token.value != value:
             return
-        if not isinstance(credentials, ToastLogin) or now >= token.since + TOAST_REUSED:
-            token.until = now
+        age = self._clock.now().timestamp() - token.since
+        if not isinstance(credentials, ToastLogin) or age >= TOAST_REUSED:
+            self._cache.outdated(key, token.since + NEWER)
 
     def known(self, credentials: Client) -> tuple[str, ...]:
         """The values that a POS may have seen lately."""
-        token = self._tokens.get(credentials.fingerprint)
-        return () if token is None else tuple(filter(None, (token.value, token.former)))
+        return self._seen.get(credentials.fingerprint, ())
 
-    def _is_refused(self, key: str) -> bool:
-        until, _ = self._refused.get(key, (-inf, None))
-        return self._now() < until
+    def _came(self, key: str, token: Token | None) -> None:
+        before = self._seen.get(key, ())
+        if token is not None and token.value not in before[:1]:
+            _remember(self._seen, key, (token.value, *before[:1]))
 
-    def _wait(self, key: str, credentials: Client, timeout: float) -> str:
-        if self._is_refused(key):
-            raise self._refused[key][1]
-        if not green():
-            return self._ask(key, credentials).value
-        asking = self._begin(key, credentials)
-        asking.join(timeout)
-        if not asking.ready():
-            raise NotSent("token", f"no token within {timeout:.3g} s")
-        token: _Token | None = asking.value
-        if token is None:
-            problem = self._refused.get(key)
-            raise problem[1] if problem else NotSent("token", "no token could be had")
-        return token.value
-
-    def _begin(self, key: str, credentials: Client) -> Any:
-        import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)
-
-        asking = self._under_way.get(key)
-        if asking is None:
-            asking = self._under_way[key] = gevent.spawn(self._try, key, credentials)
-            asking.rawlink(lambda _: self._under_way.pop(key, None))
-        return asking
-
-    def _try(self, key: str, credentials: Client) -> _Token | None:
+    def _load(self, keys: Sequence[str]) -> dict[str, Loaded[Token]]:
+        [key] = keys
+        credentials, since = self._clients[key], self._clock.now().timestamp()
         try:
-            return self._ask(key, credentials)
-        except TransportError:
-            return None
-
-    def _ask(self, key: str, credentials: Client) -> _Token:
-        began = self._now()
-        try:
-            token = _parsed(credentials, self._fetch(credentials, _request(credentials)), began)
+            value, life = _parsed(credentials, self._fetch(credentials, _request(credentials)))
         except TransportError as error:
             # Whatever came of asking for a token, the order itself was not sent.
             problem = error if isinstance(error, NotSent) else NotSent("token", error)
             too_often = isinstance(credentials, ToastLogin) and isinstance(problem, Misconfigured)
-            self._refused[key] = (self._now() + (TOAST_REUSED if too_often else REFUSED), problem)
-            raise problem from None
-        self._refused.pop(key, None)
-        before = self._tokens.get(key)
-        token.former = "" if before is None else before.value
-        self._tokens[key] = token
-        self._tokens.move_to_end(key)
-        if len(self._tokens) > MOST:
-            self._tokens.popitem(last=False)
-        return token
+            raise _Refused(problem, TOAST_REUSED if too_often else REFUSED) from None
+        used = max(life - EARLY, life / 2)
+        is_toasts = isinstance(credentials, ToastLogin)
+        due = max(used * REFRESH, life - TOAST_RENEWED) if is_toasts else None
+        return {key: Loaded(Token(value, since), since, used, due)}
+
+
+def _pause(refused: Exception) -> float:
+    return refused.pause if isinstance(refused, _Refused) else REFUSED
+
+
+def _remember(kept: OrderedDict[str, Any], key: str, value: Any) -> None:
+    """As the newest of so many."""
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > MOST:
+        kept.popitem(last=False)
 
 
 def _request(credentials: Client) -> Request:
@@ -180,7 +191,8 @@ def _login(credentials: ToastLogin) -> Request:
     return Request("POST", credentials.token_url, json.dumps(fields).encode(), headers)
 
 
-def _parsed(credentials: Client, reply: Reply, began: float) -> _Token:
+def _parsed(credentials: Client, reply: Reply) -> tuple[str, float]:
+    """A token, and the seconds that it lives."""
     if reply.status in (400, 401, 403):
         raise Misconfigured("token", f"the token endpoint answered {reply.status}")
     is_toasts = isinstance(credentials, ToastLogin)
@@ -196,7 +208,4 @@ def _parsed(credentials: Client, reply: Reply, began: float) -> _Token:
     usable = isinstance(value, str) and value.isascii() and value.isprintable() and value.strip()
     if reply.status != 200 or not usable or str(kind).lower() != "bearer" or not life > 0:
         raise NotSent("token", f"no usable token in the endpoint's {reply.status}")
-    life = min(life, LONGEST)
-    used = max(life - EARLY, life / 2)
-    due = max(used * REFRESH, life - TOAST_RENEWED if is_toasts else 0.0)
-    return _Token(value, began, began + due, began + used)
+    return value, min(life, LONGEST)

@@ -8,21 +8,16 @@ import uuid
 from importlib import resources
 from typing import Any
 
-from pos_gateway.errors import FieldError, FleetUnavailable, InvalidSettings
+from pos_gateway.errors import FleetUnavailable
 from pos_gateway.fleet.reply import encode, read_reply
 from pos_gateway.fleet.sync import Answer, Report
 from pos_gateway.fleet.timing import Timing
+from pos_gateway.redis_client import redis_client
 
 #: Seconds for connecting and for each answer. The beat goes on while Redis is silent, and the
 #: first orders of merchants wait for no longer than this when it is away.
 TIMEOUT = 0.5
 PREFIX = "pos_gateway:fleet:"
-
-#: What redis-py's parser lets through when the other side does not speak the protocol.
-_NONSENSE = (
-    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
-    *(RecursionError, MemoryError, AssertionError, EOFError),
-)
 
 
 class RedisPermits:
@@ -43,29 +38,11 @@ class RedisPermits:
         pod: str | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
-        try:
-            from redis import Redis  # noqa: PLC0415  (an optional extra)
-            from redis.backoff import NoBackoff  # noqa: PLC0415
-            from redis.exceptions import RedisError  # noqa: PLC0415
-            from redis.retry import Retry  # noqa: PLC0415
-        except ModuleNotFoundError:
-            raise _invalid("needs the package redis: pip install 'pos-gateway[redis]'") from None
+        self._client, self._failures = redis_client(url, timeout)
         #: Names this pod, and this life of it: what is held under another name is another's.
         self.pod = pod or f"{platform.node()[:64]}:{uuid.uuid4().hex}"
         self._timing = timing or Timing()
         self._prefix = prefix
-        self._failures: tuple[type[BaseException], ...] = (RedisError, OSError, *_NONSENSE)
-        try:
-            # Retrying is the coordinator's: it has something newer to tell by then.
-            self._client = Redis.from_url(
-                url,
-                socket_timeout=timeout,
-                socket_connect_timeout=timeout,
-                retry=Retry(NoBackoff(), 0),
-                protocol=2,
-            )
-        except ValueError as error:
-            raise _invalid(f"cannot be used: {error}") from None
         source = resources.files("pos_gateway.fleet").joinpath("share.lua").read_text("utf-8")
         self._share = self._client.register_script(source)
         own = (f"pod:{self.pod}", f"note:{self.pod}")
@@ -126,7 +103,3 @@ class RedisPermits:
 
 def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-def _invalid(problem: str) -> InvalidSettings:
-    return InvalidSettings([FieldError("POS_GATEWAY_REDIS_URL", problem)])

@@ -38,7 +38,8 @@ merchants = Table(
     Column("auth", JSON, nullable=False),
     Column("pos", JSON),
     Column("paused", Boolean, nullable=False),
-    Column("updated_at", DateTime(timezone=True), nullable=False),
+    # Workers look for what was edited of late.
+    Column("updated_at", DateTime(timezone=True), nullable=False, index=True),
 )
 
 #: What was asked for each order, and what came of it: see ``ledger/ledger.py``.

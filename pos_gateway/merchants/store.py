@@ -1,7 +1,10 @@
 """Merchants in the database."""
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -50,12 +53,40 @@ class MerchantStore:
 
     def get(self, ids: Sequence[str]) -> dict[str, Merchant]:
         """The merchants with these ids; those that there are."""
-        found: dict[str, Merchant] = {}
+        return {each: merchant for each, (merchant, _) in self.stamped(ids).items()}
+
+    def stamped(self, ids: Sequence[str]) -> dict[str, tuple[Merchant, float]]:
+        """The same, each with when it was edited (Unix time)."""
+        found: dict[str, tuple[Merchant, float]] = {}
         with self._engine.connect() as connection:
             for batch in _batches(list(ids)):
                 query = select(merchants).where(merchants.c.id.in_(batch))
-                found.update((row.id, self._merchant(row)) for row in connection.execute(query))
+                for row in connection.execute(query):
+                    found[row.id] = self._merchant(row), _seconds(row.updated_at)
         return found
+
+    def edited_since(self, moment: float) -> list[tuple[str, float]]:
+        """The ids of merchants that were edited then (Unix time) or later, each with when."""
+        since = datetime.fromtimestamp(moment, UTC)
+        query = select(merchants.c.id, merchants.c.updated_at)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query.where(merchants.c.updated_at >= since)).all()
+        return [(row.id, _seconds(row.updated_at)) for row in rows]
+
+    def sealed(self, merchant: Merchant) -> str:
+        """A record as text, its secrets sealed. Raises CannotOpen where they cannot be."""
+        if isinstance(merchant.auth, Unreadable):
+            raise CannotOpen(merchant.auth.problem)
+        row = self._row(merchant)
+        del row["updated_at"]
+        return json.dumps(row)
+
+    def unsealed(self, text: str) -> Merchant:
+        """The record that ``sealed`` was given. Raises ValueError for any other text."""
+        row = json.loads(text)
+        if not isinstance(row, dict) or row.keys() != set(_FIELDS):
+            raise ValueError("no merchant's record, or another version's")
+        return self._merchant(SimpleNamespace(**row))
 
     def pause(self, ids: Iterable[str], *, paused: bool) -> list[str]:
         """Pause the merchants with these ids, or resume them; all, unless one is not there.
@@ -122,7 +153,7 @@ class MerchantStore:
         auth = {} if revealed == _NOTHING else self._vault.seal(revealed, whose=merchant.id)
         return {**fields, "auth": auth, "updated_at": self._clock.now()}
 
-    def _merchant(self, row: Row[Any]) -> Merchant:
+    def _merchant(self, row: Row[Any] | SimpleNamespace) -> Merchant:
         # Checked when it was written; checking again for every order would cost for nothing.
         fields = {name: getattr(row, name) for name in _FIELDS}
         fields["auth"] = self._credentials(row.id, row.auth)
@@ -152,6 +183,11 @@ _NOTHING = {"type": "none"}
 #: One for all that have none, who are the most.
 _NO_IDS: dict[str, str] = {}
 _AUTH: TypeAdapter[Credentials] = TypeAdapter(Auth)
+
+
+def _seconds(moment: datetime) -> float:
+    # SQLite has no time zones: what it gives back is UTC, as it was written.
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _is_stale(auth: dict[str, Any], current: str | None) -> bool:

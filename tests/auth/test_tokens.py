@@ -1,19 +1,24 @@
 """OAuth2 tokens: one request for all, made again in time, and what a refusal means."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from threading import Event
 from typing import Any
 from urllib.parse import parse_qs
 
-import gevent
 import pytest
-from gevent.event import Event
 
 from pos_gateway.auth import tokens as subject
 from pos_gateway.auth.tokens import EARLY, REFUSED, TOAST_RENEWED, TOAST_REUSED, Client, Tokens
 from pos_gateway.credentials import OAuth2, ToastLogin
 from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.cache import JITTER
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
+
+#: Seconds for what should take none.
+SOON = 20.0
 
 
 def client(client_id: str = "us", **fields: Any) -> OAuth2:
@@ -32,24 +37,37 @@ class Endpoint:
     """A token endpoint, and the clock of those who ask it."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.seconds = 1000.0
         self.requests: list[Request] = []
         self.may_answer = Event()
         self.may_answer.set()
         self.status = 200
         self.fields: dict[str, Any] = {"token_type": "Bearer", "expires_in": 3600}
         self.problem: Exception | None = None
-        self.tokens = Tokens(self._fetch, lambda: self.now)
+        self.tokens = Tokens(self._fetch, self)
 
-    def get(self, credentials: Client | None = None, timeout: float = 10.0) -> str:
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(1_000_000_000 + self.seconds, UTC)
+
+    def get(self, credentials: Client | None = None, timeout: float = SOON) -> str:
         value = self.tokens.get(credentials or client(), timeout)
-        gevent.sleep(0)  # a request in the background has its turn
+        if self.may_answer.is_set():
+            self.settle()
         return value
+
+    def settle(self) -> None:
+        """A request beside the orders comes to its end."""
+        while under_way := list(self.tokens._cache._under_way.values()):
+            for each in under_way:
+                assert each.wait(SOON)
 
     def _fetch(self, _: Client, request: Request) -> Reply:
         self.requests.append(request)
         number = len(self.requests)
-        self.may_answer.wait()
+        assert self.may_answer.wait(SOON)
         if self.problem is not None:
             raise self.problem
         body = json.dumps({"access_token": f"token-{number}", **self.fields}).encode()
@@ -64,22 +82,10 @@ def on_green_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hundreds_that_need_a_token_ask_for_it_once() -> None:
     endpoint = Endpoint()
     endpoint.may_answer.clear()
-    waiting = [gevent.spawn(endpoint.get) for _ in range(300)]
-    gevent.sleep(0)
-    endpoint.may_answer.set()
-    gevent.joinall(waiting, timeout=10)
-    assert {thread.value for thread in waiting} == {"token-1"}
-    assert len(endpoint.requests) == 1
-
-
-def test_one_that_gives_up_waiting_does_not_end_the_request_of_all() -> None:
-    endpoint = Endpoint()
-    endpoint.may_answer.clear()
-    hasty, patient = gevent.spawn(endpoint.get), gevent.spawn(endpoint.get)
-    gevent.sleep(0)
-    hasty.kill()
-    endpoint.may_answer.set()
-    assert patient.get(timeout=10) == "token-1"
+    with ThreadPoolExecutor(300) as threads:
+        waiting = [threads.submit(endpoint.get) for _ in range(300)]
+        endpoint.may_answer.set()
+        assert {each.result(SOON) for each in waiting} == {"token-1"}
     assert len(endpoint.requests) == 1
 
 
@@ -88,32 +94,29 @@ def test_nobody_waits_for_a_token_longer_than_his_order_may_take() -> None:
     endpoint.may_answer.clear()
     with pytest.raises(NotSent, match="within"):
         endpoint.get(timeout=0.01)
-    patient = gevent.spawn(endpoint.get)
-    gevent.sleep(0)
     endpoint.may_answer.set()
-    assert patient.get(timeout=10) == "token-1"
-    assert len(endpoint.requests) == 1
-
-
-def test_a_token_is_fetched_anew_beside_the_orders_at_half_its_life() -> None:
-    endpoint = Endpoint()
-    endpoint.get()
-    endpoint.now += (3600 - EARLY) / 2 - 1
     assert endpoint.get() == "token-1"
     assert len(endpoint.requests) == 1
-    endpoint.now += 2
+
+
+def test_a_token_is_fetched_anew_beside_the_orders_at_about_half_its_life() -> None:
+    endpoint = Endpoint()
+    endpoint.get()
+    endpoint.seconds += (3600 - EARLY) / 2 * (1 - JITTER) - 1
+    assert endpoint.get() == "token-1"
+    assert len(endpoint.requests) == 1
+    endpoint.seconds = 1000.0 + (3600 - EARLY) / 2
     endpoint.may_answer.clear()
     assert endpoint.get() == "token-1"  # nobody waits for it
     endpoint.may_answer.set()
-    gevent.sleep(0)
-    gevent.sleep(0)
+    endpoint.settle()
     assert endpoint.get() == "token-2"
 
 
 def test_a_token_is_not_used_shortly_before_its_end() -> None:
     endpoint = Endpoint()
     endpoint.get()
-    endpoint.now += 3600 - EARLY
+    endpoint.seconds += 3600 - EARLY
     assert endpoint.get() == "token-2"
 
 
@@ -122,17 +125,20 @@ def test_how_long_a_token_is_used(life: Any, used_for: float) -> None:
     endpoint = Endpoint()
     endpoint.fields["expires_in"] = life
     assert endpoint.get() == "token-1"
-    endpoint.now += used_for
+    endpoint.seconds += used_for
     assert endpoint.get() != "token-1"
 
 
 def test_an_endpoint_that_fails_costs_nothing_while_the_token_is_good() -> None:
     endpoint = Endpoint()
     endpoint.get()
-    endpoint.now, endpoint.problem = endpoint.now + 3000, NoValidReply("timeout", "no reply")
+    endpoint.seconds, endpoint.problem = (
+        endpoint.seconds + 3000,
+        NoValidReply("timeout", "no reply"),
+    )
     assert [endpoint.get() for _ in range(20)] == ["token-1"] * 20
     assert len(endpoint.requests) == 2  # not again at every order
-    endpoint.now += REFUSED + 1
+    endpoint.seconds += REFUSED + 1
     endpoint.get()
     assert len(endpoint.requests) == 3
 
@@ -144,7 +150,7 @@ def test_a_client_that_is_refused_is_a_misconfiguration_and_not_asked_for_at_eve
         with pytest.raises(Misconfigured, match="401"):
             endpoint.get()
     assert len(endpoint.requests) == 1
-    endpoint.now, endpoint.status = endpoint.now + REFUSED, 200
+    endpoint.seconds, endpoint.status = endpoint.seconds + REFUSED, 200
     assert endpoint.get() == "token-2"
 
 
@@ -258,9 +264,9 @@ def test_toasts_login_speaks_toasts_language() -> None:
 def test_toasts_token_is_asked_for_again_in_its_last_minute_and_not_before() -> None:
     toast = Toast()
     toast.get()
-    toast.now += DAY - TOAST_RENEWED - 1
+    toast.seconds += DAY - TOAST_RENEWED - 1
     assert (toast.get(), len(toast.requests)) == ("token-1", 1)
-    toast.now += 1
+    toast.seconds += 1
     assert (toast.get(), len(toast.requests)) == ("token-1", 2)
     assert toast.get() == "token-2"
 
@@ -269,7 +275,7 @@ def test_toasts_token_is_used_for_half_an_hour_whatever_the_pos_says_to_it() -> 
     toast = Toast()
     toast.tokens.forget(TOAST, toast.get())
     assert (toast.get(), len(toast.requests)) == ("token-1", 1)
-    toast.now += TOAST_REUSED
+    toast.seconds += TOAST_REUSED
     toast.tokens.forget(TOAST, "token-1")
     assert toast.get() == "token-2"
 
@@ -278,7 +284,7 @@ def test_a_client_that_toast_refuses_does_not_ask_again_for_half_an_hour() -> No
     toast = Toast()
     toast.status = 401
     for wait in (0.0, TOAST_REUSED / 2, TOAST_REUSED / 2 - 1, 1.0):
-        toast.now += wait
+        toast.seconds += wait
         with pytest.raises(Misconfigured):
             toast.get()
     assert len(toast.requests) == 2
@@ -295,7 +301,7 @@ def test_a_short_lived_token_of_toasts_is_not_asked_for_with_every_order() -> No
     "body", [b'{"token": 7}', b'{"token": {}}', b'{"access_token": "x"}', b"[]"]
 )
 def test_what_is_no_token_of_toasts_is_none(body: bytes) -> None:
-    tokens = Tokens(lambda *_: Reply(200, {}, body), lambda: 0.0)
+    tokens = Tokens(lambda *_: Reply(200, {}, body))
     with pytest.raises(NotSent, match="no token"):
         tokens.get(TOAST, 1.0)
 

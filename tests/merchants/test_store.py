@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine
 
-from pos_gateway.errors import InvalidSettings, PendingMigration, UnknownMerchant
+from pos_gateway.clock import SYSTEM_CLOCK
+from pos_gateway.errors import InvalidSettings, PendingMigration
 from pos_gateway.ledger.database import open_database, require_current, upgrade
 from pos_gateway.merchant import Merchant
-from pos_gateway.merchants.directory import LIFETIME, Directory
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.vault import CannotOpen, Vault, new_key
 from tests.worker.lab import Lab
 
 
@@ -75,66 +76,6 @@ def test_a_url_that_is_no_databases_is_told_without_its_password() -> None:
     assert "s3cr3t" not in str(caught.value)
 
 
-class HandClock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def now(self) -> None:
-        raise AssertionError("the directory needs no time of day")
-
-
-def test_the_directory_serves_from_memory_until_a_record_is_stale(store: MerchantStore) -> None:
-    clock = HandClock()
-    directory = Directory(store, clock=clock)  # type: ignore[arg-type]
-    store.put([a_merchant(max_concurrency=3)])
-    assert directory.get("m").max_concurrency == 3
-    store.put([a_merchant(max_concurrency=4)])
-    clock.seconds = LIFETIME
-    assert directory.get("m").max_concurrency == 3
-    clock.seconds += 0.1
-    assert directory.get("m").max_concurrency == 4
-
-
-def test_the_directory_says_so_when_there_is_no_such_merchant(store: MerchantStore) -> None:
-    directory = Directory(store)
-    with pytest.raises(UnknownMerchant, match="nobody"):
-        directory.get("nobody")
-    assert directory.is_fresh("nobody")
-    assert directory.peek("nobody") is None
-
-
-def test_a_record_that_nobody_wanted_for_a_while_is_not_taken_for_the_present_one(
-    store: MerchantStore,
-) -> None:
-    clock = HandClock()
-    directory = Directory(store, clock=clock)  # type: ignore[arg-type]
-    store.put([a_merchant()])
-    directory.get("m")
-    clock.seconds = 2 * LIFETIME
-    assert directory.is_fresh("m")
-    clock.seconds += 0.1
-    assert not directory.is_fresh("m")
-
-
-def test_while_the_database_is_away_what_is_known_counts_as_fresh(store: MerchantStore) -> None:
-    clock = HandClock()
-    directory = Directory(store, clock=clock)  # type: ignore[arg-type]
-    store.put([a_merchant()])
-    directory.get("m")
-    clock.seconds = 3 * LIFETIME
-    told: list[object] = []
-    directory.listen(lambda merchant_id, merchant: told.append((merchant_id, merchant)))
-    directory._serve_on(["m", "nobody"])
-    assert directory.is_fresh("m")
-    assert not directory.is_fresh("nobody")
-    assert told == [("m", directory.peek("m"))]
-
-
 def test_a_worker_serves_merchants_from_postgresql(
     broker_url: str, postgres_url: str, simulated_merchants: object, tmp_path: object
 ) -> None:
@@ -147,12 +88,26 @@ def test_a_worker_serves_merchants_from_postgresql(
     lab.close()
 
 
-def test_a_merchant_that_is_paused_through_the_directory_is_paused_for_all(
-    store: MerchantStore,
-) -> None:
-    store.put([a_merchant("m")])
-    directory = Directory(store)
-    assert not directory.get("m").paused
-    directory.pause("m")
-    assert directory.get("m").paused
-    assert store.get(["m"])["m"].paused
+def test_who_was_edited_of_late_is_known(store: MerchantStore) -> None:
+    before = SYSTEM_CLOCK.now().timestamp()
+    store.put([a_merchant("a"), a_merchant("b")])
+    (_, first), (_, _) = sorted(edited := store.edited_since(before))
+    assert {each for each, _ in edited} == {"a", "b"}
+    assert store.stamped(["a"])["a"] == (a_merchant("a"), first)
+    store.pause(["b"], paused=True)
+    [(merchant_id, at)] = store.edited_since(first + 0.000_001)
+    assert (merchant_id, at) == ("b", store.stamped(["b"])["b"][1])
+    assert at > first
+
+
+def test_a_record_goes_elsewhere_with_its_secrets_sealed(engine: Engine) -> None:
+    upgrade(engine)
+    store = MerchantStore(engine, vault=Vault(new_key()))
+    merchant = a_merchant(auth={"type": "bearer", "token": "s3cr3t-token"}, provider="v")
+    text = store.sealed(merchant)
+    assert "s3cr3t" not in text
+    assert store.unsealed(text) == merchant
+    with pytest.raises(CannotOpen):
+        MerchantStore(engine).sealed(merchant)
+    with pytest.raises(ValueError, match="another version's"):
+        store.unsealed('{"id": "m"}')

@@ -1,0 +1,14 @@
+"""The merchants that were edited of late, found without reading all of them."""
+
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+
+
+def upgrade() -> None:
+    op.create_index("ix_merchants_updated_at", "merchants", ["updated_at"])
+
+
+def downgrade() -> None:
+    op.drop_index("ix_merchants_updated_at", "merchants")

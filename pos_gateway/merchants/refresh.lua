@@ -1,0 +1,72 @@
+-- Who loads which value: one process at a time, and nobody while it is young.
+--
+-- Keys, for each value two:
+--   value   hash: data, version, at (when it was loaded), young (for how long nobody loads it anew),
+--           fence (the number of whoever got the right to load it last)
+--   lock    that right: expires with the lease of whoever has it
+-- and last of all
+--   fences  a number that grows
+-- Times are milliseconds of Redis's own clock.
+--
+-- claim:    ARGV = 'claim', owner, lease, then for each value the oldest version that is of use.
+--           For each value: 'found' version data age young lifetime | 'ours' fence | 'elsewhere'
+-- store:    ARGV = 'store', owner, then for each value: fence version data age young lifetime
+--           For each value whether it was taken.
+-- give up:  ARGV = 'give up', owner, pause, then for each value its fence.
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local what, owner = ARGV[1], ARGV[2]
+local values = (#KEYS - 1) / 2
+local replies = {}
+
+local function held_as(fence)
+  return owner .. ' ' .. fence
+end
+
+if what == 'claim' then
+  local lease = tonumber(ARGV[3])
+  for i = 1, values do
+    local value, lock = KEYS[2 * i - 1], KEYS[2 * i]
+    local version, data, at, young = unpack(redis.call('HMGET', value, 'version', 'data', 'at', 'young'))
+    if data and tonumber(version) >= tonumber(ARGV[3 + i]) and now - at < tonumber(young) then
+      replies[i] = {'found', version, data, now - at, young, redis.call('HGET', value, 'lifetime')}
+    elseif redis.call('EXISTS', lock) == 1 then
+      replies[i] = {'elsewhere'}
+    else
+      local fence = redis.call('INCR', KEYS[#KEYS])
+      redis.call('SET', lock, held_as(fence), 'PX', lease)
+      redis.call('HSET', value, 'fence', fence)
+      if redis.call('PTTL', value) < 10 * lease then
+        redis.call('PEXPIRE', value, 10 * lease)
+      end
+      replies[i] = {'ours', fence}
+    end
+  end
+elseif what == 'store' then
+  for i = 1, values do
+    local value, lock = KEYS[2 * i - 1], KEYS[2 * i]
+    local fence, version, data, age, young, lifetime = unpack(ARGV, 6 * i - 3, 6 * i + 2)
+    local newest = redis.call('HGET', value, 'fence')
+    if newest and tonumber(newest) <= tonumber(fence) then
+      redis.call('HSET', value, 'version', version, 'data', data, 'at', now - age, 'young', young,
+        'lifetime', lifetime)
+      redis.call('PEXPIRE', value, math.max(1, lifetime - age))
+      replies[i] = 1
+    else
+      replies[i] = 0
+    end
+    if redis.call('GET', lock) == held_as(fence) then
+      redis.call('DEL', lock)
+    end
+  end
+else
+  for i = 1, values do
+    local lock = KEYS[2 * i]
+    if redis.call('GET', lock) == held_as(ARGV[3 + i]) then
+      redis.call('PEXPIRE', lock, ARGV[3])
+    end
+    replies[i] = 1
+  end
+end
+return replies

@@ -1,0 +1,182 @@
+"""Values that processes share through Redis, and which of them loads one.
+
+Redis Cluster is not supported: a script has keys of many values.
+"""
+
+import platform
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from math import inf
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.errors import SharedUnavailable
+from pos_gateway.merchants.cache import JITTER, Gift, Loaded, Standing
+from pos_gateway.redis_client import redis_client
+from pos_gateway.vault import CannotOpen
+
+log = structlog.get_logger(__name__)
+
+Value = TypeVar("Value")
+
+#: Seconds for connecting and for each answer: whoever waits for a value waits for no longer than this
+#: when Redis is away.
+TIMEOUT = 0.5
+#: Seconds for which Redis is not asked any more when it was away.
+PAUSE = 5.0
+#: Seconds after which another process may load what one has the right to load: those that it takes
+#: when things go badly, and a few more.
+LEASE = 15.0
+PREFIX = "pos_gateway:cache:"
+#: Values in one exchange with Redis.
+_MOST = 500
+
+
+class SharedValues(Generic[Value]):
+    """One kind of values. Safe from threads and green threads. The constructor does no I/O.
+
+    Args:
+        url: where Redis is.
+        name: of this kind.
+        encode: a value as it is kept there, with nothing secret that could be read; raises
+            CannotOpen for what is not to be shared.
+        decode: the same back; raises ValueError for what it cannot read.
+        lease: seconds for loading.
+
+    Raises:
+        InvalidSettings: the package ``redis`` is not installed, or the URL is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        *,
+        encode: Callable[[str, Value], str],
+        decode: Callable[[str, str], Value],
+        lease: float = LEASE,
+        prefix: str = PREFIX,
+        timeout: float = TIMEOUT,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._client, self._failures = redis_client(url, timeout)
+        source = resources.files("pos_gateway.merchants").joinpath("refresh.lua").read_text("utf-8")
+        self._script = self._client.register_script(source)
+        self._prefix = f"{prefix}{name}:"
+        self._name = name
+        self._owner = f"{platform.node()[:64]}:{uuid.uuid4().hex}"
+        self._encode, self._decode = encode, decode
+        self._lease = lease
+        self._now = clock.monotonic
+        self._away_until = -inf
+
+    def claim(self, least: Mapping[str, float]) -> Standing[Value]:
+        """Values of these versions or newer, or the right to load them for as long as the lease.
+
+        Raises:
+            SharedUnavailable: Redis is away, or talks nonsense.
+        """
+        found: dict[str, Loaded[Value]] = {}
+        ours: dict[str, int] = {}
+        elsewhere: set[str] = set()
+        for keys in _batched(least):
+            versions = [repr(least[key]) for key in keys]
+            replies = self._do(keys, "claim", self._owner, _milliseconds(self._lease), *versions)
+            for key, reply in zip(keys, replies, strict=True):
+                match reply:
+                    case [b"found", *rest]:
+                        loaded = self._loaded(key, rest)
+                        if loaded is not None:
+                            found[key] = loaded
+                    case [b"ours", int(fence)]:
+                        ours[key] = fence
+                    case [b"elsewhere"]:
+                        elsewhere.add(key)
+                    case _:
+                        raise self._is_away(f"an answer that is none: {reply!r:.80}")
+        return Standing(found, ours, frozenset(elsewhere))
+
+    def store(self, gifts: Mapping[str, Gift[Value]]) -> None:
+        """Give these to all, unless somebody else got the right to load them since.
+
+        Raises:
+            SharedUnavailable: Redis is away; whether they were stored is not known.
+        """
+        texts, private = {}, {}
+        for key, each in gifts.items():
+            try:
+                texts[key] = "" if each.value is None else self._encode(key, each.value)
+            except CannotOpen:
+                private[key] = each.fence
+        for keys in _batched(texts):
+            arguments: list[Any] = []
+            for key in keys:
+                each = gifts[key]
+                durations = map(_milliseconds, (each.age, each.young, each.lifetime))
+                arguments += (each.fence, repr(each.version), texts[key], *durations)
+            self._do(keys, "store", self._owner, *arguments)
+        if private:
+            self.give_up(private, 0.0)
+
+    def give_up(self, fences: Mapping[str, int], pause: float) -> None:
+        """They could not be loaded; nobody is to try again for so many seconds.
+
+        Raises:
+            SharedUnavailable: Redis is away.
+        """
+        for keys in _batched(fences):
+            numbers = [fences[key] for key in keys]
+            self._do(keys, "give up", self._owner, max(1, _milliseconds(pause)), *numbers)
+
+    def close(self) -> None:
+        """Let go of the connections. Idempotent."""
+        self._client.connection_pool.disconnect()
+
+    def _do(self, keys: Sequence[str], *arguments: Any) -> Sequence[Any]:
+        if self._now() < self._away_until:
+            raise SharedUnavailable("Redis was away a moment ago")
+        names = [name for key in keys for name in self._names(key)]
+        try:
+            replies = self._script(keys=[*names, f"{self._prefix}fences"], args=arguments)
+        except self._failures as error:
+            raise self._is_away(f"{type(error).__name__}: {error}"[:200]) from error
+        if not isinstance(replies, list) or len(replies) != len(keys):
+            raise self._is_away(f"an answer that is none: {replies!r:.80}")
+        return replies
+
+    def _is_away(self, why: str) -> SharedUnavailable:
+        log.warning("cache.not_shared", cache=self._name, error=why)
+        self._away_until = self._now() + PAUSE
+        return SharedUnavailable(why)
+
+    def _names(self, key: str) -> tuple[bytes, bytes]:
+        name = f"{self._prefix}={key}".encode("utf-8", "surrogatepass")
+        return name, name + b":lock"
+
+    def _loaded(self, key: str, reply: Sequence[Any]) -> Loaded[Value] | None:
+        """None: it is not to be read here, and is loaded."""
+        try:
+            version, data, age, young, lifetime = reply
+            text = data.decode()
+            return Loaded(
+                self._decode(key, text) if text else None,
+                float(version),
+                lifetime=int(lifetime) / 1000,
+                refresh_after=int(young) / 1000 / (1 - JITTER),
+                age=max(0, int(age)) / 1000,
+            )
+        except (ValueError, TypeError, AttributeError) as error:
+            log.warning("cache.unreadable", cache=self._name, error=str(error))
+            return None
+
+
+def _batched(keys: Mapping[str, Any]) -> list[list[str]]:
+    every = list(keys)
+    return [every[start : start + _MOST] for start in range(0, len(every), _MOST)]
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

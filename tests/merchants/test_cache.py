@@ -1,0 +1,350 @@
+"""The refresh-ahead cache: who waits, who loads, and what is read meanwhile."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pos_gateway.clock import Clock
+from pos_gateway.errors import NotLoaded
+from pos_gateway.merchants.cache import JITTER, REFRESH, Loaded, RefreshAheadCache
+
+LIFETIME, ABSENT, STALE, PAUSE = 100.0, 5.0, 1000.0, 1.0
+#: Seconds for what should take none.
+SOON = 20.0
+
+
+class Away(Exception):
+    """The loader's trouble."""
+
+
+class Source:
+    """What is loaded from, and the time of those who load."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.rows: dict[str, tuple[str, float]] = {}
+        self.loads: list[list[str]] = []
+        self.is_away = False
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.asked = threading.Semaphore(0)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now(self) -> Any:
+        raise AssertionError("a cache needs no time of day")
+
+    def load(self, keys: Sequence[str]) -> dict[str, Loaded[str]]:
+        self.loads.append(list(keys))
+        found = {key: Loaded(*self.rows[key]) for key in keys if key in self.rows}
+        self.asked.release()
+        assert self.may_answer.wait(SOON)
+        if self.is_away:
+            raise Away("away")
+        return found
+
+
+class Scene:
+    """A cache over a source; what it has loaded is told."""
+
+    def __init__(self, *, threads: bool = False, clock: Clock | None = None, **terms: Any) -> None:
+        self.source = Source()
+        self.cache: RefreshAheadCache[str] = RefreshAheadCache(
+            "test",
+            self.source.load,
+            clock=clock or self.source,
+            may_thread=lambda: threads,
+            **{
+                "lifetime": LIFETIME,
+                "absent": ABSENT,
+                "stale": STALE,
+                "most": 100,
+                "failures": (Away,),
+                "pause": lambda _: PAUSE,
+                **terms,
+            },
+        )
+        self.came = threading.Semaphore(0)
+        self.cache.listen(lambda _key, _value: self.came.release())
+
+    def wait_for_load(self, number: int = 1) -> None:
+        for _ in range(number):
+            assert self.came.acquire(timeout=SOON)
+
+    def wait_for_ask(self) -> None:
+        assert self.source.asked.acquire(timeout=SOON)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """Without threads: who asks loads."""
+    return Scene()
+
+
+@contextmanager
+def threaded(**terms: Any) -> Iterator[Scene]:
+    scene = Scene(threads=True, **terms)
+    try:
+        yield scene
+    finally:
+        scene.source.may_answer.set()
+        scene.cache.stop()
+
+
+def test_a_value_is_loaded_once_and_read_until_its_lifetime_is_over(scene: Scene) -> None:
+    scene.source.rows["k"] = "first", 1.0
+    assert scene.cache.get("k") == "first"
+    scene.source.rows["k"] = "second", 2.0
+    scene.source.seconds = LIFETIME - 0.1
+    assert scene.cache.get("k") == "first"
+    scene.source.seconds = LIFETIME
+    assert scene.cache.get("k") == "second"
+    assert scene.source.loads == [["k"], ["k"]]
+
+
+def test_thousands_that_want_what_is_not_here_cost_one_load() -> None:
+    with threaded() as scene, ThreadPoolExecutor(300) as pool:
+        scene.source.rows["k"] = "value", 1.0
+        scene.source.may_answer.clear()
+        readers = [pool.submit(scene.cache.get, "k") for _ in range(300)]
+        scene.wait_for_ask()
+        scene.source.may_answer.set()
+        assert {reader.result(SOON) for reader in readers} == {"value"}
+        assert scene.source.loads == [["k"]]
+
+
+def test_it_is_refreshed_beside_those_who_read_it() -> None:
+    with threaded() as scene:
+        scene.source.rows["k"] = "first", 1.0
+        assert scene.cache.get("k") == "first"
+        scene.wait_for_load()
+        scene.wait_for_ask()
+        scene.source.rows["k"] = "second", 2.0
+        scene.source.may_answer.clear()
+        scene.source.seconds = REFRESH * (1 - JITTER) * LIFETIME - 0.1
+        assert scene.cache.get("k") == "first"
+        assert len(scene.source.loads) == 1
+        scene.source.seconds = REFRESH * LIFETIME
+        for _ in range(1000):  # nobody waits, and nobody loads but one
+            assert scene.cache.get("k") == "first"
+        scene.wait_for_ask()
+        assert scene.cache.get("k") == "first"
+        scene.source.may_answer.set()
+        scene.wait_for_load()
+        assert scene.cache.get("k") == "second"
+        assert len(scene.source.loads) == 2
+
+
+def test_what_was_loaded_together_is_not_refreshed_together() -> None:
+    with threaded() as scene:
+        scene.source.rows = {f"k{n}": ("value", 1.0) for n in range(100)}
+        for key in scene.source.rows:
+            scene.cache.get(key)
+        due = {entry.due for entry in scene.cache._entries.values()}
+        assert len(due) == 100
+        assert all(REFRESH * (1 - JITTER) * LIFETIME <= each <= REFRESH * LIFETIME for each in due)
+
+
+def test_many_that_are_wanted_are_one_load() -> None:
+    with threaded() as scene:
+        scene.source.rows = {f"k{n}": ("value", 1.0) for n in range(50)}
+        scene.source.may_answer.clear()
+        scene.cache.want("k0")
+        scene.wait_for_ask()
+        for key in scene.source.rows:
+            scene.cache.want(key)
+        scene.source.may_answer.set()
+        scene.wait_for_load(50)
+        assert [len(keys) for keys in scene.source.loads] == [1, 49]
+
+
+def test_keys_that_are_loaded_one_by_one_do_not_wait_for_each_other() -> None:
+    with threaded(together=1) as scene:
+        scene.source.rows = {"a": ("A", 1.0), "b": ("B", 1.0)}
+        scene.source.may_answer.clear()
+        scene.cache.want("a")
+        scene.cache.want("b")
+        scene.wait_for_ask()
+        scene.wait_for_ask()  # neither has been answered
+        scene.source.may_answer.set()
+        scene.wait_for_load(2)
+        assert (scene.cache.get("a"), scene.cache.get("b")) == ("A", "B")
+
+
+def test_nobody_waits_for_longer_than_he_says() -> None:
+    with threaded() as scene:
+        scene.source.rows["k"] = "value", 1.0
+        scene.source.may_answer.clear()
+        with pytest.raises(NotLoaded, match="'k'"):
+            scene.cache.get("k", timeout=0.01)
+        scene.source.may_answer.set()
+        assert scene.cache.get("k", timeout=SOON) == "value"
+        assert scene.source.loads == [["k"]]
+
+
+def test_that_there_is_none_is_believed_for_a_while(scene: Scene) -> None:
+    assert scene.cache.get("k") is None
+    scene.source.rows["k"] = "value", 1.0
+    scene.source.seconds = ABSENT - 0.1
+    assert scene.cache.get("k") is None
+    assert scene.cache.is_fresh("k")
+    scene.source.seconds = ABSENT
+    assert scene.cache.get("k") == "value"
+
+
+def test_a_loader_that_fails_costs_nobody_his_value_until_it_is_too_old(scene: Scene) -> None:
+    scene.source.rows["k"] = "value", 1.0
+    scene.cache.get("k")
+    scene.source.is_away = True
+    scene.source.seconds = LIFETIME
+    assert scene.cache.get("k") == "value"
+    assert scene.cache.stale == 1
+    scene.source.seconds = LIFETIME + STALE
+    for _ in range(10):
+        with pytest.raises(Away):
+            scene.cache.get("k")
+    scene.source.is_away = False
+    scene.source.seconds += PAUSE
+    assert scene.cache.get("k") == "value"
+
+
+def test_a_loader_that_fails_is_not_asked_at_every_read(scene: Scene) -> None:
+    scene.source.rows["k"] = "value", 1.0
+    scene.source.is_away = True
+    for _ in range(10):
+        with pytest.raises(Away):
+            scene.cache.get("k")
+    assert len(scene.source.loads) == 1
+    scene.source.seconds += PAUSE
+    with pytest.raises(Away):
+        scene.cache.get("k")
+    assert len(scene.source.loads) == 2
+
+
+def test_what_is_wanted_and_failed_is_tried_again_by_itself() -> None:
+    with threaded(insist=True, pause=lambda _: 0.0) as scene:
+        scene.source.rows["k"] = "value", 1.0
+        scene.source.is_away = True
+        scene.cache.want("k")
+        scene.wait_for_ask()
+        scene.source.is_away = False
+        scene.wait_for_load()
+        assert scene.cache.get("k") == "value"
+
+
+def test_an_edit_is_read_at_once_whatever_was_here(scene: Scene) -> None:
+    scene.source.rows["k"] = "first", 1.0
+    scene.cache.get("k")
+    scene.source.rows["k"] = "second", 2.0
+    scene.cache.outdated("k", 2.0)
+    assert not scene.cache.is_fresh("k")
+    assert scene.cache.get("k") == "second"
+    scene.cache.outdated("k", 2.0)  # it is known
+    assert scene.cache.get("k") == "second"
+    assert len(scene.source.loads) == 2
+
+
+def test_an_edit_that_cannot_be_loaded_is_not_ignored(scene: Scene) -> None:
+    scene.source.rows["k"] = "first", 1.0
+    scene.cache.get("k")
+    scene.cache.outdated("k", 2.0)
+    scene.source.is_away = True
+    with pytest.raises(Away):
+        scene.cache.get("k")
+
+
+def test_what_was_read_before_an_edit_is_not_taken_for_what_is_there_since() -> None:
+    with threaded() as scene:
+        scene.source.rows["k"] = "first", 1.0
+        scene.source.may_answer.clear()
+        with ThreadPoolExecutor(1) as pool:
+            reader = pool.submit(scene.cache.get, "k")
+            scene.wait_for_ask()  # it has read the row, and is not back yet
+            scene.source.rows["k"] = "second", 2.0
+            scene.source.seconds = 0.1
+            scene.cache.outdated("k", 2.0)
+            scene.source.may_answer.set()
+            assert reader.result(SOON) == "second"
+
+
+def test_a_value_that_is_gone_since_an_edit_is_gone(scene: Scene) -> None:
+    scene.source.rows["k"] = "first", 1.0
+    scene.cache.get("k")
+    scene.cache.outdated("k", 2.0)
+    del scene.source.rows["k"]
+    scene.source.seconds += 0.1
+    assert scene.cache.get("k") is None
+
+
+def test_what_was_loaded_longest_ago_is_forgotten(scene: Scene) -> None:
+    scene.source.rows = {f"k{n}": ("value", 1.0) for n in range(101)}
+    for key in scene.source.rows:
+        scene.cache.get(key)
+    assert len(scene.cache) == 100
+    assert scene.cache.peek("k0") is None
+    assert scene.cache.get("k0") == "value"
+
+
+def test_edits_are_remembered_for_as_long_as_older_values_are_about(scene: Scene) -> None:
+    for n in range(1000):
+        scene.source.seconds = float(n)
+        scene.cache.outdated(f"k{n}", float(n))
+    assert len(scene.cache._edits) == LIFETIME + 1
+
+
+def test_a_loader_may_say_how_long_its_value_is_good(scene: Scene) -> None:
+    cache = Scene(failures=(Away,)).cache
+    source = Source()
+    cache._load, cache._now = lambda _: {"k": Loaded("v", 1.0, 10.0, 9.0)}, source.monotonic
+    cache.get("k")
+    [entry] = cache._entries.values()
+    assert (entry.due, entry.until) == (9.0, 10.0)
+
+
+def test_who_waits_when_it_is_stopped_is_told() -> None:
+    with threaded() as scene, ThreadPoolExecutor(1) as pool:
+        scene.source.may_answer.clear()
+        reader = pool.submit(scene.cache.get, "k")
+        scene.wait_for_ask()
+        scene.cache.stop()
+        with pytest.raises(NotLoaded):
+            reader.result(SOON)
+
+
+def test_reading_what_is_here_takes_no_lock_and_wakes_nobody(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.source.rows["k"] = "value", 1.0
+    scene.cache.get("k")
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a read did more than to read")
+
+    unused: Callable[..., Any] = never
+    for name in ("_wish", "_wait", "_lock", "_something"):
+        monkeypatch.setattr(scene.cache, name, unused)
+    assert scene.cache.get("k") == "value"
+
+
+def test_an_edit_that_is_heard_of_as_the_value_comes_is_loaded_too() -> None:
+    with threaded() as scene:
+        scene.source.rows["k"] = "first", 1.0
+        told: list[str | None] = []
+
+        def on_load(_: str, value: str | None) -> None:
+            told.append(value)
+            if value == "first":  # nobody but the loader runs now
+                scene.source.rows["k"] = "second", 2.0
+                scene.source.seconds += 1.0
+                scene.cache.outdated("k", 2.0)
+            scene.came.release()
+
+        scene.cache.listen(on_load)
+        scene.cache.want("k")
+        scene.wait_for_load(2)
+        assert told == ["first", "second"]

@@ -1,0 +1,197 @@
+"""The directory over a real database: what is read from memory, and that edits are seen."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
+
+from loadtests.servers.redis import Redis
+from pos_gateway.errors import UnknownMerchant
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.merchants import directory as subject
+from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.shelves import Shelves
+from pos_gateway.vault import Vault
+from tests.merchants.test_store import a_merchant
+
+SOON = 20.0
+
+
+class HandClock:
+    """Time passes when it is told to, on both clocks."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(1_000_000_000 + self.seconds, UTC)
+
+
+@pytest.fixture(params=["database_url", "postgres_url"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """A fresh database of each kind."""
+    engine = open_database(request.getfixturevalue(request.param))
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    """Of all who read and write."""
+    return HandClock()
+
+
+@pytest.fixture
+def store(engine: Engine, clock: HandClock) -> MerchantStore:
+    return MerchantStore(engine, clock)
+
+
+@contextmanager
+def started(directory: Directory) -> Iterator[Directory]:
+    directory.start()
+    try:
+        yield directory
+    finally:
+        directory.stop()
+
+
+def test_a_record_is_read_from_memory(
+    store: MerchantStore, clock: HandClock, engine: Engine
+) -> None:
+    directory = Directory(store, clock=clock)
+    store.put([a_merchant(max_concurrency=3)])
+    assert directory.get("m").max_concurrency == 3
+    with engine.begin() as connection:  # not as an edit is made
+        connection.exec_driver_sql("UPDATE merchants SET max_concurrency = 4")
+    clock.seconds = LIFETIME - 1
+    assert directory.get("m").max_concurrency == 3
+    clock.seconds = LIFETIME
+    assert directory.get("m").max_concurrency == 4
+
+
+def test_an_edit_is_seen_at_the_next_look(store: MerchantStore, clock: HandClock) -> None:
+    directory = Directory(store, clock=clock)
+    store.put([a_merchant(max_concurrency=3)])
+    assert directory.get("m").max_concurrency == 3
+    clock.seconds = 0.1
+    store.put([a_merchant(max_concurrency=4)])
+    assert directory.get("m").max_concurrency == 3
+    clock.seconds = LOOK
+    assert directory.get("m").max_concurrency == 4
+
+
+def test_so_is_one_that_was_committed_long_after_it_was_made(
+    store: MerchantStore, clock: HandClock
+) -> None:
+    directory = Directory(store, clock=clock)
+    store.put([a_merchant(max_concurrency=3)])
+    clock.seconds = 100.0
+    directory.get("m")
+    clock.seconds = 70.0  # a long import, or a clock that is late
+    store.put([a_merchant(max_concurrency=4)])
+    clock.seconds = 100.0 + LOOK
+    assert directory.get("m").max_concurrency == 4
+
+
+def test_a_merchant_that_is_imported_after_somebody_asked_for_it_is_there(
+    store: MerchantStore, clock: HandClock
+) -> None:
+    directory = Directory(store, clock=clock)
+    with pytest.raises(UnknownMerchant, match="nobody"):
+        directory.get("nobody")
+    assert directory.is_fresh("nobody")
+    assert directory.peek("nobody") is None
+    store.put([a_merchant("nobody")])
+    clock.seconds = LOOK
+    assert directory.get("nobody") == a_merchant("nobody")
+
+
+def test_a_merchant_that_is_paused_through_the_directory_is_paused_for_all(
+    store: MerchantStore, clock: HandClock
+) -> None:
+    store.put([a_merchant("m")])
+    directory = Directory(store, clock=clock)
+    assert not directory.get("m").paused
+    clock.seconds = 0.1
+    directory.pause("m")
+    assert directory.get("m").paused
+    assert store.get(["m"])["m"].paused
+
+
+def test_while_the_database_is_away_what_is_known_is_served(
+    store: MerchantStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Directory(store, clock=clock)
+    store.put([a_merchant()])
+    directory.get("m")
+
+    def away(_: object) -> None:
+        raise OperationalError("select", {}, Exception("the database is away"))
+
+    monkeypatch.setattr(store, "stamped", away)
+    monkeypatch.setattr(store, "edited_since", away)
+    clock.seconds = LIFETIME
+    assert directory.get("m") == a_merchant()
+    clock.seconds = LIFETIME + STALE
+    with pytest.raises(OperationalError):
+        directory.get("m")
+
+
+def test_an_edit_is_told_to_those_who_listen_though_nobody_asks(
+    store: MerchantStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "LOOK", 0.01)
+    store.put([a_merchant(max_concurrency=3)])
+    directory = Directory(store, clock=clock)
+    told: list[int | None] = []
+    came = threading.Semaphore(0)
+
+    def on_load(_: str, merchant: object) -> None:
+        told.append(getattr(merchant, "max_concurrency", None))
+        came.release()
+
+    directory.listen(on_load)
+    with started(directory):
+        directory.want("m")
+        assert came.acquire(timeout=SOON)
+        clock.seconds = 1.0
+        store.put([a_merchant(max_concurrency=4)])
+        assert came.acquire(timeout=SOON)
+    assert told == [3, 4]
+
+
+def test_workers_read_each_others_records_and_none_from_before_an_edit(
+    store: MerchantStore, clock: HandClock, redis_url: str
+) -> None:
+    one, other, late = (
+        Directory(store, shared=Shelves(redis_url, store, Vault()).records, clock=clock)
+        for _ in range(3)
+    )
+    store.put([a_merchant(max_concurrency=3)])
+    assert one.get("m").max_concurrency == 3
+    assert other.get("m").max_concurrency == 3
+    assert (one._cache.loads["loaded"], other._cache.loads["taken_over"]) == (1, 1)
+    clock.seconds = 1.0
+    store.put([a_merchant(max_concurrency=4)])
+    assert late.get("m").max_concurrency == 4, "what is in Redis is older"
+    clock.seconds = 1.0 + LOOK
+    assert one.get("m").max_concurrency == 4
+    assert (one._cache.loads["loaded"], one._cache.loads["taken_over"]) == (1, 1)
+
+
+def test_without_redis_each_reads_its_own(
+    store: MerchantStore, clock: HandClock, redis: Redis, redis_url: str
+) -> None:
+    store.put([a_merchant()])
+    redis.stop()
+    directory = Directory(store, shared=Shelves(redis_url, store, Vault()).records, clock=clock)
+    assert directory.get("m") == a_merchant()
