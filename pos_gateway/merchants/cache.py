@@ -378,8 +378,8 @@ class RefreshAheadCache(Generic[Value]):
         for key in keys:
             entry = self._entries.get(key)
             if entry is not None and now < entry.last:
-                entry.due = now + pause
                 entry.until = min(entry.last, max(entry.until, now + 2 * pause))
+                entry.due = min(entry.until, now + pause)
                 stale.append((key, entry.value))
             else:
                 self._failed[key] = now + pause, error

@@ -226,6 +226,44 @@ def test_a_loader_that_fails_is_not_asked_at_every_read(scene: Scene) -> None:
     assert len(scene.source.loads) == 2
 
 
+def test_while_a_value_is_stale_the_loader_is_not_asked_at_every_read_either() -> None:
+    with threaded() as scene:
+        scene.source.rows["k"] = "value", 1.0
+        scene.cache.get("k")
+        scene.wait_for_load()
+        scene.source.is_away = True
+        scene.source.seconds = REFRESH * LIFETIME
+        for _ in range(2):
+            scene.cache.get("k")
+            scene.wait_for_load()  # it is told that the value is still good
+            for _ in range(100):
+                assert scene.cache.get("k") == "value"
+            assert not scene.cache._under_way
+            scene.source.seconds += PAUSE
+        assert len(scene.source.loads) == 3
+
+
+def test_a_value_is_never_served_beyond_its_bound(scene: Scene) -> None:
+    scene.source.rows["k"] = "value", 1.0
+    scene.cache.get("k")
+    scene.source.is_away = True
+    scene.source.seconds = LIFETIME + STALE - PAUSE / 2
+    assert scene.cache.get("k") == "value"
+    scene.source.seconds = LIFETIME + STALE
+    with pytest.raises(Away):
+        scene.cache.get("k")
+
+
+def test_who_comes_late_to_want_it_begins_no_second_load() -> None:
+    with threaded() as scene:
+        scene.source.rows["k"] = "value", 1.0
+        scene.cache.get("k")
+        event = scene.cache._wish("k")  # as one that saw nothing there a moment ago
+        assert event is not None
+        assert event.is_set()
+        assert not scene.cache._wanted
+
+
 def test_what_is_wanted_and_failed_is_tried_again_by_itself() -> None:
     with threaded(insist=True, pause=lambda _: 0.0) as scene:
         scene.source.rows["k"] = "value", 1.0
