@@ -191,7 +191,7 @@ def test_what_publishes_the_synchronous_workers_events_ends_with_it_however_that
 def test_the_synchronous_worker_keeps_the_deadline_too(lab: Lab) -> None:
     lab.open_merchants("hang-1", request_timeout=0.5)
     with lab.worker("-P", "prefork", "-c", "2", app="pos_gateway"):
-        lab.submit("hang-1", "o1", seconds=4)
+        lab.submit("hang-1", "o1", seconds=8)  # its child starts meanwhile
         [event] = lab.events(1)
     assert event["type"] == "order.in_doubt"
 
