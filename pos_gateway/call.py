@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
-from time import perf_counter
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -20,20 +19,16 @@ from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.cache import Shared
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
-from pos_gateway.telemetry import metrics
+from pos_gateway.telemetry import metrics, stages
+from pos_gateway.telemetry.stages import Stages
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 
 log = structlog.get_logger(__name__)
 
-#: How loud a call is: what everybody hopes for is not news, what a person may have to look at is.
-_LEVELS = {
-    Kind.ACCEPTED: logging.DEBUG,
-    Kind.CANCELLED: logging.DEBUG,
-    Kind.FAILED: logging.WARNING,
-    Kind.IN_DOUBT: logging.WARNING,
-}
+#: What a person may have to look at is a warning.
+_LEVELS = {Kind.FAILED: logging.WARNING, Kind.IN_DOUBT: logging.WARNING}
 
 #: What is said to a POS in a call, given the means to say it.
 Talk = Callable[[Send], Outcome]
@@ -78,7 +73,7 @@ class Caller:
 
         A claim whose green thread is killed meanwhile is given up, for the next one to take.
         """
-        started = perf_counter()
+        passed = stages.call()
         sending = _Sending()
         seconds = min(self.time_limit(merchant) * patience.part, left)
         try:
@@ -94,7 +89,9 @@ class Caller:
         outcome = self._authenticator.redacted(merchant, outcome)
         if outcome.reason is not None and outcome.reason.code == "http_410":
             self._pause(merchant)
-        self._tell(merchant, claim, outcome, perf_counter() - started)
+        seconds = passed.total
+        metrics.attempts.labels(outcome.kind, merchant.provider or "none").observe(seconds)
+        log_attempt(merchant, claim, outcome, passed, seconds)
         return outcome
 
     @staticmethod
@@ -159,29 +156,40 @@ class Caller:
         except SQLAlchemyError as error:
             log.error("merchant.not_paused", merchant_id=merchant.id, error=str(error))
 
-    @staticmethod
-    def _tell(merchant: Merchant, claim: Claim, outcome: Outcome, seconds: float) -> None:
-        metrics.attempts.labels(outcome.kind, merchant.provider or "none").observe(seconds)
-        reason = outcome.reason
-        log.log(
-            _LEVELS.get(outcome.kind, logging.INFO),
-            "delivery.attempted",
-            action=claim.key.action,
-            order_id=claim.key.order_id,
-            merchant_id=claim.key.merchant_id,
-            provider=merchant.provider,
-            attempt=claim.past.attempts + 1,
-            outcome=outcome.kind,
-            # A rejection is in the POS's own words, which may repeat the customer's.
-            reason=reason.code if reason and outcome.kind is not Kind.REJECTED else None,
-            seconds=round(seconds, 4),
-        )
-
 
 class _Sending:
     """How far a call has come: whether a byte may have left, and whether there was a reply."""
 
     begun = answered = False
+
+
+def log_attempt(
+    merchant: Merchant, claim: Claim, outcome: Outcome, passed: Stages, seconds: float
+) -> None:
+    """Say all that is known of a call in one line, if one of its level is written at all."""
+    level = _LEVELS.get(outcome.kind, logging.INFO)
+    if not log.is_enabled_for(level):
+        return
+    reason = outcome.reason
+    log.log(
+        level,
+        "delivery.attempted",
+        action=claim.key.action,
+        order_id=claim.key.order_id,
+        merchant_id=claim.key.merchant_id,
+        provider=merchant.provider,
+        adapter=merchant.adapter,
+        attempt=claim.past.attempts + 1,
+        outcome=outcome.kind,
+        contact=outcome.contact,
+        # A rejection is in the POS's own words, which may repeat the customer's.
+        reason=reason.code if reason and outcome.kind is not Kind.REJECTED else None,
+        waited_seconds=passed.waited,
+        claim_seconds=passed.claim,
+        connect_seconds=passed.connect,
+        first_byte_seconds=passed.first_byte,
+        seconds=seconds,
+    )
 
 
 #: Why nothing was done: it is known to the ledger soon what comes of the order.

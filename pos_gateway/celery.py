@@ -3,18 +3,20 @@
 The green worker, the one to run, is ``pos_gateway.gcelery``.
 """
 
+import logging
 import sys
 from typing import Any
 
 from celery import Celery, signals
 from celery.app.amqp import AMQP
+from celery.utils.log import get_multiprocessing_logger, mlevel
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway import gateway
 from pos_gateway.broker import topology
 from pos_gateway.broker.answers import AnsweredConnection
 from pos_gateway.errors import InvalidSettings, PendingMigration, PublishRefused
-from pos_gateway.settings import Settings
+from pos_gateway.settings import Settings, setting
 from pos_gateway.tasks import CancelTask, OrderTask
 from pos_gateway.telemetry import log
 
@@ -54,8 +56,6 @@ def _configured() -> Celery:
         broker_transport_options={"confirm_publish": True, **_memory_options(settings)},
         worker_enable_remote_control=settings.remote_control,
         worker_consumer="pos_gateway.worker.consumer:OrderConsumer",
-        # Orders need no workers' logs of their arguments: those are people's names and phones.
-        worker_hijack_root_logger=False,
     )
     app.register_task(OrderTask())
     app.register_task(CancelTask())
@@ -67,9 +67,17 @@ def _memory_options(settings: Settings) -> dict[str, Any]:
     return {"polling_interval": 0.01} if settings.broker_url.startswith("memory") else {}
 
 
+@signals.setup_logging.connect
+def _log_here(loglevel: int, logfile: str | None, **_: Any) -> None:
+    """Celery's lines go where ours do, for they are written by whoever says them otherwise."""
+    log.configure(loglevel, file=logfile or None, lines=setting("log_buffer"))
+    get_multiprocessing_logger().handlers = [log.LibraryHandler(logging.ERROR)]
+    log.tell_of_crashes()
+
+
 @signals.worker_init.connect
 def _before_start(sender: Any, **_: Any) -> None:
-    log.configure(sender.loglevel)
+    log.configure(mlevel(sender.loglevel), lines=setting("log_buffer"))
     try:
         gateway.current().check()
     except (PendingMigration, PublishRefused, InvalidSettings) as error:
@@ -80,15 +88,35 @@ def _before_start(sender: Any, **_: Any) -> None:
         raise SystemExit(_refusal(f"the database cannot be asked: {why}")) from None
 
 
+@signals.worker_ready.connect
+def _ready(**_: Any) -> None:
+    _log_what_is_printed()
+
+
 @signals.worker_process_init.connect
 def _child_ready(**_: Any) -> None:
+    _log_what_is_printed()
     gateway.current().start(background=False)
 
 
-@signals.worker_process_shutdown.connect
 @signals.worker_shutdown.connect
 def _stopped(**_: Any) -> None:
     gateway.current().stop()
+
+
+@signals.worker_process_shutdown.connect
+def _child_stopped(**_: Any) -> None:
+    gateway.current().stop()
+    log.flush()  # a child ends without what Python does at a process's end
+
+
+def _log_what_is_printed() -> None:
+    """What anybody still prints is logged: gevent shows errors on the event loop, which may not wait.
+
+    From when orders come; until then a person may be looking at the banner.
+    """
+    if app.conf.worker_redirect_stdouts:
+        app.log.redirect_stdouts(app.conf.worker_redirect_stdouts_level)
 
 
 def _refusal(error: object) -> int:

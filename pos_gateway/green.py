@@ -3,7 +3,8 @@
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from importlib import import_module
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -12,6 +13,14 @@ def green() -> bool:
     """Whether gevent has patched what waits for a socket."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched("socket"))
+
+
+def native(module: str, name: str) -> Any:
+    """What the standard library has under this name, whether or not gevent has patched it."""
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None:
+        return monkey.get_original(module, name)
+    return getattr(import_module(module), name)
 
 
 def in_turns(items: Iterable[T], few: int) -> Iterator[T]:

@@ -128,6 +128,11 @@ class Settings(BaseModel):
         description="Days that published events are kept for a replay; 0: until "
         "`pos-gateway events prune`.",
     )
+    log_buffer: Annotated[int, Field(ge=16, le=1_000_000)] = Field(
+        8192,
+        description="Log lines kept while the stream takes none; then the oldest of the least severe"
+        " are dropped.",
+    )
     remote_control: bool = Field(
         False, description="Let `celery inspect` and `celery control` reach this worker."
     )

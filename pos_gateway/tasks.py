@@ -28,6 +28,7 @@ from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.states import Action
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.telemetry import stages
 from pos_gateway.transport.deadline import Patience
 
 log = structlog.get_logger(__name__)
@@ -86,6 +87,7 @@ def deliver(
     routing_key: str | None,
     patience: Patience | None = None,
     hopeless: bool = False,
+    received: float | None = None,
 ) -> Decision:
     """Try once to do what a message asks for, and decide what follows.
 
@@ -97,7 +99,9 @@ def deliver(
         routing_key: the key that the message came by.
         patience: how much of the merchant's time limit it has; lets others end it before.
         hopeless: it cannot be done in time any more, and is not to be tried.
+        received: when the message came (``perf_counter``), if that is known.
     """
+    stages.begin(received)
     trip = Trip(wire.home_key(routing_key), _tries(headers), gate.clock.now())
     if action is Action.CANCEL:
         return _cancel(gate, record, trip, patience, hopeless=hopeless)

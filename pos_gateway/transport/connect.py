@@ -18,6 +18,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from pos_gateway import failpoints
 from pos_gateway.sockets import send_all
+from pos_gateway.telemetry import stages
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.idle import Idle
@@ -175,7 +176,11 @@ class _Tracked:
         send_all(self.sock, data)
 
     def connect(self) -> None:
-        super().connect()  # type: ignore[misc]
+        began = time.perf_counter()
+        try:
+            super().connect()  # type: ignore[misc]
+        finally:
+            stages.connecting(time.perf_counter() - began)
 
     def getresponse(self) -> Any:
         failpoints.reach("byte.last")

@@ -19,6 +19,7 @@ from http.client import (
 from typing import Any
 
 from pos_gateway.green import in_turns
+from pos_gateway.telemetry import stages
 
 #: Longest head in bytes, interim ones included. Python's own limit, 100 lines of 64 KiB, would let
 #: a few hundred peers fill the memory.
@@ -51,6 +52,7 @@ class StrictResponse(HTTPResponse):
         """Read the head. Raises HTTPException for one that says two things, or nothing."""
         head = _Head(self.fp)
         minor, self.status, self.reason = head.status()
+        stages.replied()
         self.headers = self.msg = head.fields()
         while self.status == HTTPStatus.CONTINUE:  # nobody asked for it, and it says nothing
             minor, self.status, self.reason = head.status()

@@ -284,6 +284,7 @@ class Dispatcher:
             routing_key=request.delivery_info["routing_key"],
             patience=request.patience,
             hopeless=request.hopeless,
+            received=request.received,
         )
         early = self._storing < self.admission.limits.slots
         if early:

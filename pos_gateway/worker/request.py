@@ -20,6 +20,8 @@ class OrderRequest(Request):
     order_id: str | None = None
     #: When it is worthless (Unix time); None when the message does not say.
     deliver_by: float | None = None
+    #: When it came (``perf_counter``).
+    received: float | None = None
     #: The slot that it holds; None while it waits, and again once its merchant has answered.
     call: Call["OrderRequest"] | None = None
     #: How long its attempt may take, once it has started; lets it be ended before.

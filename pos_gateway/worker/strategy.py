@@ -7,6 +7,7 @@ messages back at the same place.
 from collections.abc import Callable
 from datetime import datetime
 from json import JSONDecodeError
+from time import perf_counter
 from typing import Any
 
 from celery.worker import strategy
@@ -130,6 +131,7 @@ def _offer(task: Any, app: Any, consumer: Any) -> Handler:
             connection_errors=errors,
             headers=message.headers,
         )
+        request.received = perf_counter()
         arguments, named, _ = message.payload
         record = request.record = arguments[0] if arguments else named.get("order")
         if isinstance(record, dict):

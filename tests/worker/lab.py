@@ -149,9 +149,13 @@ class Lab:
         *flags: str,
         app: str = GREEN,
         environment: Mapping[str, str] | None = None,
+        stderr: int = subprocess.STDOUT,
         **settings: object,
     ) -> Iterator["WorkerProcess"]:
-        """Run ``celery -A APP worker FLAGS``; stopped by SIGTERM at the end if it still runs."""
+        """Run ``celery -A APP worker FLAGS``; stopped by SIGTERM at the end if it still runs.
+
+        What it writes to standard error is in its log too, unless that is a pipe given for it.
+        """
         self._workers += 1
         variables = {
             **os.environ,
@@ -170,7 +174,7 @@ class Lab:
                 cwd=ROOT,
                 env=variables,
                 stdout=output,
-                stderr=subprocess.STDOUT,
+                stderr=stderr,
             )
         worker = WorkerProcess(process, log)
         try:

@@ -43,6 +43,7 @@ class Order:
         self.delivery_info = {"routing_key": "orders"}
         self.call: Any = None
         self.patience: Any = None
+        self.received: float | None = None
         self.hopeless = self.settled = False
         self.attempts = 0
         self.said = Event()

@@ -39,12 +39,13 @@ def run(*, until_eof: bool) -> None:
     from pos_gateway.ledger.ledger import Ledger
     from pos_gateway.ledger.payloads import Payloads
     from pos_gateway.settings import DAY, Settings
-    from pos_gateway.telemetry.log import configure
+    from pos_gateway.telemetry import log
     from pos_gateway.telemetry.serving import serve_metrics
     from pos_gateway.vault import Vault
 
     settings = Settings.from_environment()
-    configure()
+    log.configure(lines=settings.log_buffer)
+    log.tell_of_crashes()
     failpoints.arm_all(settings.failpoints)
     with _until_told() as told_to_stop, database() as engine:
         payloads = Payloads(Vault(settings.secret_keys))

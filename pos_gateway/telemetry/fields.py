@@ -1,0 +1,54 @@
+"""What may stand in a log line: every field's name, and what it is. Anything else is left out.
+
+A name that is not here is written with ``HIDDEN`` for its value: what nobody has thought about may
+be a secret, or about a person. Whoever adds one says here what it is, having seen to that.
+"""
+
+#: What stands in the place of a value whose field is not known.
+HIDDEN = "[redacted]"
+
+FIELDS = {
+    # Of every line.
+    "timestamp": "when it happened, in UTC",
+    "level": "debug, info, warning, error or critical",
+    "event": "what happened",
+    "exception": "where an exception was raised, and its message (500 characters of it)",
+    # Of orders and those who get them.
+    "order_id": "the order",
+    "merchant_id": "its merchant",
+    "provider": "the merchant's provider",
+    "adapter": "the way of speaking to its POS",
+    "action": "submit or cancel",
+    "attempt": "which one it was, counted from 1",
+    "outcome": "what came of it: accepted, rejected, cancelled, expired, failed, pending, retry,"
+    " in_doubt",
+    "contact": "how the merchant fared: none (not called), answered, overloaded, timed_out, failed",
+    "reason": "why: a code; of a message that is no order, a sentence without a word of it",
+    "seconds": "how long it took; of a breaker, for how long the merchant is left alone",
+    "waited_seconds": "from when a worker got the message until the order had a green thread",
+    "claim_seconds": "from there until the claim on it was durable",
+    "connect_seconds": "for connecting, TLS included; 0 if a connection was there",
+    "first_byte_seconds": "from the beginning of the call until the POS's reply began",
+    # Of everything else.
+    "error": "what went wrong, in a sentence",
+    "code": "why a message was set aside",
+    "why": "what moved a breaker",
+    "cache": "which one: merchants, tokens",
+    "keys": "how many",
+    "merchants": "how many",
+    "orders": "how many",
+    "operations": "how many of the ledger's, to be tried again",
+    "again_in": "seconds until the next try",
+    "status": "what a process ended with",
+    "port": "a port of this machine",
+    "settling": "whether permits are still those of workers before",
+    "value": "where a package says that its adapter is",
+    "records": "how many lines were dropped",
+    "dropped_debug": "how many of them were of this level; likewise:",
+    "dropped_info": "",
+    "dropped_warning": "",
+    "dropped_error": "",
+    "dropped_critical": "",
+    "logger": "which part of a library",
+    "message": "what a library says (2,000 characters of it)",
+}

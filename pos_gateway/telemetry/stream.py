@@ -1,0 +1,78 @@
+"""Where log lines go: standard error, or a file that somebody may move away."""
+
+import os
+import select
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from pos_gateway.green import native
+
+
+class Stream(Protocol):
+    """Takes bytes."""
+
+    def write(self, data: bytes) -> None:
+        """Return when all of them are taken, however long that is. Raises OSError: some are not."""
+
+
+class Descriptor:
+    """An open file, pipe or terminal. To be used on one native thread; that alone waits."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._write = native("os", "write")
+        #: The last line was not taken as a whole, and the next one is not to be joined to it.
+        self._torn = False
+
+    def write(self, data: bytes) -> None:
+        """Return when all of it is taken. Raises OSError: it was not, or not all of it."""
+        left = memoryview(b"\n" + data if self._torn else data)
+        self._torn = True
+        while left:
+            try:
+                left = left[self._write(self.number, left) :]
+            except BlockingIOError:  # somebody who shares the pipe has made it so
+                self._wait()
+        self._torn = False
+
+    def _wait(self) -> None:
+        poller = native("select", "poll")()
+        poller.register(self.number, select.POLLOUT)
+        poller.poll()
+
+
+class LogFile:
+    """A file that lines are added to; made anew when it was moved or removed (``logrotate``)."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._open: Descriptor | None = None
+
+    def write(self, data: bytes) -> None:
+        """As a descriptor's. Raises OSError: also when the file cannot be opened."""
+        if self._open is None or self._was_moved(self._open.number):
+            self.close()
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._open = Descriptor(os.open(self._path, flags, 0o666))
+        self._open.write(data)
+
+    def close(self) -> None:
+        """Idempotent."""
+        before, self._open = self._open, None
+        if before is not None:
+            os.close(before.number)
+
+    def _was_moved(self, number: int) -> bool:
+        try:
+            return not os.path.samestat(self._path.stat(), os.fstat(number))
+        except FileNotFoundError:
+            return True
+
+
+def standard_error() -> Descriptor:
+    """Where this process's messages go, whatever stands in its place in Python."""
+    try:
+        return Descriptor(sys.__stderr__.fileno() if sys.__stderr__ is not None else 2)
+    except (OSError, ValueError):
+        return Descriptor(2)

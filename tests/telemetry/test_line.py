@@ -1,0 +1,151 @@
+"""What gets into a line, and what does not."""
+
+import json
+from enum import StrEnum
+from math import inf
+from typing import Any
+
+import pytest
+
+from pos_gateway.telemetry.fields import HIDDEN
+from pos_gateway.telemetry.line import LONGEST, Line, kept
+from pos_gateway.telemetry.trace import CHAIN, FRAMES, MESSAGE, Trace
+
+
+def written(trace: Trace | None = None, /, **fields: Any) -> dict[str, Any]:
+    line: dict[str, Any] = json.loads(Line(0.0, 1, kept(fields), trace).rendered())
+    return line
+
+
+class Word(StrEnum):
+    YES = "yes"
+
+
+def test_a_line_says_when_how_severe_and_what_and_then_its_fields() -> None:
+    line = Line(1.5, 2, {"orders": 3, "event": "it.happened", "error": 'a "word"\n'})
+    assert line.rendered() == (
+        b'{"timestamp": "1970-01-01T00:00:01.500000Z", "level": "warning", "event": "it.happened",'
+        b' "orders": 3, "error": "a \\"word\\"\\n"}\n'
+    )
+
+
+def test_fields_that_nobody_has_thought_about_are_not_shown() -> None:
+    line = written(event="it.happened", phone="0151 1", customer="Mrs. Smith", orders=1)
+    assert (line["phone"], line["customer"], line["orders"]) == (HIDDEN, HIDDEN, 1)
+
+
+def test_no_field_takes_the_place_of_what_every_line_says() -> None:
+    line = written(event="it.happened", level="debug", timestamp="never")
+    assert (line["level"], line["timestamp"][:4]) == ("info", "1970")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("text", "text"),
+        ("x" * (LONGEST + 1), "x" * LONGEST),
+        (Word.YES, "yes"),
+        (True, True),
+        (1.25, 1.25),
+        (None, None),
+        (inf, "inf"),
+        ({"name": "Mrs. Smith"}, "[dict]"),
+        (ValueError("Mrs. Smith"), "[ValueError]"),
+    ],
+)
+def test_values_are_short_texts_and_numbers(value: Any, shown: Any) -> None:
+    assert written(error=value)["error"] == shown
+
+
+def test_what_changes_afterwards_does_not_change_in_the_line() -> None:
+    items = ["a"]
+    fields = kept({"event": "it.happened", "orders": items})
+    items.append("b")
+    assert fields["orders"] == "[list]"
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except type(error) as caught:
+        return caught
+
+
+def test_an_exception_is_shown_with_what_led_to_it_and_without_values() -> None:
+    secret = "hunter2"
+    try:
+        try:
+            len(secret) / 0
+        except ZeroDivisionError as error:
+            raise ValueError("no such thing") from error
+    except ValueError as error:
+        trace = Trace.of(error)
+    text = written(trace, event="it.failed")["exception"]
+    cause, _, effect = text.partition("The above exception was the direct cause")
+    assert "len(secret) / 0" in cause
+    assert cause.strip().endswith("ZeroDivisionError: division by zero")
+    assert f'File "{__file__}", line ' in effect
+    assert effect.endswith("ValueError: no such thing")
+    assert secret not in text.replace('secret = "hunter2"', "")
+
+
+def test_an_exception_met_while_handling_another_is_told_so() -> None:
+    try:
+        try:
+            raise KeyError("first")
+        except KeyError:
+            raise OSError("second")  # noqa: B904
+    except OSError as error:
+        text = Trace.of(error).text()
+    assert "During handling of the above exception" in text
+
+
+def test_what_an_exception_was_raised_from_none_hides_is_hidden() -> None:
+    try:
+        try:
+            raise KeyError("first")
+        except KeyError:
+            raise OSError("second") from None
+    except OSError as error:
+        assert "first" not in Trace.of(error).text()
+
+
+def test_an_exception_takes_a_bounded_place() -> None:
+    def deep(left: int) -> None:
+        if left:
+            deep(left - 1)
+        raise ValueError("m" * 10_000)
+
+    error: BaseException = raised(KeyError())
+    try:
+        deep(100)
+    except ValueError as caught:
+        error = caught
+    for number in range(20):
+        after = raised(OSError(number))
+        after.__cause__ = error
+        error = after
+    trace = Trace.of(error)
+    assert len(trace.raised) == CHAIN
+    assert trace.raised[-1].message == "19"
+    chained = Trace.of(error.__cause__ or error)
+    assert chained.raised[-1].message == "18"
+    while error.__cause__ is not None:
+        error = error.__cause__
+    [only] = Trace.of(error).raised
+    assert (len(only.frames), len(only.message)) == (FRAMES, MESSAGE)
+    assert only.frames[-1].function.endswith("deep")
+
+
+def test_exceptions_that_lead_to_each_other_come_to_an_end() -> None:
+    first, second = raised(KeyError("a")), raised(OSError("b"))
+    first.__context__, second.__context__ = second, first
+    assert len(Trace.of(first).raised) <= CHAIN
+
+
+def test_an_exception_that_cannot_be_shown_is_no_second_one() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert "cannot be shown" in Trace.of(raised(Odd())).text()

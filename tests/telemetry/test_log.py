@@ -1,0 +1,281 @@
+"""Logs as programs write them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.telemetry.streams import PATIENCE, Pipe
+
+ROOT = Path(__file__).parents[2]
+CONFIGURED = """
+import logging, os, signal, sys, threading
+import structlog
+from pos_gateway.telemetry import log
+log.configure(logging.INFO, file=sys.argv[1] if sys.argv[1:] else None)
+logger = structlog.get_logger()
+"""
+PATCHED = "from gevent import monkey; monkey.patch_all()\nimport gevent\n" + CONFIGURED
+#: A process is one thing, and a worker on green threads another.
+KINDS = pytest.mark.parametrize("begin", [CONFIGURED, PATCHED], ids=["plain", "green"])
+
+
+def run(program: str, *arguments: str, status: int = 0) -> list[dict[str, Any]]:
+    """The lines of a program that ends with this status."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == status, done.stderr
+    return [json.loads(line) for line in done.stderr.splitlines()]
+
+
+def events(lines: list[dict[str, Any]]) -> list[str]:
+    return [line["event"] for line in lines]
+
+
+@KINDS
+def test_a_mistake_is_one_line_that_says_where_it_was_made_and_no_values(begin: str) -> None:
+    [said] = run(
+        begin
+        + """
+secret = "hunter2"
+try:
+    len(secret) / 0
+except ZeroDivisionError:
+    logger.exception("it.failed", order_id="o-1")
+"""
+    )
+    assert (said["event"], said["level"], said["order_id"]) == ("it.failed", "error", "o-1")
+    assert 'File "<string>", line ' in said["exception"]
+    assert said["exception"].endswith("in <module>\nZeroDivisionError: division by zero")
+    assert "hunter2" not in json.dumps(said)
+
+
+@KINDS
+def test_a_program_that_ends_has_written_everything(begin: str) -> None:
+    lines = run(begin + "for number in range(3000): logger.info('it.happened', orders=number)")
+    assert [line["orders"] for line in lines] == list(range(3000))
+
+
+@KINDS
+def test_a_program_that_ends_by_an_exception_has_written_everything_and_says_what_it_was(
+    begin: str,
+) -> None:
+    lines = run(
+        begin + "log.tell_of_crashes()\nlogger.info('it.happened')\nraise KeyError('oh')", status=1
+    )
+    assert events(lines) == ["it.happened", "process.crashed"]
+    assert lines[1]["level"] == "critical"
+    assert lines[1]["exception"].endswith("KeyError: 'oh'")
+
+
+@KINDS
+def test_a_program_that_exits_at_once_has_written_what_it_waited_for(begin: str) -> None:
+    lines = run(begin + "logger.info('it.happened')\nassert log.flush()\nos._exit(3)", status=3)
+    assert events(lines) == ["it.happened"]
+
+
+@KINDS
+def test_python_s_own_loggers_end_in_the_same_place(begin: str) -> None:
+    library, odd, warning = run(
+        begin
+        + """
+logging.getLogger("kombu.mixins").debug("too quiet")
+logging.getLogger("kombu.mixins").warning("%d of %s", 2, ["a"], exc_info=ValueError("b"))
+logging.getLogger("odd").error("%d", "no number")
+logging.captureWarnings(True)
+import warnings; warnings.warn("old")
+"""
+    )
+    assert (library["event"], library["level"]) == ("library.logged", "warning")
+    assert (library["logger"], library["message"]) == ("kombu.mixins", "2 of ['a']")
+    assert library["exception"] == "ValueError: b"
+    assert (odd["level"], odd["message"]) == ("error", "%d")
+    assert (warning["logger"], "old" in warning["message"]) == ("py.warnings", True)
+
+
+@KINDS
+def test_what_libraries_say_at_the_level_debug_is_nobody_s_business(begin: str) -> None:
+    """Celery repeats messages there, with customers' names in them."""
+    lines = run(
+        begin
+        + """
+log.configure(logging.DEBUG)
+logging.getLogger("celery.pool").debug("TaskPool: Apply ... Mrs. Smith")
+logger.debug("it.happened")
+"""
+    )
+    assert events(lines) == ["it.happened"]
+
+
+@KINDS
+def test_it_is_written_to_a_file_if_one_is_named(begin: str, tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    assert run(begin + "logger.info('it.happened')", str(path)) == []
+    assert json.loads(path.read_text())["event"] == "it.happened"
+
+
+@KINDS
+def test_a_forked_child_writes_its_own_lines_and_none_of_its_parent_s(begin: str) -> None:
+    lines = run(
+        begin
+        + """
+for number in range(100): logger.info("parent.said", orders=number)
+child = os.fork()
+if child == 0:
+    for number in range(100): logger.info("child.said", orders=number)
+    assert log.flush()
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+logger.info("parent.said", orders=100)
+"""
+    )
+    for who, number in (("parent.said", 101), ("child.said", 100)):
+        assert [line["orders"] for line in lines if line["event"] == who] == list(range(number))
+
+
+def test_a_child_that_is_forked_while_the_stream_stands_still_writes_when_it_takes_lines() -> None:
+    """The parent's thread holds nothing that the child would wait for."""
+    pipe = Pipe()
+    pipe.fill()
+    program = (
+        CONFIGURED
+        + """
+logger.info("parent.said")
+log.flush(0.2)
+if os.fork() == 0:
+    logger.info("child.said")
+    print("forked", flush=True)
+else:
+    os.wait()
+"""
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=pipe.writer
+    ) as process:
+        pipe.give_away()
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"forked\n"
+        assert sorted(events(pipe.read_all())) == ["child.said", "parent.said"]
+        assert process.wait(PATIENCE) == 0
+
+
+def test_green_threads_go_on_while_the_stream_stands_still() -> None:
+    """The thread that waits is a native one; there would be no turns for anybody else."""
+    pipe = Pipe()
+    pipe.fill()
+    program = (
+        PATCHED
+        + """
+turns = []
+def work():
+    for number in range(500):
+        logger.info("it.happened", orders=number)
+        turns.append(number)
+        gevent.sleep(0)
+gevent.joinall([gevent.spawn(work) for _ in range(4)])
+print(len(turns), len(os.listdir("/proc/self/task")), flush=True)
+sys.stdin.readline()
+"""
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=pipe.writer,
+    ) as process:
+        pipe.give_away()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        turns, threads = map(int, process.stdout.readline().split())
+        assert turns == 2000
+        assert threads >= 2
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        lines = pipe.read_all()
+        assert process.wait(PATIENCE) == 0
+    assert [line["orders"] for line in lines] == [n for n in range(500) for _ in range(4)]
+
+
+@KINDS
+def test_a_program_ends_though_nobody_reads_what_it_says(begin: str) -> None:
+    pipe = Pipe()
+    pipe.fill()
+    program = begin + "for number in range(100): logger.info('it.happened')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, stderr=pipe.writer, timeout=PATIENCE
+    )
+    assert done.returncode == 0
+    pipe.give_away()
+    pipe.read_all()
+
+
+@KINDS
+def test_a_program_goes_on_though_whoever_reads_it_is_gone(begin: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = (
+        begin
+        + """
+logger.warning("it.happened")
+assert log.flush()
+from prometheus_client import REGISTRY
+print(REGISTRY.get_sample_value("pos_gateway_log_records_dropped_total", {"level": "warning"}))
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=writer
+    )
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (0, b"1\n")
+
+
+def test_a_signal_in_the_midst_of_it_all_is_harmless() -> None:
+    """Its handler runs between any two steps of whoever is saying something, and says something."""
+    lines = run(
+        CONFIGURED
+        + """
+told = []
+def tell(number, frame):
+    told.append(number)
+    logger.info("signal.came", orders=len(told))
+signal.signal(signal.SIGALRM, tell)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0001)
+said = 0
+while len(told) < 300:
+    logger.info("it.happened", orders=said)
+    said += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+logger.info("all.said", orders=said)
+"""
+    )
+    said = lines.pop()["orders"]
+    dropped = sum(line["records"] for line in lines if line["event"] == "log.dropped")
+    lines = [line for line in lines if line["event"] != "log.dropped"]
+    assert len(lines) + dropped >= said + 300
+
+
+def test_python_s_interrupt_is_no_crash() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            CONFIGURED
+            + "log.tell_of_crashes()\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == -signal.SIGINT
+    assert b"process.crashed" not in done.stderr

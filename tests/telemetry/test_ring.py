@@ -1,0 +1,98 @@
+"""The ring: what it keeps, what it drops, and in which order it gives it back."""
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pos_gateway.telemetry.ring import Ring
+
+SEVERITIES = 3
+severities = st.integers(0, SEVERITIES - 1)
+#: Somebody says something of this severity, or so many are taken out.
+steps = st.lists(
+    st.one_of(st.tuples(st.just("put"), severities), st.tuples(st.just("take"), st.integers(0, 5)))
+)
+
+
+@given(st.integers(1, 6), steps)
+def test_it_keeps_the_newest_of_the_most_severe_in_their_order_and_counts_the_others(
+    capacity: int, steps: list[tuple[str, int]]
+) -> None:
+    ring = Ring[int](capacity, SEVERITIES)
+    kept: list[tuple[int, int]] = []  # severity and number, the oldest first
+    dropped = [0] * SEVERITIES
+    for number, (what, argument) in enumerate(steps):
+        if what == "put":
+            ring.put(argument, number)
+            kept.append((argument, number))
+            if len(kept) > capacity:
+                least = min(severity for severity, _ in kept)
+                kept.remove(next(each for each in kept if each[0] == least))
+                dropped[least] += 1
+        else:
+            taken = ring.take(argument)
+            assert (list(taken.items), list(taken.dropped)) == (kept[:argument], dropped)
+            del kept[:argument]
+        assert len(ring) == len(kept) <= capacity
+        assert list(ring.dropped) == dropped
+    assert list(ring.take(len(steps)).items) == kept
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_nothing_is_lost_or_doubled_among_native_threads() -> None:
+    ring = Ring[tuple[int, int]](50, SEVERITIES)
+    each, writers = 5000, range(4)
+    taken: list[tuple[int, int]] = []
+    done = threading.Event()
+
+    def put(writer: int) -> None:
+        for number in range(each):
+            ring.put(number % SEVERITIES, (writer, number))
+
+    def take() -> None:
+        while not done.is_set() or len(ring):
+            taken.extend(item for _, item in ring.take(7).items)
+
+    threads = [threading.Thread(target=put, args=(writer,)) for writer in writers]
+    taker = threading.Thread(target=take)
+    for thread in (taker, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    taker.join()
+    assert len(taken) + sum(ring.dropped) == each * len(writers)
+    for writer in writers:
+        numbers = [number for who, number in taken if who == writer]
+        assert numbers == sorted(set(numbers))
+
+
+def test_one_that_is_said_in_the_midst_of_another_is_kept_too() -> None:
+    """A collection of garbage may begin anywhere, and what it ends may have something to say."""
+    ring = Ring[str](2, SEVERITIES)
+
+    class Lane(deque[tuple[int, str]]):
+        def append(self, item: tuple[int, str]) -> None:
+            super().append(item)
+            if item[1] == "second":
+                ring.put(1, "meanwhile")
+
+    ring._lanes = (Lane(), *ring._lanes[1:])
+    ring.put(0, "first")
+    ring.put(0, "second")
+    assert [item for _, item in ring.take(9).items] == ["second", "meanwhile"]
+    assert list(ring.dropped) == [1, 0, 0]

@@ -1,0 +1,93 @@
+"""Where lines go: pipes that are full, disks that are, files that are moved away."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from pos_gateway.telemetry import stream as subject
+from pos_gateway.telemetry.stream import Descriptor, LogFile
+from tests.telemetry.streams import PATIENCE, Pipe
+
+
+def test_a_full_pipe_that_does_not_block_is_waited_for() -> None:
+    pipe = Pipe()
+    pipe.fill()
+    os.set_blocking(pipe.writer, False)
+    stream = Descriptor(pipe.writer)
+    waits = threading.Event()
+    wait = stream._wait
+
+    def note() -> None:
+        waits.set()
+        wait()
+
+    stream._wait = note  # type: ignore[method-assign]
+    writer = threading.Thread(target=stream.write, args=(b'{"orders": 1}\n',))
+    writer.start()
+    assert waits.wait(PATIENCE)
+    pipe.read_until("orders")
+    writer.join()
+    pipe.give_away()
+    assert pipe.read_all() == [{"orders": 1}]
+
+
+def test_what_is_written_in_pieces_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[bytes] = []
+
+    def write(_: int, data: memoryview) -> int:
+        pieces.append(bytes(data[:3]))
+        return len(pieces[-1])
+
+    monkeypatch.setattr(subject, "native", lambda *_: write)
+    Descriptor(1).write(b"abcdefgh\n")
+    assert pieces == [b"abc", b"def", b"gh\n"]
+
+
+def test_a_line_that_was_cut_off_is_not_joined_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = bytearray()
+    is_full = False
+
+    def write(_: int, data: memoryview) -> int:
+        if is_full and written:
+            raise OSError
+        piece = data[:4] if is_full else data
+        written.extend(piece)
+        return len(piece)
+
+    monkeypatch.setattr(subject, "native", lambda *_: write)
+    stream = Descriptor(1)
+    is_full = True
+    with pytest.raises(OSError):
+        stream.write(b"first line\n")
+    is_full = False
+    stream.write(b"second\n")
+    stream.write(b"third\n")
+    assert bytes(written) == b"firs\nsecond\nthird\n"
+
+
+def test_a_file_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    file = LogFile(str(path))
+    file.write(b"one\n")
+    path.rename(tmp_path / "worker.log.1")
+    file.write(b"two\n")
+    path.unlink()
+    file.write(b"three\n")
+    file.close()
+    file.close()  # idempotent
+    assert (tmp_path / "worker.log.1").read_bytes() == b"one\n"
+    assert path.read_bytes() == b"three\n"
+
+
+def test_lines_are_added_to_a_file_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    path.write_bytes(b"before\n")
+    LogFile(str(path)).write(b"after\n")
+    assert path.read_bytes() == b"before\nafter\n"
+
+
+def test_a_file_that_cannot_be_opened_refuses(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        LogFile(str(tmp_path / "no-folder" / "worker.log")).write(b"line\n")

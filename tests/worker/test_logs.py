@@ -1,0 +1,167 @@
+"""A real worker's log: nobody waits for it, whoever reads it or does not."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.telemetry.streams import Pipe
+from tests.worker.lab import Lab, WorkerProcess, by_type
+
+INFO = ("--loglevel", "INFO")
+REJECT = {"kind": "reject"}
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    yield Pipe()
+
+
+def lines_of(worker: WorkerProcess) -> list[dict[str, Any]]:
+    """What of its log is JSON; the rest is Celery's banner."""
+    return [json.loads(line) for line in worker.log.splitlines() if line.startswith("{")]
+
+
+def attempted(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [line for line in lines if line["event"] == "delivery.attempted"]
+
+
+def test_orders_go_through_while_nobody_reads_the_log_and_what_is_missing_is_counted(
+    lab: Lab, pipe: Pipe
+) -> None:
+    lab.open_merchants("gone-1", "reject-1")
+    lab.merchants.profile("gone-1", {"kind": "fail", "status": 410})
+    lab.merchants.profile("reject-1", REJECT)
+    orders = [f"o{n}" for n in range(120)]
+    with lab.worker(*INFO, stderr=pipe.writer, log_buffer=32):
+        lab.wait_for_worker()
+        pipe.fill()
+        lab.submit("gone-1", "first")
+        [failed] = lab.events(1)
+        lab.submit("reject-1", *orders)
+        told = by_type(lab.events_until_all_ended(orders))
+        assert lab.merchants.merchant("reject-1")["requests"] == len(orders)
+        pipe.give_away()
+        pipe.read_until("log.dropped")
+        lab.submit("reject-1", "last")
+        lab.events(1)
+        pipe.read_until('"last"')
+    lines = pipe.read_all()
+    assert failed["type"] == "order.failed"
+    assert sorted(told["order.rejected"]) == sorted(orders)
+    assert "merchant.gone" in [line["event"] for line in lines]  # errors are dropped last
+    shown = [line["order_id"] for line in attempted(lines)]
+    missing = [line["dropped_info"] for line in lines if line["event"] == "log.dropped"]
+    assert len(missing) == 1
+    assert len(shown) + missing[0] >= len(orders) + 2
+    assert missing[0] >= len(orders) - 32
+    assert {"first", "last"} < set(shown)
+    times = [line["timestamp"] for line in lines]
+    assert times == sorted(times)
+
+
+def test_a_worker_stops_though_nobody_reads_its_log(lab: Lab, pipe: Pipe) -> None:
+    lab.open_merchants("reject-1")
+    lab.merchants.profile("reject-1", REJECT)
+    with lab.worker(*INFO, stderr=pipe.writer) as worker:
+        lab.wait_for_worker()
+        pipe.fill()
+        lab.submit("reject-1", "o1")
+        lab.events(1)
+        assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("app", "flags"), [("pos_gateway.gcelery", ()), ("pos_gateway", ("-P", "prefork", "-c", "1"))]
+)
+def test_what_is_said_while_it_stops_is_written(lab: Lab, app: str, flags: tuple[str, ...]) -> None:
+    lab.open_merchants("reject-1")
+    lab.merchants.profile("reject-1", {**REJECT, "latency": 1.0})
+    with lab.worker(*INFO, *flags, app=app) as worker:
+        lab.submit("reject-1", "o1")
+        lab.merchants.wait_until(in_flight=1)
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert [line["order_id"] for line in attempted(lines_of(worker))] == ["o1"]
+
+
+def test_an_attempt_is_one_line_that_says_all_about_it(lab: Lab) -> None:
+    lab.open_merchants("reject-1", provider="acme")
+    lab.merchants.profile("reject-1", REJECT)
+    with lab.worker(*INFO) as worker:
+        lab.submit("reject-1", "o1", notes="ring twice")
+        lab.events(1)
+        lab.submit("reject-1", "o2")
+        lab.events(1)
+    first, second = attempted(lines_of(worker))
+    assert {name: first[name] for name in first if "seconds" not in name} == {
+        "timestamp": first["timestamp"],
+        "level": "info",
+        "event": "delivery.attempted",
+        "action": "submit",
+        "order_id": "o1",
+        "merchant_id": "reject-1",
+        "provider": "acme",
+        "adapter": "rest",
+        "attempt": 1,
+        "outcome": "rejected",
+        "contact": "answered",
+        "reason": None,
+    }
+    stages = ("waited", "claim", "connect", "first_byte")
+    assert all(first[f"{stage}_seconds"] > 0 for stage in stages)
+    assert first["first_byte_seconds"] <= first["seconds"]
+    assert second["connect_seconds"] == 0  # the connection was there
+
+
+def test_who_wants_to_hear_of_accepted_orders_says_so(lab: Lab) -> None:
+    lab.open_merchants("fast-1")
+    with lab.worker() as quiet:
+        lab.submit("fast-1", "o1")
+        lab.events(1)
+    with lab.worker(*INFO) as talkative:
+        lab.submit("fast-1", "o2")
+        lab.events(1)
+    assert attempted(lines_of(quiet)) == []
+    [line] = attempted(lines_of(talkative))
+    assert (line["order_id"], line["outcome"]) == ("o2", "accepted")
+
+
+def test_what_celery_and_whoever_prints_have_to_say_is_json_too(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        """
+import threading, sys, time
+def tell():
+    while type(sys.stdout).__name__ != "LoggingProxy":
+        time.sleep(0.01)
+    print("printed by somebody")
+if "worker" in sys.argv or "worker" in sys.orig_argv:
+    threading.Thread(target=tell, daemon=True).start()
+"""
+    )
+    with lab.worker(*INFO, environment={"PYTHONPATH": str(tmp_path)}) as worker:
+        worker.wait_for_log("printed by somebody")
+    said = {line["logger"]: line["message"] for line in lines_of(worker) if "logger" in line}
+    assert said["celery.redirected"] == "printed by somebody"
+    assert said["celery.apps.worker"].endswith(" ready.")
+
+
+@pytest.mark.parametrize(
+    ("app", "flags"), [("pos_gateway.gcelery", ()), ("pos_gateway", ("-P", "prefork", "-c", "1"))]
+)
+def test_a_log_file_has_everything_that_is_logged(
+    lab: Lab, tmp_path: Path, app: str, flags: tuple[str, ...]
+) -> None:
+    path = tmp_path / "gateway.log"
+    lab.open_merchants("reject-1")
+    lab.merchants.profile("reject-1", REJECT)
+    with lab.worker(*INFO, *flags, "--logfile", str(path), app=app) as worker:
+        lab.submit("reject-1", "o1")
+        lab.events(1)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["order_id"] for line in attempted(lines)] == ["o1"]
+    assert "celery.apps.worker" in {line.get("logger") for line in lines}
+    assert attempted(lines_of(worker)) == []
