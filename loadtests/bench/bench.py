@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from loadtests.bench import admission, cache, catalogue, exchange, ledger
+from loadtests.bench import admission, cache, catalogue, exchange, ledger, logging_cost
 from loadtests.bench.attacks import backlog_report
 from loadtests.bench.attacks.attack import ATTACKS, Attack
 from loadtests.bench.attacks.backlog import BACKLOGS, Backlog, play_backlog
@@ -37,6 +37,10 @@ _COSTS: dict[str, tuple[Callable[[Servers, int, bool], Any], Callable[[Any], str
     exchange.NAME: (lambda _s, _, quick: exchange.measure(quick=quick), exchange.report),
     ledger.NAME: (lambda _s, _, quick: ledger.measure(quick=quick), ledger.report),
     cache.NAME: (lambda _s, _rounds, _quick: cache.measure(), cache.report),
+    logging_cost.NAME: (
+        lambda _s, _, quick: logging_cost.measure(quick=quick),
+        logging_cost.report,
+    ),
     events.NAME: (lambda s, rounds, quick: events.measure(s, rounds, quick=quick), events.report),
 }
 NAMES = [
