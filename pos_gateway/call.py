@@ -90,7 +90,7 @@ class Caller:
         if outcome.reason is not None and outcome.reason.code == "http_410":
             self._pause(merchant)
         seconds = passed.total
-        metrics.attempts.labels(outcome.kind, merchant.provider or "none").observe(seconds)
+        metrics.attempted(outcome.kind, merchant.provider, seconds)
         log_attempt(merchant, claim, outcome, passed, seconds)
         return outcome
 

@@ -332,13 +332,13 @@ def on_no_request(record: Any, reason: Reason, trip: Trip) -> Decision:
     """Not a wish to cancel an order: set aside."""
     body = _written(record)
     message = wire.cancel_message("unknown", body, routing_key=trip.routing_key)
-    metrics.dead_letters.labels(reason.code).inc()
+    metrics.set_aside(reason.code)
     dead = wire.dead_letter(message, code=reason.code, reason=reason.message)
     return Decision(Outcome(Kind.FAILED, reason), messages=[dead])
 
 
 def _dead_letter(order_id: str, body: bytes, routing_key: str, reason: Reason) -> Message:
-    metrics.dead_letters.labels(reason.code).inc()
+    metrics.set_aside(reason.code)
     message = wire.submit_message(order_id, body, routing_key=routing_key)
     return wire.dead_letter(message, code=reason.code, reason=reason.message)
 

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from pos_gateway import failpoints
 from pos_gateway.adapters.registry import adapters
 from pos_gateway.addresses import networks, ports
+from pos_gateway.broker.depths import Depths
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.call import Caller
@@ -27,13 +28,13 @@ from pos_gateway.green import green
 from pos_gateway.ledger.database import open_database, require_current
 from pos_gateway.ledger.ledger import Ledger, Run, here
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Entry
+from pos_gateway.ledger.states import Entry, Key
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import DAY, Settings
 from pos_gateway.shelves import Shelves
 from pos_gateway.telemetry import metrics
-from pos_gateway.telemetry.serving import serve_metrics
+from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.transport.exchange import Transport
 from pos_gateway.transport.guard import Guard
 from pos_gateway.vault import Vault
@@ -102,6 +103,11 @@ class Gateway:
             ledger=self.ledger,
             clock=clock,
         )
+        self.depths = Depths(settings.broker_url)
+        #: What this process shows of itself; whoever knows something adds it.
+        self.metrics_port = MetricsPort(settings.metrics_port)
+        self.metrics_port.readiness.require("database", lambda: self.ledger.problem)
+        self.metrics_port.scrape.before(self._show)
         self._started = False
         self._before_stop: list[Callable[[], None]] = []
 
@@ -136,7 +142,8 @@ class Gateway:
             self.ledger.start()
             if self.settings.publish_events:
                 self.events.start()
-            serve_metrics(self.settings.metrics_port)
+            if self.metrics_port.is_on:
+                self.depths.start()
         else:
             self.database.dispose(close=False)  # what was opened before the fork is the parent's
             self.ledger.start_alone()
@@ -162,20 +169,25 @@ class Gateway:
                     for other, _ in left:
                         self.ledger.abandon(other, sent=other.sending)
                     return False
-                self._told(entry)
+                self._told(claim.key, entry)
             if decision.telling is not None:
                 told = decision.telling
                 self.ledger.tell(told.key, told.entry, told.body, patience=patience)
-                self._told(told.entry)
+                self._told(told.key, told.entry)
             failpoints.reach("publish.before")
             self.store(decision.messages, patience=patience)
             failpoints.reach("publish.confirmed")
             return all(self.ledger.finish(*last, patience=patience) for last in left)
 
-    def _told(self, entry: Entry) -> None:
+    def provider_of(self, merchant_id: str) -> str | None:
+        """A merchant's provider; None if it has none, or is not known here."""
+        merchant = self.directory.peek(merchant_id)
+        return None if merchant is None else merchant.provider
+
+    def _told(self, key: Key, entry: Entry) -> None:
         """An event is durable: whoever publishes it may do so at once."""
         if entry.event is not None:
-            metrics.orders.labels(entry.event.kind).inc()
+            metrics.told(entry.event.kind, self.provider_of(key.merchant_id))
             self.events.wake()
 
     def store(self, messages: Iterable[Message], *, patience: float = inf) -> None:
@@ -203,6 +215,13 @@ class Gateway:
         self.events.stop()
         self.ledger.close()
         self.database.dispose()
+        self.depths.stop()
+        self.metrics_port.stop()  # until here it says that this process is not ready, and why
+
+    def _show(self) -> None:
+        for state, number in self.transport.connections._asdict().items():
+            metrics.connections.labels(state).set(number)
+        self.events.show()
 
 
 def off_the_loop(engine: Engine) -> Run:

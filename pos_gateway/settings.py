@@ -61,7 +61,7 @@ class Settings(BaseModel):
         " for itself.",
     )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(
-        9808, description="Port of the Prometheus metrics; 0 is off."
+        9808, description="Port of the metrics, `/healthz` and `/readyz`; 0 is off."
     )
     slots: Annotated[int, Field(ge=1, le=10_000)] = Field(
         200, description="Orders under way at once in this process (green threads)."

@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 
 from pos_gateway.decision import Decision, Telling
 from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.states import Claim, Key
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.outcome import Kind, Outcome
 from pos_gateway.settings import Settings
 from tests.ledger.lab import an_entry
+from tests.telemetry.lab import value
 
 KEY = Key("m", "o")
 ACCEPTED = Outcome(Kind.ACCEPTED)
@@ -47,8 +49,8 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return said
 
 
-def counted(outcome: str) -> float:
-    return REGISTRY.get_sample_value("pos_gateway_orders_total", {"outcome": outcome}) or 0.0
+def counted(outcome: str, provider: str = "none") -> float:
+    return value("pos_gateway_orders_total", outcome=outcome, provider=provider)
 
 
 def test_what_is_durable_is_counted_once_and_published_at_once(
@@ -68,6 +70,20 @@ def test_what_is_durable_is_counted_once_and_published_at_once(
     assert gateway.settle(Decision(ACCEPTED, telling=telling))
     assert woken == ["wake", "wake"]
     assert (counted("accepted"), counted("failed")) == (before[0] + 1, before[1] + 1)
+
+
+def test_what_is_counted_is_counted_for_the_merchants_provider(
+    make: Callable[..., Gateway],
+) -> None:
+    gateway, before = make(), counted("accepted", "acme")
+    merchant = {"id": "m", "provider": "acme", "base_url": "https://pos.example"}
+    MerchantStore(gateway.database).put([Merchant.parse(merchant)])
+    assert gateway.provider_of("m") is None  # nobody has asked for it yet
+    gateway.directory.get("m")
+    claim = gateway.ledger.claim(KEY, send=True)
+    assert isinstance(claim, Claim)
+    assert gateway.settle(Decision(ACCEPTED, [(claim, an_entry(Kind.ACCEPTED, key=KEY))]))
+    assert counted("accepted", "acme") == before + 1
 
 
 @pytest.mark.parametrize("publishes", [True, False])

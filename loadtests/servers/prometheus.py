@@ -26,10 +26,17 @@ class Prometheus(Server):
         return f"http://127.0.0.1:{self.port}"
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The present value of an expression: one `{"metric", "value"}` for each series."""
-        reply = self._get(f"/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
-        result: list[dict[str, Any]] = json.loads(reply)["data"]["result"]
+        """The present value of an expression: one `{"metric", "value"}` for each series.
+
+        Raises an OSError for one that it does not understand.
+        """
+        found = self._ask(f"/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
+        result: list[dict[str, Any]] = found["result"]
         return result
+
+    def rules(self) -> list[dict[str, Any]]:
+        """The rules that it goes by, with what came of their last evaluation."""
+        return [rule for group in self._ask("/api/v1/rules")["groups"] for rule in group["rules"]]
 
     def _prepare(self) -> None:
         (self.folder / "prometheus.yml").write_text(self._configuration)
@@ -45,6 +52,12 @@ class Prometheus(Server):
     def _answers(self) -> bool:
         self._get("/-/ready")  # anything but 200 raises an OSError
         return True
+
+    def _ask(self, path: str) -> dict[str, Any]:
+        reply = json.loads(self._get(path))
+        assert reply["status"] == "success", reply
+        data: dict[str, Any] = reply["data"]
+        return data
 
     def _get(self, path: str) -> bytes:
         # No proxy of the environment stands between us and loopback.

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from math import inf
 from typing import Generic
 
@@ -112,6 +113,11 @@ class Admission(Generic[Ticket]):
     def blocked(self) -> int:
         """How many of them have a merchant in trouble."""
         return self._room.blocked
+
+    @property
+    def slow_in_flight(self) -> int:
+        """How many of those under way have a merchant that is slow."""
+        return self._turns.slow.in_flight
 
     def offer(
         self, merchant_id: str, ticket: Ticket, now: float, deadline: float = inf
@@ -271,7 +277,7 @@ class Admission(Generic[Ticket]):
     def merchant(self, merchant_id: str) -> Standing | None:
         """How things stand with a merchant; None if nothing is known of it."""
         lane = self._lanes.get(merchant_id)
-        return lane.standing() if lane else None
+        return lane.standing(self.parked_count.of(merchant_id)) if lane else None
 
     def open_breaker(self, merchant_id: str, seconds: float) -> None:
         """Another worker found that the merchant is to be left alone for so long."""
@@ -363,10 +369,18 @@ class Admission(Generic[Ticket]):
         return handed_out
 
     def merchants(self) -> Iterator[Standing]:
-        """How things stand with every merchant that has orders here or is in trouble."""
-        for lane in self._lanes.values():
-            if not lane.is_idle or lane.is_troubled:
-                yield lane.standing()
+        """How things stand with every merchant that has orders here, or parked, or is in trouble."""
+        return chain.from_iterable(self.merchants_by(LANES))
+
+    def merchants_by(self, few: int) -> Iterator[list[Standing]]:
+        """The same, so few looked at in one go: whoever asks may let others have their turns."""
+        lanes, parked = list(self._lanes.values()), self.parked_count.of
+        for start in range(0, len(lanes), few):
+            yield [
+                lane.standing(parked(lane.merchant_id))
+                for lane in lanes[start : start + few]
+                if not lane.is_idle or lane.is_troubled or parked(lane.merchant_id)
+            ]
 
     def drop_waiting(self) -> list[Ticket]:
         """Let go of everything that waits (the connection it came by is gone). Those under way stay."""

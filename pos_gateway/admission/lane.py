@@ -58,6 +58,10 @@ class Standing(NamedTuple):
     limit: int
     slow: bool
     breaker: State
+    #: Its orders wait for the merchant itself, not for somebody else's.
+    troubled: bool
+    #: Its orders that this process has parked.
+    parked: int
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +127,7 @@ class Lane(Generic[Ticket]):
     def is_idle(self) -> bool:
         return not self.bulkhead.in_flight and not self.waiting
 
-    def standing(self) -> Standing:
+    def standing(self, parked: int) -> Standing:
         bulkhead = self.bulkhead
         return Standing(
             self.merchant_id,
@@ -133,6 +137,8 @@ class Lane(Generic[Ticket]):
             max(0, bulkhead.limit),
             self.pace.slow,
             self.breaker.state,
+            self.is_troubled,
+            parked,
         )
 
     def is_forgettable(self, now: float) -> bool:

@@ -1,7 +1,5 @@
 """How many orders are parked in the broker, as far as this worker knows: those that it parked."""
 
-import heapq
-
 
 class ParkedCount:
     """How many orders this worker has parked that are not due yet.
@@ -25,10 +23,6 @@ class ParkedCount:
     def of(self, merchant_id: str) -> int:
         """How many of this merchant's."""
         return self._of.get(merchant_id, 0)
-
-    def largest(self, number: int) -> list[tuple[str, int]]:
-        """The merchants that have most parked: so many of them at most."""
-        return heapq.nlargest(number, self._of.items(), key=lambda entry: entry[1])
 
     def pass_time(self, now: float) -> None:
         """What was due before this second is parked no more."""

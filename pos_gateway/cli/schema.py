@@ -15,7 +15,7 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default="docs")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if a document is out of date.")
 def schema(folder: Path, check: bool) -> None:
-    """Write order.schema.json, settings.md and delivery.md to FOLDER (docs).
+    """Write order.schema.json, settings.md, delivery.md and metrics.md to FOLDER (docs).
 
     \b
     Examples:
@@ -44,11 +44,13 @@ def schema(folder: Path, check: bool) -> None:
 def documents() -> dict[str, str]:
     """Every generated document by its file's name."""
     from pos_gateway.cli.delivery_page import delivery_page
+    from pos_gateway.cli.metrics_page import metrics_page
 
     return {
         "order.schema.json": _order_schema(),
         "settings.md": _settings_table(),
         "delivery.md": delivery_page(),
+        "metrics.md": metrics_page(),
     }
 
 

@@ -21,6 +21,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import BatchCutShort, LedgerUnavailable
 from pos_gateway.events.hydration import IN_A_ROW
+from pos_gateway.events.lag import Lag
 from pos_gateway.events.leadership import LOOK, Leadership
 from pos_gateway.events.outbox import Outbox, Row
 from pos_gateway.green import in_turns
@@ -70,6 +71,8 @@ class Pipeline:
         self._publish = publish
         self._clock = clock
         self._batch = batch
+        #: How far behind it is, while it leads.
+        self.lag = Lag()
         #: Events that are still to be published one by one.
         self._singly = 0
         #: Seconds until the next step makes sense.
@@ -122,6 +125,7 @@ class Pipeline:
         self.rest, self.in_trouble = LOOK, False
         term = self._leadership.term()
         if term is None:
+            self.lag.nothing_left()
             return 0
         # Also when there is nothing to give: it finds out whether this worker still leads.
         term = self._outbox.assign(term, self._batch)
@@ -134,8 +138,10 @@ class Pipeline:
         if term.published < term.assigned:
             rows = self._outbox.read(term.published, self._batch)
         if not rows:
+            self.lag.nothing_left()
             self.rest, self._retry_after = POLL, RETRY_AFTER[0]
             return 0
+        self.lag.are_left(term, rows)
         now, watch = self._clock.now().timestamp(), _Watch(self._clock)
         messages = []
         for row in in_turns(rows, IN_A_ROW):
@@ -147,8 +153,9 @@ class Pipeline:
         stored = self._stored(messages, watch)
         failpoints.reach("events.confirmed")
         if stored:
-            published = rows[stored - 1].position or term.published
-            self._leadership.go_on(replace(term, published=published))
+            term = replace(term, published=rows[stored - 1].position or term.published)
+            self._leadership.go_on(term)
+            self.lag.are_stored(term, rows, stored, more=len(rows) == self._batch)
         self._step_down_if_cut_off()
         return stored
 

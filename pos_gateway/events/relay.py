@@ -93,6 +93,12 @@ class Relay:
         """There is a new event. Safe from threads."""
         self._pipeline.wake()
 
+    def show(self) -> None:
+        """Set the gauges."""
+        metrics.events_leading.set(self._leadership.leads)
+        metrics.events_unpublished.set(self._pipeline.lag.unpublished)
+        metrics.events_age.set(self._pipeline.lag.age(self._clock.now().timestamp()))
+
     def stop(self) -> None:
         """End after the batch that is under way, if the broker confirms it soon. Idempotent.
 

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
@@ -113,9 +114,11 @@ class GroupCommit:
                 continue
             began = time.monotonic()
             batch = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+            writes = len(batch)
             try:
                 self._commit(batch)
             except LedgerUnavailable as error:
+                metrics.ledger_failures.inc()
                 if pause == RETRY_AFTER[0]:
                     log.warning("ledger.unavailable", error=str(error), operations=len(batch))
                 self._waiting.extendleft(reversed(batch))
@@ -123,6 +126,8 @@ class GroupCommit:
                 self._closing.wait(pause)
                 pause = min(longest, pause * 2)
             else:
+                metrics.ledger_commit_seconds.observe(time.monotonic() - began)
+                metrics.ledger_commit_writes.observe(writes)
                 pause = RETRY_AFTER[0]
                 time.sleep(max(0.0, began + GATHER - time.monotonic()))
 

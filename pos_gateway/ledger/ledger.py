@@ -138,6 +138,12 @@ class Ledger:
         claim.sending = holds
         return holds
 
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be claimed at present, if it cannot. Nobody is asked: its lease tells."""
+        holds = self.lease.holds(self.lease.id)
+        return None if holds else "the database has not answered for seconds, or was not asked yet"
+
     def holds(self, claim: Claim) -> bool:
         """Whether the claim is still this worker's for certain. Asked before the first byte."""
         return self.lease.holds(claim.owner)

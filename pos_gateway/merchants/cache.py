@@ -20,6 +20,7 @@ import structlog
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import NotLoaded, SharedUnavailable
 from pos_gateway.green import green
+from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
@@ -142,9 +143,10 @@ class RefreshAheadCache(Generic[Value]):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.name = name
-        #: For metrics: loads by what came of them, and values served beyond their lifetime.
+        #: For metrics: reads from memory and others, loads by what came of them, and values served
+        #: beyond their lifetime.
+        self.hits = self.misses = self.stale = 0
         self.loads = dict.fromkeys(("loaded", "taken_over", "failed"), 0)
-        self.stale = 0
         self._load = load
         self._lifetime, self._absent, self._stale_for = lifetime, absent, stale
         self._most, self._together = most, together
@@ -165,6 +167,13 @@ class RefreshAheadCache(Generic[Value]):
         self._something, self._urgently = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._stopping = False
+        metrics.cache_reads.keeps(
+            self, lambda it: {(it.name, "hit"): it.hits, (it.name, "miss"): it.misses}
+        )
+        metrics.cache_loads.keeps(
+            self, lambda it: {(it.name, outcome): n for outcome, n in it.loads.items()}
+        )
+        metrics.cache_stale.keeps(self, lambda it: {(it.name,): it.stale})
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -180,10 +189,13 @@ class RefreshAheadCache(Generic[Value]):
         if entry is not None:
             now = self._now()
             if now < entry.due:
+                self.hits += 1
                 return entry.value
             if now < entry.until:
+                self.hits += 1
                 self._wish(key)
                 return entry.value
+        self.misses += 1
         return self._wait(key, timeout)
 
     def peek(self, key: str) -> Value | None:

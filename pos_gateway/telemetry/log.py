@@ -8,17 +8,14 @@ import atexit
 import logging
 import os
 import sys
-from collections.abc import Iterable
 from functools import cache, partial
 from time import time
 from types import TracebackType
 from typing import Any
 
 import structlog
-from prometheus_client import REGISTRY
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
 
+from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.line import LEVELS, LONGEST, Line, kept
 from pos_gateway.telemetry.stream import LogFile, standard_error
 from pos_gateway.telemetry.trace import Trace
@@ -113,23 +110,11 @@ def _trace(exc_info: Any) -> Trace | None:
     return Trace.of(error) if isinstance(error, BaseException) else None
 
 
-class _Dropped(Collector):
-    """Counted where they are dropped, which may be on a thread that no metric is made for."""
-
-    def collect(self) -> Iterable[CounterMetricFamily]:
-        family = CounterMetricFamily(
-            "pos_gateway_log_records_dropped",
-            "Log lines that were not written: too many waited, or the stream refused them.",
-            labels=["level"],
-        )
-        for level, number in _writer.dropped.items():
-            family.add_metric([level], number)
-        yield family
-
-
 @cache
 def _once() -> None:
-    REGISTRY.register(_Dropped())
+    metrics.log_records_dropped.keeps(
+        _writer, lambda writer: {(level,): n for level, n in writer.dropped.items()}
+    )
     os.register_at_fork(after_in_child=_writer.start_anew)
     atexit.register(_end)
 

@@ -1,39 +1,241 @@
-"""Prometheus metrics. Labels never carry an order id, and a merchant's only of the few worst."""
+"""Every Prometheus metric that there is. ``docs/metrics.md`` is made of this file.
 
-from collections.abc import Iterable
+Labels never carry an order's id, and a merchant's only of those in most trouble; providers and
+reasons have names as long as there are few (``labels.py``). A scrape of a worker that knows ten
+thousand merchants stays under three thousand series.
 
-from prometheus_client import Counter, Gauge, Histogram
+What is counted for each order costs a dictionary's look-up and a lock. What can be known by looking
+is set when somebody asks (``scrape.py``).
+"""
 
-#: From a fast reply on the same continent to the longest time limit that is allowed.
-_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
+from collections import Counter as Numbers
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
-attempts = Histogram(
-    "pos_gateway_attempt_seconds",
-    "Time of one attempt at a POS, from connecting to the last byte.",
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.registry import Collector
+
+from pos_gateway.telemetry.labels import Names
+
+Metric = TypeVar("Metric", bound=MetricWrapperBase)
+
+#: Providers, and reasons for which messages are set aside, that are named in a label.
+PROVIDERS, REASONS = 50, 50
+#: Merchants in trouble that are named in a label: ten thousand would be more than it tells.
+WORST = 50
+
+#: From a fast reply on the same continent to the longest time limit that is usual.
+_REPLY = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
+#: The same, and what waits for a merchant to be back.
+_WAIT = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+provider_name, reason_name = Names(PROVIDERS), Names(REASONS)
+
+
+class Kept(Generic[Metric]):
+    """A metric's children, each made once: ``labels`` takes as long as all the rest of counting.
+
+    The values are those of few, as ``labels.py`` sees to.
+    """
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self._children: dict[tuple[str, ...], Metric] = {}
+
+    def __call__(self, *values: str) -> Metric:
+        child = self._children.get(values)
+        if child is None:
+            child = self._children[values] = self._metric.labels(*values)
+        return child
+
+
+class Counted(Collector):
+    """A counter whose numbers others keep, as integers: where counting must cost next to nothing.
+
+    They are asked at a scrape, as long as they live; those with the same labels are added up.
+    """
+
+    def __init__(self, name: str, documentation: str, labelnames: tuple[str, ...]) -> None:
+        self._name, self._documentation = name.removesuffix("_total"), documentation
+        self._labelnames = labelnames
+        self._kept: WeakKeyDictionary[Any, Callable[[Any], Mapping[tuple[str, ...], int]]]
+        self._kept = WeakKeyDictionary()
+        REGISTRY.register(self)
+
+    def keeps(self, who: Any, numbers: Callable[[Any], Mapping[tuple[str, ...], int]]) -> None:
+        """They keep some: what this returns of them, by the labels' values."""
+        self._kept[who] = numbers
+
+    def describe(self) -> list[CounterMetricFamily]:
+        """Its name and meaning."""
+        return [CounterMetricFamily(self._name, self._documentation, labels=self._labelnames)]
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """As the numbers are now."""
+        total: Numbers[tuple[str, ...]] = Numbers()
+        for who, numbers in list(self._kept.items()):
+            total.update(numbers(who))
+        [family] = self.describe()
+        for labels, number in total.items():
+            family.add_metric(labels, number)
+        yield family
+
+
+# Orders
+
+_orders = Counter(
+    "pos_gateway_orders_total",
+    "Orders by what was told of them, when that is durable. After pending and in_doubt comes"
+    " another; the others are an order's end.",
     ("outcome", "provider"),
-    buckets=_SECONDS,
 )
-orders = Counter("pos_gateway_orders_total", "Orders that came to an end.", ("outcome",))
+_attempts = Counter(
+    "pos_gateway_attempts_total",
+    "Attempts at POSes by what came of them.",
+    ("outcome", "provider"),
+)
+_attempt_seconds = Histogram(
+    "pos_gateway_attempt_seconds",
+    "Merchants' reply time: one attempt at a POS, from connecting to the last byte.",
+    ("provider",),
+    buckets=_REPLY,
+)
+queue_wait = Histogram(
+    "pos_gateway_queue_wait_seconds",
+    "From an order's placed_at, by the backend's clock, until its first attempt starts: in the"
+    " queue, waiting in the worker, and parked.",
+    buckets=_WAIT,
+)
+order_seconds = Histogram(
+    "pos_gateway_order_seconds",
+    "From an order's placed_at, by the backend's clock, until its end is durable.",
+    buckets=_WAIT,
+)
 retries = Counter("pos_gateway_retries_total", "Orders put back to be tried again later.")
-dead_letters = Counter("pos_gateway_dead_letters_total", "Messages set aside.", ("reason",))
+_dead_letters = Counter("pos_gateway_dead_letters_total", "Messages set aside.", ("reason",))
 parked = Counter("pos_gateway_parked_total", "Orders handed back to the broker to wait there.")
-in_flight = Gauge("pos_gateway_in_flight", "Orders under way: slots in use.")
-waiting = Gauge("pos_gateway_waiting", "Orders waiting in this worker.")
 cut_short = Counter(
     "pos_gateway_cut_short_total", "Attempts ended early, since others needed their slots."
 )
-breakers = Counter(
-    "pos_gateway_breaker_transitions_total", "Merchants' circuit breakers.", ("state",)
+
+_order, _attempt = Kept(_orders), Kept(_attempts)
+_reply, _dead_letter = Kept(_attempt_seconds), Kept(_dead_letters)
+
+
+def told(outcome: str, provider: str | None) -> None:
+    """What came of an order is durable."""
+    _order(outcome, provider_name(provider)).inc()
+
+
+def attempted(outcome: str, provider: str | None, seconds: float) -> None:
+    """A POS was called."""
+    name = provider_name(provider)
+    _attempt(outcome, name).inc()
+    _reply(name).observe(seconds)
+
+
+def set_aside(reason: str) -> None:
+    """A message is in ``orders.dead``, or on its way there."""
+    _dead_letter(reason_name(reason)).inc()
+
+
+# Slots, and those who wait for one
+
+slots = Gauge(
+    "pos_gateway_slots",
+    "Slots: free, or held by orders of merchants that are slow, or of others (busy).",
+    ("state",),
+)
+waiting = Gauge(
+    "pos_gateway_waiting",
+    "Orders that wait in this worker: for their merchant, which is in trouble, or for a slot.",
+    ("reason",),
+)
+storing = Gauge(
+    "pos_gateway_storing",
+    "Orders whose merchant is done with and whose slot is free again, while ledger and broker store"
+    " what came of them.",
 )
 parked_now = Gauge("pos_gateway_parked_orders", "Orders that this worker has parked at present.")
-parked_of_merchant = Gauge(
+connections = Gauge(
+    "pos_gateway_connections",
+    "Connections to POSes: kept open for the next order (available), in use (leased), or being made"
+    " while an order waits for them (pending).",
+    ("state",),
+)
+
+# Merchants in trouble
+
+breakers = Gauge(
+    "pos_gateway_breakers",
+    "Merchants whose circuit breaker is not closed, as this worker sees it.",
+    ("state", "provider"),
+)
+breaker_transitions = Counter(
+    "pos_gateway_breaker_transitions_total", "Merchants' circuit breakers.", ("state",)
+)
+merchants_in_trouble = Gauge(
+    "pos_gateway_merchants_in_trouble",
+    "Merchants whose orders are held up for their own sake (waiting here, or parked), that are left"
+    " alone, or slow with orders under way.",
+)
+merchant_parked = Gauge(
     "pos_gateway_merchant_parked_orders",
-    "The same for the merchants that have most of them.",
+    f"Orders that this worker has parked, of the {WORST} merchants in most trouble.",
     ("merchant",),
+)
+merchant_waiting = Gauge(
+    "pos_gateway_merchant_waiting", "The same merchants' orders that wait here.", ("merchant",)
+)
+merchant_in_flight = Gauge(
+    "pos_gateway_merchant_in_flight", "The same merchants' orders under way.", ("merchant",)
+)
+merchant_slow = Gauge("pos_gateway_merchant_slow", "1: one of them is slow.", ("merchant",))
+merchant_breaker = Gauge(
+    "pos_gateway_merchant_breaker",
+    "The same merchants' breakers: 0 closed, 1 half open, 2 open.",
+    ("merchant",),
+)
+
+# The broker
+
+queue_messages = Gauge(
+    "pos_gateway_queue_messages",
+    "Messages that are ready in a queue, as the broker said within the last seconds; nothing while"
+    " it cannot be asked. Those in workers' hands are not among them.",
+    ("queue",),
+)
+queue_age = Gauge(
+    "pos_gateway_queue_age_seconds",
+    "How old, since its placed_at, the youngest order is that this worker has taken from the queue:"
+    " those that are still there are younger, or were put back. 0 while the queue is empty.",
+    ("queue",),
 )
 publish_trouble = Counter(
     "pos_gateway_publish_trouble_total", "Publishes that the broker did not take at once."
 )
+
+# The ledger
+
+ledger_commit_seconds = Histogram(
+    "pos_gateway_ledger_commit_seconds",
+    "Time of one of the ledger's transactions, many orders' writes in each.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
+)
+ledger_commit_writes = Histogram(
+    "pos_gateway_ledger_commit_writes",
+    "Writes in one of the ledger's transactions; an order has two.",
+    buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
+)
+ledger_failures = Counter(
+    "pos_gateway_ledger_failures_total",
+    "Transactions of the ledger's that the database did not take; each is tried again.",
+)
+
+# Events
 
 _events = Histogram(
     "pos_gateway_event_seconds",
@@ -46,6 +248,21 @@ event_picked_up = _events.labels("picked_up")
 event_hydrated = _events.labels("hydrated")
 event_published = _events.labels("published")
 event_confirmed = _events.labels("confirmed")
+events_leading = Gauge(
+    "pos_gateway_events_leading", "1: this process publishes events; 0: another one does, or none."
+)
+events_unpublished = Gauge(
+    "pos_gateway_events_unpublished",
+    "Events that have a position and are not confirmed yet. 0 where they are not published; at most"
+    " a batch: how long a backlog is, its age tells.",
+)
+events_age = Gauge(
+    "pos_gateway_events_age_seconds",
+    "How old the oldest event is that is not published, as far as its leader knows; 0: there is"
+    " none, or another process leads.",
+)
+
+# The fleet
 
 fleet_connected = Gauge(
     "pos_gateway_fleet_connected",
@@ -63,13 +280,58 @@ fleet_permits = Gauge(
     "pos_gateway_fleet_permits", "Permits that this worker holds, all merchants'."
 )
 fleet_pods = Gauge("pos_gateway_fleet_pods", "Workers that share limits with this one, and it.")
-#: Merchants in trouble that are named in a label: ten thousand would be more than it tells.
-WORST = 10
+
+# Caches
+
+cache_reads = Counted(
+    "pos_gateway_cache_reads_total",
+    "Reads of merchants' records and access tokens: from memory at once (hit), or after a load that"
+    " had to be waited for (miss).",
+    ("cache", "result"),
+)
+cache_loads = Counted(
+    "pos_gateway_cache_loads_total",
+    "Values that this process has loaded from the database or a token endpoint (loaded), taken over"
+    " from another one by way of Redis (taken_over), or could not load (failed).",
+    ("cache", "outcome"),
+)
+cache_stale = Counted(
+    "pos_gateway_cache_stale_total",
+    "Values that could not be loaded anew and are served for a while longer.",
+    ("cache",),
+)
+
+# Logs
+
+log_records_dropped = Counted(
+    "pos_gateway_log_records_dropped_total",
+    "Log lines that were not written: too many waited, or the stream refused them.",
+    ("level",),
+)
+
+# The process
+
+not_ready = Gauge(
+    "pos_gateway_not_ready",
+    "1: this process is not ready for this reason, as /readyz says in words.",
+    ("reason",),
+)
+loop_lag = Histogram(
+    "pos_gateway_event_loop_lag_seconds",
+    "How much later than it was to be woken a green thread has its turn; looked at four times a"
+    " second.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+)
+build_info = Gauge(
+    "pos_gateway_build_info", "1, with the versions that run.", ("version", "python", "celery")
+)
 
 
-def show_parked(total: int, worst: Iterable[tuple[str, int]]) -> None:
-    """So many orders are parked, and these merchants have most of them."""
-    parked_now.set(total)
-    parked_of_merchant.clear()
-    for merchant_id, orders in worst:
-        parked_of_merchant.labels(merchant_id).set(orders)
+def declared() -> list[MetricWrapperBase | Counted]:
+    """Every metric, in this file's order."""
+    return [
+        each
+        for each in globals().values()
+        if isinstance(each, Counted)
+        or (isinstance(each, MetricWrapperBase) and not each._labelvalues)
+    ]

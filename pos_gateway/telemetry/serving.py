@@ -1,19 +1,118 @@
-"""The metrics' port."""
+"""A small HTTP server for those who watch this process: pages by their paths, GET only."""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import structlog
-from prometheus_client import start_http_server
 
 log = structlog.get_logger(__name__)
 
+#: Seconds that a client may take over its request: one that says nothing is to hold no thread.
+PATIENCE = 5.0
+#: Seconds between two looks whether to stop, and after a connection that could not be taken.
+_POLL, _PAUSE = 0.1, 0.5
 
-def serve_metrics(port: int) -> None:
-    """Serve this process's metrics on a thread of its own; 0: do not.
 
-    A port that is taken is said and no more: what is measured matters more than its figures.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a page says."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+    @classmethod
+    def of(cls, content: object, status: int = 200) -> "Answer":
+        """As JSON."""
+        return cls(status, json.dumps(content, separators=(",", ":")).encode() + b"\n")
+
+
+#: Makes a page, given the query's parameters. Called on a thread of its own, green in a green worker.
+Page = Callable[[Mapping[str, str]], Answer]
+
+
+class Server:
+    """Serves pages on threads. The constructor does no I/O.
+
+    Args:
+        port: where; 0: nothing is served.
+        pages: by path; more may be added at any time.
     """
-    if not port:
-        return
-    try:
-        start_http_server(port)
-    except OSError as error:
-        log.warning("metrics.port_taken", port=port, error=str(error))
+
+    def __init__(self, port: int, pages: Mapping[str, Page]) -> None:
+        self._port = port
+        self.pages = dict(pages)
+        self._server: _HTTPServer | None = None
+
+    def start(self) -> None:
+        """Serve. A port that is taken is said and no more: what is measured matters more. Idempotent."""
+        if not self._port or self._server is not None:
+            return
+        try:
+            self._server = _HTTPServer(self._port, self.pages)
+        except OSError as error:
+            log.warning("metrics.port_taken", port=self._port, error=str(error))
+            return
+        threading.Thread(
+            target=self._server.serve_forever, args=(_POLL,), name="metrics", daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """Serve no more. Idempotent."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+
+class _HTTPServer(ThreadingHTTPServer):
+    def __init__(self, port: int, pages: Mapping[str, Page]) -> None:
+        self.pages = pages
+        super().__init__(("", port), _Handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own looks up the name of this host, and DNS may take its time.
+        TCPServer.server_bind(self)
+
+    def get_request(self) -> tuple[Any, Any]:
+        try:
+            return super().get_request()
+        except OSError:
+            # There is no file descriptor left, say; the next try would come at once, and again.
+            time.sleep(_PAUSE)
+            raise
+
+    def handle_error(self, *_: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that goes away is no news
+            log.exception("metrics.page_failed")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _HTTPServer
+    timeout = PATIENCE
+    server_version, sys_version = "pos-gateway", ""
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        page = self.server.pages.get(url.path)
+        if page is None:
+            known = {"error": "there is no such page", "pages": sorted(self.server.pages)}
+            answer = Answer.of(known, 404)
+        else:
+            answer = page(dict(parse_qsl(url.query, keep_blank_values=True)))
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: probes and scrapes come all the time."""

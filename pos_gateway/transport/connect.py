@@ -46,13 +46,15 @@ def _poll() -> Any:
 class Progress:
     """How far the present exchange has come. One for each green thread, through a context variable."""
 
-    __slots__ = ("fence", "sent")
+    __slots__ = ("connecting", "fence", "sent")
 
     def __init__(self, fence: Callable[[], None] | None = None) -> None:
         #: Called before the first byte; raises if it must not leave any more.
         self.fence = fence
         #: Whether a byte of the request may have left this process.
         self.sent = False
+        #: Whether it waits for its connection to be made: the name, TCP, TLS.
+        self.connecting = False
 
 
 progress: ContextVar[Progress] = ContextVar("progress")
@@ -176,10 +178,12 @@ class _Tracked:
         send_all(self.sock, data)
 
     def connect(self) -> None:
-        began = time.perf_counter()
+        exchange, began = progress.get(), time.perf_counter()
+        exchange.connecting = True
         try:
             super().connect()  # type: ignore[misc]
         finally:
+            exchange.connecting = False
             stages.connecting(time.perf_counter() - began)
 
     def getresponse(self) -> Any:

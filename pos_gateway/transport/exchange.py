@@ -9,7 +9,7 @@ import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from requests import PreparedRequest
@@ -59,6 +59,17 @@ class Reply:
     body: bytes
 
 
+class Connections(NamedTuple):
+    """Connections to merchants."""
+
+    #: Kept open for the next exchange; a peer may have closed one of them meanwhile.
+    available: int
+    #: In use by an exchange.
+    leased: int
+    #: Being made, for an exchange that waits for it.
+    pending: int
+
+
 class Identity(Protocol):
     """Who we are to a peer, as PEM texts; see ``tls.context``."""
 
@@ -94,6 +105,15 @@ class Transport:
         #: One for all: loading the authorities takes milliseconds and a megabyte.
         self._tls = tls.context(ca_file=ca_file)
         self._pools: OrderedDict[str, _Adapter] = OrderedDict()
+        self._exchanges: set[connect.Progress] = set()
+
+    @property
+    def connections(self) -> Connections:
+        """How many there are at this moment, to all merchants."""
+        exchanges, adapters = tuple(self._exchanges), tuple(self._pools.values())
+        pending = sum(exchange.connecting for exchange in exchanges)
+        available = sum(adapter.idle for adapter in adapters)
+        return Connections(available, len(exchanges) - pending, pending)
 
     def send(
         self,
@@ -130,6 +150,7 @@ class Transport:
             raise Misconfigured("url", error) from error
         progress = connect.Progress(fence)
         token = connect.progress.set(progress)
+        self._exchanges.add(progress)
         patience = patience or Patience()
         try:
             with deadline(seconds, patience):
@@ -146,6 +167,7 @@ class Transport:
             # ValueError: http.client's and urllib3's word for a reply they cannot parse.
             raise failure(error, sent=progress.sent) from bare(error)
         finally:
+            self._exchanges.discard(progress)
             connect.progress.reset(token)
 
     def close(self) -> None:
@@ -266,6 +288,12 @@ class _Adapter(HTTPAdapter):
 
     def serves(self, scheme: str, netloc: str, connections: int) -> bool:
         return self._origin == (scheme, netloc, connections)
+
+    @property
+    def idle(self) -> int:
+        """Connections that wait to be used again."""
+        kept = self._pool.pool
+        return 0 if kept is None else kept.qsize()
 
     def get_connection_with_tls_context(self, *_: Any, **__: Any) -> HTTPConnectionPool:
         return self._pool

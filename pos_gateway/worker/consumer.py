@@ -25,6 +25,7 @@ from pos_gateway.worker.drain import Drain
 from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.properties import COMPRESSION, tolerate_bad_properties
 from pos_gateway.worker.request import OrderRequest, body_of
+from pos_gateway.worker.standings import Standings
 from pos_gateway.worker.strategy import known_headers, why_undecodable
 
 log = structlog.get_logger(__name__)
@@ -54,6 +55,7 @@ class OrderConsumer(Consumer):
         if getattr(pool, "is_green", False):
             self.loop = green_loop
             self.dispatcher = self._make_dispatcher(pool)
+            self._be_watched(self.dispatcher)
         options["worker_options"] = {**(options.get("worker_options") or {}), **_QUIET}
         super().__init__(*arguments, **options)
         # Celery unsets it under gevent (an old bug of gevent's), and a peer that accepts and
@@ -63,6 +65,7 @@ class OrderConsumer(Consumer):
     def start(self) -> None:
         if self.dispatcher is not None:
             self._drain.listen()
+            self._gateway.metrics_port.start()  # before it connects: it says what it waits for
         super().start()
 
     def ensure_connected(self, connection: Any) -> Any:
@@ -231,9 +234,29 @@ class OrderConsumer(Consumer):
             )
         except PublishError:
             return  # this process is going down; unacknowledged, the message comes back
-        metrics.dead_letters.labels(code).inc()
+        metrics.set_aside(code)
         with self._acknowledging:
             message.ack_log_error(log, self.connection_errors)
+
+    def _be_watched(self, dispatcher: Dispatcher) -> None:
+        """Tell the metrics' port what is known here.
+
+        A synchronous worker has none: a thread of its parent's could hold a lock while a child is
+        forked, which would wait for it for ever.
+        """
+        port = self._gateway.metrics_port
+        standings = Standings(dispatcher.admission, self._gateway.provider_of)
+        port.scrape.before(dispatcher.show)
+        port.scrape.before(standings.show)
+        port.add("/debug/merchants", standings.page)
+        port.readiness.require("broker", self._why_not_consuming)
+        port.readiness.require("draining", self._why_draining)
+
+    def _why_not_consuming(self) -> str | None:
+        return None if self._reads else "nothing is taken from the queue: there is no connection"
+
+    def _why_draining(self) -> str | None:
+        return "this worker was told to stop" if self._drain.has_begun else None
 
     def _make_dispatcher(self, pool: Any) -> Dispatcher:
         settings = self._gateway.settings

@@ -42,6 +42,7 @@ from pos_gateway.worker.bundles import ReturnedBundle
 from pos_gateway.worker.crash import end_worker
 from pos_gateway.worker.parking import Parking
 from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.timing import Timing
 
 log = structlog.get_logger(__name__)
 
@@ -52,8 +53,8 @@ TICK = 0.1
 #: Orders that are taken out to be parked before those under way have their turn, for so many
 #: seconds. When merchants stop together, the orders of all of them have waited too long together.
 AT_ONCE, TURN = 8, 0.005
-#: Seconds between updates of the gauges.
-GAUGES = 0.5
+#: Seconds between looks at the time of day.
+TIME_OF_DAY = 0.5
 
 
 class Dispatcher:
@@ -95,6 +96,7 @@ class Dispatcher:
             self._fleet = Coordinator(gate.permits, self.admission, on_change=self._wake_up)
             gate.before_stop(self._fleet.stop)
         self._parking = Parking(gate, self.admission, quarantine, self._clock.now)
+        self._timing = Timing()
         self._storing = 0
         self._under_way: dict[tuple[str, str, Action], OrderRequest] = {}
         self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
@@ -136,6 +138,11 @@ class Dispatcher:
         self._late_bundles.clear()
         self._parking.hand_back(timeout)
 
+    def show(self) -> None:
+        """Set the gauges of what is known here."""
+        metrics.storing.set(self._storing)
+        self._timing.show(self._gate.depths.ready)
+
     @property
     def under_way(self) -> int:
         """Orders on a green thread."""
@@ -173,6 +180,7 @@ class Dispatcher:
             return
         if self._joins(request):
             return
+        self._timing.taken(request)
         if request.merchant_id != NOBODY:
             self._gate.directory.want(request.merchant_id)
             if not self._gate.directory.is_fresh(request.merchant_id):
@@ -209,17 +217,10 @@ class Dispatcher:
                 self._wake.set()
                 gevent.sleep(TURN)
             if self._clock.now() >= look_again:
-                look_again = self._clock.now() + GAUGES
-                self._show(time_of_day)
-
-    def _show(self, time_of_day: StepWatch) -> None:
-        metrics.in_flight.set(self.admission.in_flight)
-        metrics.waiting.set(self.admission.waiting)
-        parked = self.admission.parked_count
-        metrics.show_parked(parked.total, parked.largest(metrics.WORST))
-        if step := time_of_day.stepped():
-            # Orders that wait keep the time they had; those that come go by the new one.
-            log.warning("clock.stepped", seconds=round(step, 3))
+                look_again = self._clock.now() + TIME_OF_DAY
+                if step := time_of_day.stepped():
+                    # Orders that wait keep the time they had; those that come go by the new one.
+                    log.warning("clock.stepped", seconds=round(step, 3))
 
     def _dispatch(self) -> None:
         """Start what may start, give up what is too late, end what stands in others' way."""
@@ -270,6 +271,7 @@ class Dispatcher:
         if request.key is not None:
             self._under_way[request.key] = request
         task_accepted(request)
+        self._timing.started(request)
         thread = self._pool.apply_async(self._deliver, (request,), callback=_nothing)
         # A raw link runs whatever becomes of the green thread, after the pool has let go of it.
         thread.rawlink(partial(self._finished, request))
@@ -303,6 +305,7 @@ class Dispatcher:
             self._storing -= early
         if not request.settled:
             return  # somebody else has the order: the message goes back
+        self._timing.settled(request, decision)
         failpoints.reach("acknowledge.before")
         request.acknowledge()
         failpoints.reach("acknowledged")
@@ -412,7 +415,7 @@ class Dispatcher:
 
 
 def _log_transition(transition: Transition) -> None:
-    metrics.breakers.labels(transition.state).inc()
+    metrics.breaker_transitions.labels(transition.state).inc()
     # That a merchant is left alone, and that it is back, is what whoever is called wants to see.
     log.log(
         logging.INFO if transition.state is State.HALF_OPEN else logging.WARNING,

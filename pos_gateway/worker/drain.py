@@ -48,6 +48,11 @@ class Drain:
 
         gevent.spawn(wait)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether this process was told to stop."""
+        return self._begun_at is not None
+
     def interrupt(self) -> None:
         """End what the main thread waits for."""
         gevent.kill(self._main, WorkerShutdown(os.EX_OK))

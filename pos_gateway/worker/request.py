@@ -22,6 +22,8 @@ class OrderRequest(Request):
     deliver_by: float | None = None
     #: When it came (``perf_counter``).
     received: float | None = None
+    #: When it was placed (Unix time, by the backend's clock); None when the message does not say.
+    placed_at: float | None = None
     #: The slot that it holds; None while it waits, and again once its merchant has answered.
     call: Call["OrderRequest"] | None = None
     #: How long its attempt may take, once it has started; lets it be ended before.

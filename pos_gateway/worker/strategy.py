@@ -137,6 +137,7 @@ def _offer(task: Any, app: Any, consumer: Any) -> Handler:
         if isinstance(record, dict):
             request.merchant_id = identifier(record.get("merchant_id")) or ""
             request.order_id = identifier(record.get("order_id"))
+            request.placed_at = _timestamp(record.get("placed_at"))
             if message.headers.get(RESOLVE) is not True:
                 request.deliver_by = _timestamp(record.get("deliver_by"))
         offer(request)

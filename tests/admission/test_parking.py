@@ -179,11 +179,10 @@ def test_what_is_parked_is_counted_by_merchant_until_it_is_due() -> None:
     count.add("a", 64, 130.2)
     count.add("b", 5, 120.0)
     assert (count.total, count.of("a"), count.of("b"), count.of("c")) == (133, 128, 5, 0)
-    assert count.largest(1) == [("a", 128)]
     count.pass_time(121.0)
     assert (count.total, count.of("b")) == (128, 0)
     count.pass_time(131.0)
-    assert (count.total, count.largest(10)) == (0, [])
+    assert (count.total, count.of("a"), count.of("b")) == (0, 0, 0)
 
 
 def test_the_memory_for_counting_does_not_grow_with_the_orders() -> None:

@@ -77,12 +77,14 @@ def migrate(image: Path, environment: dict[str, str]) -> None:
 
 
 def pass_the_probe(worker: subprocess.Popen[str], port: str) -> str:
-    """Ask as the kubelet's startup probe does, until the worker answers; what it answered."""
+    """Ask as the kubelet does, until the worker is ready; what its metrics are then."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and worker.poll() is None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
-                return str(reply.read().decode())
+            for path in ("/readyz", "/metrics"):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as reply:
+                    answer = str(reply.read().decode())
+            return answer
         except urllib.error.URLError:
             time.sleep(0.1)
     worker.kill()
@@ -158,7 +160,7 @@ def test_the_container_s_worker_starts_answers_its_probe_and_stops_when_it_is_to
     worker: subprocess.Popen[str], environment: dict[str, str]
 ) -> None:
     metrics = pass_the_probe(worker, environment["POS_GATEWAY_METRICS_PORT"])
-    assert "pos_gateway_in_flight" in metrics
+    assert "pos_gateway_slots" in metrics
     worker.send_signal(signal.Signals[LAST.the("STOPSIGNAL")])
     output, _ = worker.communicate(timeout=PATIENCE)
     assert worker.returncode == 0, output

@@ -36,7 +36,7 @@ PATCHABLE = {
         f"spec.template.spec.containers.{field}"
         for field in (
             *("name", "command", "args", "resources"),
-            *("ports", "livenessProbe", "startupProbe", "volumeMounts"),
+            *("ports", "livenessProbe", "startupProbe", "readinessProbe", "volumeMounts"),
         )
     ),
 }
@@ -197,7 +197,8 @@ def test_the_synchronous_workers_run_the_command_of_the_contract_and_are_not_pro
     assert container["command"] == SYNCHRONOUS
     assert "args" not in container  # the queue is the base's
     # Only a green worker serves metrics: a probe would kill these for their silence.
-    nothing = {name: container[name] for name in ("livenessProbe", "startupProbe", "ports")}
+    probes = ("livenessProbe", "startupProbe", "readinessProbe")
+    nothing = {name: container[name] for name in (*probes, "ports")}
     assert not any(nothing.values())
     metadata = patch_of(K8S / "overlays/synchronous")["spec"]["template"]["metadata"]
     assert metadata["annotations"]["prometheus.io/scrape"] == "false"
@@ -283,13 +284,15 @@ def test_a_worker_is_probed_over_http_where_its_own_event_loop_answers() -> None
     [port] = container["ports"]
     assert port == {"name": "metrics", "containerPort": 9808}
     assert str(port["containerPort"]) == settings_of_the_workers()["POS_GATEWAY_METRICS_PORT"]
-    for probe in (container["livenessProbe"], container["startupProbe"]):
+    for name, path in (
+        ("livenessProbe", "/healthz"),
+        ("startupProbe", "/healthz"),
+        ("readinessProbe", "/readyz"),
+    ):
         # Not tcpSocket: the kernel accepts for a process that hangs. Not exec: `celery inspect`
         # needs remote control, which is off.
-        assert probe["httpGet"] == {"path": "/metrics", "port": "metrics"}
-        assert probe.keys() & {"tcpSocket", "exec"} == set()
-    startup = container["startupProbe"]
-    assert startup["periodSeconds"] * startup["failureThreshold"] >= 300
+        assert container[name]["httpGet"] == {"path": path, "port": "metrics"}
+        assert container[name].keys() & {"tcpSocket", "exec"} == set()
 
 
 def test_prometheus_is_told_where_the_metrics_are() -> None:

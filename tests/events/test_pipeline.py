@@ -15,7 +15,7 @@ from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.vault import Vault
 from tests.events.lab import PLACES, Broker, Events, Pod
-from tests.ledger.lab import SOON, Clock
+from tests.ledger.lab import DAY, SOON, Clock
 
 Pods = Callable[..., Pod]
 
@@ -341,3 +341,38 @@ def test_events_that_are_too_large_are_cut(pod: Pods, broker: Broker, told: Even
     one.finish()
     first, second = broker.consumer.acted
     assert (first["order"], first["truncated"], "truncated" in second) == (None, True, False)
+
+
+def test_the_leader_knows_how_far_behind_it_is(
+    pod: Pods, broker: Broker, told: Events, clock: Clock
+) -> None:
+    for number in range(12):
+        told.write(1, occurred_at=DAY + number)
+    one, other = pod(batch=5), pod()
+    lag, now = one.pipeline.lag, DAY + 100
+    seen = []
+    for _ in range(4):
+        one.step()
+        seen.append((lag.unpublished, lag.age(now)))
+    # As far as it knows: what is behind a full batch is no older than the last of it.
+    assert seen == [(0, 96), (0, 91), (0, 0), (0, 0)]
+    other.step()
+    assert (other.pipeline.lag.unpublished, other.pipeline.lag.age(now)) == (0, 0)
+
+
+def test_what_the_broker_does_not_take_grows_old_until_another_leads(
+    pod: Pods, broker: Broker, told: Events
+) -> None:
+    told.write(3)
+    one = pod()
+    lag = one.pipeline.lag
+    broker.refused = {1}
+    one.step()
+    assert (lag.unpublished, lag.age(DAY + 60)) == (2, 60)
+    broker.is_down = True
+    one.step()
+    assert (lag.unpublished, lag.age(DAY + 70)) == (2, 70)
+    assert lag.age(DAY - 5) == 0  # the time of day was stepped back
+    one.leadership.step_down()
+    one.pipeline.step()
+    assert (lag.unpublished, lag.age(DAY + 80)) == (0, 0)

@@ -12,6 +12,7 @@ from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.ledger import commits
 from pos_gateway.ledger.commits import GroupCommit, at_once
 from tests.ledger.lab import SOON
+from tests.telemetry.lab import value
 
 
 class Database:
@@ -367,3 +368,24 @@ def test_without_a_thread_what_cannot_be_written_fails_at_once(database: Databas
     with pytest.raises(ValueError, match="cannot be written"):
         at_once(database.write)(1)
     assert database.tried == [[1]]
+
+
+def test_transactions_are_timed_and_their_writes_counted_and_those_that_were_not_taken_too(
+    commit: GroupCommit, database: Database
+) -> None:
+    names = ("commit_seconds_count", "commit_writes_count", "commit_writes_sum", "failures_total")
+
+    def counted() -> list[float]:
+        return [value(f"pos_gateway_ledger_{name}") for name in names]
+
+    before = counted()
+    database.gate.clear()
+    first = Caller(commit, 0)
+    database.is_tried()
+    others = callers(commit, range(1, 6))
+    database.failures = 1  # it is the first that is not taken, and then taken with the others
+    database.gate.set()
+    for each in (first, *others):
+        assert "is written" in each.came_to()
+    commit.close()  # what is counted is counted by its thread, after it has told them
+    assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1, 6, 1]

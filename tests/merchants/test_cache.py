@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from pos_gateway.clock import Clock
 from pos_gateway.errors import NotLoaded
@@ -52,10 +53,17 @@ class Source:
 class Scene:
     """A cache over a source; what it has loaded is told."""
 
-    def __init__(self, *, threads: bool = False, clock: Clock | None = None, **terms: Any) -> None:
+    def __init__(
+        self,
+        *,
+        name: str = "test",
+        threads: bool = False,
+        clock: Clock | None = None,
+        **terms: Any,
+    ) -> None:
         self.source = Source()
         self.cache: RefreshAheadCache[str] = RefreshAheadCache(
-            "test",
+            name,
             self.source.load,
             clock=clock or self.source,
             may_thread=lambda: threads,
@@ -386,3 +394,27 @@ def test_an_edit_that_is_heard_of_as_the_value_comes_is_loaded_too() -> None:
         scene.cache.want("k")
         scene.wait_for_load(2)
         assert told == ["first", "second"]
+
+
+def test_its_figures_are_in_a_scrape() -> None:
+    scene = Scene(name="counted")
+    scene.source.rows["k"] = "value", 1.0
+    for _ in range(4):
+        scene.cache.get("k")
+    scene.source.is_away = True
+    scene.source.seconds = LIFETIME
+    scene.cache.get("k")
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in REGISTRY.collect()
+        for sample in metric.samples
+        if sample.labels.pop("cache", None) == "counted"
+    }
+    assert found == {
+        ("pos_gateway_cache_reads_total", "hit"): 3,
+        ("pos_gateway_cache_reads_total", "miss"): 2,
+        ("pos_gateway_cache_loads_total", "loaded"): 1,
+        ("pos_gateway_cache_loads_total", "taken_over"): 0,
+        ("pos_gateway_cache_loads_total", "failed"): 1,
+        ("pos_gateway_cache_stale_total",): 1,
+    }

@@ -18,6 +18,7 @@ from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.worker.dispatcher import Dispatcher
+from pos_gateway.worker.timing import Timing
 from tests.simulation.adapters import ADAPTERS
 from tests.simulation.broker import Broker, Channel, Publisher, Stored
 from tests.simulation.database import Database
@@ -35,6 +36,9 @@ class Directory:
         if merchant_id not in self._merchants:
             raise UnknownMerchant(merchant_id)
         return self._merchants[merchant_id]
+
+    def peek(self, merchant_id: str) -> Merchant | None:
+        return self._merchants.get(merchant_id)
 
 
 class Unpublished:
@@ -57,6 +61,7 @@ class SimulatedGateway(Gateway):
     ) -> None:
         self.clock = scheduler
         self.publisher = publisher
+        self.directory = directory
         self.adapters = ADAPTERS
         self.ledger = Ledger(database.engine, clock=scheduler)
         self.events = Unpublished()
@@ -92,6 +97,7 @@ class Request:
         self.delivery_info = {"routing_key": message.routing_key}
         self.patience = Patience()
         self.hopeless = False
+        self.placed_at = None  # nothing is timed here
         self.call = None
         self.settled = False
 
@@ -128,6 +134,7 @@ class Worker:
         self.delivering: list[Task] = []
         # What the dispatcher's method for one message needs.
         self._storing = 0
+        self._timing = Timing()
         self.admission = _NoAdmission
         self._channel: Channel | None = None
         self.ledger: Ledger | None = None

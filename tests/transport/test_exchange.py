@@ -3,6 +3,9 @@
 import gc
 import socket
 import ssl
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 
@@ -344,3 +347,28 @@ def test_a_certificate_of_an_unknown_authority_or_another_host_is_a_misconfigura
         pytest.raises(Misconfigured, match="certificate"),
     ):
         over_tls(seen, ca_file)
+
+
+def test_connections_are_available_leased_or_pending(authority: tuple[trustme.CA, str]) -> None:
+    """An exchange whose peer takes the connection and says nothing of TLS has none yet."""
+    let_go = threading.Event()
+    transport = Transport(guard=Guard(allow_all=True), ca_file=authority[1])
+    assert transport.connections == (0, 0, 0)
+    with (
+        peer(answers(a_reply())) as kept,
+        peer(lambda _connection: let_go.wait(60)) as silent,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        exchange(kept, transport)
+        assert transport.connections == (1, 0, 0)
+        for scheme in ("http", "https"):
+            request = Request("POST", silent.url(scheme=scheme), b"{}")
+            threads.submit(transport.send, request, key=scheme, connections=1, seconds=60)
+        until = time.monotonic() + 60
+        while transport.connections != (1, 1, 1):
+            assert time.monotonic() < until, transport.connections
+        let_go.set()
+        threads.shutdown()
+        assert transport.connections == (1, 0, 0)
+    transport.close()
+    assert transport.connections == (0, 0, 0)

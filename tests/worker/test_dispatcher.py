@@ -38,7 +38,7 @@ class Order:
         self.id = self.name = self.record = self.order_id = order_id
         self.merchant_id, self.action = merchant_id, Action.SUBMIT
         self.key = merchant_id, order_id, self.action
-        self.deliver_by = time() + seconds
+        self.deliver_by, self.placed_at = time() + seconds, None
         self.request_dict: dict[str, Any] = {}
         self.delivery_info = {"routing_key": "orders"}
         self.call: Any = None

@@ -255,9 +255,11 @@ def test_nobody_is_told_who_need_not_know(
         lists = operators_see(lab)
         lab.outcomes(events, dead, all_has_come)
         lab.wait_until_parked(1, len(HOPELESS))  # the paused one, and those that are asked about
-        with urlopen(f"http://127.0.0.1:{port}/metrics") as page:
-            metrics = page.read().decode()
-    judge(worker.log + said + metrics + lists, events, dead)
+        pages = ""
+        for path in ("metrics", "readyz", "debug/merchants"):
+            with urlopen(f"http://127.0.0.1:{port}/{path}") as page:
+                pages += page.read().decode()
+    judge(worker.log + said + pages + lists, events, dead)
     stored = b"".join(path.read_bytes() for path in tmp_path.glob("pos_gateway.db*"))
     assert b"accepts-0" in stored
     assert found(stored.decode("latin-1"), (*ALL_SECRETS, *PERSONAL)) == []

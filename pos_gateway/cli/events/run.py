@@ -40,7 +40,7 @@ def run(*, until_eof: bool) -> None:
     from pos_gateway.ledger.payloads import Payloads
     from pos_gateway.settings import DAY, Settings
     from pos_gateway.telemetry import log
-    from pos_gateway.telemetry.serving import serve_metrics
+    from pos_gateway.telemetry.port import MetricsPort
     from pos_gateway.vault import Vault
 
     settings = Settings.from_environment()
@@ -61,7 +61,10 @@ def run(*, until_eof: bool) -> None:
             relay.publisher.connect()  # a queue that is not what it should be is said now
         except BrokerUnavailable as error:
             structlog.get_logger(__name__).warning("broker.unavailable", error=str(error))
-        serve_metrics(settings.metrics_port)
+        port = MetricsPort(settings.metrics_port)
+        port.readiness.require("database", lambda: ledger.problem)
+        port.scrape.before(relay.show)
+        port.start()
         ledger.start()
         with contextlib.suppress(LedgerUnavailable):
             ledger.catch_up()  # the first beat, without which nobody leads
@@ -71,6 +74,7 @@ def run(*, until_eof: bool) -> None:
         told_to_stop.wait()
         relay.stop()
         ledger.close()  # last: while its lease is there, nobody else leads
+        port.stop()
 
 
 def _at_eof(do: Callable[[], None]) -> None:

@@ -1,0 +1,71 @@
+"""The metrics' port: what this process shows of itself.
+
+    /metrics           for Prometheus
+    /healthz           200: the loop turns, for it is the loop that answers
+    /readyz            200, or 503 with the reasons
+    /debug/merchants   how things stand with merchants (a green worker's)
+
+Nobody outside is asked for any of it.
+"""
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from prometheus_client import disable_created_metrics
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from pos_gateway.telemetry import metrics
+from pos_gateway.telemetry.loop_lag import LoopLag
+from pos_gateway.telemetry.readiness import Readiness
+from pos_gateway.telemetry.scrape import Scrape
+from pos_gateway.telemetry.serving import Answer, Page, Server
+
+
+class MetricsPort:
+    """A process's port for those who watch it. The constructor does no I/O.
+
+    Args:
+        port: 0 turns all of it off.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.is_on = bool(port)
+        self.scrape, self.readiness = Scrape(), Readiness()
+        self.scrape.before(self.readiness.show)
+        self._loop_lag = LoopLag()
+        self._server = Server(
+            port, {"/metrics": self._metrics, "/healthz": _healthz, "/readyz": self._readyz}
+        )
+
+    def add(self, path: str, page: Page) -> None:
+        """Serve another page."""
+        self._server.pages[path] = page
+
+    def start(self) -> None:
+        """Serve, if it is on. Idempotent."""
+        if not self.is_on:
+            return
+        # Else there is a series for each counter and histogram, to say since when.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        metrics.build_info.labels(
+            version("pos-gateway"), platform.python_version(), version("celery")
+        ).set(1)
+        self._server.start()
+        self._loop_lag.start()
+
+    def stop(self) -> None:
+        """Serve no more. Idempotent."""
+        self._loop_lag.stop()
+        self._server.stop()
+
+    def _metrics(self, _query: Mapping[str, str]) -> Answer:
+        return Answer(200, self.scrape.text(), CONTENT_TYPE_PLAIN_0_0_4)
+
+    def _readyz(self, _query: Mapping[str, str]) -> Answer:
+        problems = self.readiness.problems()
+        return Answer.of({"ready": not problems, "reasons": problems}, 503 if problems else 200)
+
+
+def _healthz(_query: Mapping[str, str]) -> Answer:
+    return Answer.of({"healthy": True})

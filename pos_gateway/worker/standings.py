@@ -1,0 +1,122 @@
+"""How things stand with merchants, for those who watch: gauges, and ``/debug/merchants``.
+
+Ten thousand merchants are looked at a few hundred at a time, and orders have their turns in between.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client import Gauge
+
+from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.breaker import State
+from pos_gateway.admission.lane import Standing
+from pos_gateway.admission.trouble import is_in_trouble, worst
+from pos_gateway.green import in_turns
+from pos_gateway.telemetry import metrics
+from pos_gateway.telemetry.serving import Answer
+
+#: Merchants that are looked at in a row.
+IN_A_ROW = 200
+#: Merchants on a page, and at most.
+PAGE, LONGEST_PAGE = 100, 500
+_BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
+
+
+class Standings:
+    """A view of admission.
+
+    Args:
+        admission: what to look at; nothing of it is changed.
+        provider_of: a merchant's provider; None if it has none, or is not known.
+    """
+
+    def __init__(self, admission: Admission[Any], provider_of: Callable[[str], str | None]) -> None:
+        self._admission = admission
+        self._provider_of = provider_of
+
+    def show(self) -> None:
+        """Set the gauges."""
+        self._show_slots()
+        in_trouble = [each for each in self._all() if is_in_trouble(each)]
+        metrics.merchants_in_trouble.set(len(in_trouble))
+        left_alone: Counter[tuple[str, ...]] = Counter(
+            (each.breaker.value, metrics.provider_name(self._provider_of(each.merchant_id)))
+            for each in in_turns(in_trouble, IN_A_ROW)
+            if each.breaker is not State.CLOSED
+        )
+        named = worst(in_turns(in_trouble, IN_A_ROW), metrics.WORST)
+        _set_all(metrics.breakers, left_alone)
+        for gauge, figure in _OF_A_MERCHANT:
+            _set_all(gauge, {(each.merchant_id,): figure(each) for each in named})
+
+    def page(self, query: Mapping[str, str]) -> Answer:
+        """``?page=2&per_page=500&troubled=1``: merchants that have orders here or are in trouble.
+
+        In the order of their ids; one that comes or goes meanwhile moves those behind it.
+        """
+        try:
+            number = _whole(query, "page", 1)
+            per_page = min(_whole(query, "per_page", PAGE), LONGEST_PAGE)
+        except ValueError as error:
+            return Answer.of({"error": str(error)}, 400)
+        found = self._all()
+        if query.get("troubled", "0") not in ("", "0", "false"):
+            found = filter(is_in_trouble, found)
+        merchants = sorted(found)
+        shown = merchants[(number - 1) * per_page : number * per_page]
+        return Answer.of(
+            {
+                "page": number,
+                "pages": max(1, -(-len(merchants) // per_page)),
+                "total": len(merchants),
+                "merchants": [self._described(each) for each in shown],
+            }
+        )
+
+    def _all(self) -> Iterator[Standing]:
+        for few in in_turns(self._admission.merchants_by(IN_A_ROW), 1):
+            yield from (each for each in few if each.merchant_id)  # one lane is nobody's
+
+    def _show_slots(self) -> None:
+        admission = self._admission
+        slow = admission.slow_in_flight
+        metrics.slots.labels("free").set(max(0, admission.limits.slots - admission.in_flight))
+        metrics.slots.labels("busy").set(admission.in_flight - slow)
+        metrics.slots.labels("slow").set(slow)
+        metrics.waiting.labels("merchant").set(admission.blocked)
+        metrics.waiting.labels("slot").set(admission.waiting - admission.blocked)
+        metrics.parked_now.set(admission.parked_count.total)
+
+    def _described(self, standing: Standing) -> dict[str, Any]:
+        described = standing._asdict()
+        del described["troubled"]
+        return {
+            **described,
+            "provider": self._provider_of(standing.merchant_id),
+            "in_trouble": is_in_trouble(standing),
+        }
+
+
+_OF_A_MERCHANT: tuple[tuple[Gauge, Callable[[Standing], float]], ...] = (
+    (metrics.merchant_parked, lambda each: each.parked),
+    (metrics.merchant_waiting, lambda each: each.waiting),
+    (metrics.merchant_in_flight, lambda each: each.in_flight),
+    (metrics.merchant_slow, lambda each: each.slow),
+    (metrics.merchant_breaker, lambda each: _BREAKER[each.breaker]),
+)
+
+
+def _set_all(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+    """These values, and none of those that it had."""
+    gauge.clear()
+    for labels, value in values.items():
+        gauge.labels(*labels).set(value)
+
+
+def _whole(query: Mapping[str, str], name: str, otherwise: int) -> int:
+    text = query.get(name, str(otherwise))
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**9):
+        raise ValueError(f"{name}: a whole number from 1 (got {text[:40]!r})")
+    return int(text)

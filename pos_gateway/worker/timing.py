@@ -1,0 +1,58 @@
+"""What an order's way takes, for the metrics; and how far behind the queues are.
+
+An order's message does not say when it was published. Its ``placed_at`` does, by the clock of whoever
+placed it: what is a little in the future by ours counts as now.
+"""
+
+from collections.abc import Mapping
+from time import time
+
+from pos_gateway.broker.topology import CANARY_KEY, ORDERS_KEY
+from pos_gateway.decision import Decision
+from pos_gateway.outcome import Kind
+from pos_gateway.telemetry import metrics
+from pos_gateway.worker.request import OrderRequest
+
+#: What an order comes to in the end.
+_ENDS = frozenset({Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED})
+
+
+class Timing:
+    """Times orders. Every call is cheap, and is made for each of them."""
+
+    def __init__(self) -> None:
+        #: The latest ``placed_at`` that has come through each queue. One that comes back after a
+        #: delay has a key of its own, and one that was parked is older than its neighbours.
+        self._latest = {ORDERS_KEY: 0.0, CANARY_KEY: 0.0}
+
+    def taken(self, request: OrderRequest) -> None:
+        """It has come from its queue."""
+        placed_at = request.placed_at
+        if placed_at is not None:
+            key = request.delivery_info["routing_key"]
+            if self._latest.get(key, placed_at) < placed_at:
+                self._latest[key] = min(placed_at, time())
+
+    def started(self, request: OrderRequest) -> None:
+        """Its attempt begins."""
+        if request.placed_at is not None and not (request.attempts or request.hopeless):
+            metrics.queue_wait.observe(max(0.0, time() - request.placed_at))
+
+    def settled(self, request: OrderRequest, decision: Decision) -> None:
+        """What came of it is stored."""
+        if request.placed_at is None:
+            return
+        for _, entry in decision.entries:
+            if entry.event is not None and entry.event.kind in _ENDS:
+                metrics.order_seconds.observe(max(0.0, time() - request.placed_at))
+
+    def show(self, ready: Mapping[str, int]) -> None:
+        """Set the gauges of the queues, of which so many messages are ready."""
+        metrics.queue_messages.clear()
+        metrics.queue_age.clear()
+        for queue, messages in ready.items():
+            metrics.queue_messages.labels(queue).set(messages)
+            latest = self._latest.get(queue)
+            if latest:
+                age = max(0.0, time() - latest) if messages else 0.0
+                metrics.queue_age.labels(queue).set(age)

@@ -1,0 +1,58 @@
+"""Asking a port that shows something, and reading what it says."""
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    """A page's status and text."""
+    # No proxy of the environment stands between us and loopback.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=60) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def get_json(port: int, path: str) -> tuple[int, Any]:
+    status, text = get(port, path)
+    return status, json.loads(text)
+
+
+class Samples:
+    """What a scrape says."""
+
+    def __init__(self, text: str) -> None:
+        self._samples = [
+            sample for family in text_string_to_metric_families(text) for sample in family.samples
+        ]
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def of(self, name: str, **labels: str) -> dict[tuple[str, ...], float]:
+        """The series of this name that have these labels, by the others' values in their order."""
+        return {
+            tuple(v for k, v in sorted(sample.labels.items()) if k not in labels): sample.value
+            for sample in self._samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        }
+
+    def value(self, name: str, **labels: str) -> float:
+        """The one series that has these labels and no others."""
+        return self.of(name, **labels)[()]
+
+    @property
+    def names(self) -> set[str]:
+        return {sample.name for sample in self._samples}
+
+
+def value(name: str, **labels: str) -> float:
+    """A series of this process; 0 if there is none."""
+    return REGISTRY.get_sample_value(name, labels) or 0.0

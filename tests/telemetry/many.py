@@ -1,0 +1,71 @@
+"""A worker's metrics when everything has come up that can: prints what a scrape says.
+
+``python -m tests.telemetry.many MERCHANTS PROVIDERS``, in a process of its own, where nothing else
+has.
+"""
+
+import sys
+from typing import Any
+
+from loadtests.servers.process import free_port
+from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.breaker import State
+from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.broker.topology import QUEUES
+from pos_gateway.merchants.cache import RefreshAheadCache
+from pos_gateway.outcome import Kind
+from pos_gateway.telemetry import log, metrics
+from pos_gateway.telemetry.port import MetricsPort
+from pos_gateway.worker.standings import Standings
+from tests.telemetry.lab import get
+
+#: Labels whose values are the code's own: each metric's, all of them.
+OWN: dict[Any, tuple[str, ...]] = {
+    metrics.connections: ("available", "leased", "pending"),
+    metrics.breaker_transitions: tuple(State),
+    metrics.queue_messages: tuple(queue.name for queue in QUEUES),
+    metrics.queue_age: tuple(queue.name for queue in QUEUES),
+    metrics.fleet_syncs: ("answered", "failed"),
+    metrics.not_ready: ("broker", "database", "draining"),
+}
+_ANYHOW: Any = {
+    "lifetime": 1.0,
+    "absent": 1.0,
+    "stale": 1.0,
+    "most": 1,
+    "failures": (),
+    "pause": lambda _: 1.0,
+}
+#: A worker's.
+CACHES = [RefreshAheadCache(name, dict, **_ANYHOW) for name in ("merchants", "tokens")]
+
+
+def main(merchants: int, providers: int) -> None:
+    """Every merchant is in trouble, and every outcome, provider and reason has come up."""
+    admission: Admission[str] = Admission(Limits(), lambda _: Terms(1))
+    number = free_port()
+    port = MetricsPort(number)
+    provider_of = {f"m{n}": f"provider-{n % providers}" for n in range(merchants)}
+    port.scrape.before(Standings(admission, provider_of.get).show)
+    for merchant_id, provider in provider_of.items():
+        admission.offer(merchant_id, "o", 0.0)
+        admission.open_breaker(merchant_id, 60.0)
+        admission.parked_count.add(merchant_id, 64, 30.0)
+        for kind in Kind:
+            metrics.told(kind, provider)
+            metrics.attempted(kind, provider, 0.1)
+        metrics.set_aside(f"reason-{merchant_id}")
+    for merchant_id in ("m0", "m1"):
+        metrics.told("accepted", None)
+        metrics.attempted("accepted", None, 0.1)
+        admission.close_breaker(merchant_id)
+    log.configure()
+    for metric, values in OWN.items():
+        for value in values:
+            metric.labels(value)
+    port.start()
+    print(get(number, "/metrics")[1])
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,123 @@
+"""What is at the metrics' port, whatever process it is."""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from loadtests.servers.process import free_port
+from pos_gateway import green
+from pos_gateway.telemetry import loop_lag
+from pos_gateway.telemetry.loop_lag import PERIOD, LoopLag
+from pos_gateway.telemetry.port import MetricsPort
+from pos_gateway.telemetry.scrape import IN_A_ROW, Scrape
+from tests.telemetry.lab import Samples, get, get_json, value
+
+
+@pytest.fixture
+def port() -> Iterator[tuple[MetricsPort, int]]:
+    number = free_port()
+    port = MetricsPort(number)
+    port.start()
+    yield port, number
+    port.stop()
+
+
+def test_it_is_healthy_as_long_as_it_answers(port: tuple[MetricsPort, int]) -> None:
+    assert get_json(port[1], "/healthz") == (200, {"healthy": True})
+
+
+def test_it_is_ready_once_nothing_is_in_the_way_and_says_what_is(
+    port: tuple[MetricsPort, int],
+) -> None:
+    shown, number = port
+    wrong: dict[str, str | None] = {"broker": "it is away", "database": None}
+    shown.readiness.require("broker", lambda: wrong["broker"])
+    shown.readiness.require("database", lambda: wrong["database"])
+    assert get_json(number, "/readyz") == (
+        503,
+        {"ready": False, "reasons": {"broker": "it is away"}},
+    )
+    assert not_ready(number) == {("broker",): 1, ("database",): 0}
+    wrong["broker"] = None
+    assert get_json(number, "/readyz") == (200, {"ready": True, "reasons": {}})
+    assert not_ready(number) == {("broker",): 0, ("database",): 0}
+
+
+def not_ready(number: int) -> dict[tuple[str, ...], float]:
+    found = Samples(get(number, "/metrics")[1]).of("pos_gateway_not_ready")
+    return {labels: found[labels] for labels in (("broker",), ("database",))}
+
+
+def test_a_scrape_has_the_versions_and_no_series_that_say_when_others_began(
+    port: tuple[MetricsPort, int],
+) -> None:
+    samples = Samples(get(port[1], "/metrics")[1])
+    assert samples.of("pos_gateway_build_info", version=version("pos-gateway"))
+    assert [name for name in samples.names if name.endswith("_created")] == []
+
+
+def test_port_0_is_off() -> None:
+    port = MetricsPort(0)
+    port.start()
+    assert not port.is_on
+    assert port._loop_lag._thread is None
+    port.stop()
+
+
+def test_gauges_are_set_before_each_scrape_and_others_have_their_turn_after_each_metric(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry = CollectorRegistry()
+    gauges = [Gauge(f"g{n}", "help", registry=registry) for n in range(4)]
+    turns: list[float] = []
+
+    def others_turn(_seconds: float) -> None:
+        turns.append(gauges[0]._value.get())
+        gauges[3].inc()  # what is told is of the moment at which it is told
+
+    monkeypatch.setattr(green, "time", SimpleNamespace(sleep=others_turn))
+    scrape = Scrape(registry)
+    scrape.before(lambda: gauges[0].inc(7))
+    for times in (1, 2):
+        text = scrape.text().decode()
+        assert f"g0 {7.0 * times}\n" in text
+        assert f"g3 {3.0 * times - 1}\n" in text
+    assert turns == [7.0] * 3 + [14.0] * 3
+
+
+def test_a_long_metric_is_written_in_turns_and_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, turns = CollectorRegistry(), []
+    long = Gauge("long", "help", ["name"], registry=registry)
+    for number in range(3 * IN_A_ROW):
+        long.labels(f"n{number}").set(number)
+    monkeypatch.setattr(green, "time", SimpleNamespace(sleep=turns.append))
+    samples = Samples(Scrape(registry).text().decode())
+    assert len(samples) == 3 * IN_A_ROW
+    assert len(turns) == 2
+
+
+def test_the_loops_lag_is_how_much_later_it_is_woken_than_it_was_to_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, late = 100.0, [0.0, 0.3, 0.0]
+
+    class Loop:
+        def wait(self, seconds: float) -> bool:
+            nonlocal now
+            if not late:
+                return True
+            now += seconds + late.pop(0)
+            return False
+
+    monkeypatch.setattr(loop_lag, "time", SimpleNamespace(monotonic=lambda: now))
+    lag = LoopLag()
+    lag._stopping = Loop()  # type: ignore[assignment]
+    before = value("pos_gateway_event_loop_lag_seconds_sum")
+    looks = value("pos_gateway_event_loop_lag_seconds_count")
+    lag._run()
+    assert value("pos_gateway_event_loop_lag_seconds_count") == looks + 3
+    assert value("pos_gateway_event_loop_lag_seconds_sum") == pytest.approx(before + 0.3)
+    assert now == pytest.approx(100.0 + 3 * PERIOD + 0.3)

@@ -1,0 +1,215 @@
+"""How things stand with merchants, as those who watch are told."""
+
+import json
+from math import ceil
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pos_gateway import green
+from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.lane import Call
+from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.outcome import Contact
+from pos_gateway.telemetry import metrics
+from pos_gateway.telemetry.scrape import Scrape
+from pos_gateway.worker.standings import IN_A_ROW, LONGEST_PAGE, PAGE, Standings
+from tests.telemetry.lab import Samples
+
+NOBODY = ""
+
+
+class Scene:
+    """Merchants of a real admission."""
+
+    def __init__(self, **limits: Any) -> None:
+        limits = {"slots": 1000, "provider_share": 1.0, **limits}
+        self.admission: Admission[str] = Admission(Limits(**limits), lambda _: Terms(2))
+        self.providers: dict[str, str | None] = {}
+        self.standings = Standings(self.admission, self.providers.get)
+        self.calls: dict[str, list[Call[str]]] = {}
+        self.now = 100.0
+
+    def offer(self, merchant_id: str, orders: int = 1) -> None:
+        for number in range(orders):
+            found = self.admission.offer(merchant_id, f"o{number}", self.now)
+            if isinstance(found, Call):
+                self.calls.setdefault(merchant_id, []).append(found)
+
+    def open_breaker(self, merchant_id: str) -> None:
+        self.admission.open_breaker(merchant_id, 60.0)
+
+    def park(self, merchant_id: str, orders: int) -> None:
+        self.admission.parked_count.add(merchant_id, orders, self.now + 30)
+
+    def let_be_slow(self, merchant_id: str) -> None:
+        """Of those that have orders under way, all are."""
+        self.now += 4
+        self.admission.tick(self.now)
+        assert self.admission.merchant(merchant_id).slow  # type: ignore[union-attr]
+
+    def scraped(self) -> Samples:
+        scrape = Scrape()
+        scrape.before(self.standings.show)
+        return Samples(scrape.text().decode())
+
+    def page(self, **query: str) -> Any:
+        answer = self.standings.page(query)
+        return answer.status, json.loads(answer.body)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_slots_and_those_who_wait_are_counted_by_what_they_wait_for(scene: Scene) -> None:
+    scene.offer("slow", 2)
+    scene.let_be_slow("slow")
+    scene.offer("well", 1)
+    scene.offer("full", 5)
+    scene.park("away", 64)
+    shown = scene.scraped()
+    assert shown.of("pos_gateway_slots") == {("free",): 995, ("busy",): 3, ("slow",): 2}
+    assert shown.of("pos_gateway_waiting") == {("merchant",): 3, ("slot",): 0}
+    assert shown.value("pos_gateway_parked_orders") == 64
+
+
+def test_an_order_that_waits_for_a_slot_is_in_no_merchants_way() -> None:
+    scene = Scene(slots=1)
+    scene.offer("first")
+    scene.offer("second")
+    shown = scene.scraped()
+    assert shown.of("pos_gateway_waiting") == {("merchant",): 0, ("slot",): 1}
+    assert shown.value("pos_gateway_merchants_in_trouble") == 0
+
+
+def test_merchants_in_trouble_have_names_and_those_that_are_well_again_have_none(
+    scene: Scene,
+) -> None:
+    scene.offer("slow", 1)
+    scene.let_be_slow("slow")
+    scene.offer("well")
+    scene.offer("full", 5)
+    scene.open_breaker("down")
+    scene.offer("parked")
+    scene.park("parked", 7)
+    shown = scene.scraped()
+    assert shown.of("pos_gateway_merchant_waiting") == figures(full=3, slow=0, down=0, parked=0)
+    assert shown.of("pos_gateway_merchant_in_flight") == figures(full=2, slow=1, down=0, parked=1)
+    assert shown.of("pos_gateway_merchant_parked_orders") == figures(
+        full=0, slow=0, down=0, parked=7
+    )
+    assert shown.of("pos_gateway_merchant_slow")[("slow",)] == 1
+    assert shown.of("pos_gateway_merchant_breaker")[("down",)] == 2
+    scene.admission.parked_count.pass_time(300.0)
+    for call in scene.calls.pop("full"):
+        scene.admission.release(call, scene.now, Contact.ANSWERED)
+    scene.admission.drop_waiting()
+    assert set(scene.scraped().of("pos_gateway_merchant_waiting")) == {("down",), ("slow",)}
+
+
+def figures(**values: int) -> dict[tuple[str, ...], float]:
+    return {(merchant_id,): value for merchant_id, value in values.items()}
+
+
+def test_breakers_are_counted_by_provider(scene: Scene) -> None:
+    for number in range(5):
+        scene.providers[f"m{number}"] = "acme" if number < 3 else None
+        scene.open_breaker(f"m{number}")
+    scene.admission.tick(61.0)
+    scene.open_breaker("m0")
+    assert scene.scraped().of("pos_gateway_breakers") == {
+        ("acme", "open"): 1,
+        ("acme", "half_open"): 2,
+        ("none", "half_open"): 2,
+    }
+
+
+def test_of_very_many_in_trouble_the_worst_have_names(scene: Scene) -> None:
+    for number in range(1, 3 * metrics.WORST + 1):
+        scene.offer(f"m{number}")
+        scene.park(f"m{number}", number)
+    shown = scene.scraped()
+    assert shown.value("pos_gateway_merchants_in_trouble") == 3 * metrics.WORST
+    named = shown.of("pos_gateway_merchant_parked_orders")
+    assert sorted(named.values()) == list(range(2 * metrics.WORST + 1, 3 * metrics.WORST + 1))
+
+
+def test_while_merchants_are_looked_at_orders_have_their_turns(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merchants, turns = 3000, []
+    for number in range(merchants):
+        scene.offer(f"m{number}")
+
+    def others_turn(_seconds: float) -> None:
+        turns.append(0)
+        scene.offer(f"new{len(turns)}")  # what is gone through must bear that it changes
+
+    monkeypatch.setattr(green, "time", SimpleNamespace(sleep=others_turn))
+    scene.standings.show()
+    assert len(turns) >= ceil(merchants / IN_A_ROW) - 1
+
+
+def test_a_page_has_the_merchants_that_have_orders_here_or_are_in_trouble(scene: Scene) -> None:
+    scene.providers["full"] = "acme"
+    scene.offer("full", 5)
+    scene.offer("well", 1)
+    scene.offer("gone", 1)
+    scene.admission.release(scene.calls["gone"][0], 101.0, Contact.ANSWERED)
+    scene.offer(NOBODY)
+    status, page = scene.page()
+    assert (status, page["page"], page["pages"], page["total"]) == (200, 1, 1, 2)
+    assert page["merchants"] == [
+        {
+            "merchant_id": "full",
+            "provider": "acme",
+            "in_flight": 2,
+            "waiting": 3,
+            "parked": 0,
+            "agreed": 2,
+            "limit": 2,
+            "slow": False,
+            "breaker": "closed",
+            "in_trouble": True,
+        },
+        {
+            "merchant_id": "well",
+            "provider": None,
+            "in_flight": 1,
+            "waiting": 0,
+            "parked": 0,
+            "agreed": 2,
+            "limit": 2,
+            "slow": False,
+            "breaker": "closed",
+            "in_trouble": False,
+        },
+    ]
+    assert ids(scene.page(troubled="1")) == ["full"]
+    assert ids(scene.page(troubled="0")) == ["full", "well"]
+
+
+def ids(answer: tuple[int, Any]) -> list[str]:
+    return [each["merchant_id"] for each in answer[1]["merchants"]]
+
+
+def test_pages_follow_each_other_and_none_is_too_long(scene: Scene) -> None:
+    everybody = [f"m{number:04}" for number in range(750)]
+    for merchant_id in everybody:
+        scene.offer(merchant_id)
+    assert ids(scene.page()) == everybody[:PAGE]
+    assert ids(scene.page(page="2")) == everybody[PAGE : 2 * PAGE]
+    assert ids(scene.page(per_page="100000")) == everybody[:LONGEST_PAGE]
+    assert ids(scene.page(per_page="100000", page="2")) == everybody[LONGEST_PAGE:]
+    status, beyond = scene.page(page="9")
+    assert (status, beyond["merchants"], beyond["pages"], beyond["total"]) == (200, [], 8, 750)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "", "²", "1" * 400])
+def test_a_page_that_is_no_number_is_refused(scene: Scene, text: str) -> None:
+    status, said = scene.page(page=text)
+    assert status == 400
+    assert said["error"].startswith("page: a whole number from 1")

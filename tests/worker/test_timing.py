@@ -1,0 +1,102 @@
+"""What an order's way takes, and how far behind the queues are."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pos_gateway.decision import Decision
+from pos_gateway.ledger.states import Claim, Key, Past
+from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.telemetry import metrics
+from pos_gateway.worker import timing as subject
+from pos_gateway.worker.timing import Timing
+from tests.ledger.lab import an_entry
+from tests.telemetry.lab import value
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    now = SimpleNamespace(time=1000.0)
+    monkeypatch.setattr(subject, "time", lambda: now.time)
+    return now
+
+
+def a_request(placed_at: float | None, key: str = "orders", **fields: Any) -> Any:
+    given = {"attempts": 0, "hopeless": False, **fields}
+    return SimpleNamespace(placed_at=placed_at, delivery_info={"routing_key": key}, **given)
+
+
+def a_decision(*kinds: Kind) -> Decision:
+    key = Key("m", "o")
+    claim = Claim(key, "worker-1", 1, 1, Past(), sending=True)
+    entries = [(claim, an_entry(kind, key=key)) for kind in kinds]
+    return Decision(Outcome(Kind.ACCEPTED), entries)
+
+
+def timed(name: str) -> tuple[float, float]:
+    """How many there are, and their seconds."""
+    return value(f"pos_gateway_{name}_seconds_count"), value(f"pos_gateway_{name}_seconds_sum")
+
+
+def since(before: tuple[float, float], name: str) -> tuple[float, float]:
+    count, total = timed(name)
+    return count - before[0], pytest.approx(total - before[1])  # type: ignore[return-value]
+
+
+def age(timing: Timing, **ready: int) -> dict[str, float]:
+    timing.show({name.replace("_", "."): messages for name, messages in ready.items()})
+    samples = next(iter(metrics.queue_age.collect())).samples
+    return {sample.labels["queue"]: sample.value for sample in samples}
+
+
+def test_the_wait_in_the_queue_is_that_until_the_first_attempt(now: SimpleNamespace) -> None:
+    timing, before = Timing(), timed("queue_wait")
+    timing.started(a_request(990.0))
+    timing.started(a_request(900.0, attempts=1))  # another attempt
+    timing.started(a_request(900.0, hopeless=True))  # it is not attempted
+    timing.started(a_request(None))  # a wish to cancel
+    timing.started(a_request(1003.0))  # the backend's clock is ahead
+    assert since(before, "queue_wait") == (2, 10.0)
+
+
+def test_an_order_takes_until_its_end_is_durable(now: SimpleNamespace) -> None:
+    timing, before = Timing(), timed("order")
+    timing.settled(a_request(990.0), a_decision(Kind.ACCEPTED))
+    timing.settled(a_request(900.0), a_decision(Kind.PENDING))
+    timing.settled(a_request(900.0), a_decision(Kind.IN_DOUBT))
+    timing.settled(a_request(900.0), a_decision())  # it had ended before
+    timing.settled(a_request(None), a_decision(Kind.CANCELLED))
+    timing.settled(a_request(1003.0), a_decision(Kind.EXPIRED))
+    assert since(before, "order") == (2, 10.0)
+
+
+def test_a_queue_is_as_late_as_the_youngest_order_that_has_come_through_it(
+    now: SimpleNamespace,
+) -> None:
+    timing = Timing()
+    assert age(timing, orders=5) == {}
+    for placed_at in (900.0, 970.0, 700.0):  # the last one was parked for a while
+        timing.taken(a_request(placed_at))
+    timing.taken(a_request(999.0, "0.0.1.orders"))  # a retry's delay is over
+    timing.taken(a_request(None))
+    timing.taken(a_request(600.0, "orders.canary"))
+    assert age(timing, orders=5, orders_canary=1) == {"orders": 30.0, "orders.canary": 400.0}
+    now.time += 60
+    assert age(timing, orders=5) == {"orders": 90.0}  # nothing has come since
+    assert age(timing, orders=0) == {"orders": 0.0}
+    assert age(timing) == {}  # the broker cannot be asked
+
+
+def test_a_clock_that_is_ahead_does_not_hide_what_comes_later(now: SimpleNamespace) -> None:
+    timing = Timing()
+    timing.taken(a_request(99_999.0))
+    now.time += 40
+    timing.taken(a_request(1010.0))
+    assert age(timing, orders=1) == {"orders": 30.0}
+
+
+def test_the_length_of_every_queue_is_shown(now: SimpleNamespace) -> None:
+    Timing().show({"orders": 3, "order-events": 4})
+    samples = next(iter(metrics.queue_messages.collect())).samples
+    assert {s.labels["queue"]: s.value for s in samples} == {"orders": 3, "order-events": 4}

@@ -1,0 +1,156 @@
+"""A real worker's metrics' port: what it says of itself, also when it can do nothing."""
+
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from loadtests.servers.process import free_port
+from loadtests.servers.proxy import Proxy
+from tests.telemetry.lab import Samples, get, get_json
+from tests.worker.lab import PATIENCE, Lab
+
+
+def wait_until(what: Callable[[], bool]) -> None:
+    """It is looked at again and again."""
+    until = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < until, "it has not come to it"
+        time.sleep(0.02)
+
+
+def reasons(port: int) -> set[str]:
+    """Why the worker is not ready; ``nobody`` is there while its port is closed."""
+    try:
+        status, said = get_json(port, "/readyz")
+    except OSError:
+        return {"nobody"}
+    assert (status == 200) is (said["ready"] is True) is (said["reasons"] == {})
+    return set(said["reasons"])
+
+
+def test_a_worker_is_ready_while_it_consumes_and_healthy_all_the_while(lab: Lab) -> None:
+    port = free_port()
+    lab.client.connect()
+    with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url, metrics_port=port):
+        wait_until(lambda: not reasons(port))
+        proxy.down()
+        wait_until(lambda: reasons(port) == {"broker"})
+        assert get_json(port, "/healthz") == (200, {"healthy": True})
+        assert (
+            Samples(get(port, "/metrics")[1]).value("pos_gateway_not_ready", reason="broker") == 1
+        )
+        proxy.heal()
+        wait_until(lambda: not reasons(port))
+
+
+def test_a_worker_that_starts_without_its_broker_says_what_it_waits_for(lab: Lab) -> None:
+    port = free_port()
+    with Proxy(lab.broker_url) as proxy:
+        proxy.down()
+        with lab.worker(broker_url=proxy.url, metrics_port=port):
+            wait_until(lambda: "nobody" not in reasons(port))
+            assert get_json(port, "/healthz") == (200, {"healthy": True})
+            assert "broker" in reasons(port)
+            proxy.heal()
+            wait_until(lambda: not reasons(port))
+
+
+def test_a_worker_whose_database_is_away_is_not_ready(
+    lab: Lab, postgres_url: str, tmp_path: object
+) -> None:
+    from pos_gateway.ledger.database import open_database, upgrade
+
+    port = free_port()
+    engine = open_database(postgres_url)
+    upgrade(engine)
+    engine.dispose()
+    with (
+        Proxy(postgres_url) as proxy,
+        lab.worker(database_url=proxy.url, metrics_port=port),
+    ):
+        wait_until(lambda: not reasons(port))
+        proxy.down()
+        wait_until(lambda: reasons(port) == {"database"})
+        failures = Samples(get(port, "/metrics")[1]).value("pos_gateway_ledger_failures_total")
+        assert failures > 0
+        proxy.heal()
+        wait_until(lambda: not reasons(port))
+
+
+def test_a_worker_that_is_told_to_stop_is_not_ready_and_finishes(lab: Lab) -> None:
+    port = free_port()
+    lab.open_merchants("hang-1")
+    with lab.worker(metrics_port=port, request_timeout=60) as worker:
+        wait_until(lambda: not reasons(port))
+        lab.submit("hang-1", "o1")
+        lab.merchants.wait_until(merchant_id="hang-1", in_flight=1)
+        worker.send(signal.SIGTERM)
+        wait_until(lambda: "draining" in reasons(port))
+        assert get_json(port, "/healthz") == (200, {"healthy": True})
+        lab.merchants.profile("hang-1", {"kind": "accept"}, release=True)
+        assert worker.wait() == 0
+
+
+def test_how_things_stand_with_a_merchant_that_hangs(lab: Lab) -> None:
+    port = free_port()
+    lab.open_merchants("hang-1", max_concurrency=2, provider="acme")
+    with lab.worker(metrics_port=port, request_timeout=60, slow_after=0.2):
+        lab.submit("hang-1", *[f"o{n}" for n in range(5)])
+        lab.merchants.wait_until(merchant_id="hang-1", in_flight=2)
+        wait_until(lambda: merchant(port).get("slow") is True)
+        standing = merchant(port)
+        assert standing["in_flight"] == 2
+        assert standing["waiting"] + standing["parked"] == 3
+        assert (standing["agreed"], standing["provider"]) == (2, "acme")
+        samples = Samples(get(port, "/metrics")[1])
+        assert samples.of("pos_gateway_slots") == {("free",): 198, ("busy",): 0, ("slow",): 2}
+        assert samples.of("pos_gateway_connections")[("leased",)] == 2
+        assert samples.value("pos_gateway_merchant_in_flight", merchant="hang-1") == 2
+        lab.merchants.profile("hang-1", {"kind": "accept"}, release=True)
+        lab.events_until_all_ended(f"o{n}" for n in range(5))
+
+
+def merchant(port: int) -> dict[str, object]:
+    _, page = get_json(port, "/debug/merchants?troubled=1")
+    return page["merchants"][0] if page["merchants"] else {}
+
+
+def test_orders_go_on_though_the_port_is_taken(lab: Lab) -> None:
+    lab.open_merchants("fast-1")
+    with closing(socket.create_server(("", 0))) as taken:
+        port = taken.getsockname()[1]
+        with lab.worker(metrics_port=port) as worker:
+            lab.submit("fast-1", "o1")
+            lab.events_until_all_ended(["o1"])
+            assert "metrics.port_taken" in worker.log
+
+
+def test_a_synchronous_worker_leaves_the_port_to_the_process_that_publishes_events(
+    lab: Lab,
+) -> None:
+    port = free_port()
+    lab.open_merchants("fast-1")
+    with lab.worker("-P", "prefork", "-c", "1", app="pos_gateway", metrics_port=port):
+        lab.submit("fast-1", "o1")
+        lab.events_until_all_ended(["o1"])
+        wait_until(lambda: not reasons(port))
+        samples = Samples(get(port, "/metrics")[1])
+        assert samples.value("pos_gateway_events_leading") == 1
+        assert samples.of("pos_gateway_slots") == {}
+        assert get(port, "/debug/merchants")[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/debug/merchants"])
+def test_an_order_is_delivered_while_somebody_who_asks_does_not_read(lab: Lab, path: str) -> None:
+    port = free_port()
+    lab.open_merchants("fast-1")
+    with lab.worker(metrics_port=port):
+        wait_until(lambda: not reasons(port))
+        with closing(socket.create_connection(("127.0.0.1", port))) as asking:
+            asking.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            lab.submit("fast-1", "o1")
+            lab.events_until_all_ended(["o1"])
