@@ -1,0 +1,133 @@
+"""A real Prometheus looks at a real worker: every panel and every alert has an answer."""
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from loadtests.merchants.client import SimulatedMerchants
+from loadtests.servers.process import free_port
+from loadtests.servers.prometheus import Prometheus
+from loadtests.servers.rabbitmq import RabbitMQ
+from loadtests.servers.redis import Redis
+from tests.worker.lab import PATIENCE, Lab
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = ROOT / "deploy" / "grafana" / "pos-gateway.json"
+RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
+#: What Grafana puts in: the window that fits the scrape's interval, and all workers.
+VARIABLES = {"$__rate_interval": "1m", "$instance": ".*"}
+WELL, AFTER = [f"w{n}" for n in range(20)], [f"a{n}" for n in range(20)]
+DOWN = [f"d{n}" for n in range(12)]
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    rabbitmq: RabbitMQ,
+    redis: Redis,
+    simulated_merchants: SimulatedMerchants,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Prometheus]:
+    """One that has looked at a worker with healthy merchants, one that is down, and one unknown."""
+    folder = tmp_path_factory.mktemp("watched")
+    url, port = rabbitmq.add_vhost(), free_port()
+    simulated_merchants.reset()
+    lab = Lab(url, f"sqlite:///{folder / 'pos_gateway.db'}", simulated_merchants, folder)
+    configuration = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES)],
+        "scrape_configs": [
+            {"job_name": "pos-gateway", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+        ],
+    }
+    lab.open_merchants("fast-1", "fast-2", provider="acme")
+    lab.open_merchants("down-1", "down-2", provider="bad", max_concurrency=2)
+    lab.merchants.profile("down-*", {"kind": "reset"})
+    with (
+        Prometheus(yaml.safe_dump(configuration)) as prometheus,
+        lab.worker(metrics_port=port, redis_url=redis.url, max_waiting=2),
+    ):
+        lab.submit("fast-1", *WELL)
+        lab.submit("down-1", *DOWN)
+        lab.submit("nobody", "o1")
+        lab.events_until_all_ended([*WELL, "o1"])
+        told = 'sum(pos_gateway_orders_total{outcome="accepted"})'
+        wait_until(prometheus, told, lambda total: total == len(WELL))
+        wait_until(prometheus, "pos_gateway_merchant_breaker", lambda state: state > 0)
+        # A rate is of what has happened since a scrape.
+        attempts = 'pos_gateway_attempts_total{provider="bad"}'
+        before = max(values(prometheus, attempts))
+        lab.submit("fast-2", *AFTER)
+        lab.submit("down-2", *(f"{each}-2" for each in DOWN))
+        lab.events_until_all_ended(AFTER)
+        wait_until(prometheus, told, lambda total: total == len(WELL) + len(AFTER))
+        wait_until(prometheus, attempts, lambda made: made > before)
+        wait_until(prometheus, "pos_gateway_queue_messages", lambda ready: ready >= 0)
+        yield prometheus
+        lab.merchants.profile("down-*", {"kind": "accept"})
+    lab.close()
+    rabbitmq.delete_vhost(url)
+
+
+def wait_until(prometheus: Prometheus, query: str, done: Callable[[float], bool]) -> None:
+    """It is asked again and again."""
+    until = time.monotonic() + PATIENCE
+    while not any(done(value) for value in values(prometheus, query)):
+        assert time.monotonic() < until, f"{query}: {prometheus.query(query)}"
+        time.sleep(0.1)
+
+
+def values(prometheus: Prometheus, query: str) -> list[float]:
+    return [float(series["value"][1]) for series in prometheus.query(query)]
+
+
+def queries() -> Iterator[Any]:
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel.get("targets", []):
+            expression = target["expr"]
+            for variable, value in VARIABLES.items():
+                expression = expression.replace(variable, value)
+            yield pytest.param(expression, id=f"{panel['title']} {target['refId']}")
+
+
+@pytest.mark.parametrize("query", list(queries()))
+def test_a_panel_has_something_to_show(prometheus: Prometheus, query: str) -> None:
+    assert "$" not in query
+    found = values(prometheus, query)
+    assert found, "there is no such series"
+    assert any(not math.isnan(value) for value in found), "nothing was observed"
+
+
+def rules() -> list[Any]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_an_alerts_expression_is_evaluated(prometheus: Prometheus, rule: Any) -> None:
+    prometheus.query(rule["expr"])  # raises for anything but success
+
+
+def test_every_alert_would_have_its_series_to_go_by(prometheus: Prometheus) -> None:
+    """One that names a series that is never there would never go off."""
+    for rule in rules():
+        bare = re.sub(r"\{[^}]*\}", "", rule["expr"])
+        for name in set(re.findall(r"\bpos_gateway_\w+", bare)):
+            assert values(prometheus, name), (rule["alert"], name)
+
+
+def test_prometheus_has_loaded_the_rules_and_finds_nothing_wrong_with_them(
+    prometheus: Prometheus,
+) -> None:
+    until = time.monotonic() + PATIENCE
+    while any(rule["health"] == "unknown" for rule in prometheus.rules()):  # not evaluated yet
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    found = {rule["name"]: rule["health"] for rule in prometheus.rules()}
+    assert found == {rule["alert"]: "ok" for rule in rules()}
