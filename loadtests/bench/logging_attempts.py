@@ -41,7 +41,7 @@ def gateway() -> None:
     log.configure(logging.INFO)
 
 
-def quiet_gateway() -> None:
+def quiet() -> None:
     """A line is not severe enough, as a worker has it by default."""
     log.configure(logging.WARNING)
 
@@ -62,6 +62,12 @@ def at_once() -> None:
     )
 
 
+def log_like(configure: Callable[[], None]) -> None:
+    """From now on attempts are logged in this way."""
+    configure()
+    call.log = structlog.get_logger()  # the one before has its configuration for good
+
+
 def attempt() -> None:
     """What an attempt has to do with logs: its stages, and its line."""
     stages.begin(time.perf_counter())
@@ -73,7 +79,7 @@ def attempt() -> None:
 
 CANDIDATES: dict[str, Callable[[], None]] = {
     "gateway": gateway,
-    "gateway, a line that is not written": quiet_gateway,
+    "gateway, a line that is not written": quiet,
     "structlog, written at once": at_once,
 }
 
@@ -81,7 +87,7 @@ CANDIDATES: dict[str, Callable[[], None]] = {
 def main(number: int, rounds: int) -> None:
     """Measure the candidates in turn, every other round backwards."""
     results: list[dict[str, dict[str, float]]] = []
-    with _a_reader():
+    with a_reader():
         for turn in range(rounds + 1):  # the first one warms up
             names = list(CANDIDATES) if turn % 2 else list(reversed(CANDIDATES))
             result = {name: _measured(CANDIDATES[name], number) for name in names}
@@ -90,7 +96,7 @@ def main(number: int, rounds: int) -> None:
 
 
 @contextmanager
-def _a_reader() -> Iterator[None]:
+def a_reader() -> Iterator[None]:
     """What is written to standard error is read by somebody else, at once."""
     before = os.dup(STDERR)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:
@@ -101,8 +107,7 @@ def _a_reader() -> Iterator[None]:
 
 
 def _measured(configure: Callable[[], None], number: int) -> dict[str, float]:
-    configure()
-    call.log = structlog.get_logger()  # the one before has its configuration for good
+    log_like(configure)
     logged, whole, process = 0.0, time.thread_time(), time.process_time()
     for _ in range(number // IN_A_ROW):
         began = time.thread_time()

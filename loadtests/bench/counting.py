@@ -1,0 +1,187 @@
+"""CPU time of what is counted of an order, and of a scrape. Patched by gevent.
+
+    python -m gevent.monkey --module loadtests.bench.counting NUMBER ROUNDS
+
+Prints a JSON list with milliseconds: for each order its metrics, these and its attempt's line, and
+the same as the libraries' documentation has it; for a scrape of a worker with ten thousand merchants
+in trouble, and for how long that scrape kept others from their turn at most.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+from prometheus_client import Counter, Gauge, Histogram
+
+from loadtests.bench import logging_attempts
+from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.decision import Decision
+from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger.states import Claim, Entry, Key, Past, State
+from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.telemetry import metrics
+from pos_gateway.telemetry.port import MetricsPort
+from pos_gateway.transport.connect import Progress
+from pos_gateway.worker.standings import Standings
+from pos_gateway.worker.strategy import _timestamp
+from pos_gateway.worker.timing import Timing
+
+MERCHANTS, PROVIDERS = 10_000, 60
+PLACED_AT = "2026-01-31T12:00:00+00:00"
+#: Orders whose two writes share a transaction, as they do under load.
+SHARED = 5
+
+#: The figures of ``pos_gateway.telemetry.metrics``, as prometheus_client's documentation has them.
+naive = SimpleNamespace(
+    orders=Counter("orders_total", "", ("outcome", "provider"), registry=None),
+    attempts=Counter("attempts_total", "", ("outcome", "provider"), registry=None),
+    attempt_seconds=Histogram("attempt_seconds", "", ("provider",), registry=None),
+    queue_wait=Histogram("queue_wait_seconds", "", registry=None),
+    order_seconds=Histogram("order_seconds", "", registry=None),
+    commits=Histogram("commit_seconds", "", ("phase",), registry=None),
+    connections=Gauge("connections", "", ("state",), registry=None),
+    events=Histogram("event_seconds", "", ("segment",), registry=None),
+)
+
+
+class Counting:
+    """All that is done for the metrics of an order, and nothing else of it."""
+
+    def __init__(self) -> None:
+        self._timing = Timing()
+        self._exchanges: set[Progress] = set()
+        key = Key("m", "o")
+        claim = Claim(key, "worker-1", 1, 1, Past(), sending=True)
+        entry = Entry(State.ACCEPTED, 0.0, 1, event=dehydrated(key, Kind.ACCEPTED))
+        self._decision = Decision(Outcome(Kind.ACCEPTED), [(claim, entry)])
+        self._delivery_info = {"routing_key": "orders"}
+
+    def count(self, number: int) -> None:
+        """Everything that the way of one order calls, in its order."""
+        provider = f"provider-{number % PROVIDERS}"
+        request: Any = SimpleNamespace(
+            placed_at=_timestamp(PLACED_AT),
+            delivery_info=self._delivery_info,
+            attempts=0,
+            hopeless=False,
+        )
+        self._timing.taken(request)
+        self._timing.started(request)
+        if number % SHARED == 0:
+            for _ in range(2):
+                metrics.ledger_commit_seconds.observe(0.004)
+                metrics.ledger_commit_writes.observe(2 * SHARED)
+        progress = Progress()
+        self._exchanges.add(progress)
+        self._exchanges.discard(progress)
+        metrics.attempted(Kind.ACCEPTED, provider, 0.2)
+        metrics.told("accepted", provider)
+        self._timing.settled(request, self._decision)
+        metrics.event_picked_up.observe(0.02)
+
+    def count_and_log(self, number: int) -> None:
+        """And its attempt's line, as INFO has it."""
+        self.count(number)
+        logging_attempts.attempt()
+
+    def count_and_log_naively(self, number: int) -> None:
+        """The same figures, each by its labels, and the line written at once."""
+        provider, kind, age = f"provider-{number % PROVIDERS}", Kind.ACCEPTED, 0.2
+        naive.queue_wait.observe(time.time() - (_timestamp(PLACED_AT) or 0.0))
+        for phase in ("claim", "outcome"):
+            naive.commits.labels(phase).observe(0.004)
+        with naive.connections.labels("leased").track_inprogress():
+            naive.attempts.labels(kind.value, provider).inc()
+            naive.attempt_seconds.labels(provider).observe(age)
+        naive.orders.labels(kind.value, provider).inc()
+        naive.order_seconds.observe(time.time() - (_timestamp(PLACED_AT) or 0.0))
+        naive.events.labels("picked_up").observe(0.02)
+        logging_attempts.attempt()
+
+
+def a_port_of_many() -> MetricsPort:
+    """Of a worker that knows so many merchants, all of them in trouble."""
+    admission: Admission[str] = Admission(Limits(), lambda _: Terms(1))
+    provider_of = {f"m{n}": f"provider-{n % PROVIDERS}" for n in range(MERCHANTS)}
+    for merchant_id in provider_of:
+        admission.offer(merchant_id, "o", 0.0)
+        admission.open_breaker(merchant_id, 60.0)
+        admission.parked_count.add(merchant_id, 64, 30.0)
+    for provider in provider_of.values():
+        for kind in Kind:
+            metrics.told(kind, provider)
+            metrics.attempted(kind, provider, 0.1)
+    port = MetricsPort(1)
+    port.scrape.before(Standings(admission, provider_of.get).show)
+    return port
+
+
+def longest_hold(port: MetricsPort) -> tuple[float, float]:
+    """A scrape's CPU time, and the longest time for which it let nobody else have a turn."""
+    turns: list[float] = []
+
+    def others() -> None:
+        while True:
+            turns.append(time.perf_counter())
+            gevent.sleep(0)
+
+    other = gevent.spawn(others)
+    gevent.sleep(0)
+    began, cpu = time.perf_counter(), time.process_time()
+    port.scrape.text()
+    used, ended = time.process_time() - cpu, time.perf_counter()
+    other.kill()
+    moments = [began, *(each for each in turns if each > began), ended]
+    held = max(after - before for before, after in pairwise(moments))
+    return used * 1000, held * 1000
+
+
+def main(number: int, rounds: int) -> None:
+    """Measure in rounds; the first one warms up."""
+    counting, port = Counting(), a_port_of_many()
+    orders: dict[str, Callable[[int], None]] = {
+        "metrics": counting.count,
+        "full": counting.count_and_log,
+        "naive": counting.count_and_log_naively,
+    }
+    results = []
+    with logging_attempts.a_reader():
+        for _ in range(rounds + 1):
+            logging_attempts.log_like(logging_attempts.gateway)
+            loop = _each(number, _nothing_counted)
+            result = {}
+            for name, count in orders.items():
+                if name == "naive":
+                    logging_attempts.log_like(logging_attempts.at_once)
+                result[name] = _each(number, count) - loop
+            result["scrape"], result["held"] = longest_hold(port)
+            results.append(result)
+    print(json.dumps(results[1:]))
+
+
+def _each(number: int, what: Callable[[int], None]) -> float:
+    """Milliseconds of this thread's CPU for each of so many."""
+    began = time.thread_time()
+    for start in range(0, number, logging_attempts.IN_A_ROW):
+        for each in range(start, start + logging_attempts.IN_A_ROW):
+            what(each)
+        gevent.sleep(0)
+    return (time.thread_time() - began) / number * 1000
+
+
+def _nothing_counted(number: int) -> None:
+    """What the loop, and the making of what stands in for a request, cost by themselves."""
+    f"provider-{number % PROVIDERS}"
+    SimpleNamespace(placed_at=0.0, delivery_info=None, attempts=0, hopeless=False)
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        main(int(sys.argv[1]), int(sys.argv[2]))
