@@ -97,7 +97,7 @@ class Request:
         self.delivery_info = {"routing_key": message.routing_key}
         self.patience = Patience()
         self.hopeless = False
-        self.placed_at = None  # nothing is timed here
+        self.placed_at = self.received = None  # nothing is timed here
         self.call = None
         self.settled = False
 
