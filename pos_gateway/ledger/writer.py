@@ -20,8 +20,8 @@ _ANSWER = 15.0
 #: many. Left to itself PostgreSQL plans one that it hears often once and for all, and while the tables
 #: are empty reading all of them looks as good: it would go on to as they grow.
 _SESSION = (
-    f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; set jit = off; set enable_seqscan = off; "
-    "set enable_bitmapscan = off; set enable_hashjoin = off; set enable_mergejoin = off; "
+    "set jit = off; set enable_seqscan = off; set enable_bitmapscan = off; "
+    "set enable_hashjoin = off; set enable_mergejoin = off; "
 )
 
 
@@ -90,7 +90,8 @@ class Writer:
             else:
                 driver.wait = _wait(driver)
                 driver.autocommit = True
-                driver.execute(_SESSION + self._session)
+                patience = f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; "
+                driver.execute(patience + _SESSION + self._session)
             self._cursor_of_it = driver.cursor()
         return self._cursor_of_it
 
