@@ -3,6 +3,7 @@
 PosGatewayError
 ├── InvalidOrder            the order breaks the contract; names the field
 ├── InvalidMerchant         a merchant's record breaks the contract; names the field
+├── InvalidCatalogEntry     a line of a merchant's catalog breaks the contract; names the field
 ├── InvalidSettings         the environment breaks the contract; names the variable
 ├── InvalidBundle           a message with parked orders is not what it says; nothing of it is used
 ├── UnknownMerchant         no merchant has this id
@@ -68,6 +69,10 @@ class InvalidOrder(InvalidRecord):
 
 class InvalidMerchant(InvalidRecord):
     """Raised when a merchant's record breaks the contract."""
+
+
+class InvalidCatalogEntry(InvalidRecord):
+    """Raised when an entry of a merchant's catalog breaks the contract."""
 
 
 class InvalidSettings(InvalidRecord):

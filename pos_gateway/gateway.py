@@ -29,6 +29,7 @@ from pos_gateway.ledger.database import open_database, require_current
 from pos_gateway.ledger.ledger import Ledger, Run, here
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Entry, Key
+from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import DAY, Settings
@@ -54,7 +55,11 @@ class Gateway:
         #: What this worker has read or fetched and others need not; None: each does for itself.
         self.shared = Shelves(settings.redis_url, store, vault) if settings.redis_url else None
         self.directory = Directory(
-            store, shared=self.shared.records if self.shared else None, clock=clock
+            store,
+            CatalogStore(self.database),
+            shared=self.shared.records if self.shared else None,
+            shared_catalogs=self.shared.catalogs if self.shared else None,
+            clock=clock,
         )
         guard = Guard(
             allow_all=settings.allow_private_addresses,

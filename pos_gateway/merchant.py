@@ -1,7 +1,8 @@
 """A merchant: where its POS is, how it is spoken to, and how much it can take."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
@@ -65,6 +66,9 @@ class Merchant(Record):
     )
     paused: bool = Field(default=False, description="A paused merchant is sent nothing.")
 
+    #: Its POS's ids of items and modifiers by our skus. Imported by itself: no field of the record.
+    catalog: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
     @classmethod
     def parse(cls, record: Any) -> Self:
         """A merchant from decoded JSON. Raises InvalidMerchant naming every wrong field."""
@@ -72,6 +76,14 @@ class Merchant(Record):
             return cls.model_validate(record)
         except ValidationError as error:
             raise InvalidMerchant([_discreet(each) for each in field_errors(error)]) from None
+
+    def pos_id(self, sku: str | None) -> str | None:
+        """What its POS calls an item or a modifier; None: it is not in the catalog."""
+        return None if sku is None else self.catalog.get(sku)
+
+    def with_catalog(self, catalog: Mapping[str, str]) -> Self:
+        """The same merchant with this catalog."""
+        return self.trusted({**vars(self), "catalog": catalog})
 
     @classmethod
     def trusted(cls, fields: Mapping[str, Any]) -> Self:

@@ -1,12 +1,14 @@
-"""What workers share through Redis beside limits: merchants' records and access tokens.
+"""What workers share through Redis beside limits: merchants' records, catalogs and access tokens.
 
 Nothing there can be read by whoever has Redis alone: secrets are sealed as they are in the database.
 """
 
 import json
+from collections.abc import Mapping
 
 from pos_gateway.auth.tokens import Token
 from pos_gateway.merchant import Merchant
+from pos_gateway.merchants import catalogs
 from pos_gateway.merchants.shared import SharedValues
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.vault import CannotOpen, Vault
@@ -30,6 +32,12 @@ class Shelves:
         self.records: SharedValues[Merchant] = SharedValues(
             redis_url, "merchants", encode=self._record, decode=self._merchant
         )
+        self.catalogs: SharedValues[Mapping[str, str]] = SharedValues(
+            redis_url,
+            "catalogs",
+            encode=lambda _, catalog: catalogs.as_text(catalog),
+            decode=lambda _, text: catalogs.of_text(text),
+        )
         self.tokens: SharedValues[Token] = SharedValues(
             redis_url, "tokens", encode=self._sealed, decode=self._token
         )
@@ -37,6 +45,7 @@ class Shelves:
     def close(self) -> None:
         """Let go of the connections. Idempotent."""
         self.records.close()
+        self.catalogs.close()
         self.tokens.close()
 
     def _record(self, _: str, merchant: Merchant) -> str:

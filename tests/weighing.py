@@ -15,6 +15,7 @@ from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.exchange import Request, Transport
@@ -43,7 +44,7 @@ def record() -> float:
             Merchant(id=f"merchant-{place}", base_url=f"https://{place}.example.com", provider="p")
             for place in range(1010)
         )
-        directory = Directory(store)
+        directory = Directory(store, CatalogStore(engine))
 
         def look_up(places: range) -> None:
             directory._load(f"merchant-{place}" for place in places)

@@ -1,11 +1,13 @@
 """Clover's REST API v3, atomic orders. Built to Clover's public documentation, not certified.
 
-Sources, on docs.clover.com: "Create an atomic order", "Get all orders", "Apply filters", "API usage
-and rate limits", "401 Unauthorized", "Status codes and errors reference".
+Sources, on docs.clover.com: "Create an atomic order", "Manage orders data", "Create custom orders",
+"Get all orders", "Apply filters", "API usage and rate limits", "401 Unauthorized", "Status codes and
+errors reference".
 
-Items are ad-hoc line items: a name and a price, no inventory item. Clover ignores modifiers of such
-items, so their prices are in the item's and their names in its note. An item of quantity 3 is three
-line items. A tip belongs to a payment there and is not sent.
+An item that is in the merchant's catalog is an item of its inventory, a modifier of it is one of the
+inventory's modifiers: the price that is sent is ours all the same. Any other is ad hoc: a name and a
+price. Clover ignores modifiers without an id, so their prices are in the item's and their names in its
+note. An item of quantity 3 is three line items. A tip belongs to a payment there and is not sent.
 
 There is no idempotency key and no field for our id that the documentation of atomic orders names.
 The order's note begins with it, and the order is found by that.
@@ -35,8 +37,12 @@ FIELDS = {
 #: An order's ``state``, in small letters: the documentation has it in both.
 _STATES = {"open": Kind.ACCEPTED, "locked": Kind.ACCEPTED}
 
-#: Statuses with which an order is refused. Clover documents no codes for these endpoints.
-REJECTIONS = {400: Rejection.INVALID_ORDER}
+#: Messages with which an order is refused with a 400 ("Manage orders data"). Any other is
+#: INVALID_ORDER.
+REJECTIONS = {
+    "item_does_not_exist": Rejection.ITEM_UNAVAILABLE,
+    "invalid_modifier": Rejection.ITEM_UNAVAILABLE,
+}
 
 #: Line items that an order may have ("Create an atomic order").
 _LINES = 3000
@@ -71,7 +77,7 @@ class CloverAdapter:
         if reply.status == 409:
             known = self.look_up(order, merchant, send)
             return known or in_doubt("a 409, but no such order can be found")
-        return _refused(reply) if reply.status in REJECTIONS else by_status(reply)
+        return _refused(reply) if reply.status == 400 else by_status(reply)
 
     def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         """Delete the order. Clover documents no other way."""
@@ -84,7 +90,7 @@ class CloverAdapter:
         reply = send(Request("DELETE", url))
         if reply.status == 200:  # what its body is, is not documented
             return Outcome(Kind.CANCELLED, external_id=known.external_id)
-        return _refused(reply) if reply.status in REJECTIONS else by_status(reply)
+        return _refused(reply) if reply.status == 400 else by_status(reply)
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         """Goes through the orders of the time in question, for the one with our note.
@@ -128,19 +134,33 @@ def _too_long(order: Order) -> Outcome | None:
 def _cart(order: Order, merchant: Merchant) -> dict[str, Any]:
     cart: dict[str, Any] = {
         "note": _note(order),
-        "lineItems": [_line(item) for item in order.items for _ in range(item.quantity)],
+        "lineItems": [
+            line for item in order.items for line in [_line(item, merchant)] * item.quantity
+        ],
     }
     if "order_type" in merchant.pos:
         cart["orderType"] = {"id": merchant.pos["order_type"]}
     return {"orderCart": cart}
 
 
-def _line(item: Item) -> dict[str, Any]:
-    line: dict[str, Any] = {"name": lines.name(item, _TEXT), "price": lines.unit_price(item)}
-    changes = [
-        f"{each.quantity} x {each.name}" if each.quantity > 1 else each.name
-        for each in item.modifiers
-    ]
+def _line(item: Item, merchant: Merchant) -> dict[str, Any]:
+    known_as, price = merchant.pos_id(item.sku), lines.unit_price(item)
+    modifications, changes = [], []
+    # An amount below nothing is not documented: with a discount, the item's price is all of it.
+    folded = any(each.unit_price < 0 for each in item.modifiers)
+    for each in item.modifiers:
+        name = f"{each.quantity} x {each.name}" if each.quantity > 1 else each.name
+        modifier = merchant.pos_id(each.sku) if known_as else None
+        if modifier is None:
+            changes.append(name)
+            continue
+        amount = 0 if folded else each.quantity * each.unit_price
+        price -= amount
+        named = {"name": lines.text(name, _TEXT) or "modifier", "amount": amount}
+        modifications.append({"modifier": {"id": modifier}, **named})
+    line: dict[str, Any] = {"name": lines.name(item, _TEXT), "price": price}
+    if known_as is not None:
+        line = {"item": {"id": known_as}, "price": price, "modifications": modifications}
     note = lines.text("; ".join(filter(None, [*changes, item.notes])), _TEXT)
     return {**line, "note": note} if note else line
 
@@ -183,8 +203,10 @@ def _standing(found: dict[str, Any], order: Order) -> Outcome:
 
 
 def _refused(reply: Reply) -> Outcome:
-    words = (json_object(reply) or {}).get("message") or f"HTTP {reply.status}"
-    return rejected(REJECTIONS[reply.status], words)
+    found = json_object(reply) or {}
+    said = str(found.get("message") or f"HTTP {reply.status}")
+    words = f"{said} {found['details']}" if "details" in found else said
+    return rejected(REJECTIONS.get(said, Rejection.INVALID_ORDER), words)
 
 
 def _merchant(merchant: Merchant) -> str:

@@ -1,4 +1,7 @@
-"""A merchant's ``pos`` field: the ids by which a vendor knows it. Each adapter has its own."""
+"""The ids by which a vendor knows a merchant (its record's ``pos``) and its items (its catalog).
+
+Each adapter has its own.
+"""
 
 import re
 from collections.abc import Mapping
@@ -8,6 +11,8 @@ from pos_gateway.adapters.protocol import Limits
 from pos_gateway.errors import ABSENT, FieldError
 from pos_gateway.merchant import Merchant
 
+#: What is wrong with an item's id in the catalog is said under this name.
+POS_ID = "pos_id"
 #: A GUID, as Toast writes them.
 GUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
@@ -22,9 +27,19 @@ class PosField:
 
 
 def problems(
-    merchant: Merchant, fields: Mapping[str, PosField], limits: Limits
+    merchant: Merchant,
+    fields: Mapping[str, PosField],
+    limits: Limits,
+    item: PosField | None = None,
 ) -> list[FieldError]:
-    """What is wrong with the merchant's record for a POS with these ids and these limits."""
+    """What is wrong with the merchant for a POS with these ids and these limits.
+
+    Args:
+        merchant: its record, and its catalog.
+        fields: what ``pos`` has.
+        limits: the vendor's.
+        item: an item's id in the catalog, where the vendor says what it looks like.
+    """
     found = []
     for name, field in fields.items():
         value = merchant.pos.get(name)
@@ -36,6 +51,10 @@ def problems(
     for name in sorted(merchant.pos.keys() - fields.keys()):
         known = ", ".join(fields) or "none"
         found.append(FieldError(f"pos.{name}", f"is no field of this adapter; it has: {known}"))
+    if item is not None:
+        for pos_id in merchant.catalog.values():
+            if not re.fullmatch(item.pattern, pos_id):
+                found.append(FieldError(POS_ID, f"must be {item.meaning}", pos_id))
     return found + _beyond(merchant, limits)
 
 

@@ -47,7 +47,7 @@ class Limits:
 class Adapter(Protocol):
     """One POS's way of speaking. Safe to be used by any number of threads at once.
 
-    The same order always makes the same requests, byte for byte.
+    The same order always makes the same requests of the same merchant, byte for byte.
     """
 
     name: str
@@ -55,7 +55,10 @@ class Adapter(Protocol):
     limits: Limits
 
     def check(self, merchant: Merchant) -> list[FieldError]:
-        """What is wrong with the merchant's record for this POS. Asked when it is imported."""
+        """What is wrong with the merchant's record for this POS. Asked when it is imported.
+
+        So are entries of its catalog: what is wrong with ``merchant.catalog`` is ``pos_id``'s.
+        """
         ...
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:

@@ -1,17 +1,20 @@
 """Square's Orders API. Built to Square's public documentation, not certified by Square.
 
 Sources, on developer.squareup.com: "CreateOrder", "SearchOrders" and "UpdateOrder" in the API
-reference, the objects Order, OrderLineItem and FulfillmentPickupDetails, "ErrorCode", "Idempotency",
-"Handling errors", "Orders API Requirements".
+reference, the objects Order, OrderLineItem, OrderLineItemModifier, CreateOrderRequestLineItem and
+FulfillmentPickupDetails, "Create Orders", "ErrorCode", "Idempotency", "Handling errors", "Orders API
+Requirements".
 
-Items are ad-hoc line items: a name and a price, not an object of the seller's catalog. A tip belongs
-to a payment there and is not sent. An order is in Square's Order Manager if it has a fulfillment:
-``pickup`` is one here if the customer has a name.
+An item that is in the merchant's catalog is an item variation of the seller's, a modifier of it is
+one of the seller's modifiers: the name is theirs, the price ours, which overrides theirs. Any other is
+ad hoc: a name and a price. A tip belongs to a payment there and is not sent. An order is in Square's
+Order Manager if it has a fulfillment: ``pickup`` is one here if the customer has a name.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -24,7 +27,7 @@ from pos_gateway.adapters.replies import by_status, decision, in_doubt, json_obj
 from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Customer, Item, Order
-from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.transport.exchange import Reply, Request, Send
 
 FIELDS = {"location_id": PosField("the Square location's id")}
@@ -51,6 +54,7 @@ REJECTIONS: Mapping[str, Rejection] = {
     "INVALID_ENUM_VALUE": Rejection.INVALID_ORDER,
     "UNPROCESSABLE_ENTITY": Rejection.INVALID_ORDER,
     "LOCATION_MISMATCH": Rejection.OTHER,
+    "NOT_FOUND": Rejection.ITEM_UNAVAILABLE,
 }
 #: Codes under which the order may be there all the same. BAD_REQUEST is one: Square has been seen
 #: to answer "Order … already exists" with it.
@@ -86,7 +90,8 @@ class SquareAdapter:
         if reply.status == 200:
             return _decision(reply, order, merchant)
         if reply.status not in (400, 409, 422):
-            return by_status(reply, self.limits.unprocessed)
+            outcome = by_status(reply, self.limits.unprocessed)
+            return _in_its_words(outcome, reply) if reply.status == 404 else outcome
         code, detail = _error(reply)
         if reply.status == 409 or code in _ASK:
             known = self.look_up(order, merchant, send)
@@ -137,7 +142,7 @@ def _creation(order: Order, merchant: Merchant) -> bytes:
         "location_id": merchant.pos["location_id"],
         # Private to the application that wrote it, and up to 255 characters: it finds the order.
         "metadata": {"order_id": order.order_id},
-        "line_items": [_line(order, item) for item in order.items],
+        "line_items": [_line(order, item, merchant) for item in order.items],
     }
     if len(order.order_id) <= _REFERENCE:
         content["reference_id"] = order.order_id
@@ -168,17 +173,21 @@ def _cancelled(fulfillments: object) -> list[dict[str, Any]]:
     return [{"uid": each.get("uid"), "state": "CANCELED"} for each in open_ones]
 
 
-def _line(order: Order, item: Item) -> dict[str, Any]:
+def _line(order: Order, item: Item, merchant: Merchant) -> dict[str, Any]:
+    known_as = merchant.pos_id(item.sku)
     # Money is unsigned here: with a discount among the modifiers, the item's price is all of it.
     folded = any(modifier.unit_price < 0 for modifier in item.modifiers)
     price = lines.unit_price(item) if folded else item.unit_price
     line: dict[str, Any] = {
-        "name": lines.name(item, _NAME),
+        **_named(known_as, lines.name(item, _NAME)),
         "quantity": str(item.quantity),
         "base_price_money": {"amount": price, "currency": order.currency},
         "modifiers": [
             {
-                "name": lines.text(modifier.name, _MODIFIER) or "modifier",
+                **_named(
+                    merchant.pos_id(modifier.sku) if known_as else None,
+                    lines.text(modifier.name, _MODIFIER) or "modifier",
+                ),
                 "quantity": str(modifier.quantity),
                 "base_price_money": {
                     "amount": 0 if folded else modifier.unit_price,
@@ -190,6 +199,11 @@ def _line(order: Order, item: Item) -> dict[str, Any]:
     }
     note = lines.notes(order, item)[:_NOTE]
     return {**line, "note": note} if note else line
+
+
+def _named(known_as: str | None, name: str) -> dict[str, str]:
+    """What the seller's catalog has a name for is to have no other one."""
+    return {"name": name} if known_as is None else {"catalog_object_id": known_as}
 
 
 def _key(order: Order, what: str = "create") -> str:
@@ -251,6 +265,11 @@ def _is(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
     metadata = found.get("metadata")
     ours = isinstance(metadata, dict) and metadata.get("order_id") == order.order_id
     return ours and found.get("location_id") == merchant.pos["location_id"]
+
+
+def _in_its_words(outcome: Outcome, reply: Reply) -> Outcome:
+    """Only they say what was not found: an item of the catalog, or the location."""
+    return replace(outcome, reason=Reason.of(f"http_{reply.status}", " ".join(_error(reply))))
 
 
 def _error(reply: Reply) -> tuple[str, str]:

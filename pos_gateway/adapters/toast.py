@@ -4,10 +4,10 @@ Sources, on doc.toasttab.com: "Creating orders", "Order prices", "External ident
 request timeouts for the orders API", "Rate limiting", "API responses and errors", "Void an order",
 and the orders API reference (Order, Check, Selection, ErrorMessage).
 
-Toast has no ad-hoc items: an item's ``sku`` is its GUID at Toast, with the GUID of its menu group
-(a modifier's: of its option group) before it where the menu wants one: ``group/item``. Toast sets
-the prices. They are asked for first, as its documentation demands, and an order whose total is
-another is rejected.
+Toast has no ad-hoc items: what the merchant's catalog has for an item's ``sku``, or else the ``sku``
+itself, is the item's GUID at Toast, with the GUID of its menu group (a modifier's: of its option group)
+before it where the menu wants one: ``group/item``. Toast sets the prices. They are asked for first, as
+its documentation demands, and an order whose total is another is rejected.
 """
 
 import json
@@ -40,6 +40,9 @@ FIELDS = {
     ),
 }
 
+_ITEM = re.compile(f"(?:(?P<group>{GUID})/)?(?P<item>{GUID})")
+ITEM = PosField("the item's GUID at Toast, or its group's and its own: group/item", _ITEM.pattern)
+
 #: Order.approvalStatus.
 _STATES = {
     "APPROVED": Kind.ACCEPTED,
@@ -59,7 +62,6 @@ _NOT_HUNDREDTHS = re.compile(
     "BIF|CLP|DJF|GNF|ISK|JPY|KMF|KRW|PYG|RWF|UGX|UYI|VND|VUV|XAF|XOF|XPF"
     "|BHD|IQD|JOD|KWD|LYD|OMR|TND|CLF|UYW"
 )
-_ITEM = re.compile(f"(?:(?P<group>{GUID})/)?(?P<item>{GUID})")
 
 
 class ToastAdapter:
@@ -74,10 +76,10 @@ class ToastAdapter:
     limits = Limits(longest_reply=30.0, per_second=20.0, requests=2)
 
     def check(self, merchant: Merchant) -> list[FieldError]:
-        return problems(merchant, FIELDS, self.limits)
+        return problems(merchant, FIELDS, self.limits, ITEM)
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        refused = lines.refusal(order) or _unsendable(order)
+        refused = lines.refusal(order) or _unsendable(order, merchant)
         if refused is not None:
             return refused
         content = json.dumps(_content(order, merchant), separators=(",", ":")).encode()
@@ -147,28 +149,30 @@ class ToastAdapter:
         return rejected(Rejection.PRICE_MISMATCH, problem)
 
 
-def _unsendable(order: Order) -> Outcome | None:
+def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:
     """Our own rejection of what Toast has no form for."""
     is_odd = _NOT_HUNDREDTHS.fullmatch(order.currency) is not None
     if is_odd or max(order.total, order.tip or 0) > _LARGEST:
         problem = f"{order.total} {order.currency} cannot be written with two decimals"
         return rejected(Rejection.INVALID_ORDER, problem)
     for item in order.items:
-        if not _ITEM.fullmatch(item.sku):
-            problem = f"the sku {lines.text(item.sku, 100)!r} is no GUID of Toast's"
-            return rejected(Rejection.INVALID_ORDER, problem)
+        if not _ITEM.fullmatch(_known_as(item, merchant)):
+            problem = f"the sku {lines.text(item.sku, 100)!r} is not in the merchant's catalog"
+            return rejected(Rejection.INVALID_ORDER, f"{problem}, and no GUID of Toast's itself")
         for modifier in item.modifiers:
             is_request = modifier.sku is None and modifier.unit_price == 0
-            if not is_request and not _ITEM.fullmatch(modifier.sku or ""):
+            if not is_request and not _ITEM.fullmatch(_known_as(modifier, merchant)):
                 problem = f"the modifier {lines.text(modifier.name, 100)!r} needs a GUID of Toast's"
-                return rejected(Rejection.INVALID_ORDER, f"{problem} as its sku")
+                return rejected(
+                    Rejection.INVALID_ORDER, f"{problem}, in the merchant's catalog or as its sku"
+                )
     return None
 
 
 def _content(order: Order, merchant: Merchant) -> dict[str, Any]:
     check: dict[str, Any] = {
         "entityType": "Check",
-        "selections": [_selection(order, item) for item in order.items],
+        "selections": [_selection(order, item, merchant) for item in order.items],
     }
     if order.customer is not None:
         first, _, last = lines.text(order.customer.name, 255).rpartition(" ")
@@ -193,30 +197,35 @@ def _content(order: Order, merchant: Merchant) -> dict[str, Any]:
     }
 
 
-def _selection(order: Order, item: Item) -> dict[str, Any]:
-    modifiers = [_modifier(modifier) for modifier in item.modifiers]
+def _selection(order: Order, item: Item, merchant: Merchant) -> dict[str, Any]:
+    modifiers = [_modifier(modifier, merchant) for modifier in item.modifiers]
     note = lines.notes(order, item)
     return {
         "entityType": "MenuItemSelection",
-        **_reference(item.sku, "itemGroup"),
+        **_reference(_known_as(item, merchant), "itemGroup"),
         "quantity": item.quantity,
         "modifiers": [*modifiers, _request(note)] if note else modifiers,
     }
 
 
-def _modifier(modifier: Modifier) -> dict[str, Any]:
+def _modifier(modifier: Modifier, merchant: Merchant) -> dict[str, Any]:
     if modifier.sku is None:
         times = f"{modifier.quantity} x " if modifier.quantity > 1 else ""
         return _request(times + lines.text(modifier.name, 4096))
-    return {**_reference(modifier.sku, "optionGroup"), "quantity": modifier.quantity}
+    known_as = _known_as(modifier, merchant)
+    return {**_reference(known_as, "optionGroup"), "quantity": modifier.quantity}
 
 
 def _request(wish: str) -> dict[str, Any]:
     return {"selectionType": "SPECIAL_REQUEST", "displayName": wish}
 
 
-def _reference(sku: str, group: str) -> dict[str, Any]:
-    found = _ITEM.fullmatch(sku)
+def _known_as(what: Item | Modifier, merchant: Merchant) -> str:
+    return merchant.pos_id(what.sku) or what.sku or ""
+
+
+def _reference(known_as: str, group: str) -> dict[str, Any]:
+    found = _ITEM.fullmatch(known_as)
     assert found is not None  # noqa: S101  (_unsendable has seen to it)
     reference: dict[str, Any] = {"item": {"guid": found["item"], "entityType": "MenuItem"}}
     if found["group"]:

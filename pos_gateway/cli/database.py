@@ -12,6 +12,7 @@ from pos_gateway.errors import PendingMigration
 from pos_gateway.ledger.database import open_database, require_current
 from pos_gateway.ledger.desk import Desk
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import Settings, mask_url
 from pos_gateway.vault import Vault
@@ -49,6 +50,13 @@ def merchant_store() -> Iterator[MerchantStore]:
     """The merchants in the configured database, with the keys to their secrets, while entered."""
     with database() as engine:
         yield MerchantStore(engine, vault=Vault(Settings.from_environment().secret_keys))
+
+
+@contextmanager
+def catalog_store() -> Iterator[CatalogStore]:
+    """The merchants' catalogs in the configured database while entered."""
+    with database() as engine:
+        yield CatalogStore(engine)
 
 
 @contextmanager

@@ -42,6 +42,16 @@ merchants = Table(
     Column("updated_at", DateTime(timezone=True), nullable=False, index=True),
 )
 
+#: A POS's item ids by our skus, a merchant a row: see ``merchants/catalogs.py``.
+catalogs = Table(
+    "catalogs",
+    metadata,
+    Column("merchant_id", String(128), primary_key=True),
+    Column("entries", Text, nullable=False),
+    # Workers look for what was imported of late.
+    Column("updated_at", Double, nullable=False, index=True),
+)
+
 #: What was asked for each order, and what came of it: see ``ledger/ledger.py``.
 orders = Table(
     "orders",

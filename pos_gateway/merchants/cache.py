@@ -117,6 +117,7 @@ class RefreshAheadCache(Generic[Value]):
         lifetime: seconds that a value is good, and ``absent`` that there is none is believed.
         stale: seconds for which a value is served beyond that while the loader fails.
         most: values in memory; above it those that were loaded longest ago are forgotten.
+        weigh: for how many of those a value counts.
         together: keys in a load at most; with 1 each has a thread of its own meanwhile.
         failures: what the loader raises when it cannot be helped. Anything else is a mistake.
         pause: seconds until a load that failed is tried again, by its error.
@@ -136,6 +137,7 @@ class RefreshAheadCache(Generic[Value]):
         most: int,
         failures: tuple[type[Exception], ...],
         pause: Callable[[Exception], float],
+        weigh: Callable[[Value | None], int] = lambda _: 1,
         together: int = 500,
         insist: bool = False,
         shared: Shared[Value] | None = None,
@@ -149,7 +151,8 @@ class RefreshAheadCache(Generic[Value]):
         self.loads = dict.fromkeys(("loaded", "taken_over", "failed"), 0)
         self._load = load
         self._lifetime, self._absent, self._stale_for = lifetime, absent, stale
-        self._most, self._together = most, together
+        self._most, self._weigh, self._weight = most, weigh, 0
+        self._together = together
         self._failures, self._pause, self._insist = failures, pause, insist
         self._shared = shared
         self._may_thread = may_thread
@@ -376,13 +379,19 @@ class RefreshAheadCache(Generic[Value]):
         )
         with self._lock:  # who wants it from now on, since it was edited, begins another load
             event = self._under_way.pop(key, None)
-            self._entries.pop(key, None)  # the order is that of loading
+            self._forget(key)  # the order is that of loading
             self._entries[key] = entry
-            if len(self._entries) > self._most:
-                del self._entries[next(iter(self._entries))]
+            self._weight += self._weigh(entry.value)
+            while self._weight > self._most:
+                self._forget(next(iter(self._entries)))
         self._listener(key, loaded.value)
         _set(event)
         return True
+
+    def _forget(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._weight -= self._weigh(entry.value)
 
     def _fail(self, keys: Iterable[str], error: Exception) -> None:
         now, pause = self._now(), self._pause(error)

@@ -1,13 +1,14 @@
 """The directory that workers ask for a merchant, once for every order.
 
-Records are in a refresh-ahead cache over the database. Who edits one leaves the moment in its row, and
-every worker looks once a second which rows were edited of late: an edit is seen within that,
-wherever it was made and however long the record would have been good.
+Records, and merchants' catalogs, are in refresh-ahead caches over the database. Who edits one leaves
+the moment in its row, and every worker looks once a second which rows were edited of late: an edit is
+seen within that, wherever it was made and however long the record would have been good.
 """
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -16,6 +17,7 @@ from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import UnknownMerchant
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.cache import Loaded, RefreshAheadCache, Shared
+from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
 
 log = structlog.get_logger(__name__)
@@ -28,6 +30,9 @@ ABSENT = 5.0
 STALE = 3600.0
 #: Records in memory, those of unknown merchants included.
 MOST = 50_000
+#: Entries of catalogs in memory, two hundred bytes each, all merchants' together; that a merchant has
+#: no catalog counts as one. And catalogs in a load: all of them are read before others have turns.
+MOST_ENTRIES, TOGETHER = 500_000, 10
 #: Seconds to wait after a failed load.
 PAUSE = 1.0
 #: Seconds between two looks for edits, about.
@@ -44,44 +49,64 @@ class Directory:
     itself.
 
     Args:
-        store: the database's.
+        store: the database's records.
+        catalogs: its catalogs.
         shared: where other workers' records are.
+        shared_catalogs: and their catalogs.
     """
 
     def __init__(
         self,
         store: MerchantStore,
+        catalogs: CatalogStore,
         *,
         shared: Shared[Merchant] | None = None,
+        shared_catalogs: Shared[Mapping[str, str]] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._store = store
+        self._catalog_store = catalogs
         self._clock = clock
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
         self._look_at = clock.monotonic()
         self._looked_at: float | None = None
+        self._listener: Callable[[str, Merchant | None], None] = lambda _id, _merchant: None
+        terms: dict[str, Any] = {
+            "lifetime": LIFETIME,
+            "stale": STALE,
+            "failures": (SQLAlchemyError, ValueError),
+            "pause": lambda _: PAUSE,
+            "may_thread": lambda: self._watcher is not None,
+            "clock": clock,
+        }
         self._cache = RefreshAheadCache(
             "merchants",
             self._load,
-            lifetime=LIFETIME,
             absent=ABSENT,
-            stale=STALE,
             most=MOST,
-            failures=(SQLAlchemyError, ValueError),
-            pause=lambda _: PAUSE,
             insist=True,  # orders wait for them
             shared=shared,
-            may_thread=lambda: self._watcher is not None,
-            clock=clock,
+            **terms,
+        )
+        self._cache.listen(self._loaded)
+        self._catalogs = RefreshAheadCache(
+            "catalogs",
+            self._load_catalogs,
+            absent=LIFETIME,  # the first one is seen as an edit is
+            most=MOST_ENTRIES,
+            weigh=_entries,
+            together=TOGETHER,
+            shared=shared_catalogs,
+            **terms,
         )
 
     def get(self, merchant_id: str) -> Merchant:
-        """The merchant, from memory if it is fresh, else from the database.
+        """The merchant with its catalog, from memory if they are fresh, else from the database.
 
         Raises:
             UnknownMerchant: there is none.
-            SQLAlchemyError: the database cannot be asked, and there is no record in memory.
+            SQLAlchemyError: the database cannot be asked, and there is none in memory.
             NotLoaded: another worker loads it, and is not done.
         """
         if self._watcher is None and self._clock.monotonic() >= self._look_at:
@@ -89,7 +114,8 @@ class Directory:
         merchant = self._cache.get(merchant_id)
         if merchant is None:
             raise UnknownMerchant(merchant_id)
-        return merchant
+        catalog = self._catalogs.get(merchant_id)
+        return merchant.with_catalog(catalog) if catalog else merchant
 
     def want(self, merchant_id: str) -> None:
         """The merchant will be asked for: see to it that its record is here and fresh.
@@ -103,7 +129,7 @@ class Directory:
         return self._cache.is_fresh(merchant_id)
 
     def peek(self, merchant_id: str) -> Merchant | None:
-        """The merchant as it was last loaded; None if there is none. Does not block."""
+        """The record as it was last loaded; None if there is none. Does not block."""
         return self._cache.peek(merchant_id)
 
     def pause(self, merchant_id: str) -> None:
@@ -118,7 +144,7 @@ class Directory:
 
     def listen(self, on_load: Callable[[str, Merchant | None], None]) -> None:
         """Call this with the id and the record (None: there is none) of every merchant loaded."""
-        self._cache.listen(on_load)
+        self._listener = on_load
 
     def start(self) -> None:
         """Start loading and looking on threads (green ones in a green worker). Idempotent."""
@@ -131,10 +157,20 @@ class Directory:
         """Load nothing more. Idempotent."""
         self._stopping.set()
         self._cache.stop()
+        self._catalogs.stop()
 
     def _load(self, ids: Sequence[str]) -> dict[str, Loaded[Merchant]]:
         found = self._store.stamped(sorted(ids))
         return {each: Loaded(merchant, edited) for each, (merchant, edited) in found.items()}
+
+    def _load_catalogs(self, ids: Sequence[str]) -> dict[str, Loaded[Mapping[str, str]]]:
+        found = self._catalog_store.stamped(ids)
+        return {each: Loaded(catalog, written) for each, (catalog, written) in found.items()}
+
+    def _loaded(self, merchant_id: str, merchant: Merchant | None) -> None:
+        if merchant is not None:
+            self._catalogs.want(merchant_id)
+        self._listener(merchant_id, merchant)
 
     def _watch(self) -> None:
         while not self._stopping.wait(LOOK * random.uniform(0.9, 1.1)):
@@ -147,9 +183,16 @@ class Directory:
         since = now - LIFETIME if self._looked_at is None else self._looked_at
         try:
             edited = self._store.edited_since(since - LATE)
+            written = self._catalog_store.edited_since(since - LATE)
         except SQLAlchemyError as error:
             log.error("merchants.not_watched", error=str(error))
             return
         self._looked_at = now
         for merchant_id, at in edited:
             self._cache.outdated(merchant_id, at)
+        for merchant_id, at in written:
+            self._catalogs.outdated(merchant_id, at)
+
+
+def _entries(catalog: Mapping[str, str] | None) -> int:
+    return 1 + len(catalog or ())

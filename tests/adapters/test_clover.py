@@ -21,6 +21,39 @@ def test_an_order_is_one_line_for_each_piece_with_our_id_in_the_note() -> None:
     }
 
 
+def test_an_item_of_the_catalog_is_one_of_the_inventory_at_our_price() -> None:
+    modifiers = [
+        {"sku": "che", "name": "cheese", "quantity": 2, "unit_price": 50},
+        {"name": "no onions", "unit_price": 10},
+    ]
+    item = {"sku": "bur", "name": "Burger", "quantity": 2, "unit_price": 850, "notes": "rare"}
+    order = order_of(items=[{**item, "modifiers": modifiers}], total=1920)
+    merchant = CLOVER.merchant.with_catalog({"bur": "I1", "che": "M1"})
+    send = Scripted(reply(200, CLOVER.accepted(order.order_id)))
+    CLOVER.adapter.submit(order, merchant, send)
+    line = {
+        "item": {"id": "I1"},
+        "price": 860,
+        "modifications": [{"modifier": {"id": "M1"}, "name": "2 x cheese", "amount": 100}],
+        "note": "no onions; rare",
+    }
+    assert body(send.requests[0])["orderCart"]["lineItems"] == [line, line]
+
+
+def test_with_a_discount_an_item_of_the_inventory_has_all_of_the_price() -> None:
+    modifiers = [
+        {"sku": "che", "name": "cheese", "unit_price": 50},
+        {"name": "coupon", "unit_price": -880},
+    ]
+    item = {"sku": "bur", "name": "Burger", "quantity": 1, "unit_price": 850}
+    order = order_of(items=[{**item, "modifiers": modifiers}], total=20)
+    merchant = CLOVER.merchant.with_catalog({"bur": "I1", "che": "M1"})
+    send = Scripted(reply(200, CLOVER.accepted(order.order_id)))
+    CLOVER.adapter.submit(order, merchant, send)
+    [line] = body(send.requests[0])["orderCart"]["lineItems"]
+    assert (line["price"], line["modifications"][0]["amount"]) == (20, 0)
+
+
 def test_more_pieces_than_clover_takes_are_rejected_unsent() -> None:
     item = {"sku": "s", "name": "Chip", "quantity": 3001, "unit_price": 1}
     outcome = CLOVER.adapter.submit(order_of(items=[item], total=3001), CLOVER.merchant, Scripted())

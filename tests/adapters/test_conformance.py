@@ -15,7 +15,7 @@ from pos_gateway.outcome import Contact, Kind, Outcome
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 from pos_gateway.transport.guard import Guard
 from tests.adapters.scripted import Scripted, reply
-from tests.adapters.vendors import VENDORS, Vendor, body, guid, order_of
+from tests.adapters.vendors import VENDORS, Vendor, body, guid, known_as, order_of
 from tests.orders import an_order
 
 ORDER = order_of()
@@ -31,11 +31,13 @@ def submitted(vendor: Vendor, *replies: Reply, order: Order = ORDER) -> Outcome:
     return vendor.adapter.submit(order, vendor.merchant, send)
 
 
-def creation(vendor: Vendor, order: Order) -> Request:
-    """The request that creates the order."""
+def creation(vendor: Vendor, order: Order, *in_catalog: str) -> Request:
+    """The request that creates the order, with these skus in the merchant's catalog."""
     before = vendor.before(order)
     send = Scripted(*before, reply(500))
-    vendor.adapter.submit(order, vendor.merchant, send)
+    merchant = vendor.merchant.with_catalog({sku: known_as(sku) for sku in in_catalog})
+    assert vendor.adapter.check(merchant) == []
+    vendor.adapter.submit(order, merchant, send)
     return send.requests[len(before)]
 
 
@@ -175,6 +177,27 @@ def test_the_same_order_is_always_the_same_bytes_under_the_same_key(vendor: Vend
     assert vendor.key(one) == vendor.key(again) != vendor.key(another)
 
 
+def test_what_is_in_the_catalog_goes_by_the_poss_id_at_the_orders_price(vendor: Vendor) -> None:
+    bun, cheese, soup = guid("bun"), guid("cheese"), guid("soup")
+    burger = {"sku": bun, "name": "Burger", "quantity": 1, "unit_price": 850}
+    modifiers = [{"sku": cheese, "name": "cheese", "quantity": 2, "unit_price": 50}]
+    order = order_of(
+        items=[
+            {**burger, "modifiers": modifiers},
+            {"sku": soup, "name": "Soup", "quantity": 1, "unit_price": 450, "modifiers": modifiers},
+        ],
+        total=1500,
+    )
+    with_it = creation(vendor, order, bun, cheese)
+    assert creation(vendor, order, "another") == creation(vendor, order)
+    if vendor.item_ids is None:
+        assert with_it == creation(vendor, order)
+        return
+    assert vendor.item_ids(body(with_it))[:2] == [known_as(bun), known_as(cheese)]
+    assert vendor.item_ids(body(with_it))[2] != known_as(soup)
+    assert vendor.comes_to(order, body(with_it)) == order.total
+
+
 _TEXT = st.text(max_size=30)
 
 
@@ -206,12 +229,16 @@ def orders(draw: st.DrawFn) -> Order:
 
 @pytest.mark.parametrize("name", VENDORS)
 @settings(max_examples=60, deadline=None)
-@given(order=orders())
-def test_what_is_sent_comes_to_the_total_or_is_rejected(name: str, order: Order) -> None:
+@given(order=orders(), in_catalog=st.sets(st.tuples(st.integers(0, 3), st.integers(-1, 2))))
+def test_what_is_sent_comes_to_the_total_or_is_rejected(
+    name: str, order: Order, in_catalog: set[tuple[int, int]]
+) -> None:
     vendor = VENDORS[name]
+    skus = [guid(item) if modifier < 0 else guid(item, modifier) for item, modifier in in_catalog]
+    merchant = vendor.merchant.with_catalog({sku: known_as(sku) for sku in skus})
     before = vendor.before(order)
     send = Scripted(*before, reply(200, vendor.accepted(order.order_id)))
-    outcome = vendor.adapter.submit(order, vendor.merchant, send)
+    outcome = vendor.adapter.submit(order, merchant, send)
     if outcome.kind is Kind.REJECTED:
         assert outcome.reason is not None
         assert outcome.reason.code == "price_mismatch"

@@ -57,6 +57,55 @@ def test_a_discount_among_the_modifiers_is_in_the_items_price() -> None:
     assert [each["base_price_money"]["amount"] for each in line["modifiers"]] == [0, 0]
 
 
+def test_an_item_of_the_catalog_has_its_name_and_our_price() -> None:
+    modifiers = [
+        {"sku": "che", "name": "cheese", "quantity": 2, "unit_price": 100},
+        {"sku": "odd", "name": "odd one", "unit_price": 5},
+        {"name": "no onions"},
+    ]
+    item = {"sku": "bur", "name": "Burger", "quantity": 1, "unit_price": 850, "notes": "rare"}
+    order = order_of(items=[{**item, "modifiers": modifiers}], total=1055)
+    merchant = SQUARE.merchant.with_catalog({"bur": "V1", "che": "M1"})
+    send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
+    SQUARE.adapter.submit(order, merchant, send)
+
+    def money(amount: int) -> dict[str, object]:
+        return {"amount": amount, "currency": "EUR"}
+
+    [line] = body(send.requests[0])["order"]["line_items"]
+    assert line == {
+        "catalog_object_id": "V1",
+        "quantity": "1",
+        "base_price_money": money(850),
+        "modifiers": [
+            {"catalog_object_id": "M1", "quantity": "2", "base_price_money": money(100)},
+            {"name": "odd one", "quantity": "1", "base_price_money": money(5)},
+            {"name": "no onions", "quantity": "1", "base_price_money": money(0)},
+        ],
+        "note": "rare",
+    }
+
+
+def test_a_modifier_of_the_catalog_is_none_on_an_item_that_is_not_in_it() -> None:
+    modifiers = [{"sku": "che", "name": "cheese", "unit_price": 100}]
+    item = {"sku": "bur", "name": "Burger", "quantity": 1, "unit_price": 850}
+    order = order_of(items=[{**item, "modifiers": modifiers}], total=950)
+    send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
+    SQUARE.adapter.submit(order, SQUARE.merchant.with_catalog({"che": "M1"}), send)
+    [line] = body(send.requests[0])["order"]["line_items"]
+    assert [each.get("name") for each in (line, *line["modifiers"])] == ["Burger", "cheese"]
+
+
+def test_an_item_that_square_has_not_is_named_in_its_words() -> None:
+    detail = "Item variation with catalog object ID `V1` not found."
+    unknown = {"errors": [{"code": "NOT_FOUND", "detail": detail}]}
+    failed, rejected = submitted(reply(404, unknown)), submitted(reply(400, unknown))
+    assert [each.kind for each in (failed, rejected)] == [Kind.FAILED, Kind.REJECTED]
+    for outcome, code in ((failed, "http_404"), (rejected, "item_unavailable")):
+        assert outcome.reason is not None
+        assert (outcome.reason.code, outcome.reason.message) == (code, f"NOT_FOUND {detail}")
+
+
 def test_a_refusal_that_may_mean_that_it_is_there_is_asked_about() -> None:
     assert submitted(REUSED, FOUND).kind is Kind.ACCEPTED
     assert submitted(REUSED, SQUARE.unknown).kind is Kind.IN_DOUBT

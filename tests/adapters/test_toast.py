@@ -57,6 +57,25 @@ def test_the_groups_guid_stands_before_the_items() -> None:
     assert (sent["optionGroup"]["guid"], sent["item"]["guid"]) == (guid("sauces"), guid("mayo"))
 
 
+def test_the_catalog_has_the_guids_of_skus_that_are_none() -> None:
+    modifier = {"sku": "may", "name": "mayo", "unit_price": 5}
+    item = {"sku": "bur", "name": "b", "quantity": 1, "unit_price": 5, "modifiers": [modifier]}
+    order = order_of(items=[item], total=10)
+    catalog = {"bur": f"{guid('mains')}/{guid('burger')}", "may": guid("mayo")}
+    send = Scripted(*TOAST.before(order), reply(500))
+    TOAST.adapter.submit(order, TOAST.merchant.with_catalog(catalog), send)
+    [selection] = body(send.requests[1])["checks"][0]["selections"]
+    assert selection["itemGroup"]["guid"] == guid("mains")
+    assert selection["item"]["guid"] == guid("burger")
+    assert [each["item"]["guid"] for each in selection["modifiers"]] == [guid("mayo")]
+
+
+def test_an_id_that_is_no_guid_is_wrong_before_an_order_comes() -> None:
+    catalog = {"a": guid("a"), "b": f"{guid('g')}/{guid('b')}", "c": "1234"}
+    [problem] = TOAST.adapter.check(TOAST.merchant.with_catalog(catalog))
+    assert (problem.field, problem.value) == ("pos_id", "1234")
+
+
 def test_another_price_at_toast_is_a_rejection_and_nothing_is_made() -> None:
     other = reply(200, {"checks": [{"amount": 17.5, "totalAmount": 18.9}]})
     assert code_of(submitted(other)) == "price_mismatch"

@@ -48,6 +48,9 @@ class Vendor:
     #: Changes to the acceptance, and what they make of it.
     states: list[tuple[Body, Kind]] = field(default_factory=list)
     has_202: bool = False
+    #: By which ids of the POS's the request has its items, each before its modifiers; None: it is
+    #: there by its name. Without it the adapter makes no use of catalogs.
+    item_ids: Callable[[Body], list[str | None]] | None = None
 
     @property
     def merchant(self) -> Merchant:
@@ -58,6 +61,11 @@ class Vendor:
 def guid(*parts: object) -> str:
     """A GUID that always is the same for these parts."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, repr(parts)))
+
+
+def known_as(sku: str) -> str:
+    """What each of these POSes calls an item, if it is in the merchant's catalog."""
+    return guid("at the POS", sku)
 
 
 def order_of(order_id: str = "order/1", **fields: Any) -> Order:
@@ -140,6 +148,15 @@ def _square_total(_: Order, sent: Body) -> int:
     return total
 
 
+def _square_items(sent: Body) -> list[str | None]:
+    found: list[str | None] = []
+    for line in sent["order"]["line_items"]:
+        for each in (line, *line["modifiers"]):
+            assert ("name" in each) is not ("catalog_object_id" in each)
+            found.append(each.get("catalog_object_id"))
+    return found
+
+
 SQUARE = Vendor(
     adapter=SquareAdapter(),
     record={"pos": {"location_id": "L1"}},
@@ -168,6 +185,7 @@ SQUARE = Vendor(
         (_square_changed(location_id="L2"), Kind.IN_DOUBT),
         ({"errors": [{"code": "X"}]}, Kind.IN_DOUBT),
     ],
+    item_ids=_square_items,
 )
 
 # Toast
@@ -204,6 +222,7 @@ def _toast_total(order: Order, sent: Body) -> int:
     menu |= {
         each.sku: each.unit_price for item in order.items for each in item.modifiers if each.sku
     }
+    menu |= {known_as(sku): price for sku, price in menu.items()}
 
     def price(selection: Body) -> int:
         if selection.get("selectionType") == "SPECIAL_REQUEST":
@@ -212,6 +231,15 @@ def _toast_total(order: Order, sent: Body) -> int:
         return int(selection["quantity"]) * (each + sum(map(price, selection.get("modifiers", []))))
 
     return sum(map(price, check["selections"]))
+
+
+def _toast_items(sent: Body) -> list[str | None]:
+    [check] = sent["checks"]
+    found: list[str | None] = []
+    for selection in check["selections"]:
+        for each in (selection, *selection["modifiers"]):
+            found.append(each["item"]["guid"] if "item" in each else None)
+    return found
 
 
 TOAST = Vendor(
@@ -238,6 +266,7 @@ TOAST = Vendor(
         ({"externalId": "GATEWAY:another"}, Kind.IN_DOUBT),
         ({"guid": 7}, Kind.IN_DOUBT),
     ],
+    item_ids=_toast_items,
 )
 
 # Clover
@@ -247,6 +276,25 @@ def _clover_accepted(order_id: str) -> Body:
     return {"id": "8WAD6KV8D90KR", "currency": "EUR", "state": "open", "note": f"[{order_id}] Ada"}
 
 
+def _clover_total(_: Order, sent: Body) -> int:
+    total = 0
+    for line in sent["orderCart"]["lineItems"]:
+        assert line["price"] >= 0
+        amounts = [each["amount"] for each in line.get("modifications", ())]
+        assert min(amounts, default=0) >= 0
+        total += line["price"] + sum(amounts)
+    return total
+
+
+def _clover_items(sent: Body) -> list[str | None]:
+    found: list[str | None] = []
+    for line in sent["orderCart"]["lineItems"]:
+        assert ("name" in line) is not ("item" in line)
+        found.append(line.get("item", {}).get("id"))
+        found += [each["modifier"]["id"] for each in line.get("modifications", ())]
+    return found
+
+
 CLOVER = Vendor(
     adapter=CloverAdapter(),
     record={"pos": {"merchant_id": "M1"}},
@@ -254,10 +302,14 @@ CLOVER = Vendor(
     found=lambda accepted: reply(200, {"elements": [{"id": "other", "note": None}, accepted]}),
     unknown=reply(200, {"elements": []}),
     refusals=[
-        (reply(status, {"message": "no\x00way"}), reason)
-        for status, reason in clover.REJECTIONS.items()
+        (reply(400, {"message": said, "details": "8NR0\x00"}), reason)
+        for said, reason in clover.REJECTIONS.items()
+    ]
+    + [
+        (reply(400, {"message": "no\x00way"}), "invalid_order"),
+        (reply(400, b"<html>"), "invalid_order"),
     ],
-    comes_to=lambda _, sent: sum(line["price"] for line in sent["orderCart"]["lineItems"]),
+    comes_to=_clover_total,
     key=lambda request: body(request)["orderCart"]["note"].partition(" ")[0],
     cancelled=lambda accepted: [reply(200, {"elements": [accepted]}), reply(200, b"")],
     states=[
@@ -269,6 +321,7 @@ CLOVER = Vendor(
         ({"currency": "USD"}, Kind.IN_DOUBT),
         ({"id": ""}, Kind.IN_DOUBT),
     ],
+    item_ids=_clover_items,
 )
 
 VENDORS = {vendor.adapter.name: vendor for vendor in (REST, SQUARE, TOAST, CLOVER)}

@@ -18,6 +18,7 @@ from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.cli.root import root
+from pos_gateway.ledger.database import open_database, upgrade
 from tests.cli.books import Books, Letters
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +126,15 @@ def program(tmp_path: Path, database_url: str) -> Iterator[Program]:
     )
     yield program
     program.close()
+
+
+@pytest.fixture
+def migrated(program: Program, database_url: str) -> Program:
+    """The program with the tables made."""
+    engine = open_database(database_url)
+    upgrade(engine)
+    engine.dispose()
+    return program
 
 
 @pytest.fixture

@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.ledger.database import open_database, upgrade
 from tests.cli.conftest import ROOT, Program
-
-
-@pytest.fixture
-def migrated(program: Program, database_url: str) -> Program:
-    """The program with the tables made."""
-    engine = open_database(database_url)
-    upgrade(engine)
-    engine.dispose()
-    return program
 
 
 def merchant(merchant_id: str = "m-1", **fields: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """docs/writing-an-adapter.md: its adapter is one."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ def test_the_example_is_an_adapter_that_works() -> None:
     assert adapter.check(merchant) == []
     order = Order.parse(an_order())
     taken = reply(200, {"key": order.order_id, "state": "taken", "id": "1"})
-    assert adapter.submit(order, merchant, Scripted(taken)).kind is Kind.ACCEPTED
+    send = Scripted(taken)
+    with_catalog = merchant.with_catalog({order.items[0].sku: "B7"})
+    assert adapter.submit(order, with_catalog, send).kind is Kind.ACCEPTED
+    assert json.loads(send.requests[0].body or b"")["items"] == [["B7", 2]]
     sold_out = adapter.submit(order, merchant, Scripted(reply(400, {"code": "SOLD_OUT"})))
     assert (sold_out.kind, sold_out.reason.code) == (Kind.REJECTED, "item_unavailable")
     assert adapter.look_up(order, merchant, Scripted(reply(404))) is None

@@ -336,6 +336,19 @@ def test_what_was_loaded_longest_ago_is_forgotten(scene: Scene) -> None:
     assert scene.cache.get("k0") == "value"
 
 
+def test_heavy_values_displace_as_many_as_they_count_for() -> None:
+    scene = Scene(weigh=lambda value: len(value or "1"))
+    scene.source.rows = {f"k{n}": ("v" * 9, 1.0) for n in range(11)} | {"k99": ("v" * 30, 1.0)}
+    for key in scene.source.rows:
+        scene.cache.get(key)
+    present = [key for key in scene.source.rows if scene.cache.peek(key) is not None]
+    assert present == [*(f"k{n}" for n in range(4, 11)), "k99"]
+    for _ in range(20):  # loaded again, it is not counted twice
+        scene.source.seconds += LIFETIME
+        scene.cache.get("k99")
+    assert len(scene.cache) == 8
+
+
 def test_edits_are_remembered_for_as_long_as_older_values_are_about(scene: Scene) -> None:
     for n in range(1000):
         scene.source.seconds = float(n)

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import Engine
@@ -11,48 +10,16 @@ from sqlalchemy.exc import OperationalError
 
 from loadtests.servers.redis import Redis
 from pos_gateway.errors import UnknownMerchant
-from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.merchants import directory as subject
+from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.shelves import Shelves
 from pos_gateway.vault import Vault
+from tests.merchants.conftest import HandClock
 from tests.merchants.test_store import a_merchant
 
 SOON = 20.0
-
-
-class HandClock:
-    """Time passes when it is told to, on both clocks."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(1_000_000_000 + self.seconds, UTC)
-
-
-@pytest.fixture(params=["database_url", "postgres_url"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A fresh database of each kind."""
-    engine = open_database(request.getfixturevalue(request.param))
-    upgrade(engine)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    """Of all who read and write."""
-    return HandClock()
-
-
-@pytest.fixture
-def store(engine: Engine, clock: HandClock) -> MerchantStore:
-    return MerchantStore(engine, clock)
 
 
 @contextmanager
@@ -65,9 +32,9 @@ def started(directory: Directory) -> Iterator[Directory]:
 
 
 def test_a_record_is_read_from_memory(
-    store: MerchantStore, clock: HandClock, engine: Engine
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, engine: Engine
 ) -> None:
-    directory = Directory(store, clock=clock)
+    directory = Directory(store, catalogs, clock=clock)
     store.put([a_merchant(max_concurrency=3)])
     assert directory.get("m").max_concurrency == 3
     with engine.begin() as connection:  # not as an edit is made
@@ -78,8 +45,10 @@ def test_a_record_is_read_from_memory(
     assert directory.get("m").max_concurrency == 4
 
 
-def test_an_edit_is_seen_at_the_next_look(store: MerchantStore, clock: HandClock) -> None:
-    directory = Directory(store, clock=clock)
+def test_an_edit_is_seen_at_the_next_look(
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+) -> None:
+    directory = Directory(store, catalogs, clock=clock)
     store.put([a_merchant(max_concurrency=3)])
     assert directory.get("m").max_concurrency == 3
     clock.seconds = 0.1
@@ -90,9 +59,9 @@ def test_an_edit_is_seen_at_the_next_look(store: MerchantStore, clock: HandClock
 
 
 def test_so_is_one_that_was_committed_long_after_it_was_made(
-    store: MerchantStore, clock: HandClock
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock
 ) -> None:
-    directory = Directory(store, clock=clock)
+    directory = Directory(store, catalogs, clock=clock)
     store.put([a_merchant(max_concurrency=3)])
     clock.seconds = 100.0
     directory.get("m")
@@ -103,9 +72,9 @@ def test_so_is_one_that_was_committed_long_after_it_was_made(
 
 
 def test_a_merchant_that_is_imported_after_somebody_asked_for_it_is_there(
-    store: MerchantStore, clock: HandClock
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock
 ) -> None:
-    directory = Directory(store, clock=clock)
+    directory = Directory(store, catalogs, clock=clock)
     with pytest.raises(UnknownMerchant, match="nobody"):
         directory.get("nobody")
     assert directory.is_fresh("nobody")
@@ -116,10 +85,10 @@ def test_a_merchant_that_is_imported_after_somebody_asked_for_it_is_there(
 
 
 def test_a_merchant_that_is_paused_through_the_directory_is_paused_for_all(
-    store: MerchantStore, clock: HandClock
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock
 ) -> None:
     store.put([a_merchant("m")])
-    directory = Directory(store, clock=clock)
+    directory = Directory(store, catalogs, clock=clock)
     assert not directory.get("m").paused
     clock.seconds = 0.1
     directory.pause("m")
@@ -128,9 +97,9 @@ def test_a_merchant_that_is_paused_through_the_directory_is_paused_for_all(
 
 
 def test_while_the_database_is_away_what_is_known_is_served(
-    store: MerchantStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = Directory(store, clock=clock)
+    directory = Directory(store, catalogs, clock=clock)
     store.put([a_merchant()])
     directory.get("m")
 
@@ -147,11 +116,11 @@ def test_while_the_database_is_away_what_is_known_is_served(
 
 
 def test_an_edit_is_told_to_those_who_listen_though_nobody_asks(
-    store: MerchantStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subject, "LOOK", 0.01)
     store.put([a_merchant(max_concurrency=3)])
-    directory = Directory(store, clock=clock)
+    directory = Directory(store, catalogs, clock=clock)
     told: list[int | None] = []
     came = threading.Semaphore(0)
 
@@ -170,10 +139,10 @@ def test_an_edit_is_told_to_those_who_listen_though_nobody_asks(
 
 
 def test_workers_read_each_others_records_and_none_from_before_an_edit(
-    store: MerchantStore, clock: HandClock, redis_url: str
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis_url: str
 ) -> None:
     one, other, late = (
-        Directory(store, shared=Shelves(redis_url, store, Vault()).records, clock=clock)
+        Directory(store, catalogs, shared=Shelves(redis_url, store, Vault()).records, clock=clock)
         for _ in range(3)
     )
     store.put([a_merchant(max_concurrency=3)])
@@ -189,9 +158,11 @@ def test_workers_read_each_others_records_and_none_from_before_an_edit(
 
 
 def test_without_redis_each_reads_its_own(
-    store: MerchantStore, clock: HandClock, redis: Redis, redis_url: str
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis: Redis, redis_url: str
 ) -> None:
     store.put([a_merchant()])
     redis.stop()
-    directory = Directory(store, shared=Shelves(redis_url, store, Vault()).records, clock=clock)
+    directory = Directory(
+        store, catalogs, shared=Shelves(redis_url, store, Vault()).records, clock=clock
+    )
     assert directory.get("m") == a_merchant()

@@ -29,6 +29,7 @@ from pos_gateway.client import OrderClient
 from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.schema import orders as ledger
 from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
 from tests.orders import an_order
 
@@ -53,12 +54,17 @@ class Lab:
         self._engine = open_database(database_url)
         upgrade(self._engine)
         self._store = MerchantStore(self._engine)
+        self._catalogs = CatalogStore(self._engine)
 
     def open_merchants(self, *ids: str, **fields: Any) -> None:
         """Have these merchants known to the gateway."""
         self._store.put(
             Merchant.parse({"id": i, "base_url": self.merchants.base_url(i), **fields}) for i in ids
         )
+
+    def import_catalog(self, merchant_id: str, **skus: str) -> None:
+        """Have the merchant's POS call the items of orders by these ids."""
+        self._catalogs.put({merchant_id: skus})
 
     def submit(self, merchant_id: str, *order_ids: str, **fields: Any) -> None:
         """Place orders with a merchant."""

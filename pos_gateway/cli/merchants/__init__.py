@@ -5,6 +5,7 @@ import click
 from pos_gateway.cli.lazy import Lazy, LazyGroup
 
 COMMANDS = {
+    "catalog": Lazy("pos_gateway.cli.merchants.catalog:catalog", "What POSes call our items."),
     "import": Lazy("pos_gateway.cli.merchants.importing:import_", "Write records from a file."),
     "list": Lazy("pos_gateway.cli.merchants.listing:list_", "List every merchant."),
     "pause": Lazy("pos_gateway.cli.merchants.pausing:pause", "Send merchants nothing for now."),

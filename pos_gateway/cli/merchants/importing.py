@@ -1,8 +1,6 @@
 """``pos-gateway merchants import``: records from a file, all of them or none."""
 
-from collections.abc import Iterator
 from importlib.metadata import EntryPoint
-from io import BytesIO
 from typing import Any, BinaryIO
 
 import click
@@ -11,13 +9,11 @@ from pos_gateway.adapters.registry import adapters
 from pos_gateway.cli import jsonl
 from pos_gateway.cli.database import merchant_store
 from pos_gateway.cli.failure import Failure
+from pos_gateway.cli.merchants.records import records
 from pos_gateway.cli.output import notice
 from pos_gateway.errors import FieldError, InvalidMerchant
 from pos_gateway.merchant import Merchant
 from pos_gateway.vault import CannotOpen
-
-#: Bytes of the largest file: all or nothing means that it is held in memory.
-FILE_LIMIT = 256 * 2**20
 
 
 @click.command("import")
@@ -37,7 +33,7 @@ def import_(file: BinaryIO) -> None:
     Exit code: 0, or 1 if nothing was written.
     """
     checked = _Checked()
-    for place, record in _records(_text(file)):
+    for place, record in records(file):
         checked.add(place, record)
     if checked.problems:
         raise Failure(f"{checked.problems} of {checked.count} records are wrong; none was written")
@@ -57,7 +53,7 @@ class _Checked:
         self.count = 0
         self.problems = 0
         self._places: dict[str, str] = {}
-        self._adapters = adapters(_unusable)
+        self._adapters = adapters(unusable)
 
     def add(self, place: str, record: Any) -> None:
         self.count += 1
@@ -90,38 +86,6 @@ class _Checked:
             raise InvalidMerchant([FieldError("id", f"was given by {before} already", merchant.id)])
 
 
-def _unusable(entry: EntryPoint, why: BaseException) -> None:
+def unusable(entry: EntryPoint, why: BaseException) -> None:
+    """Tell of an adapter that is left out."""
     notice(f"the adapter {entry.name!r} ({entry.value}) cannot be used: {why!r}")
-
-
-def _text(file: BinaryIO) -> bytes:
-    try:
-        text = file.read(FILE_LIMIT + 1)
-    except OSError as error:
-        raise Failure(f"cannot read {file.name}: {error.strerror}") from error
-    if len(text) > FILE_LIMIT:
-        raise Failure(f"{file.name} is longer than {FILE_LIMIT} bytes; import it in parts")
-    return text.removeprefix(jsonl.BOM)
-
-
-def _records(text: bytes) -> Iterator[tuple[str, Any]]:
-    """Every record with its place; InvalidLine in place of one that cannot be decoded."""
-    try:
-        value = jsonl.parse(text)
-    except ValueError as error:
-        if text.lstrip().startswith(b"["):
-            yield "the list", jsonl.InvalidLine(FieldError(jsonl.WHOLE, str(error)))
-        else:
-            yield from _lines(text)
-        return
-    records = value if isinstance(value, list) else [value]
-    for number, record in enumerate(records, 1):
-        yield f"record {number}", record
-
-
-def _lines(text: bytes) -> Iterator[tuple[str, Any]]:
-    for number, line in jsonl.lines(BytesIO(text)):
-        try:
-            yield f"line {number}", jsonl.decode(line)
-        except jsonl.InvalidLine as error:
-            yield f"line {number}", error

@@ -1,12 +1,14 @@
 """``pos-gateway merchants show``."""
 
 import difflib
+from collections.abc import Iterable
 
 import click
 
 from pos_gateway.cli import output
 from pos_gateway.cli.database import merchant_store
 from pos_gateway.cli.failure import Failure
+from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 
 
@@ -20,15 +22,23 @@ def show(merchant_id: str, as_json: bool) -> None:
     Example:
       pos-gateway merchants show m1
     """
-    with merchant_store() as store:
-        merchant = store.get([merchant_id]).get(merchant_id)
-        if merchant is None:
-            raise Failure(unknown(merchant_id, store))
+    [merchant] = require([merchant_id])
     record = merchant.model_dump(mode="json")
     if as_json:
         output.json_document(record)
     else:
         output.table(("FIELD", "VALUE"), record.items())
+
+
+def require(ids: Iterable[str]) -> list[Merchant]:
+    """The merchants with these ids, each once. Raises Failure for those that are not there."""
+    wanted = list(dict.fromkeys(ids))
+    with merchant_store() as store:
+        found = store.get(wanted)
+        missing = [merchant_id for merchant_id in wanted if merchant_id not in found]
+        if missing:
+            raise Failure("\n".join(unknown(merchant_id, store) for merchant_id in missing))
+    return [found[merchant_id] for merchant_id in wanted]
 
 
 def unknown(merchant_id: str, store: MerchantStore) -> str:

@@ -1,0 +1,96 @@
+"""``pos-gateway merchants catalog import``: catalogs from a file, all of them or none."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
+
+import click
+
+from pos_gateway.adapters.pos_fields import POS_ID
+from pos_gateway.adapters.registry import adapters
+from pos_gateway.catalog import MOST, CatalogEntry
+from pos_gateway.cli import jsonl
+from pos_gateway.cli.database import catalog_store, merchant_store
+from pos_gateway.cli.failure import Failure
+from pos_gateway.cli.merchants.importing import unusable
+from pos_gateway.cli.merchants.records import records
+from pos_gateway.cli.output import notice
+from pos_gateway.errors import FieldError, InvalidCatalogEntry, InvalidRecord
+from pos_gateway.merchant import Merchant
+
+
+@click.command("import")
+@click.argument("file", type=click.File("rb"))
+def import_(file: BinaryIO) -> None:
+    """Write the catalogs in FILE (- is standard input): one JSON object a line, or one list.
+
+    An object has a merchant_id, one of our skus, and the pos_id that the merchant's POS has for it.
+    All entries of a merchant are its catalog, and replace the one that it had; merchants that are
+    not in FILE keep theirs. Every entry is checked first, and if one is wrong nothing is written.
+
+    \b
+    Examples:
+      pos-gateway merchants catalog import catalogs.jsonl
+      echo '{"merchant_id": "m1", "sku": "burger", "pos_id": "W62UWFY35CWMYGVWK6TWJDNI"}' \\
+        | pos-gateway merchants catalog import -
+
+    Exit code: 0, or 1 if nothing was written.
+    """
+    given = [(place, _entry(record)) for place, record in records(file)]
+    ids = {entry.merchant_id for _, entry in given if isinstance(entry, CatalogEntry)}
+    with merchant_store() as merchants:
+        checked = _Checked(merchants.get(sorted(ids)))
+    for place, entry in given:
+        checked.add(place, entry)
+    if checked.problems:
+        raise Failure(f"{checked.problems} of {len(given)} entries are wrong; none was written")
+    with catalog_store() as catalogs:
+        catalogs.put(checked.catalogs)
+    entries = "entry" if len(given) == 1 else "entries"
+    of = "merchant" if len(ids) == 1 else "merchants"
+    click.echo(f"{len(given)} {entries} imported for {len(ids)} {of}")
+
+
+def _entry(record: Any) -> CatalogEntry | InvalidRecord:
+    if isinstance(record, jsonl.InvalidLine):
+        return InvalidCatalogEntry([record.error])
+    try:
+        return CatalogEntry.parse(record)
+    except InvalidCatalogEntry as error:
+        return error
+
+
+class _Checked:
+    """The catalogs that are right, by merchant; entries that are not are reported and counted."""
+
+    def __init__(self, merchants: Mapping[str, Merchant]) -> None:
+        self.catalogs: dict[str, dict[str, str]] = {}
+        self.problems = 0
+        self._merchants = merchants
+        self._places: dict[tuple[str, str], str] = {}
+        self._adapters = adapters(unusable)
+
+    def add(self, place: str, entry: CatalogEntry | InvalidRecord) -> None:
+        errors = entry.errors if isinstance(entry, InvalidRecord) else self._wrong(entry)
+        if errors:
+            self.problems += 1
+            for each in errors:
+                notice(f"{place}: {each}")
+        elif isinstance(entry, CatalogEntry):
+            self.catalogs.setdefault(entry.merchant_id, {})[entry.sku] = entry.pos_id
+            self._places[entry.merchant_id, entry.sku] = place
+
+    def _wrong(self, entry: CatalogEntry) -> Sequence[FieldError]:
+        merchant = self._merchants.get(entry.merchant_id)
+        if merchant is None:
+            problem = "is no merchant's here; pos-gateway merchants import writes them"
+            return [FieldError("merchant_id", problem, entry.merchant_id)]
+        before = self._places.get((entry.merchant_id, entry.sku))
+        if before is not None:
+            return [FieldError("sku", f"was given by {before} already", entry.sku)]
+        if len(self.catalogs.get(entry.merchant_id, ())) >= MOST:
+            return [FieldError("sku", f"is one more than the {MOST} of a merchant", entry.sku)]
+        adapter = self._adapters.get(merchant.adapter)
+        if adapter is None:
+            return []
+        problems = adapter.check(merchant.with_catalog({entry.sku: entry.pos_id}))
+        return [each for each in problems if each.field == POS_ID]

@@ -1,0 +1,71 @@
+"""Merchants' catalogs in the database: a POS's item ids by our skus, a catalog a row.
+
+One is written as a whole and read as a whole. One that is cleared stays as an empty row, so that
+workers see the moment in which it was.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Engine, bindparam, delete, insert, select
+
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.green import in_turns
+from pos_gateway.ledger.schema import catalogs
+
+
+class CatalogStore:
+    """Reads and writes merchants' catalogs. Safe from green threads (the engine's pool is)."""
+
+    def __init__(self, engine: Engine, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def put(self, every: Mapping[str, Mapping[str, str]]) -> None:
+        """Write catalogs by merchant, each instead of the merchant's present one, all or none."""
+        now = self._clock.now().timestamp()
+        rows = [
+            {"merchant_id": merchant_id, "entries": as_text(catalog), "updated_at": now}
+            for merchant_id, catalog in every.items()
+        ]
+        if not rows:
+            return
+        before = delete(catalogs).where(catalogs.c.merchant_id == bindparam("of"))
+        with self._engine.begin() as connection:
+            connection.execute(before, [{"of": merchant_id} for merchant_id in every])
+            connection.execute(insert(catalogs), rows)
+
+    def get(self, merchant_id: str) -> Mapping[str, str]:
+        """The merchant's catalog; an empty one if it has none."""
+        found, _ = self.stamped([merchant_id]).get(merchant_id, ({}, 0.0))
+        return found
+
+    def stamped(self, ids: Sequence[str]) -> dict[str, tuple[Mapping[str, str], float]]:
+        """These merchants' catalogs, those that there are, each with when it was written (Unix time)."""
+        query = select(catalogs).where(catalogs.c.merchant_id.in_(ids))
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        # A large one takes milliseconds to be read.
+        return {
+            row.merchant_id: (of_text(row.entries), row.updated_at) for row in in_turns(rows, 1)
+        }
+
+    def edited_since(self, moment: float) -> list[tuple[str, float]]:
+        """Whose catalog was written then (Unix time) or later, each with when."""
+        query = select(catalogs.c.merchant_id, catalogs.c.updated_at)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query.where(catalogs.c.updated_at >= moment)).all()
+        return [(row.merchant_id, row.updated_at) for row in rows]
+
+
+def as_text(items: Mapping[str, str]) -> str:
+    """A catalog as text."""
+    return json.dumps(dict(items), separators=(",", ":"))
+
+
+def of_text(text: str) -> Mapping[str, str]:
+    """The catalog that ``as_text`` was given. Raises ValueError for any other text."""
+    items = json.loads(text)
+    if not isinstance(items, dict) or not all(isinstance(each, str) for each in items.values()):
+        raise ValueError("no catalog")
+    return items

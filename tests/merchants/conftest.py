@@ -1,0 +1,49 @@
+"""A database of each kind with its stores, and a clock that is moved by hand."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import Engine
+
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.merchants.catalogs import CatalogStore
+from pos_gateway.merchants.store import MerchantStore
+
+
+class HandClock:
+    """Time passes when it is told to, on both clocks."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(1_000_000_000 + self.seconds, UTC)
+
+
+@pytest.fixture(params=["database_url", "postgres_url"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """A fresh database of each kind."""
+    engine = open_database(request.getfixturevalue(request.param))
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    """Of all who read and write."""
+    return HandClock()
+
+
+@pytest.fixture
+def store(engine: Engine, clock: HandClock) -> MerchantStore:
+    return MerchantStore(engine, clock)
+
+
+@pytest.fixture
+def catalogs(engine: Engine, clock: HandClock) -> CatalogStore:
+    return CatalogStore(engine, clock)

@@ -1,0 +1,216 @@
+"""Merchants' catalogs: the store, and the directory that hands them on with the records."""
+
+import threading
+
+import pytest
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from pos_gateway.merchants import directory as subject
+from pos_gateway.merchants.catalogs import CatalogStore, of_text
+from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.shelves import Shelves
+from pos_gateway.vault import Vault
+from tests.merchants.conftest import HandClock
+from tests.merchants.test_directory import SOON, started
+from tests.merchants.test_store import a_merchant
+
+
+@pytest.fixture
+def directory(store: MerchantStore, catalogs: CatalogStore, clock: HandClock) -> Directory:
+    """Over the stores, with a merchant ``m`` in them."""
+    store.put([a_merchant()])
+    return Directory(store, catalogs, clock=clock)
+
+
+def go_away(store: MerchantStore, catalogs: CatalogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the database not answer any more."""
+
+    def away(_: object) -> None:
+        raise OperationalError("select", {}, Exception("the database is away"))
+
+    for each, name in ((store, "stamped"), (store, "edited_since"), (catalogs, "stamped")):
+        monkeypatch.setattr(each, name, away)
+
+
+def test_a_catalog_is_written_and_read_as_a_whole(catalogs: CatalogStore) -> None:
+    odd = {"ü \u2028'\"\\\x00": "V/1", " ": "#~"}
+    catalogs.put({"m": {"a": "1", "b": "2"}, "n": odd})
+    assert catalogs.get("m") == {"a": "1", "b": "2"}
+    assert catalogs.get("n") == odd
+    catalogs.put({"m": {"b": "3"}})
+    assert catalogs.get("m") == {"b": "3"}
+    assert catalogs.get("n") == odd
+    assert catalogs.get("nobody") == {}
+    catalogs.put({})
+
+
+def test_catalogs_are_written_all_or_none(catalogs: CatalogStore) -> None:
+    catalogs.put({"m": {"a": "1"}})
+    with pytest.raises(IntegrityError):
+        catalogs.put({"m": {"a": "2"}, None: {}})  # type: ignore[dict-item]
+    assert catalogs.get("m") == {"a": "1"}
+
+
+def test_whose_catalog_was_written_of_late_is_known(
+    catalogs: CatalogStore, clock: HandClock
+) -> None:
+    catalogs.put({"m": {"a": "1"}, "n": {}})
+    clock.seconds = 1.0
+    catalogs.put({"n": {"b": "2"}})
+    first, last = 1_000_000_000.0, 1_000_000_001.0
+    assert sorted(catalogs.edited_since(first)) == [("m", first), ("n", last)]
+    assert catalogs.edited_since(last) == [("n", last)]
+    assert catalogs.stamped(["n", "nobody"]) == {"n": ({"b": "2"}, last)}
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a": 1}', "null", "{", ""])
+def test_what_is_no_catalog_is_not_taken_for_one(text: str) -> None:
+    with pytest.raises(ValueError):
+        of_text(text)
+
+
+def test_a_merchant_comes_with_its_catalog(directory: Directory, catalogs: CatalogStore) -> None:
+    catalogs.put({"m": {"burger": "V1"}})
+    merchant = directory.get("m")
+    assert (merchant.pos_id("burger"), merchant.pos_id("soup")) == ("V1", None)
+    assert merchant.pos_id(None) is None
+    assert merchant == a_merchant()
+    assert "catalog" not in merchant.model_dump()
+    assert a_merchant().catalog == {}
+
+
+def test_a_merchant_without_one_costs_no_question_an_order(
+    directory: Directory, clock: HandClock
+) -> None:
+    before = directory.get("m")
+    clock.seconds = LIFETIME - 1
+    assert directory.get("m") is before  # nor a copy
+    assert directory._catalogs.loads["loaded"] == 1
+
+
+def test_the_first_catalog_is_seen_at_the_next_look_and_so_is_every_other(
+    directory: Directory, catalogs: CatalogStore, clock: HandClock
+) -> None:
+    found = [directory.get("m").catalog]
+    for seconds, catalog in ((0.1, {"burger": "V1"}), (LOOK + 0.1, {"burger": "V2"})):
+        clock.seconds = seconds
+        catalogs.put({"m": catalog})
+        found.append(directory.get("m").catalog)
+        clock.seconds = seconds + LOOK
+        found.append(directory.get("m").catalog)
+    clock.seconds += 0.1
+    catalogs.put({"m": {}})  # cleared
+    clock.seconds += LOOK
+    found.append(directory.get("m").catalog)
+    first, second = {"burger": "V1"}, {"burger": "V2"}
+    assert found == [{}, {}, first, first, second, {}]
+
+
+def test_an_edited_record_keeps_its_catalog(
+    directory: Directory, store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+) -> None:
+    catalogs.put({"m": {"burger": "V1"}})
+    directory.get("m")
+    clock.seconds = 0.1
+    store.put([a_merchant(max_concurrency=7)])
+    clock.seconds = LOOK
+    merchant = directory.get("m")
+    assert (merchant.max_concurrency, merchant.catalog) == (7, {"burger": "V1"})
+    assert directory._catalogs.loads["loaded"] == 1
+
+
+def test_while_the_database_is_away_the_known_catalog_is_served_up_to_its_bound(
+    directory: Directory,
+    store: MerchantStore,
+    catalogs: CatalogStore,
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    catalogs.put({"m": {"burger": "V1"}})
+    directory.get("m")
+    clock.seconds = 100.0
+    store.put([a_merchant(max_concurrency=7)])  # the record is newer than the catalog
+    clock.seconds = 100.0 + LOOK
+    directory.get("m")
+    go_away(store, catalogs, monkeypatch)
+    clock.seconds = LIFETIME + STALE - 0.1
+    assert directory.get("m").catalog == {"burger": "V1"}
+    clock.seconds = LIFETIME + STALE
+    with pytest.raises(OperationalError):
+        directory.get("m")
+
+
+def test_a_catalog_that_was_replaced_is_not_served_though_the_new_one_cannot_be_had(
+    directory: Directory,
+    store: MerchantStore,
+    catalogs: CatalogStore,
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    catalogs.put({"m": {"burger": "V1"}})
+    directory.get("m")
+    clock.seconds = LOOK
+    catalogs.put({"m": {"burger": "V2"}})
+    directory._look()
+    go_away(store, catalogs, monkeypatch)
+    with pytest.raises(OperationalError):
+        directory.get("m")
+
+
+def test_workers_read_each_others_catalogs_and_none_from_before_an_import(
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis_url: str
+) -> None:
+    store.put([a_merchant(), a_merchant("without")])
+    catalogs.put({"m": {"burger": "V1"}})
+    shelves = Shelves(redis_url, store, Vault())
+    one, other, late = (
+        Directory(store, catalogs, shared_catalogs=shelves.catalogs, clock=clock) for _ in range(3)
+    )
+    for each in (one, other):
+        assert each.get("m").catalog == {"burger": "V1"}
+        assert each.get("without").catalog == {}
+    assert [each._catalogs.loads["loaded"] for each in (one, other)] == [2, 0]
+    assert other._catalogs.loads["taken_over"] == 2
+    clock.seconds = 1.0
+    catalogs.put({"m": {"burger": "V2"}, "without": {"burger": "V3"}})
+    assert late.get("m").catalog == {"burger": "V2"}, "what is in Redis is older"
+    clock.seconds += LOOK
+    assert one.get("m").catalog == {"burger": "V2"}
+    assert one.get("without").catalog == {"burger": "V3"}
+    shelves.close()
+
+
+def test_a_catalog_is_loaded_beside_the_orders_as_soon_as_its_merchant_is_known(
+    directory: Directory, catalogs: CatalogStore
+) -> None:
+    catalogs.put({"m": {"burger": "V1"}})
+    came = threading.Semaphore(0)
+    told: list[str] = []
+    directory.listen(lambda merchant_id, _: told.append(merchant_id))
+    directory._catalogs.listen(lambda _id, _catalog: came.release())
+    with started(directory):
+        directory.want("nobody")
+        directory.want("m")
+        assert came.acquire(timeout=SOON)
+        assert directory._catalogs.peek("m") == {"burger": "V1"}
+    assert "m" in told
+    assert not directory._catalogs.is_fresh("nobody")
+
+
+def test_catalogs_in_memory_are_bounded_by_all_of_their_entries(
+    store: MerchantStore,
+    catalogs: CatalogStore,
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subject, "MOST_ENTRIES", 12)
+    directory = Directory(store, catalogs, clock=clock)
+    ids = ["large", "without", "middling"]
+    store.put(map(a_merchant, ids))
+    large = {f"sku-{n}": f"{n}" for n in range(9)}
+    catalogs.put({"large": large, "middling": dict(list(large.items())[:5])})
+    for each in ids:
+        assert len(directory.get(each).catalog) == len(catalogs.get(each))
+    assert [directory._catalogs.is_fresh(each) for each in ids] == [False, True, True]
+    assert directory.get("large").catalog == large

@@ -1,0 +1,57 @@
+"""A worker sends items by the ids that their merchant's POS has for them at that moment."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from loadtests.hostile.peer import a_reply, peer, read_request
+from tests.orders import an_order
+from tests.worker.lab import Lab
+
+
+@contextmanager
+def square(lab: Lab) -> Iterator[list[dict[str, Any]]]:
+    """A merchant ``m`` at a Square that takes every order; the line items that came to it."""
+    items: list[dict[str, Any]] = []
+
+    def take(connection: socket.socket) -> None:
+        while request := read_request(connection):
+            order = json.loads(request.partition(b"\r\n\r\n")[2])["order"]
+            items.extend(order["line_items"])
+            body = {"order": {**order, "id": f"S{len(items)}", "state": "OPEN"}}
+            connection.sendall(a_reply(json.dumps(body).encode()))
+
+    with peer(take) as seen:
+        pos = {"location_id": "L1"}
+        lab.open_merchants("m", adapter="square", base_url=seen.url(""), pos=pos)
+        yield items
+
+
+@pytest.mark.parametrize("flags", [(), ("-P", "prefork", "-c", "1")])
+def test_an_import_of_a_catalog_is_seen_by_a_worker_that_runs(
+    lab: Lab, flags: tuple[str, ...]
+) -> None:
+    app = "pos_gateway" if flags else "pos_gateway.gcelery"
+    with square(lab) as items, lab.worker(*flags, app=app):
+
+        def name_of_next(number: int) -> str:
+            lab.submit("m", f"o{number}")
+            [event] = lab.events(1)
+            assert event["type"] == "order.accepted"
+            assert event["order"]["items"] == [{**an_order()["items"][0], "modifiers": []}]
+            [item] = items
+            items.clear()
+            return str(item.get("catalog_object_id") or item["name"])
+
+        assert name_of_next(0) == "Burger"
+        number, names = 0, ["Burger"]
+        for known_as in ("V1", "V2"):
+            lab.import_catalog("m", burger=known_as)
+            while names[-1] != known_as:  # within a second or so; the test's time limit ends it
+                number += 1
+                names.append(name_of_next(number))
+        assert list(dict.fromkeys(names)) == ["Burger", "V1", "V2"]
