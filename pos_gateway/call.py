@@ -60,6 +60,22 @@ class Caller:
         """Seconds for one call on this merchant."""
         return merchant.request_timeout or self._default_timeout
 
+    def prepare(self, merchant: Merchant) -> None:
+        """See to the credentials that a call needs, an access token included.
+
+        Raises:
+            TransportError: there are none to be had.
+        """
+        self._authenticator.prepare(merchant, self.time_limit(merchant))
+
+    def reach(self, merchant: Merchant) -> None:
+        """Connect to the merchant's POS as a call does, and ask it nothing.
+
+        Raises:
+            TransportError: it cannot be called.
+        """
+        self._transport.reach(merchant.base_url, identity=merchant.auth.tls)
+
     def call(
         self,
         merchant: Merchant,

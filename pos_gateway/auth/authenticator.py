@@ -7,7 +7,7 @@ from pos_gateway.auth.redaction import redacted
 from pos_gateway.auth.signing import headers_for
 from pos_gateway.auth.tokens import Client, Token, Tokens
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.credentials import Unreadable
+from pos_gateway.credentials import Credentials, Unreadable
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.cache import Shared
 from pos_gateway.outcome import Outcome
@@ -49,9 +49,7 @@ class Authenticator:
         A POS that answers 401 to a token is asked once more, with a new one: it has not looked at
         the request. Raises Misconfigured and NotSent where there are no credentials to be had.
         """
-        auth = merchant.auth
-        if isinstance(auth, Unreadable):
-            raise NotSent("secret_key", f"the merchant's secrets are {auth.problem}")
+        auth = _opened(merchant)
         if isinstance(auth, Client):
             return self._with_token(auth, send, left)
 
@@ -60,6 +58,16 @@ class Authenticator:
             return send(_with(request, added) if added else request)
 
         return signed
+
+    def prepare(self, merchant: Merchant, timeout: float) -> None:
+        """See that there is what ``sending`` adds; a token is waited for so many seconds.
+
+        Raises:
+            Misconfigured, NotSent: there is not.
+        """
+        auth = _opened(merchant)
+        if isinstance(auth, Client):
+            self._tokens.get(auth, timeout)
 
     def redacted(self, merchant: Merchant, outcome: Outcome) -> Outcome:
         """The outcome without the merchant's secrets, which its POS may have repeated."""
@@ -89,6 +97,13 @@ class Authenticator:
             seconds=TOKEN_TIMEOUT,
             identity=auth.tls,
         )
+
+
+def _opened(merchant: Merchant) -> Credentials:
+    auth = merchant.auth
+    if isinstance(auth, Unreadable):
+        raise NotSent("secret_key", f"the merchant's secrets are {auth.problem}")
+    return auth
 
 
 def _with(request: Request, headers: Mapping[str, str]) -> Request:

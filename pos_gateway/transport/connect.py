@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from http.client import HTTPException, RemoteDisconnected
 from typing import Any, Protocol
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -27,6 +28,8 @@ from pos_gateway.transport.response import StrictResponse
 
 #: Seconds for resolving and connecting, over all of a name's addresses, within the exchange's own.
 CONNECT_BUDGET = 5.0
+#: Seconds for which a connection that is only tried out is listened to, at least.
+LISTEN = 0.25
 #: Seconds that an idle connection may be used again, unless its peer says how long it keeps it:
 #: less than the 5 s of Apache, Node and uvicorn. A request that meets a close is in doubt.
 IDLE, LONGEST_IDLE = 4.0, 60.0
@@ -185,6 +188,23 @@ class _Tracked:
         finally:
             exchange.connecting = False
             stages.connecting(time.perf_counter() - began)
+
+    def try_out(self) -> None:
+        """Connect, and hear for as long again whether the peer leaves it at that.
+
+        With TLS 1.3 a peer that refuses us says so when the handshake is over for us. Others take
+        every connection and close it.
+        """
+        began = time.monotonic()
+        self.connect()
+        self.sock.settimeout(max(LISTEN, time.monotonic() - began))
+        try:
+            said = self.sock.recv(1)
+        except TimeoutError:
+            return  # it waits for a request
+        if said:
+            raise HTTPException("it speaks before it is asked: that is not HTTP")
+        raise RemoteDisconnected("it closes the connection before it is asked")
 
     def getresponse(self) -> Any:
         failpoints.reach("byte.last")

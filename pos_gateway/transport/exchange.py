@@ -9,8 +9,10 @@ import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
+from functools import partial
+from http.client import HTTPException
+from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 from requests import PreparedRequest
 from requests.adapters import HTTPAdapter
@@ -35,6 +37,8 @@ POOLS = 2048
 
 #: One of each for all pools: the connections of two thousand merchants are to take little memory.
 _NO_RETRY, _NO_TIMEOUT = Retry(0, read=False), Timeout()
+
+T = TypeVar("T")
 
 _USER_AGENT = "pos-gateway"
 _KEEP_ALIVE = re.compile(r"(?:^|[\s,])timeout\s*=\s*([0-9]{1,6})\b", re.IGNORECASE)
@@ -148,13 +152,36 @@ class Transport:
             adapter = self._adapter(key, request.url, connections, identity)
         except (HTTPError, ValueError) as error:
             raise Misconfigured("url", error) from error
+        do = partial(_exchange, adapter, request, seconds)
+        return self._within(seconds, do, patience or Patience(), fence)
+
+    def reach(self, url: str, *, identity: Identity | None = None) -> None:
+        """Connect as ``send`` does, TLS included, and let go of it without a byte of HTTP.
+
+        Raises:
+            NotSent: it cannot be reached within the budget for connecting.
+            Misconfigured: it must not be, or there is no agreement on TLS.
+        """
+        try:
+            adapter = self._made(urlsplit(url), url, 1, identity)
+        except (HTTPError, ValueError) as error:
+            raise Misconfigured("url", error) from error
+        self._within(2 * connect.CONNECT_BUDGET, adapter.try_out, Patience())
+
+    def _within(
+        self,
+        seconds: float,
+        do: Callable[[], T],
+        patience: Patience,
+        fence: Callable[[], None] | None = None,
+    ) -> T:
+        """Do it within so many seconds; whatever goes wrong is a TransportError."""
         progress = connect.Progress(fence)
         token = connect.progress.set(progress)
         self._exchanges.add(progress)
-        patience = patience or Patience()
         try:
             with deadline(seconds, patience):
-                return _exchange(adapter, request, seconds)
+                return do()
         except TransportError:
             raise
         except DeadlineExceeded:
@@ -163,7 +190,7 @@ class Transport:
                 raise by_progress("cut_short", problem, sent=progress.sent) from None
             problem = f"no reply within {seconds:.3g} s"
             raise by_progress("timeout", problem, sent=progress.sent) from None
-        except (HTTPError, OSError, ValueError) as error:
+        except (HTTPError, OSError, ValueError, HTTPException) as error:
             # ValueError: http.client's and urllib3's word for a reply they cannot parse.
             raise failure(error, sent=progress.sent) from bare(error)
         finally:
@@ -183,19 +210,24 @@ class Transport:
         if adapter is not None and adapter.serves(origin.scheme, origin.netloc, connections):
             self._pools.move_to_end(key)
             return adapter
+        made = self._made(origin, url, connections, identity)
+        if adapter is not None:
+            adapter.close()
+        self._pools[key] = made
+        self._pools.move_to_end(key)
+        if len(self._pools) > POOLS:
+            self._pools.popitem(last=False)[1].close()
+        return made
+
+    def _made(
+        self, origin: SplitResult, url: str, connections: int, identity: Identity | None
+    ) -> "_Adapter":
         if origin.scheme not in ("http", "https") or not origin.hostname:
             raise Misconfigured("url", f"{url!r} is not an http(s) URL")
         port = _port(origin.scheme, origin.port)
         self._guard.check_url(origin.scheme, origin.hostname, port)
-        if adapter is not None:
-            adapter.close()
         context = self._tls if identity is None else self._context(identity)
-        adapter = _Adapter(origin.scheme, origin.netloc, connections, context, self._dial)
-        self._pools[key] = adapter
-        self._pools.move_to_end(key)
-        if len(self._pools) > POOLS:
-            self._pools.popitem(last=False)[1].close()
-        return adapter
+        return _Adapter(origin.scheme, origin.netloc, connections, context, self._dial)
 
     def _context(self, identity: Identity) -> ssl.SSLContext:
         try:
@@ -294,6 +326,13 @@ class _Adapter(HTTPAdapter):
         """Connections that wait to be used again."""
         kept = self._pool.pool
         return 0 if kept is None else kept.qsize()
+
+    def try_out(self) -> None:
+        connection: Any = self._pool._new_conn()
+        try:
+            connection.try_out()
+        finally:
+            connection.close()
 
     def get_connection_with_tls_context(self, *_: Any, **__: Any) -> HTTPConnectionPool:
         return self._pool

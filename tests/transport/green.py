@@ -1,7 +1,8 @@
 """Exchanges on green threads, as the worker makes them: jobs as JSON lines in, results out.
 
 A job has ``url``, ``times`` (how many at once), ``seconds`` (the deadline) and perhaps ``again``
-(how many more times after that), ``ca_file`` and ``bytes`` (of the body). What came of each is ``200``, or the error's class and code.
+(how many more times after that), ``ca_file`` and ``bytes`` (of the body). What came of each is ``200``,
+or the error's class and code. With ``budget``, in seconds, it is only to be reached within that.
 """
 
 from gevent import monkey
@@ -16,6 +17,7 @@ from typing import Any
 
 import gevent
 
+from pos_gateway.transport import connect
 from pos_gateway.transport.errors import TransportError
 from pos_gateway.transport.exchange import Request, Transport
 from pos_gateway.transport.guard import Guard
@@ -27,6 +29,10 @@ def play(job: dict[str, Any]) -> dict[str, Any]:
 
     def once() -> str:
         try:
+            if "budget" in job:
+                connect.CONNECT_BUDGET = job["budget"]
+                transport.reach(job["url"])
+                return "reached"
             reply = transport.send(
                 request, key="m", connections=job["times"], seconds=job["seconds"]
             )

@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
-from pos_gateway.cli import output
 from pos_gateway.cli.doctor.broker import check_broker
 from pos_gateway.cli.doctor.configuration import check_addresses, check_settings
 from pos_gateway.cli.doctor.database import check_database
-from pos_gateway.cli.doctor.finding import Check, Finding, Level, fail
+from pos_gateway.cli.doctor.finding import Check, Finding, Level, fail, show
 from pos_gateway.cli.doctor.patching import check_patching
 from pos_gateway.cli.doctor.process import check_files, check_metrics_port
 from pos_gateway.cli.doctor.redis import check_redis
@@ -28,7 +27,6 @@ CHECKS: tuple[tuple[Check, tuple[str, ...] | None], ...] = (
     (check_metrics_port, ("metrics_port",)),
     (check_patching, None),
 )
-_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
 @click.command()
@@ -46,9 +44,7 @@ def doctor() -> None:
     failed = False
     for finding in _findings():
         failed = failed or finding.level is Level.FAIL
-        advice = f"  -> {finding.advice}" if finding.advice else ""
-        level = f"{finding.level:<4}"
-        output.line((level, _STYLES[finding.level]), (f"  {finding.what}", ""), (advice, "dim"))
+        show(finding)
     if failed:
         raise click.exceptions.Exit(1)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pos_gateway.cli import output
 from pos_gateway.settings import Settings
 
 
@@ -24,8 +25,17 @@ class Finding:
     advice: str = ""
 
 
+_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
+
 #: A check gives its findings one after the other, as it learns of them.
 Check = Callable[[Settings], Iterator[Finding]]
+
+
+def show(finding: Finding) -> None:
+    """Print it as a line: how bad it is, what is so, and what would do."""
+    level = (f"{finding.level:<4}", _STYLES[finding.level])
+    advice = f"  -> {finding.advice}" if finding.advice else ""
+    output.line(level, (f"  {finding.what}", ""), (advice, "dim"))
 
 
 def ok(what: str) -> Finding:

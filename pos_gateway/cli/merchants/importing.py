@@ -1,10 +1,12 @@
 """``pos-gateway merchants import``: records from a file, all of them or none."""
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import Any, BinaryIO
 
 import click
 
+from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.registry import adapters
 from pos_gateway.cli import jsonl
 from pos_gateway.cli.database import merchant_store
@@ -61,7 +63,8 @@ class _Checked:
             if isinstance(record, jsonl.InvalidLine):
                 raise InvalidMerchant([record.error])
             merchant = Merchant.parse(record)
-            self._require_adapter(merchant)
+            if problems := misfits(merchant, self._adapters):
+                raise InvalidMerchant(problems)
             self._require_first(merchant)
         except InvalidMerchant as error:
             self.problems += 1
@@ -71,19 +74,19 @@ class _Checked:
             self.merchants[merchant.id] = merchant
             self._places[merchant.id] = place
 
-    def _require_adapter(self, merchant: Merchant) -> None:
-        adapter = self._adapters.get(merchant.adapter)
-        if adapter is None:
-            problem = f"is not one of the adapters here: {', '.join(sorted(self._adapters))}"
-            raise InvalidMerchant([FieldError("adapter", problem, merchant.adapter)])
-        problems = adapter.check(merchant)
-        if problems:
-            raise InvalidMerchant(problems)
-
     def _require_first(self, merchant: Merchant) -> None:
         before = self._places.get(merchant.id)
         if before is not None:
             raise InvalidMerchant([FieldError("id", f"was given by {before} already", merchant.id)])
+
+
+def misfits(merchant: Merchant, known: Mapping[str, Adapter]) -> list[FieldError]:
+    """What is wrong with the merchant for its adapter, which may be none that is known here."""
+    adapter = known.get(merchant.adapter)
+    if adapter is None:
+        problem = f"is not one of the adapters here: {', '.join(sorted(known))}"
+        return [FieldError("adapter", problem, merchant.adapter)]
+    return adapter.check(merchant)
 
 
 def unusable(entry: EntryPoint, why: BaseException) -> None:
