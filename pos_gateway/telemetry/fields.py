@@ -33,7 +33,7 @@ FIELDS = {
     "error": "what went wrong, in a sentence",
     "code": "why a message was set aside",
     "why": "what moved a breaker",
-    "cache": "which one: merchants, tokens",
+    "cache": "which one: merchants, catalogs, tokens",
     "keys": "how many",
     "merchants": "how many",
     "orders": "how many",

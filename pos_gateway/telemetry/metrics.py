@@ -285,7 +285,7 @@ fleet_pods = Gauge("pos_gateway_fleet_pods", "Workers that share limits with thi
 
 cache_reads = Counted(
     "pos_gateway_cache_reads_total",
-    "Reads of merchants' records and access tokens: from memory at once (hit), or after a load that"
+    "Reads of merchants' records, catalogs and access tokens: from memory at once (hit), or after a load that"
     " had to be waited for (miss).",
     ("cache", "result"),
 )

@@ -168,6 +168,11 @@ class Transport:
             raise Misconfigured("url", error) from error
         self._within(2 * connect.CONNECT_BUDGET, adapter.try_out, Patience())
 
+    def close(self) -> None:
+        """Close every idle connection. Idempotent."""
+        while self._pools:
+            self._pools.popitem()[1].close()
+
     def _within(
         self,
         seconds: float,
@@ -196,11 +201,6 @@ class Transport:
         finally:
             self._exchanges.discard(progress)
             connect.progress.reset(token)
-
-    def close(self) -> None:
-        """Close every idle connection. Idempotent."""
-        while self._pools:
-            self._pools.popitem()[1].close()
 
     def _adapter(
         self, key: str, url: str, connections: int, identity: Identity | None = None

@@ -37,7 +37,7 @@ _ANYHOW: Any = {
     "pause": lambda _: 1.0,
 }
 #: A worker's.
-CACHES = [RefreshAheadCache(name, dict, **_ANYHOW) for name in ("merchants", "tokens")]
+CACHES = [RefreshAheadCache(name, dict, **_ANYHOW) for name in ("merchants", "catalogs", "tokens")]
 
 
 def main(merchants: int, providers: int) -> None:
