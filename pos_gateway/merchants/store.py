@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Engine, Row, delete, insert, select, update
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
@@ -173,6 +173,8 @@ class MerchantStore:
             credentials = _AUTH.validate_python(self._vault.open(auth, whose=merchant_id))
         except CannotOpen as error:
             return Unreadable(problem=str(error))
+        except ValidationError:  # its text has the secrets in it
+            return Unreadable(problem="of a kind that this version does not know")
         if len(self._opened_before) >= _OPENED:
             self._opened_before.clear()
         self._opened_before[merchant_id] = (auth["sealed"], credentials)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, text, update
 
 from pos_gateway.credentials import Unreadable
 from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.ledger.schema import merchants
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.vault import CannotOpen, Vault, new_key
@@ -90,6 +91,21 @@ def test_one_merchant_whose_secrets_cannot_be_read_is_nobody_elses_trouble(engin
     found = MerchantStore(engine, vault=Vault(NEW)).get(["m1", "m2"])
     assert isinstance(found["m1"].auth, Unreadable)
     assert found["m2"] == record("m2", type="none")
+
+
+def test_credentials_of_another_version_are_nobody_elses_trouble_and_are_not_shown(
+    engine: Engine,
+) -> None:
+    vault = Vault(OLD)
+    store = MerchantStore(engine, vault=vault)
+    store.put([record("m1"), record("m2")])
+    newer = vault.seal({"type": "of next year", "token": SECRET}, whose="m1")
+    with engine.begin() as connection:
+        connection.execute(update(merchants).where(merchants.c.id == "m1").values(auth=newer))
+    found = store.get(["m1", "m2"])
+    assert isinstance(found["m1"].auth, Unreadable)
+    assert SECRET not in found["m1"].auth.problem
+    assert found["m2"] == record("m2")
 
 
 def test_a_secret_that_was_changed_is_not_served_from_before(engine: Engine) -> None:
