@@ -21,6 +21,7 @@ from pos_gateway.merchants.directory import Directory
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.telemetry import metrics, stages
 from pos_gateway.telemetry.stages import Stages
+from pos_gateway.telemetry.trace import Trace
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
@@ -95,8 +96,9 @@ class Caller:
         try:
             send = self._send(merchant, claim, sending, patience, seconds)
             outcome = self._heard(talk, send, sending)
-        except Exception as error:  # a mistake of ours, or of an adapter's
-            log.exception("delivery.crashed", order_id=claim.key.order_id)
+        except Exception as error:  # noqa: BLE001  (a mistake of ours, or of an adapter's)
+            trace = Trace.of(error, messages=False)
+            log.error("delivery.crashed", order_id=claim.key.order_id, trace=trace)
             kind = Kind.IN_DOUBT if sending.begun else Kind.FAILED
             outcome = Outcome(kind, Reason.of("internal_error", type(error).__name__))
         except BaseException:

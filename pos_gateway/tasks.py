@@ -29,6 +29,7 @@ from pos_gateway.ledger.states import Action
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.telemetry import stages
+from pos_gateway.telemetry.trace import Trace
 from pos_gateway.transport.deadline import Patience
 
 log = structlog.get_logger(__name__)
@@ -120,8 +121,9 @@ def _submit(
         attempt = gate.delivery.submit(order, patience, hopeless=hopeless)
     except (SQLAlchemyError, LedgerUnavailable, NotLoaded) as error:
         attempt = Attempt(_away(error))
-    except Exception as error:  # a mistake of ours: the order is set aside, not lost
-        log.exception("delivery.crashed", order_id=order.order_id)
+    except Exception as error:  # noqa: BLE001  (ours: the order is set aside, not lost)
+        trace = Trace.of(error, messages=False)
+        log.error("delivery.crashed", order_id=order.order_id, trace=trace)
         attempt = Attempt(_crashed(error))
     return decision.on_submission(order, attempt, trip.at(gate.clock.now()))
 
@@ -138,8 +140,9 @@ def _cancel(
         attempt = gate.cancellation.attempt(request, patience, hopeless=hopeless)
     except (SQLAlchemyError, LedgerUnavailable, NotLoaded) as error:
         attempt = CancelAttempt(_away(error))
-    except Exception as error:
-        log.exception("cancellation.crashed", order_id=request.order_id)
+    except Exception as error:  # noqa: BLE001  (likewise)
+        trace = Trace.of(error, messages=False)
+        log.error("cancellation.crashed", order_id=request.order_id, trace=trace)
         attempt = CancelAttempt(_crashed(error))
     return decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from pos_gateway.broker.message import Message
 from pos_gateway.decision import RESOLVE_FOR, Decision, Trip, on_submission
@@ -277,9 +278,12 @@ def test_an_order_that_another_worker_has_is_looked_at_again_soon() -> None:
 def test_a_mistake_of_ours_sets_the_order_aside_and_says_so() -> None:
     gate = Gateway(Settings(database_url="sqlite://"))
     gate.delivery = Crashing(ZeroDivisionError("oops"))  # type: ignore[assignment]
-    decision = deliver(gate, an_order("o1", "m"), headers={}, routing_key="orders")
+    with capture_logs() as logs:
+        decision = deliver(gate, an_order("o1", "m"), headers={}, routing_key="orders")
     [dead] = decision.messages
     assert dead.headers["x-reason-code"] == "internal_error"
+    assert "ZeroDivisionError" in str(logs)
+    assert "oops" not in str(logs)
     assert decision.telling is not None
     entry = decision.telling.entry
     assert entry.event is not None and entry.event.kind == "failed"

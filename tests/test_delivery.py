@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trustme
 from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
 
 from loadtests.faults.adapters import BlindAdapter, QueryableAdapter
 from pos_gateway.adapters.protocol import Adapter
@@ -154,6 +155,15 @@ def test_admission_hears_how_the_merchant_fared(
     answer: Reply | Exception, contact: Contact
 ) -> None:
     assert attempt(Transport(answer)).contact is contact
+
+
+def test_what_an_adapter_stumbles_over_is_in_no_log_line() -> None:
+    with capture_logs() as logs:
+        outcome = attempt(Transport(ZeroDivisionError("Mrs. Smith")))
+    assert outcome.kind is Kind.IN_DOUBT
+    assert [line["event"] for line in logs] == ["delivery.crashed", "delivery.attempted"]
+    assert "ZeroDivisionError" in str(logs)
+    assert "Mrs. Smith" not in str(logs)
 
 
 def test_admission_hears_for_how_long_the_merchant_asks_to_be_left_alone() -> None:

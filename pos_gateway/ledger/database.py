@@ -41,7 +41,7 @@ def open_database(url: str) -> Engine:
         url = scheme + separator + rest
     try:
         connect: dict[str, Any] = _POSTGRESQL if scheme == "postgresql+psycopg" else {}
-        engine = create_engine(url, pool_pre_ping=True, connect_args=connect)
+        engine = create_engine(url, pool_pre_ping=True, connect_args=connect, hide_parameters=True)
     except ModuleNotFoundError as error:
         raise InvalidSettings(
             [

@@ -12,7 +12,7 @@ FIELDS = {
     "timestamp": "when it happened, in UTC",
     "level": "debug, info, warning, error or critical",
     "event": "what happened",
-    "exception": "where an exception was raised, and its message (500 characters of it)",
+    "exception": "where an exception was raised, and its message (500 characters of its first line)",
     # Of orders and those who get them.
     "order_id": "the order",
     "merchant_id": "its merchant",

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from pos_gateway.telemetry.fields import FIELDS, HIDDEN
-from pos_gateway.telemetry.trace import Trace
+from pos_gateway.telemetry.trace import Trace, first_line
 
 #: Names of the severities: the number of each is its place.
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -41,6 +41,8 @@ class Line(NamedTuple):
         for name, value in self.fields.items():
             if name not in said:
                 said[name] = _shown(value) if name in FIELDS else HIDDEN
+        if isinstance(error := said.get("error"), str):
+            said["error"] = first_line(error)
         if self.trace is not None:
             said["exception"] = self.trace.text()
         return _encode(said).encode() + b"\n"

@@ -98,8 +98,8 @@ class _Logger:
             setattr(self, level, partial(_say, severity))
 
 
-def _say(severity: int, /, exc_info: Any = None, **fields: Any) -> None:
-    _writer.put(Line(time(), severity, kept(fields), exc_info and _trace(exc_info)))
+def _say(severity: int, /, exc_info: Any = None, trace: Trace | None = None, **fields: Any) -> None:
+    _writer.put(Line(time(), severity, kept(fields), trace or _trace(exc_info)))
 
 
 def _trace(exc_info: Any) -> Trace | None:

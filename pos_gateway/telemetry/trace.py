@@ -1,6 +1,7 @@
 """What is kept of an exception until its line is written: where it was raised, and its message.
 
-No frame is kept: nothing that a variable holds gets into a line, or lives longer for it.
+No frame is kept: nothing that a variable holds gets into a line, or lives longer for it. Of a message
+the first line is: in the others databases and pydantic show the values that they did not take.
 """
 
 import linecache
@@ -33,11 +34,10 @@ class Raised(NamedTuple):
     link: str
 
     @classmethod
-    def of(cls, error: BaseException, link: str) -> Self:
+    def of(cls, error: BaseException, link: str, *, messages: bool) -> Self:
         """What is to be known of it."""
-        return cls(
-            _name(type(error)), _message(error)[:MESSAGE], _frames(error.__traceback__), link
-        )
+        message = first_line(_message(error))[:MESSAGE] if messages else ""
+        return cls(_name(type(error)), message, _frames(error.__traceback__), link)
 
     def text(self) -> str:
         """As Python shows it."""
@@ -55,14 +55,21 @@ class Trace(NamedTuple):
     raised: tuple[Raised, ...]
 
     @classmethod
-    def of(cls, error: BaseException) -> Self:
-        """Of an exception as it is now."""
+    def of(cls, error: BaseException, *, messages: bool = True) -> Self:
+        """Of an exception as it is now.
+
+        Args:
+            error: the exception.
+            messages: whether they are shown; not those of code that has an order in its hands, for
+                it may repeat what it has read there.
+        """
         chain: list[Raised] = []
         present: BaseException | None = error
         while present is not None and len(chain) < CHAIN:
             cause, context = present.__cause__, present.__context__
             before = context if cause is None and not present.__suppress_context__ else cause
-            chain.append(Raised.of(present, "" if before is None else _link(cause)))
+            link = "" if before is None else _link(cause)
+            chain.append(Raised.of(present, link, messages=messages))
             present = before
         return cls(tuple(reversed(chain)))
 
@@ -73,6 +80,11 @@ class Trace(NamedTuple):
         for each in rest:
             shown += ["\n", each.link, each.text()]
         return "".join(shown)
+
+
+def first_line(text: str) -> str:
+    """Of a message, what it says in general."""
+    return text.partition("\n")[0]
 
 
 def _link(cause: BaseException | None) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.clock import SYSTEM_CLOCK
 from pos_gateway.errors import InvalidSettings, PendingMigration
@@ -38,6 +39,13 @@ def test_a_fresh_database_is_pending_until_it_is_upgraded(engine: Engine) -> Non
     upgrade(engine)
     upgrade(engine)  # harmless
     require_current(engine)
+
+
+def test_what_the_database_was_given_is_in_no_error_of_it(engine: Engine) -> None:
+    with engine.connect() as connection, pytest.raises(SQLAlchemyError) as caught:
+        connection.execute(text("insert into nowhere values (:name)"), {"name": "Mrs. Smith"})
+    assert "nowhere" in str(caught.value)
+    assert "Mrs. Smith" not in str(caught.value)
 
 
 def test_a_merchant_comes_back_as_it_was_put(store: MerchantStore) -> None:

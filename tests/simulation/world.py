@@ -283,7 +283,7 @@ def _virtual(world: World, crashes: list[str]) -> Iterator[World]:
 
     def note(_logger: object, _method: str, said: Any) -> Any:
         if said["event"].endswith(".crashed"):
-            crashes.append(f"{said['event']}: {said.get('exc_info')} {said}")
+            crashes.append(f"{said['event']}: {said}")
         raise structlog.DropEvent
 
     with ExitStack() as stack:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "logging.md").read_text()
 _METHODS = frozenset({*LEVELS, "exception", "log"})
 #: What a call says beside its fields.
-_TO_STRUCTLOG = frozenset({"exc_info"})
+_TO_STRUCTLOG = frozenset({"exc_info", "trace"})
 
 
 def log_calls() -> Iterator[tuple[str, ast.Call]]:

@@ -22,10 +22,10 @@ class Word(StrEnum):
 
 
 def test_a_line_says_when_how_severe_and_what_and_then_its_fields() -> None:
-    line = Line(1.5, 2, {"orders": 3, "event": "it.happened", "error": 'a "word"\n'})
+    line = Line(1.5, 2, {"orders": 3, "event": "it.happened", "error": 'a "word"\u2028'})
     assert line.rendered() == (
         b'{"timestamp": "1970-01-01T00:00:01.500000Z", "level": "warning", "event": "it.happened",'
-        b' "orders": 3, "error": "a \\"word\\"\\n"}\n'
+        b' "orders": 3, "error": "a \\"word\\"\\u2028"}\n'
     )
 
 
@@ -108,6 +108,26 @@ def test_what_an_exception_was_raised_from_none_hides_is_hidden() -> None:
             raise OSError("second") from None
     except OSError as error:
         assert "first" not in Trace.of(error).text()
+
+
+def test_what_a_database_or_pydantic_repeats_of_what_it_was_given_is_not_shown() -> None:
+    error = raised(ValueError("it was not taken\nDETAIL:  Failing row contains (Mrs. Smith)"))
+    line = written(Trace.of(error), event="it.failed", error=str(error))
+    assert line["error"] == "it was not taken"
+    assert line["exception"].endswith("ValueError: it was not taken")
+
+
+def test_what_was_raised_by_whoever_has_an_order_is_shown_without_a_word() -> None:
+    try:
+        try:
+            int("0151 1")
+        except ValueError as error:
+            raise KeyError("Mrs. Smith") from error
+    except KeyError as error:
+        text = Trace.of(error, messages=False).text()
+    assert 'int("0151 1")' in text
+    assert "ValueError\n" in text
+    assert text.endswith("KeyError")
 
 
 def test_an_exception_takes_a_bounded_place() -> None:
