@@ -75,8 +75,11 @@ class LibraryHandler(logging.Handler):
         """None is needed, and gevent's is not for native threads."""
         self.lock = None
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """What it says is put together here: its arguments may change."""
+    def handle(self, record: logging.LogRecord) -> bool:
+        """What it says is put together here: its arguments may change.
+
+        In place of logging's own, which does not do without a lock from Python 3.13 on.
+        """
         try:
             message = record.getMessage()
         except Exception:  # noqa: BLE001  (too few arguments for its text, or odd ones)
@@ -88,6 +91,7 @@ class LibraryHandler(logging.Handler):
             "message": message[:LONGEST],
         }
         _writer.put(Line(record.created, severity, fields, _trace(record.exc_info)))
+        return True
 
 
 class _Logger:

@@ -103,6 +103,20 @@ import warnings; warnings.warn("old")
     assert (warning["logger"], "old" in warning["message"]) == ("py.warnings", True)
 
 
+def test_libraries_lines_need_no_lock_whichever_python_it_is() -> None:
+    [line] = run(
+        CONFIGURED
+        + """
+def handle(self, record):  # as Python 3.13 has it
+    with self.lock:
+        self.emit(record)
+logging.Handler.handle = handle
+logging.getLogger("kombu").warning("said")
+"""
+    )
+    assert line["message"] == "said"
+
+
 @KINDS
 def test_what_libraries_say_at_the_level_debug_is_nobody_s_business(begin: str) -> None:
     """Celery repeats messages there, with customers' names in them."""
