@@ -83,7 +83,9 @@ class LibraryHandler(logging.Handler):
         try:
             message = record.getMessage()
         except Exception:  # noqa: BLE001  (too few arguments for its text, or odd ones)
-            message = str(record.msg)
+            message = (
+                record.msg if isinstance(record.msg, str) else f"[{type(record.msg).__name__}]"
+            )
         severity = min(max(record.levelno // 10 - 1, 0), len(LEVELS) - 1)
         fields = {
             "event": "library.logged",

@@ -86,12 +86,15 @@ def test_a_program_that_exits_at_once_has_written_what_it_waited_for(begin: str)
 
 @KINDS
 def test_python_s_own_loggers_end_in_the_same_place(begin: str) -> None:
-    library, odd, warning = run(
+    library, odd, unspeakable, warning = run(
         begin
         + """
 logging.getLogger("kombu.mixins").debug("too quiet")
 logging.getLogger("kombu.mixins").warning("%d of %s", 2, ["a"], exc_info=ValueError("b"))
 logging.getLogger("odd").error("%d", "no number")
+class Unspeakable:
+    def __str__(self): raise ZeroDivisionError
+logging.getLogger("odd").error(Unspeakable())
 logging.captureWarnings(True)
 import warnings; warnings.warn("old")
 """
@@ -100,6 +103,7 @@ import warnings; warnings.warn("old")
     assert (library["logger"], library["message"]) == ("kombu.mixins", "2 of ['a']")
     assert library["exception"] == "ValueError: b"
     assert (odd["level"], odd["message"]) == ("error", "%d")
+    assert unspeakable["message"] == "[Unspeakable]"
     assert (warning["logger"], "old" in warning["message"]) == ("py.warnings", True)
 
 
