@@ -96,3 +96,21 @@ def test_one_that_is_said_in_the_midst_of_another_is_kept_too() -> None:
     ring.put(0, "second")
     assert [item for _, item in ring.take(9).items] == ["second", "meanwhile"]
     assert list(ring.dropped) == [1, 0, 0]
+
+
+def test_one_that_is_said_while_another_is_dropped_or_given_back_is_kept_too() -> None:
+    ring = Ring[str](1, SEVERITIES)
+
+    class Lane(deque[tuple[int, str]]):
+        def popleft(self) -> tuple[int, str]:
+            ring.put(1, "meanwhile")
+            return super().popleft()
+
+    ring._lanes = (Lane(), *ring._lanes[1:])
+    ring.put(0, "given back")
+    assert [item for _, item in ring.take(9).items] == ["given back"]
+    assert [item for _, item in ring.take(9).items] == ["meanwhile"]
+    ring.put(0, "dropped")
+    ring.put(2, "kept")
+    assert [item for _, item in ring.take(9).items] == ["kept"]
+    assert list(ring.dropped) == [1, 1, 0]
