@@ -70,7 +70,11 @@ def _memory_options(settings: Settings) -> dict[str, Any]:
 @signals.setup_logging.connect
 def _log_here(loglevel: int, logfile: str | None, **_: Any) -> None:
     """Celery's lines go where ours do, for they are written by whoever says them otherwise."""
-    log.configure(loglevel, file=logfile or None, lines=setting("log_buffer"))
+    try:
+        log.configure(loglevel, file=logfile or None, lines=setting("log_buffer"))
+    except OSError as error:
+        why = f"nothing can be written to the log file {logfile}: {error.strerror}"
+        raise SystemExit(_refusal(why)) from None
     get_multiprocessing_logger().handlers = [log.LibraryHandler(logging.ERROR)]
     log.tell_of_crashes()
 

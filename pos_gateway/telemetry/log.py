@@ -34,8 +34,11 @@ def configure(level: int = logging.INFO, *, file: str | None = None, lines: int 
         level: the least severe that is written; of libraries' lines, INFO at the least.
         file: where to; None: to standard error.
         lines: how many are kept while that takes none.
+
+    Raises:
+        OSError: nothing can be written to that file.
     """
-    _writer.stream = standard_error() if file is None else LogFile(file)
+    _writer.stream = standard_error() if file is None else _opened(file)
     _writer.lines = lines
     structlog.configure(
         processors=[],
@@ -114,6 +117,12 @@ def _trace(exc_info: Any) -> Trace | None:
     if isinstance(error, tuple):
         error = error[1]
     return Trace.of(error) if isinstance(error, BaseException) else None
+
+
+def _opened(path: str) -> LogFile:
+    file = LogFile(path)
+    file.write(b"")  # later there would be nobody to tell
+    return file
 
 
 @cache

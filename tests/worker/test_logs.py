@@ -165,3 +165,10 @@ def test_a_log_file_has_everything_that_is_logged(
     assert [line["order_id"] for line in attempted(lines)] == ["o1"]
     assert "celery.apps.worker" in {line.get("logger") for line in lines}
     assert attempted(lines_of(worker)) == []
+
+
+def test_a_log_file_that_cannot_be_written_to_is_told_at_once(lab: Lab, tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "gateway.log"
+    with lab.worker("--logfile", str(path)) as worker:
+        assert worker.wait() == 78
+    assert f"nothing can be written to the log file {path}: No such file or directory" in worker.log
