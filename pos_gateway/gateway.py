@@ -1,5 +1,6 @@
 """The composition root: Settings -> Gateway. What is started here is stopped here."""
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -113,7 +114,8 @@ class Gateway:
         self.metrics_port = MetricsPort(settings.metrics_port)
         self.metrics_port.readiness.require("database", lambda: self.ledger.problem)
         self.metrics_port.scrape.before(self._show)
-        self._started = False
+        #: The process in which it has begun. One that is forked from there has not.
+        self._started_in: int | None = None
         self._before_stop: list[Callable[[], None]] = []
 
     def check(self) -> None:
@@ -138,9 +140,9 @@ class Gateway:
             background: whether this process has threads to spare (green or native); a prefork
                 child has one, and looks merchants up as it needs them.
         """
-        if self._started:
+        if self._started_in == os.getpid():
             return
-        self._started = True
+        self._started_in = os.getpid()
         failpoints.arm_all(self.settings.failpoints)
         if background:
             self.directory.start()

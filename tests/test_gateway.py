@@ -1,5 +1,6 @@
 """What the composition root sees to by itself."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -47,6 +48,28 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             f"pos_gateway.events.relay.Relay.{name}", lambda _, n=name: said.append(n)
         )
     return said
+
+
+def test_a_process_that_is_forked_from_one_that_has_begun_begins_anew(
+    make: Callable[..., Gateway],
+) -> None:
+    """Under its parent's lease it would take for its own what another child has sent."""
+    gateway = make()
+    gateway.start(background=False)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            gateway.start(background=False)
+            os.write(writer, gateway.ledger.lease.id.encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        theirs = said.read()
+    assert theirs
+    assert not gateway.ledger.lease.is_ours(theirs)
 
 
 def counted(outcome: str, provider: str = "none") -> float:
