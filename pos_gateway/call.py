@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
+from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -25,6 +26,10 @@ from pos_gateway.telemetry.trace import Trace
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
+from pos_gateway.transport.traced import traced
+
+if TYPE_CHECKING:
+    from pos_gateway.telemetry.tracing import Tracing
 
 log = structlog.get_logger(__name__)
 
@@ -47,10 +52,12 @@ class Caller:
         default_concurrency: int,
         default_timeout: float,
         tokens: Shared[Token] | None = None,
+        tracing: "Tracing | None" = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._transport = transport
+        self._exchange = transport.send if tracing is None else traced(transport.send, tracing)
         self._ledger = ledger
         self._authenticator = Authenticator(transport, clock, tokens)
         self._default_concurrency = default_concurrency
@@ -152,7 +159,7 @@ class Caller:
             sending.begun = True
 
         def send(request: Request) -> Reply:
-            reply = self._transport.send(
+            reply = self._exchange(
                 request,
                 key=f"{merchant.id} {merchant.auth.fingerprint}",
                 connections=merchant.max_concurrency or self._default_concurrency,
@@ -207,6 +214,7 @@ def log_attempt(
         connect_seconds=passed.connect,
         first_byte_seconds=passed.first_byte,
         seconds=seconds,
+        trace_id=passed.trace_id,
     )
 
 

@@ -29,7 +29,7 @@ class _Broker(AMQP):
 
 
 def _configured() -> Celery:
-    settings = Settings.from_environment()
+    settings = gateway.current().settings
     app = Celery("pos_gateway", broker=settings.broker_url, amqp=_Broker, set_as_current=True)
     app.conf.update(
         # What is taken from the queue, and from which ones.
@@ -100,7 +100,10 @@ def _ready(**_: Any) -> None:
 @signals.worker_process_init.connect
 def _child_ready(**_: Any) -> None:
     _log_what_is_printed()
-    gateway.current().start(background=False)
+    gate = gateway.current()
+    gate.start(background=False)
+    if gate.tracing is not None:
+        gate.tracing.start()
 
 
 @signals.worker_shutdown.connect

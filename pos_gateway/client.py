@@ -10,12 +10,14 @@ The message itself is described in ``docs/wire-format.md`` for backends in other
 """
 
 import hashlib
+import sys
 import types
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Self
 
 from pos_gateway.broker import topology, wire
+from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import FieldError, InvalidOrder
@@ -80,7 +82,7 @@ class OrderClient:
         message = wire.submit_message(
             parsed.order_id, parsed.to_json(), routing_key=self._key_of(parsed.merchant_id)
         )
-        self._publisher.publish(message, timeout=self._timeout)
+        self._publish("submit", message, parsed.merchant_id)
 
     def cancel(
         self, order_id: str, merchant_id: str, *, deliver_by: datetime | None = None
@@ -104,7 +106,18 @@ class OrderClient:
         message = wire.cancel_message(
             request.order_id, request.to_json(), routing_key=self._key_of(merchant_id)
         )
-        self._publisher.publish(message, timeout=self._timeout)
+        self._publish("cancel", message, merchant_id)
+
+    def _publish(self, action: str, message: Message, merchant_id: str) -> None:
+        """Publish; in a program that uses OpenTelemetry, as a part of what it is doing."""
+        if "opentelemetry.trace" not in sys.modules:
+            self._publisher.publish(message, timeout=self._timeout)
+            return
+        from pos_gateway.telemetry.tracing import of_this_program  # noqa: PLC0415
+
+        with of_this_program().asking(action) as span:
+            span.says(order_id=message.message_id, merchant_id=merchant_id)
+            self._publisher.publish(message.following(span.context), timeout=self._timeout)
 
     def _key_of(self, merchant_id: str) -> str:
         return home_of(merchant_id, self._canary_percent)

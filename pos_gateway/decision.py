@@ -22,6 +22,7 @@ from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.record import identifier
 from pos_gateway.retry import Backoff
 from pos_gateway.telemetry import metrics
+from pos_gateway.trace_context import TraceContext
 
 BACKOFF = Backoff()
 #: Seconds after ``deliver_by`` for which a POS is still asked what became of an order that it may
@@ -38,6 +39,10 @@ class Trip:
     #: How often it has been put back before.
     tries: int
     now: datetime
+    #: What it follows from: said again when it is put back.
+    trace: TraceContext | None = None
+    #: What the events follow from that tell of it: this attempt, where it is traced.
+    span: TraceContext | None = None
 
     def at(self, now: datetime) -> "Trip":
         """The same at a later moment."""
@@ -168,6 +173,9 @@ class _Submission:
 
     def _entry(self, outcome: Outcome, after: Past, *, attempts: int, tell: Kind | None) -> Entry:
         state = State(tell.value) if tell in _ENDS else _open_state(after, tell)
+        event = None
+        if tell is not None:
+            event = dehydrated(self._key, tell, reopened=after.reopened, trace=self._trip.span)
         return Entry(
             state,
             self._at,
@@ -176,7 +184,7 @@ class _Submission:
             after.pending,
             outcome.reason,
             outcome.external_id,
-            None if tell is None else dehydrated(self._key, tell, reopened=after.reopened),
+            event,
         )
 
     def _again(self, delay: float, *, resolve: bool) -> Message:
@@ -186,15 +194,13 @@ class _Submission:
             self._order.to_json(),
             routing_key=self._trip.routing_key,
             headers={wire.ATTEMPTS: self._trip.tries + 1, wire.RESOLVE: resolve},
-        )
+        ).following(self._trip.trace)
         before = self._left if self._left > delay else delay + RESOLVE_FOR
         return message.delayed(delay, before=before)
 
     def _dead_letter(self, outcome: Outcome) -> Message:
         reason = outcome.reason or Reason(outcome.kind, "")
-        return _dead_letter(
-            self._order.order_id, self._order.to_json(), self._trip.routing_key, reason
-        )
+        return _dead_letter(self._order.order_id, self._order.to_json(), self._trip, reason)
 
 
 def _delay(outcome: Outcome, tries: int) -> float:
@@ -264,7 +270,8 @@ class _Cancelling:
             self._request.to_json(),
             routing_key=self._trip.routing_key,
             headers={wire.ATTEMPTS: self._trip.tries + 1},
-        ).delayed(min(delay, max(1.0, left)))
+        ).following(self._trip.trace)
+        message = message.delayed(min(delay, max(1.0, left)))
         entries = self._let_go()
         if claim is not None:
             since = claim.past.doubt_since
@@ -278,8 +285,8 @@ class _Cancelling:
         closing = claim, self._entry(State(self._outcome.kind.value), claim)
         if self._outcome.kind is not Kind.CANCELLED:
             return Decision(self._outcome, self._let_go(), closing=closing)
-        past = submission.past
-        event = dehydrated(self._order, Kind.CANCELLED, reopened=past.reopened)
+        past, trace = submission.past, self._trip.span
+        event = dehydrated(self._order, Kind.CANCELLED, reopened=past.reopened, trace=trace)
         end = replace(self._entry(State.CANCELLED, submission), attempts=past.attempts, event=event)
         return Decision(self._outcome, [(submission, end)], closing=closing)
 
@@ -294,7 +301,8 @@ class _Cancelling:
             why = outcome.reason or Reason(outcome.kind, "")
             reason = Reason.of("not_cancelled", f"{why.code}: {why.message}")
             said = Outcome(Kind.ACCEPTED, reason, ended.external_id)
-        event = dehydrated(self._key, said.kind, reopened=claim.past.reopened)
+        reopened, trace = claim.past.reopened, self._trip.span
+        event = dehydrated(self._key, said.kind, reopened=reopened, trace=trace)
         entry = replace(entry, external_id=said.external_id, reason=said.reason, event=event)
         return Decision(outcome, [(claim, entry)])
 
@@ -319,11 +327,11 @@ def on_no_order(record: Any, reason: Reason, trip: Trip) -> Decision:
     named = record if isinstance(record, dict) else {}
     order_id = identifier(named.get("order_id"))
     merchant_id = identifier(named.get("merchant_id"))
-    dead = _dead_letter(order_id or "unknown", body, trip.routing_key, reason)
+    dead = _dead_letter(order_id or "unknown", body, trip, reason)
     if not (order_id and merchant_id):
         return Decision(outcome, messages=[dead])
     key = Key(merchant_id, order_id)
-    event = dehydrated(key, Kind.FAILED)
+    event = dehydrated(key, Kind.FAILED, trace=trip.span)
     entry = Entry(State.FAILED, trip.now.timestamp(), 1, reason=reason, event=event)
     return Decision(outcome, telling=Telling(key, entry, body), messages=[dead])
 
@@ -334,13 +342,14 @@ def on_no_request(record: Any, reason: Reason, trip: Trip) -> Decision:
     message = wire.cancel_message("unknown", body, routing_key=trip.routing_key)
     metrics.set_aside(reason.code)
     dead = wire.dead_letter(message, code=reason.code, reason=reason.message)
-    return Decision(Outcome(Kind.FAILED, reason), messages=[dead])
+    return Decision(Outcome(Kind.FAILED, reason), messages=[dead.following(trip.trace)])
 
 
-def _dead_letter(order_id: str, body: bytes, routing_key: str, reason: Reason) -> Message:
+def _dead_letter(order_id: str, body: bytes, trip: Trip, reason: Reason) -> Message:
     metrics.set_aside(reason.code)
-    message = wire.submit_message(order_id, body, routing_key=routing_key)
-    return wire.dead_letter(message, code=reason.code, reason=reason.message)
+    message = wire.submit_message(order_id, body, routing_key=trip.routing_key)
+    dead = wire.dead_letter(message, code=reason.code, reason=reason.message)
+    return dead.following(trip.trace)
 
 
 def _written(record: Any) -> bytes:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from sqlalchemy import Engine
@@ -41,6 +41,9 @@ from pos_gateway.transport.exchange import Transport
 from pos_gateway.transport.guard import Guard
 from pos_gateway.vault import Vault
 
+if TYPE_CHECKING:
+    from pos_gateway.telemetry.tracing import ExportedTracing
+
 log = structlog.get_logger(__name__)
 
 
@@ -50,6 +53,8 @@ class Gateway:
     def __init__(self, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
         self.settings = settings
         self.clock = clock
+        #: Makes spans of orders' ways; None: they are not traced, and nothing is done for it.
+        self.tracing = _tracing() if settings.tracing else None
         self.database = open_database(settings.database_url)
         vault = Vault(settings.secret_keys)
         store = MerchantStore(self.database, vault=vault)
@@ -84,6 +89,7 @@ class Gateway:
             broker_url=settings.broker_url,
             keep=settings.keep_events * DAY,
             run=run,
+            tracing=self.tracing,
             clock=clock,
         )
         self.caller = Caller(
@@ -93,6 +99,7 @@ class Gateway:
             default_concurrency=settings.merchant_concurrency,
             default_timeout=settings.request_timeout,
             tokens=self.shared.tokens if self.shared else None,
+            tracing=self.tracing,
             clock=clock,
         )
         self.delivery = Delivery(
@@ -145,6 +152,8 @@ class Gateway:
         self._started_in = os.getpid()
         failpoints.arm_all(self.settings.failpoints)
         if background:
+            if self.tracing is not None:
+                self.tracing.start()
             self.directory.start()
             self.ledger.start()
             if self.settings.publish_events:
@@ -223,12 +232,21 @@ class Gateway:
         self.ledger.close()
         self.database.dispose()
         self.depths.stop()
+        if self.tracing is not None:
+            self.tracing.stop()
         self.metrics_port.stop()  # until here it says that this process is not ready, and why
 
     def _show(self) -> None:
         for state, number in self.transport.connections._asdict().items():
             metrics.connections.labels(state).set(number)
         self.events.show()
+
+
+def _tracing() -> "ExportedTracing":
+    # Whoever has it off imports nothing of it.
+    from pos_gateway.telemetry.tracing import ExportedTracing  # noqa: PLC0415
+
+    return ExportedTracing()
 
 
 def off_the_loop(engine: Engine) -> Run:

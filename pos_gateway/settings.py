@@ -8,6 +8,7 @@ import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
@@ -41,6 +42,19 @@ def _listing(parse: Callable[[str], Any]) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+def _can_trace(wanted: bool) -> bool:
+    if wanted and not _is_installed("opentelemetry.exporter.otlp.proto.http"):
+        raise ValueError("needs OpenTelemetry: pip install 'pos-gateway[tracing]'")
+    return wanted
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # not even what it is in
+        return False
 
 
 class Settings(BaseModel):
@@ -132,6 +146,11 @@ class Settings(BaseModel):
         8192,
         description="Log lines kept while the stream takes none; then the oldest of the least severe"
         " are dropped.",
+    )
+    tracing: Annotated[bool, AfterValidator(_can_trace)] = Field(
+        False,
+        description="Send OpenTelemetry traces of orders, to OTEL_EXPORTER_OTLP_ENDPOINT. Needs the "
+        "extra `tracing`.",
     )
     remote_control: bool = Field(
         False, description="Let `celery inspect` and `celery control` reach this worker."

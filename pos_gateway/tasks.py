@@ -5,7 +5,8 @@ What an Outcome means (an event, another attempt later, a dead letter) is decide
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from celery import Task
@@ -28,9 +29,15 @@ from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.states import Action
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.record import identifier
 from pos_gateway.telemetry import stages
+from pos_gateway.telemetry.stages import Stages
 from pos_gateway.telemetry.trace import Trace
+from pos_gateway.trace_context import TRACEPARENT, TraceContext
 from pos_gateway.transport.deadline import Patience
+
+if TYPE_CHECKING:
+    from pos_gateway.telemetry.tracing import Span
 
 log = structlog.get_logger(__name__)
 
@@ -102,11 +109,42 @@ def deliver(
         hopeless: it cannot be done in time any more, and is not to be tried.
         received: when the message came (``perf_counter``), if that is known.
     """
-    stages.begin(received)
-    trip = Trip(wire.home_key(routing_key), _tries(headers), gate.clock.now())
-    if action is Action.CANCEL:
-        return _cancel(gate, record, trip, patience, hopeless=hopeless)
-    return _submit(gate, record, trip, patience, hopeless=hopeless)
+    passed = stages.begin(received)
+    trace = TraceContext.of(headers) if TRACEPARENT in headers else None
+    trip = Trip(wire.home_key(routing_key), _tries(headers), gate.clock.now(), trace, span=trace)
+    decide = _cancel if action is Action.CANCEL else _submit
+    if gate.tracing is None:
+        return decide(gate, record, trip, patience, hopeless=hopeless)
+    with gate.tracing.delivering(trace) as span:
+        passed.trace_id = span.trace_id
+        trip = replace(trip, span=span.context)
+        decided = decide(gate, record, trip, patience, hopeless=hopeless)
+        _describe(span, gate, record, action, decided, passed)
+    return decided
+
+
+def _describe(
+    span: "Span", gate: Gateway, record: Any, action: Action, decided: Decision, passed: Stages
+) -> None:
+    """Say in an attempt's span what its log line says, and of what comes to no call, too."""
+    named, outcome = record if isinstance(record, dict) else {}, decided.outcome
+    order_id, merchant_id = (identifier(named.get(each)) for each in ("order_id", "merchant_id"))
+    claims = [claim for claim, _ in decided.entries if claim.key.action is action]
+    reason = outcome.reason if outcome.kind is not Kind.REJECTED else None
+    span.says(
+        action=action,
+        order_id=order_id,
+        merchant_id=merchant_id,
+        provider=merchant_id and gate.provider_of(merchant_id),
+        attempt=claims[0].past.attempts + 1 if claims else None,
+        outcome=outcome.kind,
+        contact=outcome.contact,
+        reason=reason and reason.code,
+        waited_seconds=passed.waited,
+        claim_seconds=passed.claim,
+    )
+    if outcome.kind in (Kind.FAILED, Kind.IN_DOUBT):
+        span.failed(outcome.kind)
 
 
 def _submit(

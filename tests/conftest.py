@@ -19,7 +19,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Whoever runs the tests may have a gateway, a Celery or a PostgreSQL configured: none of it may
 # reach a test. This happens at import, before any test module reads its settings.
-for _name in [name for name in os.environ if name.startswith(("POS_GATEWAY_", "CELERY_", "PG"))]:
+_CONFIGURING = ("POS_GATEWAY_", "CELERY_", "PG", "OTEL_")
+for _name in [name for name in os.environ if name.startswith(_CONFIGURING)]:
     del os.environ[_name]
 
 
@@ -30,6 +31,7 @@ _LONGEST = (
     "worker/test_nothing_lost.py",
     "admission/test_admission_machine.py",
     "worker/test_green_worker.py",
+    "worker/test_tracing.py",
     "faults/test_stopping.py",
     "worker/test_orders.py",
     "worker/test_fleet_limits.py",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,15 +10,25 @@ import pytest
 from structlog.testing import capture_logs
 
 from pos_gateway.broker.message import Message
-from pos_gateway.decision import RESOLVE_FOR, Decision, Trip, on_submission
+from pos_gateway.cancellation import CancelAttempt
+from pos_gateway.decision import (
+    RESOLVE_FOR,
+    Decision,
+    Trip,
+    on_cancellation,
+    on_no_order,
+    on_no_request,
+    on_submission,
+)
 from pos_gateway.delivery import HELD_FOR, Attempt, held
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.gateway import Gateway
-from pos_gateway.ledger.states import Claim, Ended, Entry, Key, Past, State
-from pos_gateway.order import Order
+from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Key, Past, State
+from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.settings import Settings
 from pos_gateway.tasks import deliver
+from pos_gateway.trace_context import TraceContext
 from tests.orders import an_order
 
 
@@ -295,6 +306,36 @@ def test_the_same_outcome_told_twice_is_the_same_event() -> None:
     first, second = (event_id(decided(Outcome(Kind.ACCEPTED))) for _ in range(2))
     assert first == second
     assert event_id(decided(Outcome(Kind.REJECTED))) != first
+
+
+def test_whatever_is_published_of_an_order_says_which_trace_it_is_in() -> None:
+    """Its messages the one that it came with, its events the attempt's."""
+    cause, attempt = (TraceContext(f"00-{'a' * 32}-{each * 16}-01", "x=y") for each in "bc")
+    order, now = order_at(3600)
+    trip = Trip("orders", 0, now, cause, attempt)
+    claim = Claim(Key("m", "o1"), "worker", 1, 1, Past(), sending=True)
+    for kind in Kind:
+        outcome = Outcome(kind, REASON, for_operator=kind is Kind.IN_DOUBT)
+        decision = on_submission(order, Attempt(outcome, claim, called=True), trip)
+        event = written(decision).event
+        assert event is None or event.trace == attempt
+        assert event is not None or decision.messages
+        for message in decision.messages:
+            assert TraceContext.of(message.headers) == cause
+    wish = CancelRequest.parse(
+        {"order_id": "o1", "merchant_id": "m", "deliver_by": order.deliver_by}
+    )
+    cancel = replace(claim, key=replace(claim.key, action=Action.CANCEL))
+    again = on_cancellation(wish, CancelAttempt(Outcome(Kind.RETRY, REASON), cancel), trip)
+    assert [TraceContext.of(message.headers) for message in again.messages] == [cause]
+    first = CancelAttempt(Outcome(Kind.CANCELLED), cancel, claim)  # than the order
+    [(_, ended)] = on_cancellation(wish, first, trip).entries
+    assert ended.event is not None and ended.event.trace == attempt
+    for nothing in (on_no_order, on_no_request):
+        decision = nothing({"order_id": "o1", "merchant_id": "m"}, REASON, trip)
+        assert [TraceContext.of(message.headers) for message in decision.messages] == [cause]
+        told = decision.telling and decision.telling.entry.event
+        assert told is None or told.trace == attempt
 
 
 def test_the_reason_names_the_fields_that_are_wrong_and_not_what_stands_there() -> None:

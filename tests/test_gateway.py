@@ -15,6 +15,7 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.outcome import Kind, Outcome
 from pos_gateway.settings import Settings
 from tests.ledger.lab import an_entry
+from tests.telemetry.collector import Collector
 from tests.telemetry.lab import value
 
 KEY = Key("m", "o")
@@ -70,6 +71,21 @@ def test_a_process_that_is_forked_from_one_that_has_begun_begins_anew(
         theirs = said.read()
     assert theirs
     assert not gateway.ledger.lease.is_ours(theirs)
+
+
+def test_what_is_left_of_the_spans_is_sent_as_it_stops(
+    make: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Collector() as collector:
+        for name, setting in collector.environment.items():
+            monkeypatch.setenv(name, setting)
+        gateway = make(tracing=True)
+        assert gateway.tracing is not None
+        gateway.tracing.start()
+        with gateway.tracing.delivering(None):
+            pass
+        gateway.stop()
+        assert [span.name for span in collector.spans] == ["deliver"]
 
 
 def counted(outcome: str, provider: str = "none") -> float:

@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from loadtests.bench import admission, cache, catalogue, exchange, ledger, logging_cost, telemetry
+from loadtests.bench import (
+    admission,
+    cache,
+    catalogue,
+    exchange,
+    ledger,
+    logging_cost,
+    telemetry,
+    tracing,
+)
 from loadtests.bench.attacks import backlog_report
 from loadtests.bench.attacks.attack import ATTACKS, Attack
 from loadtests.bench.attacks.backlog import BACKLOGS, Backlog, play_backlog
@@ -42,6 +51,7 @@ _COSTS: dict[str, tuple[Callable[[Servers, int, bool], Any], Callable[[Any], str
         logging_cost.report,
     ),
     telemetry.NAME: (lambda _s, _, quick: telemetry.measure(quick=quick), telemetry.report),
+    tracing.NAME: (lambda _s, _, quick: tracing.measure(quick=quick), tracing.report),
     events.NAME: (lambda s, rounds, quick: events.measure(s, rounds, quick=quick), events.report),
 }
 NAMES = [

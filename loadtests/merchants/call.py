@@ -6,7 +6,7 @@ from enum import Enum
 from loadtests.merchants import replies
 from loadtests.merchants.behaviour import FAULTS, Behaviour, Kind
 from loadtests.merchants.connection import Exchange
-from loadtests.merchants.records import STATUSES_KEPT, Merchant, Order, Records
+from loadtests.merchants.records import STATUSES_KEPT, TRACES_KEPT, Merchant, Order, Records
 from loadtests.merchants.replies import Reply
 
 _HEALTHY = Behaviour(Kind.ACCEPT)
@@ -88,6 +88,8 @@ class Call:
         if action is Action.CREATE:
             body = self._exchange.body
             self._order = self._records.arrived(self.merchant, self._order_id, body)
+            if self._exchange.traceparent and len(self._order.traces) < TRACES_KEPT:
+                self._order.traces.append(self._exchange.traceparent.decode("latin-1"))
         self._records.changed()
 
     def _pick(self) -> Behaviour:

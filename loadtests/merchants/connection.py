@@ -18,7 +18,16 @@ _BAD_REQUEST = error_reply(400, "bad_request", "that is not HTTP", "Connection: 
 class Exchange:
     """One request, to be answered once, now or later."""
 
-    __slots__ = ("_connection", "body", "keep_alive", "key", "method", "on_gone", "target")
+    __slots__ = (
+        "_connection",
+        "body",
+        "keep_alive",
+        "key",
+        "method",
+        "on_gone",
+        "target",
+        "traceparent",
+    )
 
     def __init__(
         self,
@@ -26,6 +35,7 @@ class Exchange:
         method: bytes,
         target: bytes,
         key: bytes,
+        traceparent: bytes,
         body: bytes,
         keep_alive: bool,
     ) -> None:
@@ -33,6 +43,7 @@ class Exchange:
         self.method = method
         self.target = target
         self.key = key
+        self.traceparent = traceparent
         self.body = body
         self.keep_alive = keep_alive
         #: Called when the client leaves before the answer.
@@ -57,7 +68,7 @@ class Connection(asyncio.Protocol):
         self._current: Exchange | None = None
         self._behind: deque[Exchange] = deque()
         self._transport: asyncio.Transport
-        self._target = self._key = self._body = b""
+        self._target = self._key = self._traceparent = self._body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -83,7 +94,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def on_message_begin(self) -> None:
-        self._target = self._key = self._body = b""
+        self._target = self._key = self._traceparent = self._body = b""
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -91,6 +102,8 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(name) == 15 and name.lower() == b"idempotency-key":
             self._key = value
+        elif len(name) == 11 and name.lower() == b"traceparent":
+            self._traceparent = value
 
     def on_body(self, body: bytes) -> None:
         self._body += body
@@ -104,6 +117,7 @@ class Connection(asyncio.Protocol):
             parser.get_method(),
             self._target,
             self._key,
+            self._traceparent,
             self._body,
             parser.should_keep_alive(),
         )

@@ -163,5 +163,6 @@ def _order_json(merchant_id: str, order_id: str, order: Order) -> dict[str, Any]
         "first_monotonic": order.first_monotonic,
         "last_monotonic": order.last_monotonic,
         "statuses": order.statuses,
+        "traces": order.traces,
         "state": order.state() if order.creates else None,
     }

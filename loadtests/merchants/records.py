@@ -10,8 +10,8 @@ from typing import Any
 from loadtests.merchants.levels import BUCKETS, Level
 from loadtests.merchants.profiles import Profile
 
-#: Statuses kept of one order; ``requests`` goes on counting.
-STATUSES_KEPT = 16
+#: Statuses and traces kept of one order; ``requests`` goes on counting.
+STATUSES_KEPT = TRACES_KEPT = 16
 
 
 @dataclass(slots=True)
@@ -28,6 +28,8 @@ class Order:
     cancelled: bool = False
     decided_at: float = 0.0
     statuses: list[str] = field(default_factory=list)
+    #: The header ``traceparent`` of each POST that had one.
+    traces: list[str] = field(default_factory=list)
     body: bytes | None = None
 
     def state(self) -> str:

@@ -11,6 +11,8 @@ from kombu.transport.native_delayed_delivery import (
     level_name,
 )
 
+from pos_gateway.trace_context import TraceContext
+
 #: Longest native delay in seconds: 28 queues, one for each power of two.
 MAX_DELAY = 2**MAX_NUMBER_OF_BITS_TO_USE - 1
 
@@ -41,6 +43,12 @@ class Message:
         low = max(0, whole.bit_length() - bits)
         rounded = min(-(-whole >> low) << low, MAX_DELAY)
         return replace(self, delay=rounded if rounded < before else whole)
+
+    def following(self, cause: TraceContext | None) -> "Message":
+        """The same message, as what follows from that."""
+        if cause is None:
+            return self
+        return replace(self, headers={**self.headers, **cause.headers})
 
     def route(self) -> tuple[str, str]:
         """Exchange and routing key on RabbitMQ, through native delayed delivery if delayed.

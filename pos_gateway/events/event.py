@@ -5,11 +5,14 @@ from uuid import UUID
 
 from pos_gateway.ledger.states import Action, EventRow, Key
 from pos_gateway.outcome import Kind
+from pos_gateway.trace_context import TraceContext
 
 _NAMESPACE = UUID("6f2b0c1e-5d38-4f0e-9a52-6a0e3d1b7c44").bytes
 
 
-def dehydrated(key: Key, kind: Kind, *, reopened: int = 0) -> EventRow:
+def dehydrated(
+    key: Key, kind: Kind, *, reopened: int = 0, trace: TraceContext | None = None
+) -> EventRow:
     """What is written with the outcome.
 
     The id follows from what the event says, so that an order that is delivered to a worker
@@ -21,7 +24,7 @@ def dehydrated(key: Key, kind: Kind, *, reopened: int = 0) -> EventRow:
         name.append(key.action)
     if reopened:
         name.append(str(reopened))
-    return EventRow(_uuid5("\n".join(name)), kind.value)
+    return EventRow(_uuid5("\n".join(name)), kind.value, trace)
 
 
 def _uuid5(name: str) -> str:

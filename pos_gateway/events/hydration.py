@@ -12,6 +12,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.outcome import Reason
+from pos_gateway.trace_context import TraceContext
 from pos_gateway.vault import CannotOpen
 
 #: Bytes of an event at most. RabbitMQ closes the connection of one that sends more than it takes.
@@ -40,11 +41,13 @@ class Hydration:
         """The event as it is published, with the routing key ``order.<what happened>``."""
         head = json.dumps({"id": row.event_id, "position": row.position}, separators=(",", ":"))
         body = self._helped(row) or self._body(row)
+        trace = None if row.trace is None else TraceContext.read(row.trace)
         return Message(
             exchange=topology.events_exchange.name,
             routing_key=f"order.{row.kind}",
             body=head[:-1].encode() + b"," + body[1:],
             message_id=row.event_id,
+            headers={} if trace is None else trace.headers,
         )
 
     def sealed(self, row: Row) -> str | None:

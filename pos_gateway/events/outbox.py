@@ -61,6 +61,8 @@ class Row:
     payload: str | None
     provider: str | None
     adapter: str | None
+    #: The trace that it belongs to.
+    trace: str | None = None
 
     @property
     def key(self) -> Key:
@@ -189,7 +191,8 @@ select events.id, events.position, events.event_id, events.type, events.merchant
            where orders.merchant_id = events.merchant_id and orders.order_id = events.order_id
              and orders.action = 'submit')),
        (select provider from merchants where merchants.id = events.merchant_id),
-       (select adapter from merchants where merchants.id = events.merchant_id)
+       (select adapter from merchants where merchants.id = events.merchant_id),
+       events.trace
 from """
 
 _READ = (

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy import Engine
@@ -20,9 +21,13 @@ from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.leadership import LOOK, Leadership
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.pipeline import Pipeline
+from pos_gateway.events.traced import traced
 from pos_gateway.ledger.lease import Lease
 from pos_gateway.ledger.ledger import Run, here
 from pos_gateway.telemetry import metrics
+
+if TYPE_CHECKING:
+    from pos_gateway.telemetry.tracing import Tracing
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +53,7 @@ class Relay:
         broker_url: where the broker is; the connection to it is this one's own.
         keep: seconds that events are kept; 0: for ever.
         run: runs what blocks in the database, as for the ledger.
+        tracing: makes a span of each event's publishing.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class Relay:
         broker_url: str,
         keep: float = 0.0,
         run: Run = here,
+        tracing: "Tracing | None" = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.publisher = Publisher(broker_url)
@@ -69,7 +76,7 @@ class Relay:
             self._outboxes[0],
             self._leadership,
             hydrate=hydration.message,
-            publish=self._publish,
+            publish=self._publish if tracing is None else traced(self._publish, tracing),
             clock=clock,
         )
         self._helping = Helping(self._outboxes[1], lease, seal=hydration.sealed, clock=clock)

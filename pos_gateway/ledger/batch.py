@@ -316,4 +316,6 @@ def _entry(entry: Entry) -> dict[str, Any]:
     event = entry.event
     if event is not None:
         row["event_id"], row["type"], row["told"] = event.id, event.kind, event.kind
+        if event.trace is not None:
+            row["trace"] = str(event.trace)
     return row

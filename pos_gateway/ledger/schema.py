@@ -109,6 +109,8 @@ events = Table(
     # All but its position, hydrated by a helper, sealed; and who is at that (a worker's lease).
     Column("body", Text),
     Column("helper", String(64)),
+    # The trace that it belongs to, for its message's headers: see ``trace_context.py``.
+    Column("trace", Text),
     Index(
         "events_without_position",
         "id",

@@ -40,6 +40,7 @@ _VALUES = {
     "payload": "text",
     "event_id": "text",
     "type": "text",
+    "trace": "text",
 }
 
 _THIS = """
@@ -105,9 +106,9 @@ set state = {state}, owner = null, attempts = {attempts}, doubt_since = {doubt_s
 
 _TELL = """
 insert into events (event_id, type, merchant_id, order_id, occurred_at, external_id, reason_code,
-                    reason_message, attempts, payload)
+                    reason_message, attempts, payload, trace)
 select {event_id}, {type}, {merchant_id}, {order_id}, {now}, {external_id}, {reason_code},
-       {reason_message}, {attempts}, {payload}
+       {reason_message}, {attempts}, {payload}, {trace}
 {from_rows} where {event_id} is not null"""
 
 _ONCE = " on conflict (event_id) do nothing"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.trace_context import TraceContext
 
 
 class Action(StrEnum):
@@ -134,6 +135,8 @@ class EventRow:
 
     id: str
     kind: str
+    #: What it follows from.
+    trace: TraceContext | None = None
 
 
 @dataclass(frozen=True, slots=True)

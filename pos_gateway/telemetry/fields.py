@@ -29,6 +29,7 @@ FIELDS = {
     "claim_seconds": "from there until the claim on it was durable",
     "connect_seconds": "for connecting, TLS included; 0 if a connection was there",
     "first_byte_seconds": "from the beginning of the call until the POS's reply began",
+    "trace_id": "the trace that it belongs to, where orders are traced",
     # Of everything else.
     "error": "what went wrong, in a sentence",
     "code": "why a message was set aside",

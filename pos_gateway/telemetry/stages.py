@@ -11,7 +11,7 @@ from time import perf_counter
 class Stages:
     """One attempt's. Seconds; None: it did not come so far, or nobody noted it."""
 
-    __slots__ = ("_began", "_called", "claim", "connect", "first_byte", "waited")
+    __slots__ = ("_began", "_called", "claim", "connect", "first_byte", "trace_id", "waited")
 
     def __init__(self, received: float | None = None) -> None:
         self._began = self._called = perf_counter()
@@ -23,6 +23,8 @@ class Stages:
         self.connect = 0.0
         #: From the beginning of the call until the last reply began.
         self.first_byte: float | None = None
+        #: The trace that the attempt is in; None: it is not traced.
+        self.trace_id: str | None = None
 
     def call(self) -> None:
         """The claim is durable, and its call begins."""
@@ -39,9 +41,11 @@ class Stages:
 _present: ContextVar[Stages | None] = ContextVar("stages", default=None)
 
 
-def begin(received: float | None = None) -> None:
+def begin(received: float | None = None) -> Stages:
     """An attempt begins on this green thread; its message came at that moment (``perf_counter``)."""
-    _present.set(Stages(received))
+    stages = Stages(received)
+    _present.set(stages)
+    return stages
 
 
 def call() -> Stages:

@@ -16,11 +16,12 @@ from kombu.exceptions import ContentDisallowed, DecodeError
 from pos_gateway.broker.bundle import is_plain
 from pos_gateway.broker.wire import HISTORY, RESOLVE
 from pos_gateway.record import identifier
+from pos_gateway.trace_context import TRACEPARENT, TraceContext
 from pos_gateway.worker.request import OrderRequest, body_of
 
 Handler = Callable[..., None]
 
-#: Headers of an order's message; every other one is left unread.
+#: Headers of an order's message, beside its trace's; every other one is left unread.
 KNOWN_HEADERS = frozenset({"task", "id", "lang", *HISTORY})
 #: Levels of a body at most, some more than an order may have. What Python can just read it cannot
 #: write any more, or show in an error.
@@ -106,9 +107,12 @@ def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
     Celery would obey others (``expires`` loses an order, ``timelimit`` kills it, ``eta`` keeps
     it in memory) and stumble over some of them.
     """
-    return {
+    known = {
         name: value for name, value in headers.items() if name in KNOWN_HEADERS and is_plain(value)
     }
+    if TRACEPARENT in headers and (trace := TraceContext.of(headers)):
+        known |= trace.headers
+    return known
 
 
 def _offer(task: Any, app: Any, consumer: Any) -> Handler:

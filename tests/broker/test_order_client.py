@@ -10,6 +10,8 @@ from pos_gateway.client import OrderClient, in_canary
 from pos_gateway.errors import BrokerUnavailable, InvalidOrder, Unroutable
 from tests.orders import an_order
 
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 
 def queued(broker_url: str, queue: str) -> list[str]:
     """The ids of the messages in a queue, which is empty afterwards."""
@@ -89,6 +91,43 @@ def test_the_client_brings_neither_gevent_nor_the_worker_with_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("program", "shown", "trace"),
+    [
+        ("", False, None),  # a backend without OpenTelemetry
+        ("from opentelemetry import trace", True, None),  # somebody imports it, and nobody uses it
+        (
+            # One whose proxy has begun the trace, and that has nothing but the interface.
+            "from opentelemetry import context, trace; "
+            "from opentelemetry.trace.propagation import tracecontext as w3c; "
+            f"found = w3c.TraceContextTextMapPropagator().extract({{'traceparent': {PARENT!r}}}); "
+            "context.attach(found)",
+            True,
+            PARENT,
+        ),
+    ],
+)
+def test_the_client_uses_opentelemetry_if_its_program_does(
+    broker_url: str, program: str, shown: bool, trace: str | None
+) -> None:
+    """It sets nothing up itself: that is the program's."""
+    program = f"""
+{program}
+import sys
+from pos_gateway.client import OrderClient
+from tests.orders import an_order
+with OrderClient({broker_url!r}) as client:
+    client.submit(an_order("o1"))
+print([name for name in sys.modules if name.startswith("opentelemetry.")] != [])
+print("opentelemetry.sdk" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == [str(shown), "False"], done.stderr
+    with Connection(broker_url) as connection:
+        message = connection.default_channel.basic_get("orders", no_ack=True)
+    assert message.headers.get("traceparent") == trace
 
 
 def test_the_client_works_in_a_process_that_gevent_has_patched(broker_url: str) -> None:

@@ -291,6 +291,17 @@ def test_parked_orders_and_wishes_to_cancel_are_put_back_as_they_are(
     assert letters.numbers() == ["o-2"]
 
 
+def test_what_is_replayed_goes_on_in_its_trace(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "x=y"}
+    body = json.dumps([[order("o-1")], {}, {}]).encode()
+    letters.raw(body, {"task": wire.SUBMIT_ORDER, "id": "o-1", **trace}, "o-1")
+    assert connected.invoke("dead", "replay", "--all").exit_code == 0
+    [replayed] = letters.on("orders")
+    assert trace.items() <= replayed.headers.items()
+
+
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     connected: Program, books: Books, letters: Letters, order: Make
 ) -> None:

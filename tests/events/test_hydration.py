@@ -67,6 +67,19 @@ def test_an_event_is_the_row_with_its_order_and_its_merchants_public_part() -> N
     }
 
 
+def test_its_trace_is_in_the_headers_and_nothing_else_is() -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    said = {
+        None: {},
+        parent: {"traceparent": parent},
+        f"{parent} a=b c,d=e": {"traceparent": parent, "tracestate": "a=b c,d=e"},
+        "00-nonsense": {},
+        "": {},
+    }
+    for trace, headers in said.items():
+        assert Hydration(CLEAR).message(a_row(trace=trace)).headers == headers
+
+
 def test_what_is_sealed_is_opened() -> None:
     reason = SEALING.seal_reason(KEY, Reason("sold_out", "no more"))
     row = a_row(

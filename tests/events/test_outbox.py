@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, insert, select, text
 
+from pos_gateway.events.event import dehydrated
+from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox, Term
 from pos_gateway.ledger.database import open_database
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import events, pipeline
+from pos_gateway.ledger.states import Key
+from pos_gateway.outcome import Kind
+from pos_gateway.trace_context import TraceContext
+from pos_gateway.vault import Vault
 from tests.events.lab import Events, row
-from tests.ledger.lab import DAY, Rows
+from tests.ledger.lab import DAY, Rows, Worker, an_entry, claimed
 
 
 @pytest.fixture
@@ -48,6 +55,22 @@ def test_positions_follow_the_rows_and_go_on_where_they_ended(
     term = outbox.assign(term, 10)
     assert term is not None and term.assigned == 6
     assert given(rows) == {f"e{n}": n + 1 for n in range(6)}
+
+
+def test_an_event_keeps_the_trace_that_it_was_written_with(outbox: Outbox, engine: Engine) -> None:
+    worker = Worker(engine)
+    trace = TraceContext(f"00-{'a' * 32}-{'b' * 16}-01", "rojo=00f067aa0ba902b7")
+    for order_id, cause in (("o1", trace), ("o2", None)):
+        claim = claimed(worker.claim(Key("m", order_id), send=True))
+        event = dehydrated(claim.key, Kind.ACCEPTED, trace=cause)
+        assert worker.finish(claim, an_entry(key=claim.key, event=event))
+    entry = an_entry(event=dehydrated(Key("m", "o3"), Kind.FAILED, trace=trace))
+    worker.tell(Key("m", "o3"), entry, b"{}")
+    outbox.assign(led(outbox), 10)
+    assert [row.trace for row in outbox.read(0, 10)] == [str(trace), None, str(trace)]
+    told = [Hydration(Payloads(Vault())).message(row) for row in outbox.read(0, 10)]
+    assert [TraceContext.of(each.headers) for each in told] == [trace, None, trace]
+    worker.close()
 
 
 def test_what_is_published_is_written_with_the_next_positions(outbox: Outbox, told: Events) -> None:

@@ -190,18 +190,22 @@ class Lab:
 
     def events(self, count: int) -> list[dict[str, Any]]:
         """So many events from the queue ``order-events``, in their order, taken off it."""
-        return self._take("order-events", lambda taken: len(taken) >= count)
+        return self._take("order-events", lambda taken: len(taken) >= count, _event)
 
     def events_until_all_ended(self, order_ids: Iterable[str]) -> list[dict[str, Any]]:
         """Events until each of these orders has one."""
         wanted = set(order_ids)
         return self._take(
-            "order-events", lambda taken: wanted <= {event["order_id"] for event in taken}
+            "order-events", lambda taken: wanted <= {event["order_id"] for event in taken}, _event
         )
+
+    def event_messages(self, count: int) -> list[dict[str, Any]]:
+        """The same with their headers: each has ``headers`` and ``event``."""
+        return self._take("order-events", lambda taken: len(taken) >= count, _with_headers)
 
     def dead_letters(self, count: int) -> list[dict[str, Any]]:
         """So many messages from ``orders.dead``: headers and body."""
-        return self._take(topology.DEAD_KEY, lambda taken: len(taken) >= count)
+        return self._take(topology.DEAD_KEY, lambda taken: len(taken) >= count, _letter)
 
     def outcomes(
         self,
@@ -242,27 +246,26 @@ class Lab:
         self.client.close()
 
     def _take(
-        self, queue: str, enough: Callable[[list[dict[str, Any]]], bool]
+        self,
+        queue: str,
+        enough: Callable[[list[dict[str, Any]]], bool],
+        read: Callable[[Any], dict[str, Any]],
     ) -> list[dict[str, Any]]:
         taken: list[dict[str, Any]] = []
         self.client.connect()
 
-        def receive(body: Any, message: Any) -> None:
+        def receive(message: Any) -> None:
             if enough(taken):
                 message.requeue()
                 return
-            text = bytes(body).decode("latin-1") if not isinstance(body, str) else body
-            if queue == topology.DEAD_KEY:
-                taken.append({"headers": message.headers, "body": text})
-            else:
-                taken.append(json.loads(text))
+            taken.append(read(message))
             message.ack()
 
         with Connection(self.broker_url) as connection:
             consumer = connection.Consumer(
                 [q for q in topology.QUEUES if q.name == queue],
                 accept=None,
-                on_message=lambda message: receive(message.body, message),
+                on_message=receive,
                 auto_declare=False,
                 prefetch_count=100,
             )
@@ -275,6 +278,10 @@ class Lab:
 def _event(message: Any) -> Any:
     """As another language would read it: what is no JSON there is none here."""
     return json.loads(message.body, parse_constant=_refuse)
+
+
+def _with_headers(message: Any) -> dict[str, Any]:
+    return {"headers": message.headers, "event": _event(message)}
 
 
 def _refuse(constant: str) -> None:

@@ -23,6 +23,7 @@ from pos_gateway.ledger.desk import Desk, Standing
 from pos_gateway.ledger.states import Entry, Key, State
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.settings import Settings
+from pos_gateway.trace_context import TraceContext
 
 _REOPENED = (State.FAILED, State.EXPIRED)
 _DECIDED = (State.ACCEPTED, State.REJECTED, State.CANCELLED)
@@ -219,7 +220,7 @@ class _Replaying:
             )
         else:
             self._ledger.note(plan.key, operator=self._operator, what=what, details=details)
-        self._publish(plan.message)
+        self._publish(plan.message.following(TraceContext.of(letter.headers)))
         self._acknowledge(letter)
 
     def _home(self, merchant_id: str) -> str:

@@ -47,6 +47,12 @@ def run(*, until_eof: bool) -> None:
     log.configure(lines=settings.log_buffer)
     log.tell_of_crashes()
     failpoints.arm_all(settings.failpoints)
+    tracing = None
+    if settings.tracing:
+        from pos_gateway.telemetry.tracing import ExportedTracing
+
+        tracing = ExportedTracing()
+        tracing.start()
     with _until_told() as told_to_stop, database() as engine:
         payloads = Payloads(Vault(settings.secret_keys))
         ledger = Ledger(engine, payloads)
@@ -56,6 +62,7 @@ def run(*, until_eof: bool) -> None:
             lambda: ledger.lease,
             broker_url=settings.broker_url,
             keep=settings.keep_events * DAY,
+            tracing=tracing,
         )
         try:
             relay.publisher.connect()  # a queue that is not what it should be is said now
@@ -74,6 +81,8 @@ def run(*, until_eof: bool) -> None:
         told_to_stop.wait()
         relay.stop()
         ledger.close()  # last: while its lease is there, nobody else leads
+        if tracing is not None:
+            tracing.stop()
         port.stop()
 
 

@@ -1,0 +1,184 @@
+"""CPU time of tracing orders. Patched by gevent.
+
+    python -m gevent.monkey --module loadtests.bench.tracing_orders NUMBER ROUNDS
+
+Prints a JSON list with microseconds of this process's CPU for each order, sending its spans included,
+by candidate, for each round. An order goes through all that is traced of its way, and meets nobody
+there: no admission, ledger, POS or broker.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import gevent
+
+from pos_gateway.broker.message import Message
+from pos_gateway.delivery import Attempt
+from pos_gateway.events.hydration import Hydration
+from pos_gateway.events.outbox import Row
+from pos_gateway.events.traced import Publish
+from pos_gateway.events.traced import traced as traced_events
+from pos_gateway.gateway import Gateway
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Claim, Key, Past
+from pos_gateway.order import Order
+from pos_gateway.outcome import Contact, Kind, Outcome
+from pos_gateway.settings import Settings
+from pos_gateway.tasks import deliver
+from pos_gateway.transport.exchange import Reply, Request
+from pos_gateway.transport.traced import traced as traced_exchanges
+from pos_gateway.vault import Vault
+from pos_gateway.worker.collector import spare_the_collector
+
+#: Orders in a row, and seconds until the next ones: as a worker at work has them, not a flood.
+IN_A_ROW, PAUSE = 20, 0.02
+
+RECORD: dict[str, Any] = {
+    "order_id": "6f1d4e5a-0000-4000-8000-000000000000",
+    "merchant_id": "merchant-0123456789",
+    "placed_at": "2026-01-31T12:00:00+00:00",
+    "deliver_by": "2099-01-31T12:00:00+00:00",
+    "currency": "EUR",
+    "items": [{"sku": "burger", "name": "Burger", "quantity": 2, "unit_price": 850}],
+    "total": 1700,
+}
+REQUEST = Request("POST", "https://pos.example.com/orders", b"{}", {"Idempotency-Key": "o"})
+KEY = Key(RECORD["merchant_id"], RECORD["order_id"])
+ATTEMPT = Attempt(
+    Outcome(Kind.ACCEPTED, contact=Contact.ANSWERED),
+    Claim(KEY, "worker", 1, 1, Past(), sending=True),
+    called=True,
+)
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
+#: The headers of the orders, and whether they are traced.
+CANDIDATES = {
+    "off": ({}, False),
+    "off, and the message has a trace": ({"traceparent": f"{PARENT}1"}, False),
+    "on, not sampled": ({"traceparent": f"{PARENT}0"}, True),
+    "on": ({"traceparent": f"{PARENT}1"}, True),
+}
+
+
+class Orders:
+    """Takes orders through what is traced of their way."""
+
+    def __init__(self, headers: dict[str, str], *, traced: bool) -> None:
+        self._headers = headers
+        self._gate = Gateway(Settings(database_url="sqlite://", tracing=traced))
+        self._gate.delivery = self  # type: ignore[assignment]
+        self._send: Callable[..., Reply] = _answer
+        self._publish: Publish = _store
+        self._hydration = Hydration(Payloads(Vault()))
+        if self._gate.tracing is not None:
+            self._gate.tracing.start()
+            self._send = traced_exchanges(_answer, self._gate.tracing)
+            self._publish = traced_events(_store, self._gate.tracing)
+
+    def submit(self, _order: Order, *_: Any, **__: Any) -> Attempt:
+        """In place of the delivery: one request, and it is accepted."""
+        self._send(REQUEST)
+        return ATTEMPT
+
+    def some(self) -> None:
+        """So many orders, and the batch of their events."""
+        self._publish([self._event() for _ in range(IN_A_ROW)], _nothing)
+
+    def end(self) -> None:
+        """Send what is left."""
+        if self._gate.tracing is not None:
+            self._gate.tracing.stop()
+
+    def _event(self) -> Message:
+        now = time.perf_counter()
+        decision = deliver(
+            self._gate, RECORD, headers=self._headers, routing_key="orders", received=now
+        )
+        event = decision.entries[0][1].event
+        assert event is not None
+        trace = None if event.trace is None else str(event.trace)
+        row = Row(1, 1, event.id, event.kind, KEY.merchant_id, KEY.order_id, now, "x", None, None, 1, None, "{}", None, None, trace)  # fmt: skip
+        return self._hydration.message(row)
+
+
+def _answer(_request: Request, **_: Any) -> Reply:
+    return Reply(201, {}, b"{}")
+
+
+def _store(messages: Sequence[Message], _on_sent: Callable[[], None]) -> int:
+    return len(messages)
+
+
+def _nothing() -> None:
+    pass
+
+
+def main(number: int, rounds: int) -> None:
+    """Measure the candidates in turn, every other round backwards."""
+    results: list[dict[str, float]] = []
+    spare_the_collector()
+    with a_collector():
+        for turn in range(rounds + 1):  # the first one warms up
+            names = list(CANDIDATES) if turn % 2 else list(reversed(CANDIDATES))
+            result = {name: _measured(name, number) for name in names}
+            results.append({name: result[name] for name in CANDIDATES})
+    print(json.dumps(results[1:]))
+
+
+def _measured(name: str, number: int) -> float:
+    headers, traced = CANDIDATES[name]
+    orders = Orders(headers, traced=traced)
+    began = time.process_time()
+    for _ in range(number // IN_A_ROW):
+        orders.some()
+        gevent.sleep(PAUSE)
+    orders.end()
+    return (time.process_time() - began) / number * 1e6
+
+
+@contextmanager
+def a_collector() -> Iterator[None]:
+    """What takes the spans, in a process of its own."""
+    command = [sys.executable, "-m", "loadtests.bench.tracing_orders"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = process.stdout.readline().strip()
+        yield
+        process.terminate()
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes what comes."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        """Its name in the standard library."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def collect() -> None:
+    """Say where, and take spans until the end."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    print(f"http://127.0.0.1:{server.server_port}", flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        if sys.argv[1:]:
+            main(int(sys.argv[1]), int(sys.argv[2]))
+        else:
+            collect()

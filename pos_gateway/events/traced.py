@@ -1,0 +1,45 @@
+"""Events that are traced: a span for the publishing of each, which its consumer's follow from."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pos_gateway.broker.message import Message
+from pos_gateway.errors import BatchCutShort
+from pos_gateway.events.hydration import IN_A_ROW
+from pos_gateway.green import in_turns
+from pos_gateway.trace_context import TraceContext
+
+if TYPE_CHECKING:
+    from pos_gateway.telemetry.tracing import Tracing
+
+#: Publishes messages in their order; how many from the front are stored.
+Publish = Callable[[Sequence[Message], Callable[[], None]], int]
+
+
+def traced(publish: Publish, tracing: "Tracing") -> Publish:
+    """The same ``publish``, with a span for each message that belongs to a trace."""
+
+    def publish_traced(messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
+        spans, sent = [], []
+        stored = 0
+        for message in in_turns(messages, IN_A_ROW):
+            cause = TraceContext.of(message.headers)
+            span = None if cause is None else tracing.telling(cause)
+            if span is not None:
+                span.says(message_id=message.message_id, routing_key=message.routing_key)
+            spans.append(span)
+            sent.append(message if span is None else message.following(span.context))
+        try:
+            stored = publish(sent, on_sent)
+        except BatchCutShort as error:
+            stored = error.confirmed
+            raise
+        finally:
+            for place, span in enumerate(in_turns(spans, IN_A_ROW)):
+                if span is not None:
+                    if place >= stored:
+                        span.failed("not_stored")
+                    span.end()
+        return stored
+
+    return publish_traced

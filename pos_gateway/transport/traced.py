@@ -1,0 +1,41 @@
+"""Exchanges that are traced: a span for each, which the peer hears of."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pos_gateway.transport.errors import TransportError
+from pos_gateway.transport.exchange import Reply, Request
+
+if TYPE_CHECKING:
+    from pos_gateway.telemetry.tracing import Tracing
+
+
+def traced(send: Callable[..., Reply], tracing: "Tracing") -> Callable[..., Reply]:
+    """The same ``send`` (``Transport``'s), with a span whose context goes along as ``traceparent``."""
+
+    def send_traced(request: Request, **options: Any) -> Reply:
+        with tracing.calling() as span:
+            span.says(method=request.method, host=_host(request.url))
+            context = span.context
+            if context is not None:
+                request = replace(request, headers={**request.headers, **context.headers})
+            try:
+                reply = send(request, **options)
+            except TransportError as error:
+                span.failed(error.code)
+                raise
+            span.says(http_status=reply.status)
+            if reply.status >= 400:
+                span.failed(str(reply.status))
+            return reply
+
+    return send_traced
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:  # the transport says that it is no URL
+        return None

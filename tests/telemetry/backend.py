@@ -1,0 +1,30 @@
+"""A backend that uses OpenTelemetry: places an order in the midst of what it is doing.
+
+python -m tests.telemetry.backend BROKER_URL ACTION ORDER_ID MERCHANT_ID
+"""
+
+import sys
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from pos_gateway.client import OrderClient
+from tests.orders import an_order
+
+
+def main(broker_url: str, action: str, order_id: str, merchant_id: str) -> None:
+    with OrderClient(broker_url) as client:
+        provider = TracerProvider()  # set up after the client, as a framework may do it
+        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()))
+        trace.set_tracer_provider(provider)
+        with trace.get_tracer("shop").start_as_current_span("checkout"):
+            if action == "submit":
+                client.submit(an_order(order_id, merchant_id))
+            else:
+                client.cancel(order_id, merchant_id)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
