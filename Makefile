@@ -7,6 +7,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 
 INSTALLED := $(VENV)/installed
 REQUIREMENTS := $(VENV)/requirements-installed
+RIVALS := $(VENV)/rivals-installed
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test faults check docs-check simulate load bench soak requirements servers clean
@@ -44,8 +45,9 @@ simulate: $(INSTALLED) ## Run workers that crash in virtual time: SEEDS=0-9999 r
 load: $(INSTALLED) servers ## Run a load scenario: SCENARIO=name, or all of them
 	$(BIN)/python -m loadtests.load $(SCENARIO) $(ARGS)
 
-bench: $(INSTALLED) servers ## Measure throughput and latency; ARGS are the benchmark's
-	$(BIN)/python -m loadtests.bench $(ARGS)
+bench: $(RIVALS) servers ## Measure beside what a user would pick instead; ARGS=--quick takes 3 minutes
+	@mkdir -p build
+	$(BIN)/python -m loadtests.bench --json build/bench.json --charts build $(ARGS)
 
 soak: $(INSTALLED) servers ## Break everything under load, and judge; ARGS are the soak's
 	$(BIN)/python -m loadtests.soak $(ARGS)
@@ -57,6 +59,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 requirements: $(INSTALLED) ## Pin what pyproject.toml asks for; ARGS=--upgrade for the newest
 	$(LOCK) --extra postgres --extra redis --extra tracing pyproject.toml --output-file requirements.txt
 	$(LOCK) --all-extras --constraints requirements.txt pyproject.toml --output-file requirements-dev.txt
+	$(LOCK) --group bench --constraints requirements-dev.txt --output-file requirements-bench.txt
 
 servers:
 	@tests/install-servers
@@ -75,4 +78,9 @@ $(REQUIREMENTS): requirements-dev.txt
 
 $(INSTALLED): $(REQUIREMENTS) pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# What the gateway is compared with: only who measures waits for it.
+$(RIVALS): $(INSTALLED) requirements-bench.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-bench.txt
 	@touch $@

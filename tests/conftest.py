@@ -55,6 +55,7 @@ _LONGEST = (
     "servers/test_process.py",
     "loadtests/test_bench.py",
     "loadtests/test_bench_attacks.py",
+    "loadtests/test_comparison.py",
     "transport/test_guard.py",
     "events/test_pipeline.py",
     "fleet/test_fleet_machine.py",

@@ -1,4 +1,4 @@
-"""The benchmark: orders a second and CPU an order, beside plain Celery on the same machine.
+"""The benchmark: the gateway beside what a user would pick instead, on the same machine.
 
 ``python -m loadtests.bench``; ``docs/performance.md`` says how to read what it prints. A figure
 of one machine says little, so everything is a ratio of runs that took turns within minutes, and
@@ -9,7 +9,8 @@ throughput is what the merchants saw, not what the gateway believes.
 - ``world``, ``orders``, ``filling``: a broker, merchants, a database, and a queue full of orders
 - ``worker``, ``gauge``, ``run``: one run and what it cost
 - ``window``, ``accounting``: when orders arrived, and whether each did, once
-- ``report``: medians, ratios and tables
+- ``one_hangs``, ``overhead``, ``holding``: what else the whole gateway is held to
+- ``report``, ``verdict``, ``charts``: medians, ratios, tables and pictures
 - ``attacks``: merchants in trouble, for throughput and for latency
 - ``bench``: all of it in turn
 """

@@ -1,4 +1,4 @@
-"""Run the benchmark: ``python -m loadtests.bench [--quick] [--only NAME] [--rounds N]``."""
+"""Run the benchmark: ``python -m loadtests.bench [--quick] [--only NAME | --all] [--rounds N]``."""
 
 import argparse
 import json
@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from loadtests.bench.bench import LETTERS, NAMES, Bench, machine
+from loadtests.bench import charts
+from loadtests.bench.bench import COMPARISON, LETTERS, NAMES, Bench, machine
+from loadtests.bench.candidate import RivalMissingError
 from loadtests.bench.cores import keep_off_the_workers_core
 from loadtests.bench.filling import QueueNotFilledError
 from loadtests.bench.run import InvalidRunError
@@ -21,18 +23,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print tables for each case. 0 even if targets are missed; 1 if a run was invalid."""
     options = _parser().parse_args(arguments)
     keep_off_the_workers_core()
-    bench = Bench(_names(options.only), options.rounds, quick=options.quick)
+    names = NAMES if options.all else [LETTERS.get(name, name) for name in options.only]
+    bench = Bench(names or COMPARISON, options.rounds, quick=options.quick)
     try:
+        bench.check()
         with _servers(options.ledger) as servers:
             print(f"{machine()}\n", flush=True)
             for tables in bench.play(servers):
                 print(tables, flush=True)
+    except RivalMissingError as error:
+        print(error, file=sys.stderr)
+        return 1
     except (InvalidRunError, QueueNotFilledError, WorkerEndedError) as error:
         print(f"This run is invalid: {bench.playing}: {error}", file=sys.stderr)
         return 1
     finally:
         if options.json:
             options.json.write_text(json.dumps(bench.as_json(), indent=2) + "\n")
+        if options.charts:
+            charts.draw(bench.as_json(), options.charts)
         if options.series:
             options.series.write_text(json.dumps(bench.series) + "\n")
     for fault in bench.faults:
@@ -50,13 +59,20 @@ def _servers(ledger: str) -> Iterator[Servers]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="shorter runs, one round: 9 minutes")
-    parser.add_argument(
+    parser.add_argument("--quick", action="store_true", help="shorter runs, one round: 3 minutes")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--only",
         action="append",
+        default=[],
         choices=[*NAMES, *sorted(LETTERS)],
         metavar="NAME",
         help=f"repeatable; {', '.join(NAMES)}; an attack's letter ({', '.join(sorted(LETTERS))})",
+    )
+    which.add_argument(
+        "--all",
+        action="store_true",
+        help=f"all of these; else {', '.join(COMPARISON)}: beside what a user would pick instead",
     )
     parser.add_argument(
         "--ledger",
@@ -68,14 +84,11 @@ def _parser() -> argparse.ArgumentParser:
         "--rounds", type=_at_least_one, metavar="N", help="3 (one of the backlog), or 1 if quick"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every run's figures too")
+    parser.add_argument("--charts", type=Path, metavar="FOLDER", help="draw them there, as SVG")
     parser.add_argument(
         "--series", type=Path, metavar="FILE", help="write slots over time of the attacks, as JSON"
     )
     return parser
-
-
-def _names(only: Sequence[str] | None) -> list[str]:
-    return [LETTERS.get(name, name) for name in only] if only else NAMES
 
 
 def _at_least_one(text: str) -> int:

@@ -145,7 +145,7 @@ def _weigh(servers: Servers) -> Memory:
         placed = [OURS.message(order) for order in orders.place_many(known)]
         filling.fill(place.broker_url, placed[:1])
         with (
-            Worker(OURS.arguments, OURS.environment(place, 10.0), place.folder) as worker,
+            Worker(OURS.command, OURS.environment(place, 10.0), place.folder) as worker,
             Connection(place.broker_url) as connection,
         ):
             place.merchants.wait_until(creates=1, idle=True, timeout=60)

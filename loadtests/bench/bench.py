@@ -13,8 +13,11 @@ from loadtests.bench import (
     cache,
     catalogue,
     exchange,
+    holding,
     ledger,
     logging_cost,
+    one_hangs,
+    overhead,
     telemetry,
     tracing,
 )
@@ -39,9 +42,17 @@ LETTERS = {
     **{attack.letter: attack.name for attack in ATTACKS},
     backlog_report.LETTER: backlog_report.NAME,
 }
-#: What a part of the gateway costs, by its name: how that is measured (on which servers, in how many
-#: rounds, and whether quickly), and its tables.
-_COSTS: dict[str, tuple[Callable[[Servers, int, bool], Any], Callable[[Any], str]]] = {
+#: By name: how something is measured (on which servers, in how many rounds, and whether quickly),
+#: and its tables.
+_Measures = dict[str, tuple[Callable[[Servers, int, bool], Any], Callable[[Any], str]]]
+#: Of the whole gateway, beside the cases.
+_WHOLE: _Measures = {
+    one_hangs.NAME: (lambda s, n, quick: one_hangs.measure(s, n, quick=quick), one_hangs.report),
+    overhead.NAME: (lambda s, n, quick: overhead.measure(s, n, quick=quick), overhead.report),
+    holding.NAME: (lambda s, n, quick: holding.measure(s, n, quick=quick), holding.report),
+}
+#: What a part of it costs.
+_COSTS: _Measures = {
     admission.NAME: (lambda s, _, quick: admission.measure(s, quick=quick), admission.report),
     exchange.NAME: (lambda _s, _, quick: exchange.measure(quick=quick), exchange.report),
     ledger.NAME: (lambda _s, _, quick: ledger.measure(quick=quick), ledger.report),
@@ -54,12 +65,11 @@ _COSTS: dict[str, tuple[Callable[[Servers, int, bool], Any], Callable[[Any], str
     tracing.NAME: (lambda _s, _, quick: tracing.measure(quick=quick), tracing.report),
     events.NAME: (lambda s, rounds, quick: events.measure(s, rounds, quick=quick), events.report),
 }
-NAMES = [
-    *(case.name for case in CASES),
-    *(LETTERS[letter] for letter in sorted(LETTERS)),
-    catalogue.NAME,
-    *_COSTS,
-]
+#: The gateway beside what a user would pick instead, and the figures that it is to reach.
+COMPARISON = [*(case.name for case in CASES), *_WHOLE]
+#: Merchants in trouble.
+ATTACKED = [*(LETTERS[letter] for letter in sorted(LETTERS)), catalogue.NAME]
+NAMES = [*COMPARISON, *ATTACKED, *_COSTS]
 
 
 class Bench:
@@ -72,11 +82,13 @@ class Bench:
     """
 
     def __init__(self, names: Sequence[str], rounds: int | None, *, quick: bool) -> None:
-        self._cases = [case for case in CASES if case.name in names]
+        self._cases = [case.of_size(quick=quick) for case in CASES if case.name in names]
         self._attacks = [attack for attack in ATTACKS if attack.name in names]
         self._with_backlog = backlog_report.NAME in names
         self._with_catalogue = catalogue.NAME in names
-        self._costs_of = [name for name in _COSTS if name in names]
+        self._measures = {
+            name: each for name, each in {**_WHOLE, **_COSTS}.items() if name in names
+        }
         self._rounds = rounds or (1 if quick else 3)
         self._backlog_rounds = rounds or 1
         self._quick = quick
@@ -90,6 +102,14 @@ class Bench:
         #: Slots over time of every run in which merchants were in trouble.
         self.series: list[dict[str, Any]] = []
         self._began = time.monotonic()
+
+    def check(self) -> None:
+        """Raises RivalMissingError unless what is to be played is installed."""
+        candidates = [entry.candidate for case in self._cases for entry in case.entries]
+        if one_hangs.NAME in self._measures and not self._quick:
+            candidates += one_hangs.RIVALS
+        for candidate in candidates:
+            candidate.check()
 
     def play(self, servers: Servers) -> Iterator[str]:
         """The tables of each case, once it has been played."""
@@ -115,10 +135,10 @@ class Bench:
                 self._hostile.append(catalogue.play(servers, turn, quick=self._quick))
                 self._done(f"{self._hostile[-1].growth:.0f} MiB")
             yield catalogue.report(self._hostile)
-        for name in self._costs_of:
+        for name, (measure, told) in self._measures.items():
             self._begin(name)
-            measure, told = _COSTS[name]
             self._costs[name] = measure(servers, self._rounds, self._quick)
+            self._done("done")
             yield told(self._costs[name])
 
     @property
@@ -138,6 +158,8 @@ class Bench:
             for each in played
         ]
         pairs += [(catalogue.NAME, OURS.name, bout.latency.fault) for bout in self._hostile]
+        hung: one_hangs.OneHangs | None = self._costs.get(one_hangs.NAME)
+        pairs += [(one_hangs.NAME, OURS.name, fault) for fault in (hung.faults if hung else ())]
         return [f"{name}: {candidate}: {fault}" for name, candidate, fault in pairs if fault]
 
     def as_json(self) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from loadtests.bench.attacks.population import Group, Population
 from loadtests.bench.attacks.report import MOST_LATENCY
 from loadtests.bench.attacks.steady import SteadySize, calibrated, steady_on_time
 from loadtests.bench.attacks.trial import Trial
-from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.candidate import OURS
 from loadtests.bench.report import accounted, table
 from loadtests.bench.servers import Servers
+from loadtests.bench.verdict import Verdict
 from loadtests.hostile.catalogue import CATALOGUE
 
 NAME = "catalogue"

@@ -5,7 +5,8 @@ from statistics import median
 
 from loadtests.bench.accounting import Accounting
 from loadtests.bench.run import Result
-from loadtests.bench.scenario import Case, Target
+from loadtests.bench.scenario import FIGURES, Case, Target
+from loadtests.bench.verdict import Verdict
 
 #: One round: the results of a case's entries by name.
 Round = Mapping[str, Result]
@@ -14,6 +15,7 @@ _COLUMNS = (
     "",
     "orders/s",
     "CPU ms/order",
+    "MiB",
     "worker",
     "had to wait",
     "merchants",
@@ -31,17 +33,33 @@ def report(case: Case, rounds: Sequence[Round]) -> str:
         parts.append(
             table(
                 ("", "median", "rounds", "target", ""),
-                [_verdict(target, rounds) for target in case.targets],
+                [judge(target, rounds).line() for target in case.targets],
             )
         )
     parts += _accounts([result for each in rounds for result in each.values()])
     return "\n\n".join(parts) + "\n"
 
 
-def value(target: Target, results: Round) -> float:
-    """What a target is about, in one round."""
-    rate = results[target.entry].rate
-    return rate if target.against is None else rate / results[target.against].rate
+def judge(target: Target, rounds: Sequence[Round]) -> Verdict:
+    """A target's figure, or its ratio to another entry's within each round."""
+    what, form = FIGURES[target.figure]
+    note = f" ({target.note})" if target.note else ""
+
+    def figures(entry: str) -> list[float]:
+        return [float(getattr(each[entry], target.figure)) for each in rounds]
+
+    values, of = figures(target.entry), target.entry
+    if target.against is not None:
+        others, form = figures(target.against), ",.2f"
+        values = [ours / theirs for ours, theirs in zip(values, others, strict=True)]
+        of += f" / {target.against}"
+    return Verdict(
+        f"{of}: {what}{note}",
+        values,
+        at_least=target.at_least,
+        at_most=target.at_most,
+        form=form,
+    )
 
 
 def table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -68,6 +86,7 @@ def _line(name: str, results: Sequence[Result]) -> list[str]:
         name,
         number(median(each.rate for each in results)),
         f"{median(each.cpu_ms for each in results):.2f}",
+        number(median(each.memory for each in results)),
         share("worker"),
         share("waited"),
         share("simulator"),
@@ -75,18 +94,6 @@ def _line(name: str, results: Sequence[Result]) -> list[str]:
         share("postgresql"),
         ", ".join(dict.fromkeys(each.limited_by for each in results)) + stopped,
     ]
-
-
-def _verdict(target: Target, rounds: Sequence[Round]) -> list[str]:
-    values = [value(target, each) for each in rounds]
-    middle = median(values)
-    what = target.entry if target.against is None else f"{target.entry} / {target.against}"
-    show = number if target.against is None else _ratio
-    wanted, verdict = "", ""
-    if target.at_least is not None:
-        wanted = f">= {show(target.at_least)}"
-        verdict = "met" if middle >= target.at_least else "MISSED"
-    return [what, show(middle), " ".join(map(show, values)), wanted, verdict]
 
 
 def _accounts(results: Sequence[Result]) -> list[str]:
@@ -114,7 +121,3 @@ def accounted(accounts: Iterable[Accounting | None]) -> list[str]:
 def number(figure: float) -> str:
     """Orders a second: whole ones, unless there are but a few."""
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.1f}"
-
-
-def _ratio(figure: float) -> str:
-    return f"{figure:.2f}"

@@ -1,7 +1,7 @@
 """One run: fill a queue, start a worker, and see from the merchants' side what it does."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +18,9 @@ from loadtests.bench.gauge import (
     Gauge,
     used_between,
 )
+from loadtests.bench.memory import held
 from loadtests.bench.scenario import Entry
+from loadtests.bench.scraping import Scraping
 from loadtests.bench.servers import Servers
 from loadtests.bench.window import window
 from loadtests.bench.worker import Worker
@@ -42,10 +44,13 @@ class Result:
     planned: int
     seconds: float
     complete: bool
-    #: Orders a second.
+    #: Orders a second, and their share of what slots and latency allow.
     rate: float
+    of_slots: float
     #: CPU milliseconds of the worker's processes for each of them.
     cpu_ms: float
+    #: The most memory that they held, in MiB.
+    memory: float
     worker: float
     simulator: float
     rabbitmq: float
@@ -61,6 +66,11 @@ class Result:
     accounting: Accounting | None
     #: It would have had to account for its orders, but time was up before the last.
     unfinished: bool
+
+    @property
+    def per_mib(self) -> float:
+        """Orders a second for each MiB."""
+        return self.rate / self.memory
 
     def as_json(self) -> dict[str, Any]:
         """The figures by name."""
@@ -82,9 +92,18 @@ def run(servers: Servers, entry: Entry, *, quick: bool) -> Result:
     with world(servers, scenario.merchant_ids, scenario.profiles) as place:
         filled = filling.fill(place.broker_url, [candidate.message(order) for order in placed])
         environment = candidate.environment(place, scenario.timeout)
-        with Worker(candidate.arguments, environment, place.folder) as worker:
+        scraping = Scraping(int(environment.get("POS_GATEWAY_METRICS_PORT", 0)))
+        memory = 0.0
+        with Worker(candidate.command, environment, place.folder) as worker:
+
+            def look() -> None:
+                nonlocal memory
+                worker.check()
+                scraping.look()
+                memory = max(memory, held(worker.pid))
+
             with Gauge(place.parts(worker), waiting=WORKER) as gauge:
-                _wait_for(worker, place.merchants, number, time.monotonic() + limit)
+                _wait_for(look, place.merchants, number, time.monotonic() + limit)
             time_up = time.time()
             arrivals = [at for _, _, at in place.merchants.arrivals()]
             accounting = None
@@ -104,7 +123,9 @@ def run(servers: Servers, entry: Entry, *, quick: bool) -> Result:
         seconds=measured.seconds,
         complete=measured.complete,
         rate=measured.rate,
+        of_slots=measured.rate * scenario.latency / candidate.slots,
         cpu_ms=1000 * used[WORKER] / max(1, measured.orders),
+        memory=memory,
         worker=shares[WORKER],
         simulator=shares[SIMULATOR],
         rabbitmq=shares[BROKER],
@@ -142,9 +163,11 @@ def limited_by(
     return "its waiting"
 
 
-def _wait_for(worker: Worker, merchants: SimulatedMerchants, orders: int, deadline: float) -> None:
+def _wait_for(
+    look: Callable[[], None], merchants: SimulatedMerchants, orders: int, deadline: float
+) -> None:
     while time.monotonic() < deadline:
-        worker.check()
+        look()
         healthy = merchants.summary()["profiles"].get("healthy", {"creates": 0})
         if healthy["creates"] >= orders:
             return

@@ -14,7 +14,7 @@ from loadtests.servers.process import end
 ROOT = Path(__file__).resolve().parents[2]
 
 #: What of the caller's environment would configure the worker behind the benchmark's back.
-_CONFIGURING = ("POS_GATEWAY_", "CELERY", "PLAIN_", "GEVENT")
+_CONFIGURING = ("POS_GATEWAY_", "CELERY", "PLAIN_", "GEVENT", "dramatiq_")
 
 
 class WorkerEndedError(RuntimeError):
@@ -22,12 +22,12 @@ class WorkerEndedError(RuntimeError):
 
 
 class Worker:
-    """``celery …`` with what it prints in a file. Start it from the main thread."""
+    """``python …`` with what it prints in a file. Start it from the main thread."""
 
     def __init__(
-        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path
+        self, command: Sequence[str], environment: Mapping[str, str], folder: Path
     ) -> None:
-        self._command = [sys.executable, "-m", "celery", *arguments]
+        self._command = [sys.executable, *command]
         self._environment = {**_neutral_environment(), **environment}
         self._log = folder / "worker.log"
         self._process: subprocess.Popen[bytes] | None = None

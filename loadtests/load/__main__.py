@@ -101,7 +101,7 @@ def _play(rabbitmq: RabbitMQ, scenario: LoadScenario) -> list[str]:
     print(f"# {scenario.name}\n", flush=True)
     with (
         world(Servers(rabbitmq), scenario.merchants.merchant_ids, scenario.profiles) as place,
-        Worker(OURS.arguments, place.environment, place.folder) as worker,
+        Worker(OURS.command, place.environment, place.folder) as worker,
     ):
         _wait_until_it_consumes(worker, place)
         told = _have_locust_play(scenario, place)

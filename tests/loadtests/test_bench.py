@@ -19,7 +19,7 @@ import pytest
 from loadtests.bench import filling, orders
 from loadtests.bench.__main__ import main
 from loadtests.bench.accounting import account
-from loadtests.bench.candidate import OURS, PLAIN
+from loadtests.bench.candidate import OURS, PLAIN, PREFORK, THREADS, WATCHED
 from loadtests.bench.gauge import (
     BROKER,
     MACHINE,
@@ -30,11 +30,11 @@ from loadtests.bench.gauge import (
     Reading,
     used_between,
 )
-from loadtests.bench.report import report, table, value
+from loadtests.bench.report import judge, report, table
 from loadtests.bench.run import Result, limited_by, run
-from loadtests.bench.scenario import CASES, Case, Entry, Scenario, Target
+from loadtests.bench.scenario import CASES, FIGURES, Case, Entry, Scenario, Target
 from loadtests.bench.servers import Servers
-from loadtests.bench.window import Window, window
+from loadtests.bench.window import FIRST, LAST, Window, window
 from loadtests.bench.worker import Worker, WorkerEndedError
 from loadtests.bench.world import World, world
 from loadtests.load.__main__ import check
@@ -61,7 +61,9 @@ def result(**figures: Any) -> Result:
         seconds=1.0,
         complete=True,
         rate=100.0,
+        of_slots=0.5,
         cpu_ms=0.5,
+        memory=100.0,
         worker=0.9,
         simulator=0.2,
         rabbitmq=0.3,
@@ -209,7 +211,7 @@ class TestTheReport:
             {"ours": result(rate=900.0), "plain": result(rate=1000.0)},
         ]
         target = Target("ours", "plain", at_least=0.85)
-        assert [value(target, each) for each in rounds] == pytest.approx([0.8, 0.8, 0.9])
+        assert judge(target, rounds).values == pytest.approx([0.8, 0.8, 0.9])
         shown = report(replace(self.CASE, targets=(target,)), rounds)
         assert "0.80 0.80 0.90" in shown
         assert "MISSED" in shown
@@ -219,6 +221,24 @@ class TestTheReport:
         shown = report(replace(self.CASE, targets=(Target("ours", at_least=1000),)), rounds)
         assert ">= 1,000" in shown
         assert "met" in shown
+
+    def test_a_figure_may_be_wanted_small(self) -> None:
+        rounds = [{"ours": result(cpu_ms=0.5), "plain": result(cpu_ms=1.0)}]
+        for target, word in (
+            (Target("ours", figure="cpu_ms", at_most=0.6), "met"),
+            (Target("ours", figure="cpu_ms", at_most=0.4), "MISSED"),
+            (Target("ours", "plain", figure="cpu_ms", at_most=0.5), "met"),
+            (Target("ours", "plain", figure="per_mib"), ""),
+        ):
+            assert judge(target, rounds).word == word
+
+    def test_a_quick_run_leaves_entries_out_and_what_is_said_of_them(self) -> None:
+        entries = (self.CASE.entries[0], replace(self.CASE.entries[1], quick_orders=0))
+        targets = (Target("ours"), Target("ours", "plain"))
+        case = replace(self.CASE, entries=entries, targets=targets)
+        assert case.of_size(quick=False) == case
+        assert case.of_size(quick=True).entries == entries[:1]
+        assert case.of_size(quick=True).targets == targets[:1]
 
     def test_a_run_that_could_not_be_accounted_for_is_named(self) -> None:
         rounds = [{"ours": result(unfinished=True, complete=False), "plain": result()}]
@@ -239,6 +259,14 @@ class TestTheReport:
             names = {each.name for each in case.entries}
             for target in case.targets:
                 assert {target.entry, target.against or target.entry} <= names
+                assert target.figure in FIGURES
+                assert hasattr(result(), target.figure)
+
+    def test_where_the_slots_are_the_limit_whole_waves_are_measured(self) -> None:
+        for case in CASES[1:]:
+            for each in case.entries:
+                for number in filter(None, (each.orders, each.quick_orders)):
+                    assert number * (LAST - FIRST) % each.candidate.slots == pytest.approx(0)
 
 
 class TestTheOrders:
@@ -332,21 +360,23 @@ def gateway(servers: Servers, merchant_ids: list[str]) -> Iterator[tuple[World, 
     profiles: Mapping[str, object] = {"healthy": {"latency": 0.02}}
     with ExitStack() as stack:
         place = stack.enter_context(world(servers, merchant_ids, profiles))
-        worker = Worker(OURS.arguments, place.environment, place.folder)
+        worker = Worker(OURS.command, place.environment, place.folder)
         yield place, stack.enter_context(worker)
 
 
 class TestForReal:
     def test_a_run_accounts_for_every_order_of_the_gateway(self, servers: Servers) -> None:
-        measured = run(servers, entry(number=300), quick=True)
+        measured = run(servers, entry(WATCHED, number=300), quick=True)
         assert measured.accounting is not None
         assert (measured.accounting.orders, measured.accounting.events) == (300, 300)
+        assert measured.memory > 20
         assert measured.worker > 0
         assert measured.simulator > 0
         assert measured.postgresql > 0
 
-    def test_plain_celery_takes_the_same_orders(self, servers: Servers) -> None:
-        measured = run(servers, entry(PLAIN, number=300), quick=True)
+    @pytest.mark.parametrize("candidate", [PLAIN, THREADS, PREFORK], ids=lambda each: each.name)
+    def test_plain_celery_takes_the_same_orders(self, servers: Servers, candidate: Any) -> None:
+        measured = run(servers, entry(candidate, number=300), quick=True)
         assert measured.complete
         assert measured.accounting is None
 
@@ -359,7 +389,7 @@ class TestForReal:
     def test_a_worker_that_does_not_start_ends_the_run_with_what_it_said(
         self, tmp_path: Path
     ) -> None:
-        worker = Worker(["-A", "no_such_module", "worker"], {}, tmp_path)
+        worker = Worker(["-m", "celery", "-A", "no_such_module", "worker"], {}, tmp_path)
         with worker, pytest.raises(WorkerEndedError, match="no_such_module"):
             while True:
                 worker.check()

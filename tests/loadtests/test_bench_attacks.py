@@ -33,11 +33,11 @@ from loadtests.bench.attacks.series import series, slots, steps, summed
 from loadtests.bench.attacks.steady import SteadySize, steady
 from loadtests.bench.attacks.throughput import Throughput, measured_window, throughput
 from loadtests.bench.attacks.trial import Trial
-from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.bench import LETTERS, NAMES
 from loadtests.bench.candidate import OURS, PLAIN
 from loadtests.bench.gauge import Reading
 from loadtests.bench.servers import Servers
+from loadtests.bench.verdict import Verdict
 from loadtests.bench.window import Window
 from loadtests.hostile.catalogue import CATALOGUE
 from loadtests.hostile.client import HostilePeers

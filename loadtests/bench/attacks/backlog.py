@@ -150,7 +150,7 @@ def play_backlog(servers: Servers, candidate: Candidate, size: BacklogSize) -> B
     idle, flow, recovery, accounting = None, None, None, None
     with world(servers, [_DEAD_ID, *_HEALTHY_IDS], profiles, terms) as place:
         filling.fill(place.broker_url, [candidate.message(order) for order in placed])
-        worker = Worker(candidate.arguments, candidate.environment(place, TIMEOUT), place.folder)
+        worker = Worker(candidate.command, candidate.environment(place, TIMEOUT), place.folder)
         began = time.time()
         with worker:
             with Gauge(place.parts(worker), waiting=WORKER) as gauge:

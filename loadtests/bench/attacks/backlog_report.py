@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from loadtests.bench.attacks.backlog import ITS_RATE, RATE, SHARE, WIDTH, Backlog
-from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.candidate import OURS
 from loadtests.bench.report import number, table
+from loadtests.bench.verdict import Verdict
 
 NAME, LETTER = "backlog", "d"
 

@@ -38,7 +38,7 @@ def full_queue(servers: Servers, trial: Trial, size: QueueSize) -> Observation:
     with trial.world(servers, LATENCY) as place:
         messages = [trial.candidate.message(order) for order in placed]
         filled = filling.fill(place.broker_url, messages)
-        worker = Worker(trial.candidate.arguments, trial.environment(place), place.folder)
+        worker = Worker(trial.candidate.command, trial.environment(place), place.folder)
         began, struck, fault = time.time(), None, ""
         with worker:
             deadline = time.monotonic() + size.limit

@@ -18,7 +18,7 @@ from kombu import Connection
 
 from loadtests.bench import orders
 from loadtests.bench.attacks.schedule import TOLERANCE, Schedule, lateness
-from loadtests.bench.candidate import OURS, PLAIN, Candidate
+from loadtests.bench.candidate import BY_NAME, Candidate
 from loadtests.bench.filling import Confirms
 from loadtests.bench.run import InvalidRunError
 from loadtests.servers.process import end
@@ -27,8 +27,6 @@ _ROOT = Path(__file__).resolve().parents[3]
 
 #: Seconds for the broker to confirm what is still open when the last order has been published.
 _PATIENCE = 30.0
-
-_CANDIDATES = {each.name: each for each in (OURS, PLAIN)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ def main(plan: Path, done: Path) -> None:
 
 def _publish(plan: Mapping[str, Any]) -> list[float]:
     schedule = Schedule(plan["rate"], plan["seconds"])
-    candidate = _CANDIDATES[plan["candidate"]]
+    candidate = BY_NAME[plan["candidate"]]
     placed = orders.place_many(plan["whose"], first=plan["first"])
     messages = [candidate.message(order) for order in placed]
     gc.freeze()  # a collection would walk them all, and be late with the next one

@@ -41,7 +41,7 @@ def steady(servers: Servers, trial: Trial, size: SteadySize, load: Load) -> Obse
     with trial.world(servers, load.latency) as place:
         with Connection(place.broker_url) as connection:
             topology.declare(connection)
-        worker = Worker(trial.candidate.arguments, trial.environment(place), place.folder)
+        worker = Worker(trial.candidate.command, trial.environment(place), place.folder)
         producer = Producer(place.broker_url, trial.candidate, schedule, whose, place.folder)
         with worker:
             wait_for_consumer(place.broker_url, worker)

@@ -70,7 +70,7 @@ def play(servers: Servers, pipeline: str, *, seconds: float, sizes: Sequence[int
         }
         schedule = Schedule(RATE, _LONGEST)
         whose = spread(schedule.orders, _MERCHANTS)
-        worker = Worker(OURS.arguments, environment, place.folder)
+        worker = Worker(OURS.command, environment, place.folder)
         producer = Producer(place.broker_url, OURS, schedule, whose, place.folder)
         naive = nullcontext() if ours else _naive(place, pipeline)
         with Stream(place.broker_url) as stream, worker, naive:

@@ -5,12 +5,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from loadtests.bench.attacks.verdict import Verdict
 from loadtests.bench.events import helped, live
 from loadtests.bench.events.helped import DYING, HELPED, SERIAL
 from loadtests.bench.events.live import CHUNKS, OURS_NAME, SINGLY, Live
 from loadtests.bench.report import table
 from loadtests.bench.servers import Servers
+from loadtests.bench.verdict import Verdict
 from loadtests.servers.postgresql import PostgreSQL
 
 NAME = "events"

@@ -23,6 +23,8 @@ class Stream:
         #: When each was received first, by its id; of those that are no bulk's, since their outcome.
         self.received: dict[str, float] = {}
         self.latencies: list[float] = []
+        #: Of the same, by their orders: when their outcome was, and when it was received.
+        self.outcomes: dict[str, tuple[float, float]] = {}
         #: The highest position so far, and whether each was the one behind the last, or a repeat.
         self._last = 0
         self._is_in_order = True
@@ -68,7 +70,9 @@ class Stream:
             self.received[event_id] = now
             if "-" in event_id and len(event_id) == 36:  # a worker's own
                 event = json.loads(message.body)
-                self.latencies.append(now - _moment(event["occurred_at"]))
+                occurred = _moment(event["occurred_at"])
+                self.latencies.append(now - occurred)
+                self.outcomes[event["order_id"]] = occurred, now
         found = _POSITION.search(str(message.body[:200]))
         if found is not None:
             position = int(found[1])

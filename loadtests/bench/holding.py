@@ -1,0 +1,127 @@
+"""What a worker weighs that holds as many orders as it may."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from kombu import Connection
+
+from loadtests.bench import filling, orders
+from loadtests.bench.attacks.patience import wait_until
+from loadtests.bench.candidate import OURS, PLAIN, WATCHED, Candidate
+from loadtests.bench.memory import held
+from loadtests.bench.report import table
+from loadtests.bench.run import InvalidRunError
+from loadtests.bench.servers import Servers
+from loadtests.bench.verdict import Verdict
+from loadtests.bench.worker import Worker
+from loadtests.bench.world import world
+from pos_gateway.broker import topology
+
+NAME = "memory"
+#: MiB, at most, with so many orders under way and waiting at least.
+MOST, UNDER_WAY, WAITING = 120.0, 200, 2000
+#: A worker takes ten orders for each slot, those under way among them: so many slots for both.
+SLOTS = 225
+#: Seconds that merchants take over an order, which makes none of them slow; and for which is watched.
+_REPLY, _WATCHED = 2.5, 3.0
+_MERCHANTS = [f"healthy-{number}" for number in range(400)]
+_ORDERS = 4000
+#: Seconds until the worker holds them.
+_PATIENCE = 30.0
+
+_CANDIDATES = (replace(WATCHED, slots=SLOTS, settings={"POS_GATEWAY_SLOTS": str(SLOTS)}), PLAIN)
+
+#: MiB, orders under way, and orders that are taken and not begun.
+Moment = tuple[float, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What one worker was seen to hold."""
+
+    candidate: str
+    mib: float
+    under_way: int
+    #: Taken from the queue and not begun.
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Of each round."""
+
+    rounds: Sequence[Sequence[Weight]]
+
+    def as_json(self) -> list[list[dict[str, Any]]]:
+        """The figures by name."""
+        return [[asdict(each) for each in played] for played in self.rounds]
+
+
+def measure(servers: Servers, rounds: int, *, quick: bool) -> Holding:
+    """Weigh the workers in turn; a quick run the gateway alone."""
+    candidates = _CANDIDATES[:1] if quick else _CANDIDATES
+    return Holding(
+        [
+            [_weigh(servers, each) for each in candidates[:: 1 if turn % 2 == 0 else -1]]
+            for turn in range(rounds)
+        ]
+    )
+
+
+def report(holding: Holding) -> str:
+    """The table."""
+    weights = [each for played in holding.rounds for each in played]
+    lines = [
+        [each.candidate, f"{each.mib:.0f}", f"{each.under_way:,}", f"{each.waiting:,}"]
+        for each in weights
+    ]
+    ours = [each.mib for each in weights if each.candidate == OURS.name]
+    verdict = Verdict("gateway, MiB", ours, at_most=MOST, form=".0f")
+    parts = (
+        f"## {NAME}: a worker that holds all it may",
+        table(("each round", "MiB", "under way", "waiting"), lines),
+        table(("", "median", "rounds", "target", ""), [verdict.line()]),
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _weigh(servers: Servers, candidate: Candidate) -> Weight:
+    profiles = {"healthy": {"kind": "accept", "latency": _REPLY}}
+    with world(servers, _MERCHANTS, profiles) as place:
+        whose = orders.spread(_ORDERS, _MERCHANTS)
+        placed = [candidate.message(order) for order in orders.place_many(whose)]
+        filling.fill(place.broker_url, placed)
+        with (
+            Worker(candidate.command, candidate.environment(place, 10.0), place.folder) as worker,
+            Connection(place.broker_url) as connection,
+        ):
+
+            def seen() -> tuple[int, int]:
+                """Orders under way, and those that are taken and not begun."""
+                worker.check()
+                counts = place.merchants.summary()["profiles"].get("healthy", {})
+                ready = filling.depth(connection, topology.orders_queue)
+                begun = counts.get("requests", 0)
+                return counts.get("in_flight", 0), _ORDERS - ready - begun
+
+            def is_full() -> bool:
+                return seen()[0] >= UNDER_WAY
+
+            if not wait_until(is_full, time.monotonic() + _PATIENCE):
+                raise InvalidRunError(f"{candidate.name}: {seen()[0]} orders were under way")
+            moments: list[Moment] = []
+            until = time.monotonic() + _WATCHED
+            while time.monotonic() < until:
+                moments.append((held(worker.pid), *seen()))
+                time.sleep(0.1)
+    return Weight(candidate.name, *heaviest(moments))
+
+
+def heaviest(moments: Sequence[Moment]) -> Moment:
+    """The most that was held while enough were under way.
+
+    Orders end together and begin anew: other moments are between two of these waves.
+    """
+    return max(each for each in moments if each[1] >= UNDER_WAY)
