@@ -10,7 +10,7 @@ REQUIREMENTS := $(VENV)/requirements-installed
 RIVALS := $(VENV)/rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults check docs-check simulate load bench soak requirements servers clean
+.PHONY: help demo test faults check docs-check simulate load bench profile soak requirements servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,9 @@ bench: $(RIVALS) servers ## Measure beside what a user would pick instead; ARGS=
 	@mkdir -p build
 	$(BIN)/python -m loadtests.bench --json build/bench.json --charts build $(ARGS)
 
+profile: $(RIVALS) servers ## Say where an order's CPU goes, and draw build/profile/flame.svg
+	$(BIN)/python -m loadtests.profile $(ARGS)
+
 soak: $(INSTALLED) servers ## Break everything under load, and judge; ARGS are the soak's
 	$(BIN)/python -m loadtests.soak $(ARGS)
 
@@ -80,7 +83,7 @@ $(INSTALLED): $(REQUIREMENTS) pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# What the gateway is compared with: only who measures waits for it.
+# What the gateway is compared with, and the profiler: only who measures waits for them.
 $(RIVALS): $(INSTALLED) requirements-bench.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-bench.txt
 	@touch $@

@@ -23,7 +23,7 @@ from loadtests.bench.scenario import Entry
 from loadtests.bench.scraping import Scraping
 from loadtests.bench.servers import Servers
 from loadtests.bench.window import window
-from loadtests.bench.worker import Worker
+from loadtests.bench.worker import MakeWorker, Worker
 from loadtests.bench.world import World, world
 from loadtests.merchants.client import SimulatedMerchants
 
@@ -77,7 +77,7 @@ class Result:
         return asdict(self)
 
 
-def run(servers: Servers, entry: Entry, *, quick: bool) -> Result:
+def run(servers: Servers, entry: Entry, *, quick: bool, make: MakeWorker = Worker) -> Result:
     """Run the entry's worker until all orders have come, or time is up.
 
     Raises:
@@ -94,7 +94,7 @@ def run(servers: Servers, entry: Entry, *, quick: bool) -> Result:
         environment = candidate.environment(place, scenario.timeout)
         scraping = Scraping(int(environment.get("POS_GATEWAY_METRICS_PORT", 0)))
         memory = 0.0
-        with Worker(candidate.command, environment, place.folder) as worker:
+        with make(candidate.command, environment, place.folder) as worker:
 
             def look() -> None:
                 nonlocal memory

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -49,7 +49,7 @@ class Worker:
         """Start it; returns at once."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                on_the_workers_core(["setpriv", "--pdeathsig", "KILL", "--", *self._command]),
+                ["setpriv", "--pdeathsig", "KILL", "--", *self._program()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -57,6 +57,9 @@ class Worker:
                 env=self._environment,
                 start_new_session=True,
             )
+
+    def _program(self) -> list[str]:
+        return on_the_workers_core(self._command)
 
     def check(self) -> None:
         """Raises WorkerEndedError, with what it printed last, unless it runs."""
@@ -81,6 +84,10 @@ class Worker:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
+
+
+#: Makes a worker of a command, an environment and a folder.
+MakeWorker = Callable[[Sequence[str], Mapping[str, str], Path], Worker]
 
 
 def _neutral_environment() -> dict[str, str]:

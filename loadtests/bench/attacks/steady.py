@@ -15,7 +15,7 @@ from loadtests.bench.attacks.trial import Trial, strike
 from loadtests.bench.gauge import PRODUCER, WORKER, Gauge
 from loadtests.bench.run import account_for
 from loadtests.bench.servers import Servers
-from loadtests.bench.worker import Worker
+from loadtests.bench.worker import MakeWorker, Worker
 from pos_gateway.broker import topology
 
 
@@ -31,7 +31,9 @@ class SteadySize:
     settle: float = 5.0
 
 
-def steady(servers: Servers, trial: Trial, size: SteadySize, load: Load) -> Observation:
+def steady(
+    servers: Servers, trial: Trial, size: SteadySize, load: Load, *, make: MakeWorker = Worker
+) -> Observation:
     """Publish the orders at their times; stop when those of healthy merchants have come, or soon."""
     schedule = Schedule(load.rate, size.warm_up + size.measured)
     whose = trial.population.whose(schedule.orders)
@@ -41,7 +43,7 @@ def steady(servers: Servers, trial: Trial, size: SteadySize, load: Load) -> Obse
     with trial.world(servers, load.latency) as place:
         with Connection(place.broker_url) as connection:
             topology.declare(connection)
-        worker = Worker(trial.candidate.command, trial.environment(place), place.folder)
+        worker = make(trial.candidate.command, trial.environment(place), place.folder)
         producer = Producer(place.broker_url, trial.candidate, schedule, whose, place.folder)
         with worker:
             wait_for_consumer(place.broker_url, worker)

@@ -1,0 +1,79 @@
+"""Whose work a stack is."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from loadtests.profile.stacks import Frame, Stack
+
+AMQP, CELERY, ADMISSION = "AMQP: take and acknowledge", "Celery's request", "admission"
+LEDGER, MERCHANTS = "ledger", "merchants' records"
+EXCHANGE, EVENTS, TELEMETRY = "adapter and transport", "events", "logs and metrics"
+ORDER, LOOP, OTHER = "the order, and what to do with it", "gevent's loop and switches", "other"
+
+#: Threads that work for all orders: by the first of our files from the root.
+_THREADS = {
+    "pos_gateway/ledger/": LEDGER,
+    "pos_gateway/merchants/": MERCHANTS,
+    "pos_gateway/events/": EVENTS,
+    "pos_gateway/broker/": EVENTS,
+    "pos_gateway/telemetry/": TELEMETRY,
+}
+#: Anywhere else the innermost file that is one of these says whose it is. The standard library and
+#: what everybody uses (pydantic, sockets) work for whoever calls them.
+_FILES = {
+    "pos_gateway/sockets.py": None,
+    "pos_gateway/clock.py": None,
+    "pos_gateway/admission/": ADMISSION,
+    "pos_gateway/fleet/": ADMISSION,
+    "pos_gateway/worker/dispatcher.py": ADMISSION,
+    "pos_gateway/worker/strategy.py": CELERY,
+    "pos_gateway/worker/request.py": CELERY,
+    "celery/": CELERY,
+    "amqp/": AMQP,
+    "kombu/": AMQP,
+    "pos_gateway/worker/loop.py": AMQP,
+    "pos_gateway/broker/answers.py": AMQP,
+    "pos_gateway/worker/collector.py": OTHER,
+    "pos_gateway/ledger/": LEDGER,
+    "pos_gateway/merchants/": MERCHANTS,
+    "pos_gateway/transport/": EXCHANGE,
+    "pos_gateway/adapters/": EXCHANGE,
+    "pos_gateway/auth/": EXCHANGE,
+    "requests/": EXCHANGE,
+    "urllib3/": EXCHANGE,
+    "http/client.py": EXCHANGE,
+    "pos_gateway/events/": EVENTS,
+    "pos_gateway/broker/": EVENTS,
+    "pos_gateway/telemetry/": TELEMETRY,
+    "pos_gateway/worker/timing.py": TELEMETRY,
+    "prometheus_client/": TELEMETRY,
+    "structlog/": TELEMETRY,
+    "pos_gateway/": ORDER,
+}
+#: In the order of an order's way.
+PARTS = (
+    *(AMQP, CELERY, ADMISSION, MERCHANTS, ORDER, LEDGER, EXCHANGE, EVENTS, TELEMETRY),
+    *(LOOP, OTHER),
+)
+
+
+def part_of(frames: tuple[Frame, ...]) -> str:
+    """The part that the work is of."""
+    ours = next((frame.file for frame in frames if frame.file.startswith("pos_gateway/")), "")
+    for start, threads in _THREADS.items():
+        if ours.startswith(start):
+            return threads
+    for frame in reversed(frames):
+        part = next((part for start, part in _FILES.items() if frame.file.startswith(start)), None)
+        if part is not None:
+            return part
+    return LOOP if not frames or any(each.file.startswith("gevent/") for each in frames) else OTHER
+
+
+def shares(stacks: Iterable[Stack]) -> dict[str, float]:
+    """The share of all samples that each part has."""
+    samples = Counter(dict.fromkeys(PARTS, 0))
+    for stack in stacks:
+        samples[part_of(stack.frames)] += stack.samples
+    total = max(1, samples.total())
+    return {part: number / total for part, number in samples.items()}
