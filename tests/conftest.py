@@ -56,6 +56,7 @@ _LONGEST = (
     "loadtests/test_bench.py",
     "loadtests/test_bench_attacks.py",
     "loadtests/test_comparison.py",
+    "capacity/test_plan.py",
     "transport/test_guard.py",
     "events/test_pipeline.py",
     "fleet/test_fleet_machine.py",

@@ -1,4 +1,4 @@
-"""docs/cli.md, docs/operating.md and the README name commands and options that there are."""
+"""docs/cli.md, docs/operating.md, the README and others name commands and options that there are."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,10 @@ import pytest
 from pos_gateway.cli.root import root
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/cli.md", "docs/operating.md", "docs/authentication.md")
+PAGES = (
+    *("README.md", "docs/cli.md", "docs/operating.md", "docs/authentication.md"),
+    "docs/capacity.md",
+)
 #: Commands that are Celery's from their first argument on.
 FOREIGN = {"worker"}
 

@@ -1,0 +1,177 @@
+"""``pos-gateway plan``: what a load takes, and what gives way first."""
+
+import click
+
+from pos_gateway import capacity
+from pos_gateway.capacity import Demand, Plan, Pod
+from pos_gateway.cli import output
+
+
+@click.command()
+@click.option(
+    "--orders-per-second", type=float, required=True, metavar="N", help="Orders a second."
+)
+@click.option(
+    "--peak", default=1.0, metavar="N", show_default=True, help="At the peak, times so many."
+)
+@click.option(
+    "--latency",
+    type=float,
+    metavar="SECONDS",
+    help="Mean time that a merchant takes over an order.",
+)
+@click.option("--p50", type=float, metavar="SECONDS", help="Instead of --latency: its median,")
+@click.option("--p99", type=float, metavar="SECONDS", help="and what 1 in 100 takes longer than.")
+@click.option(
+    "--merchants", default=1000, metavar="N", show_default=True, help="Merchants with orders."
+)
+@click.option(
+    "--busiest",
+    default=0.01,
+    metavar="SHARE",
+    show_default=True,
+    help="Share of the orders that the busiest merchant has.",
+)
+@click.option(
+    "--slow",
+    default=0.0,
+    metavar="SHARE",
+    show_default=True,
+    help="Share of the orders that go to merchants which answer, but slowly.",
+)
+@click.option(
+    "--slow-latency",
+    default=8.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="Mean time that these take.",
+)
+@click.option(
+    "--cpu-ms",
+    default=capacity.CPU_MS,
+    metavar="MS",
+    show_default=True,
+    help="CPU of an order, measured: see docs/performance.md, and measure yours.",
+)
+@click.option(
+    "--cores", default=1.0, metavar="N", show_default=True, help="A pod's; a worker uses one."
+)
+@click.option(
+    "--busy",
+    default=0.6,
+    metavar="SHARE",
+    show_default=True,
+    help="How much of its core a worker is to use at the peak.",
+)
+@click.option(
+    "--memory", default=1024.0, metavar="MIB", show_default=True, help="Limit of a pod's memory."
+)
+@click.option(
+    "--merchant-limit",
+    default=10,
+    metavar="N",
+    show_default=True,
+    help="max_concurrency of the busiest merchant.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def plan(
+    orders_per_second: float,
+    peak: float,
+    latency: float | None,
+    p50: float | None,
+    p99: float | None,
+    merchants: int,
+    busiest: float,
+    slow: float,
+    slow_latency: float,
+    cpu_ms: float,
+    cores: float,
+    busy: float,
+    memory: float,
+    merchant_limit: int,
+    as_json: bool,
+) -> None:
+    """Say how many workers a load takes, how to set them, and what gives way first.
+
+    By Little's law: orders under way = orders a second x seconds that each takes. 300 a second at
+    0.5 s are 150 slots, and some more, since they come at random; those of slow merchants have a
+    quarter of the slots. And by the CPU that an order costs: 300 a second at 1.8 ms are 54 % of a
+    core.
+
+    Have a pod more than it says, so that one may be away. Merchants that hang need no slots:
+    they are left alone.
+
+    \b
+    Examples:
+      pos-gateway plan --orders-per-second 300 --peak 2 --latency 0.5
+      pos-gateway plan --orders-per-second 300 --p50 0.3 --p99 2 --slow 0.05
+      pos-gateway plan --orders-per-second 300 --latency 0.5 --busiest 0.1 --json
+    """
+    try:
+        demand = Demand(
+            orders_per_second=orders_per_second,
+            latency=_latency(latency, p50, p99),
+            peak=peak,
+            slow=slow,
+            slow_latency=slow_latency,
+            merchants=merchants,
+            busiest=busiest,
+        )
+        pod = Pod(
+            cpu_ms=cpu_ms, cores=cores, busy=busy, memory=memory, merchant_limit=merchant_limit
+        )
+        made = capacity.plan(demand, pod)
+    except ValueError as error:
+        field, _, problem = str(error).partition(": ")
+        raise click.UsageError(f"--{field.replace('_', '-')}: {problem}") from error
+    if as_json:
+        output.json_document(made.as_json())
+        return
+    output.table(("WHAT", "FIGURE", "WHY"), _figures(made))
+    click.echo()
+    output.table(
+        ("GIVES WAY", "AT ORDERS/S", "USED", "THEN"),
+        [
+            (each.what, f"{each.orders_per_second:,.0f}", f"{each.used:.0%}", each.then)
+            for each in made.bottlenecks
+        ],
+    )
+
+
+def _latency(mean: float | None, p50: float | None, p99: float | None) -> float:
+    if mean is not None and p50 is None and p99 is None:
+        return mean
+    if mean is None and p50 is not None and p99 is not None:
+        return capacity.mean_of(p50, p99)
+    raise click.UsageError("say how long merchants take: --latency, or both --p50 and --p99")
+
+
+def _figures(made: Plan) -> list[tuple[str, str, str]]:
+    demand, pod = made.demand, made.pod
+    under_way = demand.under_way + demand.slow_under_way
+    cores = demand.at_peak / pod.rate * min(1.0, pod.cores)
+    return [
+        ("orders/s at the peak", f"{demand.at_peak:,.0f}", ""),
+        ("under way then", f"{under_way:,.0f}", f"Little; {_slow(demand)}"),
+        (
+            "pods",
+            f"{made.pods}",
+            f"{cores:.2f} cores at {pod.cpu_ms:g} ms an order, each used to {pod.busy:.0%}; have one more",
+        ),
+        ("POS_GATEWAY_SLOTS", f"{made.slots}", "under way in a pod, 99 times in 100"),
+        ("prefetch", f"{made.prefetch:,}", f"{capacity.WINDOW} for each slot; nothing to set"),
+        (
+            "max_concurrency",
+            f"{made.merchant_limit}",
+            "of the busiest merchant, in all pods together if they share a Redis",
+        ),
+        ("MiB of a pod", f"{made.memory:,.0f}", "holding all it may, orders of a kilobyte"),
+        ("transactions/s", f"{made.transactions:,.0f}", "of the database, at most"),
+        ("messages/s", f"{made.messages:,.0f}", "into RabbitMQ, and as many out of it"),
+    ]
+
+
+def _slow(demand: Demand) -> str:
+    if not demand.slow:
+        return f"{demand.latency:.3g} s each"
+    return f"{demand.slow_under_way:,.0f} of slow merchants"

@@ -1,0 +1,136 @@
+"""A plan is enough for what it is made for, and a fifth less is not: in virtual time, with real admission."""
+
+from dataclasses import replace
+from math import ceil, floor
+from typing import Any
+
+import pytest
+
+from pos_gateway.capacity import (
+    IDLE_MIB,
+    WINDOW,
+    Demand,
+    Plan,
+    Pod,
+    mean_of,
+    memory,
+    plan,
+    staffed,
+)
+from pos_gateway.worker import consumer
+from tests.capacity.fleet import Fleet
+
+#: Orders that waited for more than a second: next to none, and most.
+FEW, MOST = 0.01, 0.5
+#: A core that has plenty to spare, where slots are what is looked at.
+IDLE = Pod(cpu_ms=0.5, memory=4096)
+
+
+def fleet(made: Plan, *, pods: float = 1, slots: float = 1, merchant_limit: float = 1) -> Fleet:
+    """What was planned, or such a part of it."""
+    return Fleet(
+        made,
+        pods=floor(made.pods * pods),
+        slots=floor(made.slots * slots),
+        merchant_limit=floor(made.merchant_limit * merchant_limit),
+    ).run()
+
+
+class TestInVirtualTime:
+    def test_the_pods_that_the_cpu_takes(self) -> None:
+        made = plan(Demand(900, latency=0.2), Pod(cpu_ms=5, busy=0.9))
+        assert (made.pods, made.bottlenecks[0].what) == (5, "CPU")
+        assert fleet(made).late() < FEW
+        assert fleet(made, pods=0.8).late() > MOST
+
+    def test_the_slots_that_little_asks_for(self) -> None:
+        made = plan(Demand(200, latency=2.0), IDLE)
+        assert (made.pods, made.bottlenecks[0].what) == (1, "slots")
+        assert fleet(made).late() < FEW
+        assert fleet(made, slots=0.8).late() > MOST
+
+    def test_the_slots_of_the_slow_merchants_share(self) -> None:
+        made = plan(Demand(500, latency=0.2, slow=0.16, slow_latency=5.0), IDLE)
+        assert made.bottlenecks[0].what == "the slow merchants' share of the slots"
+        assert fleet(made).late("slow") < FEW
+        less = fleet(made, slots=0.8)
+        assert less.late("slow") > MOST
+        assert less.late("healthy") < FEW  # as the plan says: nobody else notices
+
+    def test_the_limit_of_the_busiest_merchant(self) -> None:
+        made = plan(Demand(500, latency=2.0, busiest=0.4), IDLE)
+        assert fleet(made).late("busiest") < FEW
+        less = fleet(made, merchant_limit=0.8)
+        assert less.late("busiest") > MOST
+        assert less.late("healthy") < FEW
+
+
+class TestTheArithmetic:
+    def test_under_way_is_the_rate_times_the_time(self) -> None:
+        demand = Demand(100, latency=0.49, peak=3, slow=0.1, slow_latency=7.99)
+        assert demand.at_peak == 300
+        assert demand.under_way == pytest.approx(270 * 0.5)  # a slot is held for 10 ms longer
+        assert demand.slow_under_way == pytest.approx(30 * 8)
+
+    def test_by_the_cpu_there_are_as_many_pods_as_cores_that_are_not_full(self) -> None:
+        pod = Pod(cpu_ms=2.0, busy=0.5)
+        assert plan(Demand(1000, latency=0.1), pod).pods == 4
+        assert plan(Demand(1001, latency=0.1), pod).pods == 5
+        assert plan(Demand(1000, latency=0.1), replace(pod, cores=0.5)).pods == 8
+        assert plan(Demand(1000, latency=0.1), replace(pod, cores=4)).pods == 4  # it uses one
+
+    def test_where_memory_is_short_more_pods_have_fewer_slots(self) -> None:
+        demand = Demand(300, latency=2.0)
+        roomy, tight = plan(demand, Pod(memory=4096)), plan(demand, Pod(memory=160))
+        assert roomy.pods == 1
+        assert tight.pods > roomy.pods
+        assert tight.memory <= 160
+        fewer = replace(tight, pods=tight.pods - 1)
+        assert memory(ceil(staffed(demand.under_way / fewer.pods)), 1000) > 160
+
+    def test_slow_merchants_are_kept_to_their_share_once_they_are_slow(self) -> None:
+        slow = plan(Demand(500, latency=0.2, slow=0.1, slow_latency=5.0), IDLE)
+        assert slow.slots * 0.25 >= staffed(slow.demand.slow_under_way)
+        quick = plan(Demand(500, latency=0.2, slow=0.1, slow_latency=2.9), IDLE)
+        assert quick.slots < staffed(quick.demand.slow_under_way) / 0.25
+
+    def test_what_gives_way_first_is_first(self) -> None:
+        made = plan(Demand(300, latency=1.0, busiest=0.2), Pod())
+        first = made.bottlenecks[0]
+        assert first.what == "the busiest merchant's limit of 10"
+        assert first.orders_per_second == pytest.approx(10 / (0.2 * 1.01))
+        assert first.used > 1  # it does already: the plan says which limit would do
+        assert made.merchant_limit == ceil(staffed(300 * 0.2 * 1.01))
+
+    def test_writes_share_transactions_once_there_are_many(self) -> None:
+        few, many = plan(Demand(20, latency=1.0), Pod()), plan(Demand(1000, latency=1.0), Pod())
+        assert few.transactions == 20 + 20 + 20
+        assert many.transactions == many.pods / 0.0025 + 50
+        assert (few.messages, few.prefetch) == (40, 10 * few.slots)
+
+    def test_a_mean_is_above_a_median(self) -> None:
+        assert mean_of(0.3, 0.3) == pytest.approx(0.3)
+        assert mean_of(0.3, 2.0) == pytest.approx(0.419, abs=0.001)
+
+    def test_the_window_is_the_workers(self) -> None:
+        assert WINDOW == consumer.WINDOW
+
+    @pytest.mark.parametrize(
+        ("wrong", "named"),
+        [
+            (lambda: Demand(0, latency=1.0), "orders_per_second: must be a number from 0.000001"),
+            (lambda: Demand(1, latency=float("nan")), "latency: must be a number from 0.000001"),
+            (lambda: Demand(1, latency=float("inf")), "latency"),
+            (lambda: Demand(1, latency=1.0, slow=1.5), "slow: must be a share, 0 to 1"),
+            (lambda: Pod(busy=0), "busy: must be a number from 0.000001"),
+            (lambda: plan(Demand(1, latency=1.0), Pod(memory=IDLE_MIB)), "memory: a worker takes"),
+            (lambda: mean_of(2.0, 1.0), "p99: must be at least p50"),
+        ],
+    )
+    def test_a_mistake_is_named_with_what_would_do(self, wrong: Any, named: str) -> None:
+        with pytest.raises(ValueError, match=named):
+            wrong()
+
+    def test_the_largest_plan_there_is_takes_no_time(self) -> None:
+        most = plan(Demand(1e6, latency=1e6, peak=1e6), Pod(cpu_ms=1e6, cores=1e-6, busy=1e-6))
+        assert most.pods == pytest.approx(1e27)
