@@ -159,6 +159,9 @@ class OrderBackend(User):
 @events.init.add_listener
 def set_rate(environment: Environment, **_: Any) -> None:
     """The rate is an option, and a user's wait is its class's."""
+    # Importing all this may take a second or two, for which the event loop's clock stands still: a run
+    # time of two seconds would be over at once.
+    gevent.get_hub().loop.update_now()
     OrderBackend.wait_time = constant_throughput(environment.parsed_options.order_rate)
 
 
