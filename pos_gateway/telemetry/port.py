@@ -19,7 +19,7 @@ from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.loop_lag import LoopLag
 from pos_gateway.telemetry.readiness import Readiness
 from pos_gateway.telemetry.scrape import Scrape
-from pos_gateway.telemetry.serving import Answer, Page, Server
+from pos_gateway.telemetry.serving import Answer, Page, Server, one_at_a_time
 
 
 class MetricsPort:
@@ -35,12 +35,17 @@ class MetricsPort:
         self.scrape.before(self.readiness.show)
         self._loop_lag = LoopLag()
         self._server = Server(
-            port, {"/metrics": self._metrics, "/healthz": _healthz, "/readyz": self._readyz}
+            port,
+            {
+                "/metrics": one_at_a_time(self._metrics),
+                "/healthz": _healthz,
+                "/readyz": self._readyz,
+            },
         )
 
     def add(self, path: str, page: Page) -> None:
         """Serve another page."""
-        self._server.pages[path] = page
+        self._server.pages[path] = one_at_a_time(page)
 
     def start(self) -> None:
         """Serve, if it is on. Idempotent."""

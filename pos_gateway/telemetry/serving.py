@@ -1,12 +1,15 @@
 """A small HTTP server for those who watch this process: pages by their paths, GET only."""
 
 import json
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -15,8 +18,14 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that a client may take over its request: one that says nothing is to hold no thread.
+#: Seconds that a client may take over its request, and over the reply, however it spends them.
 PATIENCE = 5.0
+#: Bytes of a request at most: more would keep the loop from orders while they are read.
+LONGEST = 16_384
+#: Connections at most: each is a file that an order may need. For one more the oldest is closed.
+MOST = 64
+#: Clients that may wait for a page that takes long to make, and have it made.
+PLACES = 8
 #: Seconds between two looks whether to stop, and after a connection that could not be taken.
 _POLL, _PAUSE = 0.1, 0.5
 
@@ -37,6 +46,25 @@ class Answer:
 
 #: Makes a page, given the query's parameters. Called on a thread of its own, green in a green worker.
 Page = Callable[[Mapping[str, str]], Answer]
+
+
+def one_at_a_time(page: Page) -> Page:
+    """The same page, made for one client after the other, so that orders have most of the turns.
+
+    So many clients may wait for that; others are told to come again.
+    """
+    lock, places = threading.Lock(), threading.Semaphore(PLACES)
+
+    def made(query: Mapping[str, str]) -> Answer:
+        if not places.acquire(blocking=False):
+            return Answer.of({"error": "too many ask for this at once"}, 503)
+        try:
+            with lock:
+                return page(query)
+        finally:
+            places.release()
+
+    return made
 
 
 class Server:
@@ -76,6 +104,8 @@ class Server:
 class _HTTPServer(ThreadingHTTPServer):
     def __init__(self, port: int, pages: Mapping[str, Page]) -> None:
         self.pages = pages
+        #: The oldest first.
+        self._clients: dict[Any, None] = {}
         super().__init__(("", port), _Handler)
 
     def server_bind(self) -> None:
@@ -90,6 +120,19 @@ class _HTTPServer(ThreadingHTTPServer):
             time.sleep(_PAUSE)
             raise
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._clients) >= MOST:
+            oldest = next(iter(self._clients))
+            self._clients.pop(oldest, None)
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread closes it
+        self._clients[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._clients.pop(request, None)
+        super().shutdown_request(request)
+
     def handle_error(self, *_: Any) -> None:
         if not isinstance(sys.exc_info()[1], OSError):  # a client that goes away is no news
             log.exception("metrics.page_failed")
@@ -97,8 +140,24 @@ class _HTTPServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _HTTPServer
-    timeout = PATIENCE
+    patience = PATIENCE
     server_version, sys_version = "pos-gateway", ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = BytesIO(self._head())
+        self.connection.settimeout(self.patience)
+
+    def _head(self) -> bytes:
+        """All that the client has to say. Raises OSError: it took too long, or has too much."""
+        head, until = b"", time.monotonic() + self.patience
+        while not (b"\n\r\n" in head or b"\n\n" in head):
+            self.connection.settimeout(max(0.001, until - time.monotonic()))
+            more = self.connection.recv(LONGEST)
+            if not more or len(head) + len(more) > LONGEST:
+                raise ConnectionError
+            head += more
+        return head
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)

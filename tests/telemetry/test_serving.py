@@ -1,8 +1,11 @@
 """A server of pages."""
 
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, closing, suppress
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -46,11 +49,78 @@ def test_any_other_path_is_told_which_there_are(serve: Serve) -> None:
 def test_a_client_that_says_nothing_is_let_go_of(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving._Handler, "timeout", 0.05)
+    monkeypatch.setattr(serving._Handler, "patience", 0.05)
     port = serve({"/page": lambda _: Answer.of(1)})
     with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as silent:
         assert silent.recv(1) == b""
         assert get(port, "/page")[0] == 200
+
+
+def test_a_client_that_goes_on_saying_little_is_let_go_of_all_the_same(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving._Handler, "patience", 0.5)
+    port = serve({"/page": lambda _: Answer.of(1)})
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=0.05)) as dripping:
+        dripping.sendall(b"GET /page HTTP/1.1\r\nX: ")
+        with pytest.raises(ConnectionError):  # else it would go on for ever
+            while True:
+                dripping.sendall(b"x")
+                with suppress(TimeoutError):
+                    if dripping.recv(1) == b"":
+                        raise ConnectionError
+
+
+def test_a_request_that_is_too_long_is_not_read_to_its_end(serve: Serve) -> None:
+    port = serve({"/page": lambda _: Answer.of(1)})
+    long = b"GET /page HTTP/1.1\r\nX: " + b"x" * serving.LONGEST + b"\r\n\r\n"
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as client:
+        client.sendall(long[:-1])
+        with suppress(ConnectionError):
+            assert client.recv(1) == b""
+
+
+def test_those_who_hold_connections_are_let_go_of_for_those_who_come(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "MOST", 3)
+    port = serve({"/page": lambda _: Answer.of(1)})
+    with ExitStack() as stack:
+        silent = []
+        for _ in range(4):
+            client = socket.create_connection(("127.0.0.1", port), timeout=60)
+            silent.append(stack.enter_context(closing(client)))
+            client.sendall(b"GET ")
+        assert silent[0].recv(1) == b""
+        assert get(port, "/page")[0] == 200
+        assert silent[1].recv(1) == b""
+        silent[3].sendall(b"/page HTTP/1.0\r\n\r\n")
+        assert silent[3].recv(1) == b"H"
+
+
+def test_a_page_is_made_for_one_after_the_other_and_only_so_many_wait_for_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "PLACES", 2)
+    begun, go_on, at_once = threading.Semaphore(0), threading.Semaphore(0), []
+
+    def page(_query: Mapping[str, str]) -> Answer:
+        at_once.append(len(at_once))
+        begun.release()
+        assert go_on.acquire(timeout=60)
+        return Answer.of(len(at_once))
+
+    port = serve({"/page": serving.one_at_a_time(page), "/other": lambda _: Answer.of(1)})
+    with ThreadPoolExecutor(3) as clients:
+        first = clients.submit(get, port, "/page")
+        assert begun.acquire(timeout=60)
+        others = [clients.submit(get, port, "/page") for _ in range(2)]
+        refused = next(as_completed(others, timeout=60)).result()
+        assert (refused[0], len(at_once)) == (503, 1)
+        assert get(port, "/other")[0] == 200
+        go_on.release(2)
+        assert [first.result()[0], *sorted(each.result()[0] for each in others)] == [200, 200, 503]
+    assert len(at_once) == 2
 
 
 def test_a_mistake_in_a_page_is_logged_and_ends_that_request_only(serve: Serve) -> None:
@@ -100,7 +170,7 @@ def test_a_connection_that_cannot_be_taken_is_not_tried_again_without_a_pause(
         return server.socket.accept()
 
     monkeypatch.setattr(serving.ThreadingHTTPServer, "get_request", accept)
-    monkeypatch.setattr(serving, "time", SimpleNamespace(sleep=paused.append))
+    monkeypatch.setattr(serving, "time", SimpleNamespace(sleep=paused.append, monotonic=monotonic))
     port = serve({"/page": lambda _: Answer.of(1)})
     assert get(port, "/page")[0] == 200
     assert len(tried) == 3
