@@ -151,7 +151,6 @@ class ExportedTracing(Tracing):
                 max_queue_size=WAITING,
                 max_export_batch_size=AT_ONCE,
                 schedule_delay_millis=1000 * GATHER,
-                export_timeout_millis=1000 * GRACE,
             )
         )
 
