@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway import gateway
 from pos_gateway.broker import topology
 from pos_gateway.broker.answers import AnsweredConnection
-from pos_gateway.errors import InvalidSettings, PendingMigration, PublishRefused
+from pos_gateway.errors import InvalidSettings, PendingMigration, PublishRefused, SchemaTooNew
 from pos_gateway.settings import Settings, setting
 from pos_gateway.tasks import CancelTask, OrderTask
 from pos_gateway.telemetry import log
@@ -84,7 +84,7 @@ def _before_start(sender: Any, **_: Any) -> None:
     log.configure(mlevel(sender.loglevel), lines=setting("log_buffer"))
     try:
         gateway.current().check()
-    except (PendingMigration, PublishRefused, InvalidSettings) as error:
+    except (PendingMigration, SchemaTooNew, PublishRefused, InvalidSettings) as error:
         raise SystemExit(_refusal(error)) from None
     except SQLAlchemyError as error:
         # Better not to be there, and be started again, than to take orders and hold them.

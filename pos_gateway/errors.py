@@ -7,7 +7,8 @@ PosGatewayError
 ├── InvalidSettings         the environment breaks the contract; names the variable
 ├── InvalidBundle           a message with parked orders is not what it says; nothing of it is used
 ├── UnknownMerchant         no merchant has this id
-├── PendingMigration        the database's schema is not the one this version needs
+├── PendingMigration        the database's schema is older than the one this version needs
+├── SchemaTooNew            the database's schema is a later version's, and has lost what this one needs
 ├── OrderChanged            something happened to an order since it was looked at; look again
 ├── LedgerUnavailable       the database did not answer; what was being written may be, or not
 ├── NotLoaded               a value that an order needs could not be had in time
@@ -92,7 +93,11 @@ class InvalidBundle(PosGatewayError):
 
 
 class PendingMigration(PosGatewayError):
-    """Raised when the database's schema is not the one this version needs."""
+    """Raised when the database's schema is older than the one this version needs."""
+
+
+class SchemaTooNew(PosGatewayError):
+    """Raised when a later version's migration has taken away what this one needs."""
 
 
 class LedgerUnavailable(PosGatewayError):

@@ -129,7 +129,7 @@ class Gateway:
         """See that the database and the queues are what this version needs.
 
         Raises:
-            PendingMigration: the database's schema is another version's.
+            PendingMigration, SchemaTooNew: the database's schema is none for this version.
             PublishRefused: a queue exists with other arguments.
             SQLAlchemyError: the database cannot be reached.
         """

@@ -23,10 +23,10 @@ def database(*, current: bool = True) -> Iterator[Engine]:
     """The configured database while entered.
 
     Args:
-        current: whether its schema must be this version's.
+        current: whether its schema must be one for this version.
 
     Raises:
-        PendingMigration: it is not; or there is no database yet.
+        PendingMigration, SchemaTooNew: it is not; or there is no database yet.
         Failure: it cannot be reached, or it failed meanwhile.
     """
     url = Settings.from_environment().database_url

@@ -1,4 +1,4 @@
-"""The way to the database, and whether its schema is the one this version needs."""
+"""The way to the database, and whether its schema is one that this version can work on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError
 
-from pos_gateway.errors import FieldError, InvalidSettings, PendingMigration
+from pos_gateway.errors import FieldError, InvalidSettings, PendingMigration, SchemaTooNew
 
 #: Seconds that SQLite waits for another process's write before it gives up.
 _SQLITE_BUSY = 5.0
@@ -26,6 +26,11 @@ _POSTGRESQL = {
     "keepalives_count": 2,
     "tcp_user_timeout": 15_000,
 }
+#: How long a migration waits for a table that workers use. Behind it they would wait, too.
+_LOCK_TIMEOUT = "5s"
+#: In a revision's name: the schema of the oldest version that may work on this one. Without it, all
+#: may: its migration, and those before it, have only added.
+_FROM = "_from_"
 
 
 def open_database(url: str) -> Engine:
@@ -62,21 +67,40 @@ def open_database(url: str) -> Engine:
 
 
 def upgrade(engine: Engine) -> None:
-    """Bring the schema to this version, or leave it as it was. Harmless when it is there."""
+    """Bring the schema to this version, or leave it as it was. Harmless when it is there.
+
+    Workers may be at work meanwhile. On PostgreSQL it gives up if they keep a table for seconds.
+    """
     with engine.begin() as connection:
         if engine.dialect.name == "sqlite":  # its driver begins no transaction for a table
             connection.exec_driver_sql("begin immediate")
+        else:
+            connection.exec_driver_sql(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
         command.upgrade(_alembic(connection), "head")
 
 
 def require_current(engine: Engine) -> None:
-    """Raises PendingMigration, naming the command, unless the schema is this version's."""
+    """Return if this version can work on the schema: its own, or a later one that has only added.
+
+    Raises:
+        PendingMigration: it is older; names the command.
+        SchemaTooNew: it is a later one that has taken away what this version needs.
+    """
     with engine.connect() as connection:
-        present = set(MigrationContext.configure(connection).get_current_heads())
-    needed = set(ScriptDirectory.from_config(_alembic()).get_heads())
-    if present != needed:
-        what = "has no tables yet" if not present else "needs a migration"
+        present = MigrationContext.configure(connection).get_current_revision()
+    scripts = ScriptDirectory.from_config(_alembic())
+    needed = scripts.get_current_head()
+    if present == needed:
+        return
+    if present is None or present in {each.revision for each in scripts.walk_revisions()}:
+        what = "needs a migration" if present else "has no tables yet"
         raise PendingMigration(f"the database {what}; run: pos-gateway db upgrade")
+    oldest = present.partition(_FROM)[2]
+    if str(needed) < oldest:
+        raise SchemaTooNew(
+            f"the database's schema is {present}, and this version's is {needed}; "
+            f"run: a version whose schema is {oldest} or later"
+        )
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The database: reachable, its schema this version's, merchants in it, no order that needs somebody."""
+"""The database: reachable, its schema one for this version, merchants in it, no order that needs somebody."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.cli.database import reason, require_exists
 from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
-from pos_gateway.errors import InvalidSettings, PendingMigration
+from pos_gateway.errors import InvalidSettings, PendingMigration, SchemaTooNew
 from pos_gateway.ledger.database import open_database, require_current
 from pos_gateway.ledger.desk import Desk
 from pos_gateway.ledger.payloads import Payloads
@@ -42,8 +42,9 @@ def check_database(settings: Settings) -> Iterator[Finding]:
         with engine.connect() as connection:
             count = connection.execute(select(func.count()).select_from(merchants)).scalar_one()
         ledger = list(_ledger(engine, settings))
-    except PendingMigration as error:
-        yield fail(f"database: {shown}: {str(error).partition(';')[0]}", "pos-gateway db upgrade")
+    except (PendingMigration, SchemaTooNew) as error:
+        what, _, then = str(error).partition("; run: ")
+        yield fail(f"database: {shown}: {what}", then)
     except SQLAlchemyError as error:
         yield fail(
             f"database: {shown} cannot be used: {reason(error)}",

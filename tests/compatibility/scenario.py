@@ -1,0 +1,182 @@
+"""All that a release says to the database, and what it puts on the broker: played to be recorded.
+
+A release's folder under ``releases/`` has both, and this plays the same with whatever is checked out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Engine
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.bundle import Bundle, ParkedOrder
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import ATTEMPTS, RESOLVE, cancel_message, dead_letter, submit_message
+from pos_gateway.events.outbox import Outbox
+from pos_gateway.ledger.desk import Desk
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.pruning import countable, prune
+from pos_gateway.ledger.states import Action, Entry, Key, State
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.order import CancelRequest, Order
+from pos_gateway.outcome import Kind, Reason
+from pos_gateway.vault import Vault
+from tests.ledger.lab import Clock, Worker, an_entry, claimed, untold
+
+MERCHANT = "m"
+#: When it is played (Unix time), and when its orders are worthless: not in our days.
+BEGAN, DELIVER_BY = 1_780_000_000.0, 4_000_000_000.0
+#: Orders that a worker died with, that wait for another attempt, and whose POS has not decided.
+LEFT = ("sending", "new", "pending")
+
+
+class _Clock(Clock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_day = BEGAN
+
+
+def key(order_id: str, action: Action = Action.SUBMIT) -> Key:
+    return Key(MERCHANT, order_id, action)
+
+
+def an_order(order_id: str) -> dict[str, Any]:
+    return {
+        "order_id": order_id,
+        "merchant_id": MERCHANT,
+        "placed_at": datetime.fromtimestamp(BEGAN, UTC).isoformat(),
+        "deliver_by": datetime.fromtimestamp(DELIVER_BY, UTC).isoformat(),
+        "currency": "EUR",
+        "items": [{"sku": "soup", "name": "Süppchen", "quantity": 2, "unit_price": 850}],
+        "total": 1700,
+    }
+
+
+def _json(order_id: str) -> bytes:
+    return Order.parse(an_order(order_id)).to_json()
+
+
+def play_on_database(engine: Engine) -> None:
+    """Merchants, orders of every fate, their events, an operator; ``LEFT`` is left behind."""
+    clock = _Clock()
+    _keep_merchants(MerchantStore(engine, clock))
+    _deliver(engine, clock)
+    _publish(engine, clock)
+    _operate(engine, clock)
+
+
+def _keep_merchants(store: MerchantStore) -> None:
+    store.put(
+        Merchant.parse({"id": each, "base_url": "https://pos.example.com", "max_concurrency": 3})
+        for each in (MERCHANT, "other")
+    )
+    store.pause(["other"], paused=True)
+    store.get([MERCHANT])
+    store.edited_since(BEGAN)
+    list(store.all())
+
+
+def _deliver(engine: Engine, clock: Clock) -> None:
+    one = Worker(engine, clock)
+    one.beat()
+
+    def begin(ledger: Ledger, order_id: str, *, send: bool = True) -> Any:
+        by = DELIVER_BY
+        return claimed(ledger.claim(key(order_id), send=send, deliver_by=by, order=_json(order_id)))
+
+    one.finish(begin(one, "accepted"), _told("accepted", Kind.ACCEPTED, external_id="pos-1"))
+    refused = Reason("store_closed", "The kitchen is closed.")
+    one.finish(begin(one, "rejected"), _told("rejected", Kind.REJECTED, reason=refused))
+    one.finish(begin(one, "new"), untold())
+    one.finish(begin(one, "pending"), _told("pending", Kind.PENDING, pending=True))
+    doubt = begin(one, "doubt", send=False)
+    one.sending(doubt)
+    one.finish(doubt, _told("doubt", Kind.IN_DOUBT, doubt_since=BEGAN))
+    one.claim(key("accepted"), send=True)  # it comes again, and is known
+    wish = key("accepted", Action.CANCEL)
+    one.finish(claimed(one.claim(wish, send=False, deliver_by=DELIVER_BY)), untold())
+    one.tell(key("nonsense"), _told("nonsense", Kind.FAILED, reason=refused), b'{"order_id": 7}')
+    for order_id in ("sending", "taken-over"):
+        begin(one, order_id)
+    # It is seen no more, and another worker takes over what it had.
+    two = Worker(engine, clock)
+    two.beat()
+    clock.advance(10)
+    two.beat()
+    two.finish(begin(two, "taken-over"), _told("taken-over", Kind.ACCEPTED, attempts=2))
+    two.order(key("accepted"))
+    two.close()
+
+
+def _told(order_id: str, kind: Kind, **fields: Any) -> Entry:
+    return an_entry(kind, key=key(order_id), at=BEGAN, **fields)
+
+
+def _publish(engine: Engine, clock: Clock) -> None:
+    outbox, ledger = Outbox(engine), Worker(engine, clock)
+    ledger.beat()
+    lease = ledger.lease.id
+    nobody, _ = outbox.look()
+    term = outbox.take(lease, nobody.epoch)
+    assert term is not None
+    helped = outbox.chunk(lease, [lease], most=2, behind=1)
+    outbox.write((row.id, "hydrated") for row in helped)
+    given = outbox.assign(term, 3)
+    assert given is not None
+    assert [row.position for row in outbox.read(0, 10)] == [1, 2, 3]
+    outbox.prune(BEGAN - 1, 10)
+    outbox.resign(replace(given, published=given.assigned))
+    outbox.leases()
+    outbox.close()
+    ledger.close()
+
+
+def _operate(engine: Engine, clock: Clock) -> None:
+    desk = Desk(engine, Payloads(Vault()), clock)
+    assert {each.order_id for each in desk.orders(states=[State.IN_DOUBT])} == {"doubt"}
+    desk.count(State.IN_DOUBT)
+    seen = desk.one(key("doubt"))
+    assert seen is not None
+    entry = _told("doubt", Kind.ACCEPTED)
+    desk.change(seen, entry, operator="me", what="resolve", details="--accepted")
+    desk.note(key("doubt"), operator="me", what="note", details="asked by telephone")
+    desk.events(key("doubt"))
+    desk.audit(key("doubt"))
+    countable(engine, BEGAN - 1)
+    list(prune(engine, BEGAN - 1))
+
+
+def messages() -> Iterator[tuple[str, Message]]:
+    """Every kind of message that is put on ``orders``, ``orders.canary`` and ``orders.dead``."""
+    queue = topology.ORDERS_KEY
+    yield "submit", submit_message("fresh", _json("fresh"), routing_key=queue)
+    # One that a backend in another language may send: two headers and no more.
+    for order_id in LEFT:
+        again = {ATTEMPTS: 1, RESOLVE: order_id == "pending"}
+        yield (
+            f"again {order_id}",
+            submit_message(order_id, _json(order_id), routing_key=queue, headers=again),
+        )
+    wish = CancelRequest.parse(
+        {
+            "order_id": "accepted",
+            "merchant_id": MERCHANT,
+            "deliver_by": an_order("accepted")["deliver_by"],
+        }
+    )
+    yield "cancel", cancel_message("accepted", wish.to_json(), routing_key=queue)
+    parked = [
+        ParkedOrder(submit_message(each, _json(each), routing_key=queue), DELIVER_BY)
+        for each in ("parked-1", "parked-2")
+    ]
+    yield "bundle", Bundle.of(MERCHANT, queue, parked).message()
+    yield (
+        "canary",
+        submit_message("canary", _json("canary"), routing_key=topology.CANARY_KEY),
+    )
+    spoilt = submit_message("dead", _json("dead"), routing_key=queue)
+    yield "dead letter", dead_letter(spoilt, code="unknown_merchant", reason="It is not known.")

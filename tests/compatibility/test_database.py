@@ -1,0 +1,170 @@
+"""Two releases on one database: the earlier one's statements on this one's schema, and back.
+
+What a migration may do so that this holds is in docs/upgrading.md.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, inspect, text
+from sqlalchemy.exc import OperationalError
+
+from pos_gateway.errors import PendingMigration, SchemaTooNew
+from pos_gateway.ledger import database
+from pos_gateway.ledger.database import _alembic, open_database, require_current, upgrade
+from tests.compatibility import scenario
+from tests.compatibility.release import Release, releases
+
+every_release = pytest.mark.parametrize("release", releases(), ids=lambda each: each.version)
+
+
+class Databases:
+    """Databases without tables, of one kind."""
+
+    def __init__(self, request: pytest.FixtureRequest, kind: str) -> None:
+        self._request, self._kind = request, kind
+        self._engines: list[Engine] = []
+
+    def one(self) -> Engine:
+        if self._kind == "sqlite":
+            folder = self._request.getfixturevalue("tmp_path")
+            url = f"sqlite:///{folder / f'{len(self._engines)}.db'}"
+        else:
+            self._request.getfixturevalue("postgres_url")  # has the server running
+            url = self._request.getfixturevalue("postgresql").database()
+        self._engines.append(open_database(url))
+        return self._engines[-1]
+
+    def close(self) -> None:
+        for engine in self._engines:
+            engine.dispose()
+            if self._kind == "postgresql":
+                url = engine.url.render_as_string(hide_password=False)
+                self._request.getfixturevalue("postgresql").drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def databases(request: pytest.FixtureRequest) -> Iterator[Databases]:
+    made = Databases(request, request.param)
+    yield made
+    made.close()
+
+
+def rows(engine: Engine, like: Engine) -> dict[str, list[Any]]:
+    """What is in every table and column that the other database has, too."""
+    found = {}
+    with engine.connect() as connection:
+        for table in set(inspect(like).get_table_names()) - {"alembic_version"}:
+            columns = [f'"{each["name"]}"' for each in inspect(like).get_columns(table)]
+            query = text(f"select {', '.join(columns)} from {table}")  # of both alike
+            found[table] = sorted(map(str, connection.execute(query)))
+    return found
+
+
+@every_release
+def test_an_earlier_release_says_on_this_schema_what_it_said_on_its_own(
+    databases: Databases, release: Release
+) -> None:
+    before, after = databases.one(), databases.one()
+    for engine in (before, after):
+        release.make_schema(engine)
+    upgrade(after)
+    assert release.play(after) == release.play(before)
+    assert rows(after, like=before) == rows(before, like=before)
+    assert rows(before, like=before)["orders"]
+
+
+@every_release
+def test_this_release_works_on_what_an_earlier_one_has_left(
+    databases: Databases, release: Release
+) -> None:
+    engine, empty = databases.one(), databases.one()
+    release.make_schema(engine)
+    release.play(engine)
+    left = rows(engine, like=engine)
+    upgrade(engine)
+    require_current(engine)
+    upgrade(empty)
+    scenario.play_on_database(empty)
+    assert {table: len(rows(engine, like=engine)[table]) for table in left} == {
+        table: len(found) for table, found in left.items()
+    }
+    # The same fates in the same order, whoever wrote them down.
+    fates = text("select order_id, action, state, told, epoch from orders order by 1, 2")
+    with engine.connect() as one, empty.connect() as other:
+        assert one.execute(fates).all() == other.execute(fates).all()
+
+
+@every_release
+def test_what_a_release_recorded_is_all_that_it_says(
+    databases: Databases, release: Release
+) -> None:
+    engine = databases.one()
+    release.make_schema(engine)
+    release.play(engine)
+    written = rows(engine, like=engine)
+    assert [table for table, found in written.items() if not found] == []
+
+
+def add_what_a_later_release_may(engine: Engine, revision: str) -> None:
+    with engine.begin() as connection:
+        for statement in (
+            "alter table orders add column courier varchar(64)",
+            "alter table events add column shard integer not null default 0",
+            "alter table merchants add column region varchar(8)",
+            "create table couriers (id varchar(64) primary key)",
+            "create index orders_by_courier on orders (courier)",
+            f"update alembic_version set version_num = '{revision}'",
+        ):
+            connection.exec_driver_sql(statement)
+
+
+def test_this_release_works_on_the_schema_of_a_later_one_that_has_added(
+    databases: Databases,
+) -> None:
+    engine = databases.one()
+    upgrade(engine)
+    add_what_a_later_release_may(engine, "9998_from_0001")
+    require_current(engine)  # a worker that is restarted starts
+    scenario.play_on_database(engine)
+
+
+def test_a_schema_that_has_lost_what_this_release_needs_is_refused_by_name(
+    databases: Databases,
+) -> None:
+    engine = databases.one()
+    upgrade(engine)
+    add_what_a_later_release_may(engine, "9998_from_9997")
+    with pytest.raises(SchemaTooNew, match=r"9998_from_9997.*run: a version whose schema is 9997"):
+        require_current(engine)
+
+
+def test_every_schema_before_this_one_needs_the_migration(databases: Databases) -> None:
+    engine = databases.one()
+    scripts = list(ScriptDirectory.from_config(_alembic()).walk_revisions())
+    for earlier in reversed(scripts[1:]):
+        with engine.begin() as connection:
+            command.upgrade(_alembic(connection), earlier.revision)
+        with pytest.raises(PendingMigration, match="needs a migration"):
+            require_current(engine)
+
+
+def test_a_migration_does_not_have_workers_wait_behind_it(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_LOCK_TIMEOUT", "50ms")
+    engine = open_database(postgres_url)
+    releases()[0].make_schema(engine)
+    with engine.begin() as connection:  # there is something left to migrate, on a table in use
+        command.downgrade(_alembic(connection), "0004")
+    with engine.begin() as worker:
+        worker.exec_driver_sql("update merchants set paused = true")
+        worker.exec_driver_sql("lock table merchants in row exclusive mode")
+        with pytest.raises(OperationalError, match="lock timeout"):
+            upgrade(engine)
+    upgrade(engine)
+    require_current(engine)
+    engine.dispose()
