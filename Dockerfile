@@ -1,7 +1,10 @@
+# The gateway's image is the last stage; `--target sbom` and `--target merchants` make the others.
 ARG PYTHON=3.11-slim-bookworm
+# sha256:…, as the registry says: then the base is these bytes, whatever the tag is moved to.
+ARG PYTHON_DIGEST
 
 # Everything that builds stays in this stage: pip, setuptools, their caches.
-FROM python:${PYTHON} AS build
+FROM python:${PYTHON}${PYTHON_DIGEST:+@$PYTHON_DIGEST} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 WORKDIR /src
@@ -17,7 +20,35 @@ RUN pip --python /venv/bin/python install --no-deps .
 # What is pinned must be what the package asks for.
 RUN pip --python /venv/bin/python check
 
-FROM python:${PYTHON}
+# What is in the venv, as CycloneDX: docker build --target sbom --output FOLDER .
+FROM build AS inventory
+COPY deploy/image/sbom.txt ./
+RUN pip install --require-hashes --only-binary=:all: -r sbom.txt
+RUN cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file /sbom.json /venv/bin/python
+FROM scratch AS sbom
+COPY --from=inventory /sbom.json /
+
+# Simulated merchants, for a laptop and for a development cluster. No part of the gateway.
+FROM python:${PYTHON}${PYTHON_DIGEST:+@$PYTHON_DIGEST} AS merchants
+ENV PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PIP_NO_CACHE_DIR=1
+WORKDIR /src
+COPY deploy/image/merchants.txt ./
+RUN pip install --require-hashes --only-binary=:all: -r merchants.txt
+COPY loadtests/__init__.py ./loadtests/
+COPY loadtests/merchants ./loadtests/merchants
+USER 10001:10001
+EXPOSE 8080
+CMD ["python", "-m", "loadtests.merchants", "--host", "0.0.0.0", "--port", "8080"]
+
+FROM python:${PYTHON}${PYTHON_DIGEST:+@$PYTHON_DIGEST}
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="POS Gateway" \
+      org.opencontainers.image.description="Sends every order to its merchant's point-of-sale API" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"
 COPY --from=build /venv /venv
 # Log lines appear when they are written, also the last ones before a crash. No bytecode: the
 # root file system is read-only, and pip has compiled everything.
@@ -27,6 +58,10 @@ ENV PATH=/venv/bin:$PATH \
 # By number, so that Kubernetes can see that it is not root; it owns nothing in the image.
 USER 10001:10001
 EXPOSE 9808
+# For Docker; Kubernetes has probes of its own. Asked over HTTP, for it is the loop that serves the
+# orders that answers; whoever has turned the port off has turned this off with it.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 \
+    CMD ["python", "-c", "import os, urllib.request; port = os.environ.get('POS_GATEWAY_METRICS_PORT') or '9808'; port == '0' or urllib.request.urlopen(f'http://127.0.0.1:{port}/healthz', timeout=4)"]
 STOPSIGNAL SIGTERM
 # No shell in between: the worker itself gets the signal, and finishes what is under way.
 CMD ["celery", "-A", "pos_gateway.gcelery", "worker"]

@@ -10,7 +10,7 @@ REQUIREMENTS := $(VENV)/requirements-installed
 RIVALS := $(VENV)/rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults check docs-check simulate load bench profile soak requirements servers clean
+.PHONY: help demo test faults check docs-check simulate load bench profile soak requirements image servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -63,6 +63,13 @@ requirements: $(INSTALLED) ## Pin what pyproject.toml asks for; ARGS=--upgrade f
 	$(LOCK) --extra postgres --extra redis --extra tracing pyproject.toml --output-file requirements.txt
 	$(LOCK) --all-extras --constraints requirements.txt pyproject.toml --output-file requirements-dev.txt
 	$(LOCK) --group bench --constraints requirements-dev.txt --output-file requirements-bench.txt
+	echo cyclonedx-bom | $(LOCK) - --output-file deploy/image/sbom.txt
+	echo httptools | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/merchants.txt
+
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+image: ## Build the image with Docker; PYTHON_DIGEST=sha256:... pins its base
+	docker build --build-arg PYTHON_DIGEST=$(PYTHON_DIGEST) --build-arg VERSION=$(VERSION) \
+		--build-arg REVISION=$(shell git rev-parse HEAD) --tag pos-gateway:$(VERSION) .
 
 servers:
 	@tests/install-servers

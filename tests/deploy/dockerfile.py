@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -27,6 +27,16 @@ class Stage:
     """A FROM and what follows it."""
 
     instructions: tuple[Instruction, ...]
+
+    @property
+    def base(self) -> str:
+        """What it is made from."""
+        return self.the("FROM").split()[0]
+
+    @property
+    def name(self) -> str:
+        """What it is called; the last one needs no name."""
+        return self.the("FROM").partition(" AS ")[2]
 
     def all(self, keyword: str) -> list[Instruction]:
         return [each for each in self.instructions if each.keyword == keyword]
@@ -68,6 +78,11 @@ class Dockerfile:
                 arguments[name] = default
         return cls(arguments, tuple(Stage(tuple(stage)) for stage in stages))
 
+    def stage(self, name: str) -> Stage:
+        """The stage of this name."""
+        [found] = [stage for stage in self.stages if stage.name == name]
+        return found
+
     @property
     def copied(self) -> list[str]:
         """What is copied in from the repository."""
@@ -80,45 +95,75 @@ class Dockerfile:
         ]
 
 
-def carry_out(stage: Stage, *, context: Path, root: Path, path: str) -> None:
+def caged(command: Sequence[str | Path], *, writable: Sequence[Path] = ()) -> list[str]:
+    """The command as user 10001, where everything but these folders is read-only.
+
+    In namespaces of its own: Linux sees to it, whoever starts it.
+    """
+    cage = ["unshare", "--map-root-user", "--mount", "--", "sh", "-euc", _CAGE, "sh"]
+    return [*cage, *map(str, writable), "--", *map(str, command)]
+
+
+# Nothing but devices and the kernel's own file systems stays as it was; a container has these, too.
+_CAGE = """
+awk '$2 !~ "^/(proc|sys|dev)(/|$)" {print $2}' /proc/mounts > /dev/shm/places-$$
+while [ "$1" != -- ]; do mount --bind "$1" "$1"; shift; done; shift
+while read -r place; do mount -o remount,bind,ro "$place"; done < /dev/shm/places-$$
+rm /dev/shm/places-$$
+exec unshare --map-user=10001 --map-group=10001 -- "$@"
+"""
+
+
+def carry_out(stage: Stage, *, context: Path, root: Path, path: str, folder: str = "/") -> None:
     """Do a stage's steps with `root` in place of `/`; its programs are found on `path`.
+
+    It begins in a folder of the image. What it runs is caged, and can write to `root` alone.
 
     Raises:
         AssertionError: a step failed; says which, and what it printed.
         KeyError: there is an instruction here that this does not know.
     """
-    folder = root
+    place = root / folder.lstrip("/")
     for instruction in stage.instructions:
         match instruction.keyword:
-            case "FROM" | "ENV":
+            case "FROM" | "ENV" | "USER" | "EXPOSE" | "CMD":
                 pass
             case "WORKDIR":
-                folder = root / instruction.rest.lstrip("/")
-                folder.mkdir(parents=True)
+                place = root / instruction.rest.lstrip("/")
+                place.mkdir(parents=True, exist_ok=True)
             case "COPY":
                 *sources, target = instruction.words
                 for source in sources:
-                    _copy(context / source, folder / target, into=target.endswith("/"))
+                    _copy(context / source, place / target, into=target.endswith("/"))
             case "RUN":
-                _run(instruction.rest.replace(" /", f" {root}/"), folder, stage, path)
+                _run(instruction.rest.replace(" /", f" {root}/"), place, root, stage, path)
             case unknown:
                 raise KeyError(unknown)
 
 
 def _copy(source: Path, target: Path, *, into: bool) -> None:
     # As Docker does: a folder's content goes to the target, a file into a target that ends in /.
+    (target if into else target.parent).mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:
         shutil.copy(source, target / source.name if into else target)
 
 
-def _run(command: str, folder: Path, stage: Stage, path: str) -> None:
+def _run(command: str, folder: Path, root: Path, stage: Stage, path: str) -> None:
     given = {name: os.environ[name] for name in _OUTSIDE if name in os.environ}
+    (root / "tmp").mkdir(exist_ok=True)
+    # An image is to have no cache in it; here that of whoever runs this saves the download. What
+    # comes from it is what its hash says.
+    cache = Path(os.environ.get("PIP_CACHE_DIR", Path.home() / ".cache/pip"))
+    cache.mkdir(parents=True, exist_ok=True)
+    places = {"HOME": str(folder), "TMPDIR": str(root / "tmp"), "PIP_CACHE_DIR": str(cache)}
+    environment = {**given, **stage.environment, **places, "PATH": f"{path}:{os.defpath}"}
+    environment.pop("PIP_NO_CACHE_DIR", None)
     done = subprocess.run(
-        ["/bin/sh", "-c", command],
+        caged(["/bin/sh", "-c", command], writable=[root, cache]),
         cwd=folder,
-        env={**given, **stage.environment, "PATH": f"{path}:{os.defpath}", "HOME": str(folder)},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

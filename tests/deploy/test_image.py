@@ -1,8 +1,11 @@
 """The image, as far as it can be proved without Docker: its steps are carried out in a folder.
 
-What this cannot show: that the base image has what they need, and that it is pushed and pulled.
+Whatever they run, and the worker itself, is user 10001 and sees a read-only file system. What this
+cannot show: that the base image has what they need, and that it is pushed and pulled.
 """
 
+import email
+import json
 import os
 import re
 import signal
@@ -18,46 +21,55 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy.dockerfile import Dockerfile, carry_out
+from tests.deploy.dockerfile import Dockerfile, Stage, caged, carry_out
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = Dockerfile.read(ROOT / "Dockerfile")
-BUILD, LAST = DOCKERFILE.stages
+BUILD, LAST = DOCKERFILE.stage("build"), DOCKERFILE.stages[-1]
 
 #: Seconds for a worker to consume, and to stop when it has nothing under way.
 PATIENCE = 60.0
+#: Half a minute when nothing else runs; a package index may take its time.
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the build stage makes. Takes the package index, and 20 seconds."""
-    folder = tmp_path_factory.mktemp("image")
-    venv.create(folder / "python", with_pip=True)  # the base image's python and pip
-    root = folder / "root"
-    root.mkdir()
-    carry_out(BUILD, context=ROOT, root=root, path=str(folder / "python/bin"))
+    """A folder with what the build stage makes. Takes pip's cache, or the package index."""
+    root = tmp_path_factory.mktemp("image")
+    venv.create(root / "python", with_pip=True)  # the base image's
+    make(BUILD, root)
     return root
 
 
-@pytest.fixture
-def environment(image: Path, broker_url: str, database_url: str) -> dict[str, str]:
-    """What a container gets: the image's environment and the pod's, nothing of this machine's."""
+def make(stage: Stage, root: Path, *, folder: str = "/") -> None:
+    """Carry out a stage beside what is there."""
+    carry_out(stage, context=ROOT, root=root, path=str(root / "python/bin"), folder=folder)
+
+
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@pytest.fixture
+def environment(image: Path, broker_url: str, postgres_url: str) -> dict[str, str]:
+    """What a container gets: the image's environment and the pod's, nothing of this machine's."""
     of_image = {
         name: value.replace("$PATH", os.defpath).replace("/venv", f"{image}/venv")
         for name, value in LAST.environment.items()
     }
     return of_image | {
         "POS_GATEWAY_BROKER_URL": broker_url,
-        "POS_GATEWAY_DATABASE_URL": database_url,
-        "POS_GATEWAY_METRICS_PORT": str(port),
+        "POS_GATEWAY_DATABASE_URL": postgres_url.replace("+psycopg", ""),
+        "POS_GATEWAY_METRICS_PORT": str(free_port()),
     }
 
 
 def run(command: list[str], image: Path, environment: dict[str, str]) -> str:
     done = subprocess.run(
-        [image / "venv/bin" / command[0], *command[1:]],
+        caged([image / "venv/bin" / command[0], *command[1:]]),
         cwd=image,
         env=environment,
         stdout=subprocess.PIPE,
@@ -95,7 +107,7 @@ def pass_the_probe(worker: subprocess.Popen[str], port: str) -> str:
 def worker(image: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     migrate(image, environment)
     process = subprocess.Popen(
-        [image / "venv/bin" / LAST.command[0], *LAST.command[1:]],
+        caged([image / "venv/bin" / LAST.command[0], *LAST.command[1:]]),
         cwd=image,
         env=environment,
         stdout=subprocess.PIPE,
@@ -107,27 +119,40 @@ def worker(image: Path, environment: dict[str, str]) -> Iterator[subprocess.Pope
         process.kill()
 
 
+def test_the_cage_lets_nobody_write_who_is_not_to(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    script = f"id -u; touch {inside}/new; touch {outside} {ROOT}/new /tmp/new && exit 3"
+    done = subprocess.run(caged(["sh", "-c", script], writable=[inside]), capture_output=True)
+    assert done.stdout == b"10001\n"
+    assert done.stderr.count(b"Read-only file system") == 3
+    assert (inside / "new").exists()
+    assert not outside.exists()
+
+
 def test_everything_that_is_copied_is_there_and_nothing_else_is_sent_to_the_build() -> None:
-    assert [name for name in DOCKERFILE.copied if not (ROOT / name).exists()] == []
+    copied = {name.removeprefix("./") for name in DOCKERFILE.copied}
+    assert [name for name in copied if not (ROOT / name).exists()] == []
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     patterns = [line for line in lines if not line.startswith("#")]
     assert patterns[0] == "*"
     let_in = {line.removeprefix("!") for line in patterns if line.startswith("!")}
-    assert let_in == {name.removeprefix("./") for name in DOCKERFILE.copied}
+    assert let_in == copied
 
 
-def test_both_stages_are_the_same_slim_python_that_a_build_may_replace() -> None:
-    assert DOCKERFILE.arguments == {"PYTHON": "3.11-slim-bookworm"}
-    bases = [stage.the("FROM").split()[0] for stage in DOCKERFILE.stages]
-    assert bases == ["python:${PYTHON}"] * 2
+def test_every_stage_is_the_same_slim_python_pinned_by_a_digest_if_one_is_given() -> None:
+    assert DOCKERFILE.arguments == {"PYTHON": "3.11-slim-bookworm", "PYTHON_DIGEST": ""}
+    bases = {stage.base for stage in DOCKERFILE.stages} - {"scratch"}
+    assert bases - {stage.name for stage in DOCKERFILE.stages} == {
+        "python:${PYTHON}${PYTHON_DIGEST:+@$PYTHON_DIGEST}"
+    }
 
 
-def test_every_dependency_is_installed_by_its_hash_and_the_package_without_any() -> None:
-    installs = [step.rest for step in BUILD.all("RUN") if " install " in step.rest]
-    dependencies, package = installs
-    assert "--require-hashes" in dependencies
-    assert dependencies.endswith("-r requirements.txt")
-    assert package.endswith("install --no-deps .")
+@pytest.mark.parametrize("stage", DOCKERFILE.stages, ids=lambda stage: stage.name or "last")
+def test_everything_is_installed_by_its_hash_but_the_package_itself(stage: Stage) -> None:
+    for step in stage.all("RUN"):
+        if " install " in step.rest and not step.rest.endswith("install --no-deps ."):
+            assert "--require-hashes --only-binary=:all: -r " in step.rest
 
 
 def test_the_last_stage_takes_the_venv_and_runs_nothing_of_its_own() -> None:
@@ -136,11 +161,23 @@ def test_the_last_stage_takes_the_venv_and_runs_nothing_of_its_own() -> None:
     assert LAST.all("RUN") == []
 
 
-def test_the_container_is_not_root_and_kubernetes_can_see_that() -> None:
+def test_the_image_says_what_it_is() -> None:
+    said = re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]+)"', LAST.the("LABEL"))
+    assert dict(said).keys() == {"title", "description", "version", "revision"}
+    arguments = {each.rest for each in LAST.all("ARG")}
+    assert {value.removeprefix("$") for _, value in said if value.startswith("$")} == arguments
+    makefile = (ROOT / "Makefile").read_text()
+    for argument in (*arguments, "PYTHON_DIGEST"):
+        assert f"--build-arg {argument}=" in makefile
+
+
+@pytest.mark.parametrize("stage", [LAST, DOCKERFILE.stage("merchants")], ids=["last", "merchants"])
+def test_a_container_is_not_root_and_kubernetes_can_see_that(stage: Stage) -> None:
     # runAsNonRoot needs a number: a name could be anybody's.
-    user = re.fullmatch(r"(\d+):(\d+)", LAST.the("USER"))
+    user = re.fullmatch(r"(\d+):(\d+)", stage.the("USER"))
     assert user is not None
     assert all(int(number) >= 10000 for number in user.groups())
+    assert stage.command[0] not in ("sh", "/bin/sh")
 
 
 def test_the_container_is_the_worker_itself_and_is_told_to_stop_by_sigterm() -> None:
@@ -156,11 +193,73 @@ def test_the_venv_has_no_tools_to_build_with(image: Path) -> None:
     assert {"celery", "pos-gateway"} <= installed
 
 
-def test_the_container_s_worker_starts_answers_its_probe_and_stops_when_it_is_told(
-    worker: subprocess.Popen[str], environment: dict[str, str]
+def is_healthy(image: Path, environment: dict[str, str]) -> bool:
+    """What Docker makes of the HEALTHCHECK."""
+    command = json.loads(LAST.the("HEALTHCHECK").partition(" CMD ")[2])
+    check = subprocess.run(
+        [image / "venv/bin" / command[0], *command[1:]], env=environment, capture_output=True
+    )
+    return check.returncode == 0
+
+
+def test_the_container_s_worker_starts_answers_its_probes_and_stops_when_it_is_told(
+    worker: subprocess.Popen[str], image: Path, environment: dict[str, str]
 ) -> None:
+    assert not is_healthy(image, {**environment, "POS_GATEWAY_METRICS_PORT": str(free_port())})
     metrics = pass_the_probe(worker, environment["POS_GATEWAY_METRICS_PORT"])
     assert "pos_gateway_slots" in metrics
+    assert is_healthy(image, environment)
+    assert is_healthy(image, {**environment, "POS_GATEWAY_METRICS_PORT": "0"})
+    # The process that was started is the worker: no shell is in between.
+    assert b"pos_gateway.gcelery" in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
+    assert "Uid:\t10001" in in_its_namespace(worker.pid)
     worker.send_signal(signal.Signals[LAST.the("STOPSIGNAL")])
     output, _ = worker.communicate(timeout=PATIENCE)
     assert worker.returncode == 0, output
+
+
+def in_its_namespace(pid: int) -> str:
+    """Who a process is to itself."""
+    done = subprocess.run(
+        [
+            *("nsenter", "--target", str(pid), "--user", "--preserve-credentials"),
+            *("grep", "Uid", f"/proc/{pid}/status"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout
+
+
+def test_the_merchants_of_the_laptop_start_with_what_is_installed_for_them(
+    image: Path,
+) -> None:
+    stage = DOCKERFILE.stage("merchants")
+    make(stage, image)
+    command = [image / "python/bin" / stage.command[0], *stage.command[1:-1], "0"]
+    with subprocess.Popen(caged(command), cwd=image / "src", stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        port = json.loads(process.stdout.readline())["port"]
+        asked = f"http://127.0.0.1:{port}/m/fast-1/orders/none"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(asked, timeout=5)
+        process.terminate()
+    assert process.returncode == 0
+
+
+def test_the_bill_of_materials_has_everything_that_is_installed(image: Path) -> None:
+    inventory = DOCKERFILE.stage("inventory")
+    assert inventory.base == BUILD.name
+    make(inventory, image, folder=BUILD.the("WORKDIR"))
+    [copy] = DOCKERFILE.stage("sbom").all("COPY")
+    assert copy.rest == f"--from={inventory.name} /sbom.json /"
+    bill = json.loads((image / "sbom.json").read_text())
+    assert bill["metadata"]["component"]["name"] == "pos-gateway"
+    listed = {f"{each['name']}=={each['version']}" for each in bill["components"]}
+    found = (image / "venv").glob("lib/python*/site-packages/*.dist-info/METADATA")
+    metadata = [email.message_from_string(each.read_text()) for each in found]
+    assert {f"{each['Name']}=={each['Version']}" for each in metadata} <= {
+        *listed,
+        f"pos-gateway=={bill['metadata']['component']['version']}",
+    }
+    assert len(listed) > 20
