@@ -10,7 +10,7 @@ REQUIREMENTS := $(VENV)/requirements-installed
 RIVALS := $(VENV)/rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults check docs-check simulate load bench profile soak requirements image servers clean
+.PHONY: help demo test faults check docs-check simulate load bench profile soak requirements manifests image servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -65,6 +65,9 @@ requirements: $(INSTALLED) ## Pin what pyproject.toml asks for; ARGS=--upgrade f
 	$(LOCK) --group bench --constraints requirements-dev.txt --output-file requirements-bench.txt
 	echo cyclonedx-bom | $(LOCK) - --output-file deploy/image/sbom.txt
 	echo httptools | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/merchants.txt
+
+manifests: $(INSTALLED) ## Write the manifests that are made of addresses.py and rules.yml
+	$(BIN)/python -m deploy.generate
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 image: ## Build the image with Docker; PYTHON_DIGEST=sha256:... pins its base

@@ -1,5 +1,6 @@
 """Addresses: which are of the public internet, and how lists of networks and ports are written."""
 
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 Address = IPv4Address | IPv6Address
@@ -34,9 +35,6 @@ _SPECIAL_IPV4 = [
     )
 ]
 
-#: All of IPv6 that is given out for the internet; IPv4-mapped, NAT64, unique local, link-local
-#: addresses and multicast are outside.
-_GLOBAL_UNICAST = IPv6Network("2000::/3")
 _SPECIAL_IPV6 = [
     IPv6Network(network)
     for network in (
@@ -48,14 +46,20 @@ _SPECIAL_IPV6 = [
     )
 ]
 
+#: The public internet: networks, each with what in it is not public. Of IPv6 that is what is given out
+#: for the internet; IPv4-mapped, NAT64, unique local, link-local addresses and multicast are outside.
+PUBLIC: Mapping[Network, Sequence[Network]] = {
+    IPv4Network("0.0.0.0/0"): _SPECIAL_IPV4,
+    IPv6Network("2000::/3"): _SPECIAL_IPV6,
+}
+
 
 def is_public(address: Address) -> bool:
     """Whether it is an address of the public internet, and not one in another's disguise."""
-    if isinstance(address, IPv4Address):
-        return not any(address in network for network in _SPECIAL_IPV4)
-    if address not in _GLOBAL_UNICAST:
-        return False
-    return not any(address in network for network in _SPECIAL_IPV6)
+    return any(
+        address in network and not any(address in special for special in specials)
+        for network, specials in PUBLIC.items()
+    )
 
 
 def networks(text: str) -> tuple[Network, ...]:

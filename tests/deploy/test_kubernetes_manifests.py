@@ -1,363 +1,387 @@
-"""What the manifests promise, read from the files themselves; no cluster and no kubectl needed.
-
-Where kubectl is installed, the same is asked of what it renders.
-"""
+"""What the manifests promise, asked of them as a cluster gets them."""
 
 import re
-import shutil
-import subprocess
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import Counter, Histogram
 
 from pos_gateway.broker import topology
-from pos_gateway.client import in_canary
-from pos_gateway.settings import PREFIX, Settings
-
-ROOT = Path(__file__).parents[2]
-K8S = ROOT / "deploy" / "k8s"
-KUBECTL = shutil.which("kubectl")
-KUSTOMIZATIONS = sorted(path.parent for path in K8S.rglob("kustomization.yaml"))
-OVERLAYS = [path for path in KUSTOMIZATIONS if path.parent.name == "overlays"]
+from pos_gateway.events import relay
+from pos_gateway.ledger import commits, ledger
+from pos_gateway.settings import Settings
+from pos_gateway.telemetry import metrics
+from pos_gateway.worker import consumer
+from tests.deploy.kustomize import APPLIED, K8S, ROOT, load, of_kind, render, render_with
+from tests.deploy.policies import pod_of
 
 GREEN = ["celery", "-A", "pos_gateway.gcelery", "worker"]
 SYNCHRONOUS = ["celery", "-A", "pos_gateway", "worker", "-P", "prefork", "-c", "4"]
+EVENTS = ["pos-gateway", "events", "run"]
+#: Overlays that are a second set of workers beside the base.
+TRACKS = ("canary", "synchronous")
 
-#: All that an overlay's patch of the worker may change.
-PATCHABLE = {
-    "spec.replicas",
-    "spec.template.metadata.annotations",
-    "spec.template.spec.volumes",
-    *(
-        f"spec.template.spec.containers.{field}"
-        for field in (
-            *("name", "command", "args", "resources"),
-            *("ports", "livenessProbe", "startupProbe", "readinessProbe", "volumeMounts"),
-        )
-    ),
-}
+every_folder = pytest.mark.parametrize("folder", APPLIED)
+every_track = pytest.mark.parametrize("track", TRACKS)
 
 
-def load(path: Path) -> Any:
-    return yaml.safe_load(path.read_text())
+def workloads(folder: str) -> list[Any]:
+    return [each for each in render(folder) if each["kind"] in ("Deployment", "Job")]
 
 
-def render(folder: Path) -> list[dict[str, Any]]:
-    assert KUBECTL is not None
-    run = subprocess.run(
-        [KUBECTL, "kustomize", folder], check=False, capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
-    return list(yaml.safe_load_all(run.stdout))
+def workers(folder: str = "base") -> Any:
+    [found] = [
+        each
+        for each in workloads(folder)
+        if each["metadata"]["labels"].get("app.kubernetes.io/component") == "worker"
+    ]
+    return found
 
 
-def place(folder: Path) -> str:
-    return str(folder.relative_to(K8S))
-
-
-def pods() -> Iterator[Any]:
-    """The pods that the files describe, and the ones that are rendered if they can be."""
-    yield pytest.param(load(K8S / "base/worker.yaml"), id="base/worker.yaml")
-    yield pytest.param(load(K8S / "migrate/job.yaml"), id="migrate/job.yaml")
-    for folder in KUSTOMIZATIONS if KUBECTL else ():
-        for resource in render(folder):
-            if resource["kind"] in ("Deployment", "Job"):
-                yield pytest.param(resource, id=f"rendered:{place(folder)}")
-
-
-every_pod = pytest.mark.parametrize("workload", list(pods()))
-every_overlay = pytest.mark.parametrize("overlay", OVERLAYS, ids=place)
-
-
-def pod_of(workload: dict[str, Any]) -> Any:
-    return workload["spec"]["template"]["spec"]
-
-
-def the_container_of(workload: dict[str, Any]) -> Any:
+def the_container_of(workload: Any) -> Any:
     [container] = pod_of(workload)["containers"]
     return container
 
 
-def base() -> Any:
-    return load(K8S / "base/worker.yaml")
+def of_ours() -> Iterator[Any]:
+    """Every workload that runs the gateway's image."""
+    for folder in APPLIED:
+        for each in workloads(folder):
+            if "pos-gateway:" in the_container_of(each)["image"]:
+                yield pytest.param(each, id=f"{folder}:{each['metadata']['name']}")
 
 
-def patch_of(overlay: Path) -> Any:
-    return load(overlay / "worker.yaml")
+every_gateway = pytest.mark.parametrize("workload", list(of_ours()))
 
 
-def settings_of_the_workers() -> dict[str, str]:
-    [generator] = load(K8S / "base/kustomization.yaml")["configMapGenerator"]
-    return dict(literal.split("=", 1) for literal in generator["literals"])
+def settings_in(folder: str) -> dict[str, str]:
+    [config] = of_kind("ConfigMap", render(folder)).values()
+    found: dict[str, str] = config["data"]
+    return found
 
 
-def fields(value: Any, path: str = "") -> Iterator[str]:
-    """The paths that a patch sets, down to where PATCHABLE names them."""
-    if path in PATCHABLE:
-        yield path
-    elif isinstance(value, dict):
-        for name, below in value.items():
-            yield from fields(below, f"{path}.{name}".removeprefix("."))
-    elif isinstance(value, list):
-        for below in value:
-            yield from fields(below, path)
-    else:
-        yield path
+def known_series() -> set[str]:
+    names = {"process_cpu_seconds_total"}
+    for each in metrics.declared():
+        if isinstance(each, Histogram):
+            names |= {f"{each._name}{suffix}" for suffix in ("_sum", "_count", "_bucket")}
+        else:
+            names.add(each._name + "_total" * isinstance(each, Counter | metrics.Counted))
+    return names
 
 
-@every_pod
-def test_every_pod_keeps_to_the_restricted_pod_security_standard(workload: Any) -> None:
-    pod, container = pod_of(workload), the_container_of(workload)
-    assert pod["securityContext"] == {
-        "runAsNonRoot": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+def series_in(query: str) -> set[str]:
+    return set(re.findall(r"\b(?:pos_gateway|process)_\w+", re.sub(r'"[^"]*"', "", query)))
 
 
-@every_pod
-def test_no_pod_gets_a_token_for_kubernetes(workload: Any) -> None:
-    assert pod_of(workload)["automountServiceAccountToken"] is False
+# What is applied
 
 
-def test_the_service_account_hands_out_no_token() -> None:
-    account = load(K8S / "base/service-account.yaml")
-    assert account["automountServiceAccountToken"] is False
-    assert account["metadata"]["name"] == pod_of(base())["serviceAccountName"]
+def test_every_folder_with_a_kustomization_is_looked_at_here() -> None:
+    folders = {path.parent.relative_to(K8S).as_posix() for path in K8S.rglob("kustomization.yaml")}
+    parts = {each for each in folders if load(f"{each}/kustomization.yaml")["kind"] == "Component"}
+    assert folders - parts - {"base/worker"} == set(APPLIED)
 
 
-@every_pod
-def test_no_service_can_put_a_setting_that_is_none_into_a_pod(workload: Any) -> None:
-    # A Service named pos-gateway would otherwise become POS_GATEWAY_SERVICE_HOST in its namespace.
-    assert pod_of(workload)["enableServiceLinks"] is False
+@every_folder
+def test_every_reference_is_resolved_but_the_secret_that_somebody_makes(folder: str) -> None:
+    resources = render(folder)
+    known = {(each["kind"], each["metadata"]["name"]) for each in resources}
+    assert len(known) == len(resources)
+    for workload in workloads(folder):
+        for source in the_container_of(workload).get("envFrom", []):
+            if "configMapRef" in source:
+                assert ("ConfigMap", source["configMapRef"]["name"]) in known
+            else:
+                assert source == {"secretRef": {"name": "pos-gateway"}}
+        account = pod_of(workload).get("serviceAccountName")
+        assert account is None or ("ServiceAccount", account) in known
 
 
-@every_pod
-def test_every_container_states_what_it_needs_and_the_memory_it_may_take(workload: Any) -> None:
-    resources = the_container_of(workload)["resources"]
-    assert resources["requests"].keys() == {"cpu", "memory"}
-    assert "memory" in resources["limits"]
+@every_folder
+def test_every_selector_finds_the_pods_that_it_is_for_and_one_deployment_s_alone(
+    folder: str,
+) -> None:
+    pods = [each["spec"]["template"]["metadata"]["labels"].items() for each in workloads(folder)]
+    for resource in render(folder):
+        spec = resource.get("spec", {})
+        match resource["kind"]:
+            case "Deployment":
+                selector = spec["selector"]["matchLabels"].items()
+                assert len([each for each in pods if selector <= each]) == 1
+                for spread in pod_of(resource).get("topologySpreadConstraints", []):
+                    assert spread["labelSelector"]["matchLabels"].items() <= selector
+            case "PodDisruptionBudget":
+                selector = spec["selector"]["matchLabels"].items()
+                assert len([each for each in pods if selector <= each]) == 1
+                assert spec["maxUnavailable"] == 1
+            case "Service":
+                assert [each for each in pods if spec["selector"].items() <= each]
+            case "PodMonitor":
+                assert [each for each in pods if spec["selector"]["matchLabels"].items() <= each]
 
 
-@every_pod
-def test_every_container_gets_the_secret(workload: Any) -> None:
-    sources = the_container_of(workload)["envFrom"]
-    assert {"secretRef": {"name": "pos-gateway"}} in sources
+def test_tracks_share_neither_names_nor_selectors() -> None:
+    deployments = [workers(), *(workers(f"overlays/{track}") for track in TRACKS)]
+    assert len({each["metadata"]["name"] for each in deployments}) == len(deployments)
+    tracks = {each["spec"]["selector"]["matchLabels"]["track"] for each in deployments}
+    assert tracks == {"stable", *TRACKS}
 
 
-def test_the_workers_get_the_config_map_that_is_generated_for_them() -> None:
-    [generator] = load(K8S / "base/kustomization.yaml")["configMapGenerator"]
-    reference = {"configMapRef": {"name": generator["name"]}}
-    assert reference in the_container_of(base())["envFrom"]
+@every_gateway
+def test_the_image_is_this_version_by_number(workload: Any) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert the_container_of(workload)["image"].endswith(f"pos-gateway:{version}")
 
 
-def test_a_worker_starts_with_the_settings_of_the_config_map_and_the_secret() -> None:
-    secret = load(K8S / "secret.example.yaml")["stringData"]
-    assert load(K8S / "secret.example.yaml")["metadata"]["name"] == "pos-gateway"
-    names = ("BROKER_URL", "DATABASE_URL", "SECRET_KEY")
-    assert secret.keys() == {f"POS_GATEWAY_{name}" for name in names}
-    settings = Settings.from_environment({**settings_of_the_workers(), **secret})
-    assert settings.database_url.startswith("postgresql://")
+def test_the_registry_and_the_release_are_said_in_one_place() -> None:
+    [image] = load("release/kustomization.yaml")["images"]
+    elsewhere = [
+        path
+        for path in K8S.rglob("*.yaml")
+        if image["newName"] in re.sub(r"(?m)^ *#.*", "", path.read_text())
+        and path.parent.name not in ("release", "development")
+    ]
+    assert elsewhere == []
 
 
-def test_passwords_and_the_canary_are_no_business_of_the_config_map() -> None:
-    given = settings_of_the_workers()
-    assert not any(name.endswith(("_URL", "_KEY")) for name in given)
-    assert "POS_GATEWAY_CANARY_PERCENT" not in given  # read by the order backend only
+@pytest.mark.parametrize("path", sorted(K8S.rglob("*.yaml")), ids=lambda path: path.name)
+def test_every_file_is_taken_in_by_a_kustomization(path: Any) -> None:
+    if path.name in ("kustomization.yaml", "secret.example.yaml", "adapter-rules.yaml"):
+        return
+    kustomization = load(f"{path.parent.relative_to(K8S)}/kustomization.yaml")
+    patches = [patch.get("path") for patch in kustomization.get("patches", [])]
+    assert path.name in [*kustomization["resources"], *patches]
 
 
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=place)
-def test_no_kustomization_takes_in_the_example_of_a_secret(folder: Path) -> None:
-    assert "secret" not in (folder / "kustomization.yaml").read_text().replace(
-        "(secret.example.yaml)", ""
-    )
+@pytest.mark.parametrize("folder", [each for each in APPLIED if each != "overlays/development"])
+def test_no_kustomization_has_a_secret_in_it(folder: str) -> None:
+    assert of_kind("Secret", render(folder)) == {}
+
+
+# Commands and settings
 
 
 def test_the_workers_run_the_command_of_the_contract_on_the_queue_orders() -> None:
-    container = the_container_of(base())
+    container = the_container_of(workers())
     assert container["command"] == GREEN
     assert container["args"] == ["-Q", topology.orders_queue.name]
 
 
-def test_the_canary_runs_the_same_command_on_its_own_queue() -> None:
-    container = the_container_of(patch_of(K8S / "overlays/canary"))
-    assert container == {"name": "worker", "args": ["-Q", topology.canary_queue.name]}
+def test_the_canary_is_the_same_pod_on_its_own_queue() -> None:
+    canary, stable = (the_container_of(workers(f)) for f in ("overlays/canary", "base"))
+    assert canary["args"] == ["-Q", topology.canary_queue.name]
+    for name in stable.keys() - {"args", "envFrom"}:
+        assert canary[name] == stable[name]
 
 
 def test_the_synchronous_workers_run_the_command_of_the_contract_and_are_not_probed() -> None:
-    container = the_container_of(patch_of(K8S / "overlays/synchronous"))
+    container = the_container_of(workers("overlays/synchronous"))
     assert container["command"] == SYNCHRONOUS
-    assert "args" not in container  # the queue is the base's
+    assert container["args"] == ["-Q", topology.orders_queue.name]
     # Only a green worker serves metrics: a probe would kill these for their silence.
-    probes = ("livenessProbe", "startupProbe", "readinessProbe")
-    nothing = {name: container[name] for name in (*probes, "ports")}
-    assert not any(nothing.values())
-    metadata = patch_of(K8S / "overlays/synchronous")["spec"]["template"]["metadata"]
-    assert metadata["annotations"]["prometheus.io/scrape"] == "false"
+    assert container.keys().isdisjoint({"livenessProbe", "startupProbe", "readinessProbe", "ports"})
+    template = workers("overlays/synchronous")["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"prometheus.io/scrape": "false"}
 
 
 def test_the_synchronous_workers_have_the_writable_folder_that_multiprocessing_needs() -> None:
-    patch = patch_of(K8S / "overlays/synchronous")
-    [volume] = pod_of(patch)["volumes"]
+    workload = workers("overlays/synchronous")
+    [volume] = pod_of(workload)["volumes"]
     assert volume["emptyDir"]["sizeLimit"]
-    assert the_container_of(patch)["volumeMounts"] == [
+    assert the_container_of(workload)["volumeMounts"] == [
         {"name": volume["name"], "mountPath": "/tmp"}
     ]
 
 
+def test_events_are_published_by_two_processes_of_their_own_and_by_no_worker() -> None:
+    events = of_kind("Deployment", render("base"))["pos-gateway-events"]
+    assert the_container_of(events)["command"] == EVENTS
+    assert events["spec"]["replicas"] == 2
+    for folder in ("base", "overlays/canary", "overlays/synchronous"):
+        assert settings_in(folder)["POS_GATEWAY_PUBLISH_EVENTS"] == "false"
+    # One leads for all: a canary's would tell every merchant's events.
+    assert len(of_kind("Deployment", render("overlays/canary"))) == 1
+
+
 def test_the_migration_runs_the_command_of_the_contract_without_retrying_for_ever() -> None:
-    job = load(K8S / "migrate/job.yaml")
+    [job] = workloads("migrate")
     assert the_container_of(job)["command"] == ["pos-gateway", "db", "upgrade"]
     assert pod_of(job)["restartPolicy"] == "Never"
     assert job["spec"]["backoffLimit"] <= 3
     assert job["spec"]["activeDeadlineSeconds"]
-    assert "initContainers" not in pod_of(base())
 
 
-@every_overlay
-def test_an_overlay_is_the_base_with_names_and_labels_of_its_own(overlay: Path) -> None:
-    kustomization = load(overlay / "kustomization.yaml")
-    assert kustomization["resources"] == ["../../base"]
-    assert kustomization["nameSuffix"] == f"-{overlay.name}"
-    # Else two Deployments would count each other's pods as theirs.
-    assert kustomization["labels"] == [
-        {"pairs": {"track": overlay.name}, "includeSelectors": True, "includeTemplates": True}
-    ]
-    assert base()["spec"]["selector"]["matchLabels"]["track"] == "stable"
+@every_gateway
+def test_no_pod_migrates_on_its_way_up(workload: Any) -> None:
+    assert "initContainers" not in pod_of(workload)
+    assert {"secretRef": {"name": "pos-gateway"}} in the_container_of(workload)["envFrom"]
 
 
-@every_overlay
-def test_an_overlay_changes_nothing_that_the_base_promises(overlay: Path) -> None:
-    assert load(overlay / "kustomization.yaml")["patches"] == [{"path": "worker.yaml"}]
-    patch = patch_of(overlay)
-    target = base()
-    assert {name: patch.pop(name) for name in ("apiVersion", "kind")} == {
-        name: target[name] for name in ("apiVersion", "kind")
-    }
-    assert patch.pop("metadata") == {"name": target["metadata"]["name"]}
-    assert set(fields(patch)) <= PATCHABLE
+@pytest.mark.parametrize("folder", ["base", "overlays/development", "overlays/production"])
+def test_a_worker_starts_with_the_settings_that_it_is_given(folder: str) -> None:
+    secret = load("secret.example.yaml")
+    assert secret["metadata"]["name"] == "pos-gateway"
+    names = ("BROKER_URL", "DATABASE_URL", "REDIS_URL", "SECRET_KEY")
+    assert secret["stringData"].keys() == {f"POS_GATEWAY_{name}" for name in names}
+    settings = Settings.from_environment({**settings_in(folder), **secret["stringData"]})
+    assert settings.database_url.startswith("postgresql://")
+    assert settings.allow_private_addresses is (folder == "overlays/development")
 
 
-@pytest.mark.parametrize("path", sorted(K8S.rglob("*.yaml")), ids=place)
-def test_every_file_says_what_it_is(path: Path) -> None:
-    content = load(path)
-    assert content["apiVersion"]
-    assert content["kind"]
-    # kustomize takes in what is listed, and only that.
-    if path.name not in ("kustomization.yaml", "secret.example.yaml"):
-        kustomization = load(path.parent / "kustomization.yaml")
-        patches = [patch["path"] for patch in kustomization.get("patches", [])]
-        assert path.name in [*kustomization["resources"], *patches]
+def test_passwords_and_the_canary_are_no_business_of_the_config_map() -> None:
+    given = settings_in("base")
+    assert not any(name.endswith(("_URL", "_KEY")) for name in given)
+    assert "POS_GATEWAY_CANARY_PERCENT" not in given  # it is the order backend's
 
 
-def test_a_roll_out_never_leaves_the_queue_without_a_worker() -> None:
-    spec = base()["spec"]
-    assert spec["replicas"] >= 2
-    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+# Starting, stopping, being probed
 
 
-@every_overlay
-def test_an_overlay_patches_the_base_s_container_and_adds_none(overlay: Path) -> None:
-    assert the_container_of(patch_of(overlay))["name"] == the_container_of(base())["name"]
+def test_a_worker_may_drain_and_close_before_it_is_killed() -> None:
+    closing = (
+        *(consumer.CANCEL_TIMEOUT, relay.GRACE, relay._LAST, relay._LAST),
+        *(commits.CLOSING, ledger._GIVING_BACK),
+    )
+    drain = float(settings_in("base")["POS_GATEWAY_REQUEST_TIMEOUT"]) + consumer.DRAIN_MARGIN
+    assert drain + sum(closing) < pod_of(workers())["terminationGracePeriodSeconds"] == 30
+    events = of_kind("Deployment", render("base"))["pos-gateway-events"]
+    assert sum(closing) < pod_of(events)["terminationGracePeriodSeconds"]
 
 
-def test_the_selector_of_the_workers_matches_their_pods() -> None:
-    spec = base()["spec"]
-    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
-
-
-def test_a_worker_may_finish_an_order_that_is_asked_for_and_then_sent() -> None:
-    timeout = float(settings_of_the_workers()["POS_GATEWAY_REQUEST_TIMEOUT"])
-    assert pod_of(base())["terminationGracePeriodSeconds"] >= 2 * timeout + 10
-
-
-def test_a_worker_is_probed_over_http_where_its_own_event_loop_answers() -> None:
-    container = the_container_of(base())
+@pytest.mark.parametrize("name", ["pos-gateway", "pos-gateway-events"])
+def test_it_is_probed_over_http_where_its_own_event_loop_answers(name: str) -> None:
+    container = the_container_of(of_kind("Deployment", render("base"))[name])
     [port] = container["ports"]
     assert port == {"name": "metrics", "containerPort": 9808}
-    assert str(port["containerPort"]) == settings_of_the_workers()["POS_GATEWAY_METRICS_PORT"]
-    for name, path in (
+    assert str(port["containerPort"]) == settings_in("base")["POS_GATEWAY_METRICS_PORT"]
+    for probe, path in (
         ("livenessProbe", "/healthz"),
         ("startupProbe", "/healthz"),
         ("readinessProbe", "/readyz"),
     ):
         # Not tcpSocket: the kernel accepts for a process that hangs. Not exec: `celery inspect`
         # needs remote control, which is off.
-        assert container[name]["httpGet"] == {"path": path, "port": "metrics"}
-        assert container[name].keys() & {"tcpSocket", "exec"} == set()
+        assert container[probe]["httpGet"] == {"path": path, "port": "metrics"}
+        assert container[probe].keys() & {"tcpSocket", "exec"} == set()
 
 
-def test_prometheus_is_told_where_the_metrics_are() -> None:
-    assert base()["spec"]["template"]["metadata"]["annotations"] == {
+@pytest.mark.parametrize("name", ["pos-gateway", "pos-gateway-events"])
+def test_a_roll_out_or_a_lost_zone_never_takes_all(name: str) -> None:
+    deployment = of_kind("Deployment", render("base"))[name]
+    assert deployment["spec"]["replicas"] >= 2
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    spread = {each["topologyKey"]: each for each in pod_of(deployment)["topologySpreadConstraints"]}
+    assert spread.keys() == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
+    assert {each["maxSkew"] for each in spread.values()} == {1}
+
+
+def test_production_spreads_workers_over_zones_for_certain() -> None:
+    zone, host = pod_of(workers("overlays/production"))["topologySpreadConstraints"]
+    assert (zone["topologyKey"], zone["whenUnsatisfiable"]) == (
+        "topology.kubernetes.io/zone",
+        "DoNotSchedule",
+    )
+    assert host["whenUnsatisfiable"] == "ScheduleAnyway"
+
+
+def test_the_service_account_hands_out_no_token() -> None:
+    [account] = of_kind("ServiceAccount", render("base")).values()
+    assert account["automountServiceAccountToken"] is False
+
+
+# Being watched, and scaled
+
+
+def test_metrics_are_found_by_either_kind_of_prometheus() -> None:
+    monitor = of_kind("PodMonitor", render("base"))["pos-gateway"]["spec"]
+    [endpoint] = monitor["podMetricsEndpoints"]
+    assert endpoint["port"] == the_container_of(workers())["ports"][0]["name"]
+    labels = workers()["spec"]["template"]["metadata"]["labels"]
+    scrape = yaml.safe_load((ROOT / "deploy/prometheus/scrape.yml").read_text())
+    assert labels[monitor["jobLabel"]] == scrape["scrape_configs"][0]["job_name"]
+    assert "track" in monitor["podTargetLabels"]
+    [service] = of_kind("Service", render("base")).values()
+    assert service["spec"]["ports"][0]["targetPort"] == endpoint["port"]
+    assert workers()["spec"]["template"]["metadata"]["annotations"] == {
         "prometheus.io/scrape": "true",
-        "prometheus.io/port": settings_of_the_workers()["POS_GATEWAY_METRICS_PORT"],
+        "prometheus.io/port": settings_in("base")["POS_GATEWAY_METRICS_PORT"],
         "prometheus.io/path": "/metrics",
     }
 
 
-def test_the_image_is_this_version_by_number_for_the_workers_and_the_migration() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    images = [load(K8S / name / "kustomization.yaml")["images"] for name in ("base", "migrate")]
-    assert images[0] == images[1]
-    [image] = images[0]
-    assert image["newTag"] == version
-    for workload in (base(), load(K8S / "migrate/job.yaml")):
-        assert the_container_of(workload)["image"] == image["name"]
+@pytest.mark.parametrize("component", ["components/keda", "components/hpa"])
+def test_whoever_scales_the_workers_owns_their_number(component: str, tmp_path: Any) -> None:
+    resources = render_with(component, tmp_path)
+    deployments = of_kind("Deployment", resources)
+    assert "replicas" not in deployments["pos-gateway"]["spec"]
+    assert "replicas" in deployments["pos-gateway-events"]["spec"]
+    [scaler] = [e for e in resources if e["kind"] in ("ScaledObject", "HorizontalPodAutoscaler")]
+    assert scaler["spec"]["scaleTargetRef"]["name"] == "pos-gateway"
 
 
-def test_no_tag_is_latest_anywhere() -> None:
-    files = [*K8S.rglob("*.yaml"), ROOT / "Dockerfile", ROOT / "docs/deploy.md"]
-    assert [path for path in files if re.search(r"\blatest\b", path.read_text())] == []
+def test_both_autoscalers_go_by_the_same_numbers(tmp_path: Any) -> None:
+    (tmp_path / "keda").mkdir()
+    (tmp_path / "hpa").mkdir()
+    keda = of_kind("ScaledObject", render_with("components/keda", tmp_path / "keda"))
+    hpa = of_kind("HorizontalPodAutoscaler", render_with("components/hpa", tmp_path / "hpa"))
+    one, other = keda["pos-gateway"]["spec"], hpa["pos-gateway"]["spec"]
+    assert one["minReplicaCount"] == other["minReplicas"] >= 2
+    assert one["maxReplicaCount"] == other["maxReplicas"]
+    behavior = one["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert behavior == other["behavior"]
+    length, age, cpu = (trigger["metadata"] for trigger in one["triggers"])
+    of_length, of_age, of_cpu = other["metrics"]
+    assert length["threshold"] == of_length["external"]["target"]["averageValue"]
+    assert age["threshold"] == of_age["external"]["target"]["value"]
+    assert int(cpu["value"]) == of_cpu["resource"]["target"]["averageUtilization"]
+    adapter = load("components/hpa/adapter-rules.yaml")["externalRules"]
+    asked = [each["external"]["metric"]["name"] for each in (of_length, of_age)]
+    assert [rule["name"]["as"] for rule in adapter] == asked
+    queries = [rule["metricsQuery"].replace(",<<.LabelMatchers>>", "") for rule in adapter]
+    assert queries == [length["query"], age["query"]]
+    assert series_in(" ".join(queries)) == {
+        "pos_gateway_queue_messages",
+        "pos_gateway_queue_age_seconds",
+    }
+    assert series_in(" ".join(queries)) <= known_series()
 
 
-@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed: nothing is rendered")
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=place)
-def test_it_renders_with_every_image_tagged_and_every_reference_resolved(folder: Path) -> None:
-    resources = render(folder)
-    known = {(resource["kind"], resource["metadata"]["name"]) for resource in resources}
-    for resource in resources:
-        if resource["kind"] not in ("Deployment", "Job"):
-            continue
-        container = the_container_of(resource)
-        assert re.search(r":\d+\.\d+\.\d+$", container["image"])
-        for source in container["envFrom"]:
-            if "configMapRef" in source:
-                assert ("ConfigMap", source["configMapRef"]["name"]) in known
-        account = pod_of(resource).get("serviceAccountName")
-        assert account is None or ("ServiceAccount", account) in known
+def test_rabbitmq_has_a_majority_when_a_node_is_away(tmp_path: Any) -> None:
+    resources = render_with("components/rabbitmq-cluster", tmp_path)
+    cluster = of_kind("RabbitmqCluster", resources)["pos-gateway-rabbitmq"]["spec"]
+    assert cluster["replicas"] % 2 == 1
+    budget = of_kind("PodDisruptionBudget", resources)["pos-gateway-rabbitmq"]["spec"]
+    assert cluster["replicas"] - budget["maxUnavailable"] > cluster["replicas"] / 2
+    assert cluster["resources"]["requests"] == cluster["resources"]["limits"]
+    assert re.search(r":\d+\.\d+\.\d+", cluster["image"])
 
 
-@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed: nothing is rendered")
-def test_rendered_tracks_share_neither_names_nor_selectors() -> None:
-    folders = [K8S / "base", *OVERLAYS]
-    deployments = [r for folder in folders for r in render(folder) if r["kind"] == "Deployment"]
-    names = {deployment["metadata"]["name"] for deployment in deployments}
-    tracks = {deployment["spec"]["selector"]["matchLabels"]["track"] for deployment in deployments}
-    assert len(names) == len(tracks) == len(folders)
+# The roll-out by steps
 
 
-def test_the_deployment_page_names_only_folders_settings_and_queues_that_exist() -> None:
-    page = (ROOT / "docs/deploy.md").read_text()
-    for path in re.findall(r"deploy/k8s[\w/.-]*", page):
-        assert (ROOT / path.rstrip(".")).exists(), path
-    for variable in re.findall(rf"{PREFIX}[A-Z_]+", page):
-        assert variable.removeprefix(PREFIX).lower() in Settings.model_fields, variable
-    queues = {queue.name for queue in topology.QUEUES}
-    assert set(re.findall(r"\borders\.\w+", page)) <= queues | {"orders.jsonl"}
-
-
-def test_the_merchants_on_the_deployment_page_are_in_the_canary_as_it_says() -> None:
-    page = (ROOT / "docs/deploy.md").read_text()
-    rows = re.findall(r"^\| `([\w-]+)` \| (yes|no) \| (yes|no) \|$", page, re.MULTILINE)
-    assert rows
-    for merchant, at_10, at_50 in rows:
-        assert in_canary(merchant, 10) is (at_10 == "yes")
-        assert in_canary(merchant, 50) is (at_50 == "yes")
+def test_the_rollout_runs_the_workers_and_is_judged_before_it_goes_on() -> None:
+    resources = render("overlays/canary-rollout")
+    rollout = of_kind("Rollout", resources)["pos-gateway"]["spec"]
+    assert "replicas" not in of_kind("Deployment", resources)["pos-gateway"]["spec"]
+    assert rollout["workloadRef"]["name"] in of_kind("Deployment", resources)
+    canary = rollout["strategy"]["canary"]
+    assert (canary["maxSurge"], canary["maxUnavailable"]) == (1, 0)
+    weights = [step["setWeight"] for step in canary["steps"] if "setWeight" in step]
+    assert weights[0] * rollout["replicas"] % 100 == 0, "a weight is a number of pods"
+    assert weights[0] == 10
+    [template] = canary["analysis"]["templates"]
+    analysis = of_kind("AnalysisTemplate", resources)[template["templateName"]]["spec"]
+    arguments = {each["name"] for each in analysis["args"]}
+    assert arguments == {each["name"] for each in canary["analysis"]["args"]}
+    [monitor] = of_kind("PodMonitor", resources).values()
+    label = "rollouts-pod-template-hash"
+    assert label in monitor["spec"]["podTargetLabels"]
+    for metric in analysis["metrics"]:
+        query = metric["provider"]["prometheus"]["query"]
+        assert series_in(query) <= known_series()
+        assert f'{label.replace("-", "_")}="{{{{args.latest}}}}"' in query
+        assert set(re.findall(r"\{\{args\.(\w+)\}\}", query)) <= arguments

@@ -1,0 +1,92 @@
+"""What a workload must not do: Kubernetes' restricted profile, and what this project asks besides.
+
+Each finding is a sentence. The profile is that of the Pod Security Standards, for Linux pods.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_VOLUMES = {
+    *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral"),
+    *("persistentVolumeClaim", "projected", "secret"),
+}
+#: A tag that is moved says nothing about what runs.
+_MOVING = re.compile(r"(latest|stable|edge|main|master|nightly)$")
+_OURS = re.compile(r"(^|/)pos-gateway[:@]")
+
+
+def pod_of(workload: dict[str, Any]) -> dict[str, Any]:
+    """The pod that a Deployment or a Job makes."""
+    pod: dict[str, Any] = workload["spec"]["template"]["spec"]
+    return pod
+
+
+def violations(workload: dict[str, Any]) -> list[str]:
+    """All that is wrong with it; nothing is wrong with one that may be applied."""
+    pod = pod_of(workload)
+    return [
+        *_restricted_pod(pod),
+        *(
+            f"{container['name']}: {finding}"
+            for container in [*pod.get("initContainers", []), *pod["containers"]]
+            for finding in (*_restricted_container(container, pod), *_ours(container))
+        ),
+        *_our_pod(pod),
+    ]
+
+
+def _restricted_pod(pod: dict[str, Any]) -> Iterator[str]:
+    for field in ("hostNetwork", "hostPID", "hostIPC"):
+        if pod.get(field):
+            yield f"{field} is set"
+    for volume in pod.get("volumes", []):
+        if kinds := set(volume) - {"name"} - _VOLUMES:
+            yield f"the volume {volume['name']} is a {kinds.pop()}"
+    if pod.get("securityContext", {}).get("sysctls"):
+        yield "sysctls are set"
+
+
+def _restricted_container(container: dict[str, Any], pod: dict[str, Any]) -> Iterator[str]:
+    own, common = container.get("securityContext", {}), pod.get("securityContext", {})
+    if own.get("privileged"):
+        yield "it is privileged"
+    if own.get("allowPrivilegeEscalation") is not False:
+        yield "allowPrivilegeEscalation is not false"
+    if own.get("runAsNonRoot", common.get("runAsNonRoot")) is not True:
+        yield "runAsNonRoot is not true"
+    if own.get("runAsUser", common.get("runAsUser")) == 0:
+        yield "runAsUser is 0"
+    profile = own.get("seccompProfile", common.get("seccompProfile", {}))
+    if profile.get("type") not in ("RuntimeDefault", "Localhost"):
+        yield "there is no seccompProfile"
+    capabilities = own.get("capabilities", {})
+    if "ALL" not in capabilities.get("drop", []):
+        yield "it keeps capabilities"
+    if set(capabilities.get("add", [])) - {"NET_BIND_SERVICE"}:
+        yield "it adds capabilities"
+    if any("hostPort" in port for port in container.get("ports") or []):
+        yield "it has a hostPort"
+
+
+def _ours(container: dict[str, Any]) -> Iterator[str]:
+    _, _, tag = container["image"].rpartition("/")[2].partition(":")
+    if not tag or _MOVING.search(tag):
+        yield f"its image {container['image']} is none in particular"
+    resources = container.get("resources", {})
+    if {"cpu", "memory"} - resources.get("requests", {}).keys():
+        yield "it does not say what it needs"
+    if "memory" not in resources.get("limits", {}):
+        yield "its memory has no limit"
+    read_only = container.get("securityContext", {}).get("readOnlyRootFilesystem")
+    if _OURS.search(container["image"]) and read_only is not True:
+        yield "its file system is not read-only"
+
+
+def _our_pod(pod: dict[str, Any]) -> Iterator[str]:
+    if pod.get("automountServiceAccountToken") is not False:
+        yield "it gets a token for Kubernetes"
+    # A Service named pos-gateway would otherwise become POS_GATEWAY_SERVICE_HOST in its namespace,
+    # and a worker refuses to start on a setting that is none.
+    if pod.get("enableServiceLinks") is not False:
+        yield "it gets variables for every Service"

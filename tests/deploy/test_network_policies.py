@@ -1,0 +1,96 @@
+"""Where a pod may send to is where the gateway lets itself be sent to, and what it stores in."""
+
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from deploy.generate import manifests
+from pos_gateway.addresses import PUBLIC, WEB_PORTS, is_public, ports
+from pos_gateway.settings import Settings
+from pos_gateway.transport.guard import Guard
+from tests.deploy.kustomize import of_kind, render
+
+POLICIES = of_kind("NetworkPolicy", render("base"))
+MERCHANTS = POLICIES["pos-gateway-merchants"]["spec"]
+COMMON = POLICIES["pos-gateway"]["spec"]
+#: The edges of every range: where one list and another would differ.
+EDGES = [
+    address + step
+    for network, specials in PUBLIC.items()
+    for each in (network, *specials)
+    for address in (each[0], each[-1])
+    for step in (-1, 0, 1)
+    if 0 < int(address) + step < 2**each.max_prefixlen
+]
+
+
+def lets_through(address: IPv4Address | IPv6Address) -> bool:
+    """Whether a worker's packet to this address goes out, as Kubernetes reads the policy."""
+    [rule] = MERCHANTS["egress"]
+    return any(
+        address in ip_network(to["ipBlock"]["cidr"])
+        and not any(address in ip_network(each) for each in to["ipBlock"]["except"])
+        for to in rule["to"]
+    )
+
+
+def test_the_manifests_that_are_generated_are_what_would_be_generated_now() -> None:
+    stale = [path.name for path, text in manifests().items() if path.read_text() != text]
+    assert stale == [], "run: make manifests"
+
+
+@given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6), st.sampled_from(EDGES)))
+@example(ip_address("169.254.169.254"))
+@example(ip_address("::ffff:10.0.0.1"))
+@example(ip_address("93.184.215.14"))
+def test_the_policy_and_the_guard_agree_on_every_address(
+    address: IPv4Address | IPv6Address,
+) -> None:
+    assert lets_through(address) is is_public(address)
+
+
+def test_the_policy_and_the_guard_agree_on_ports() -> None:
+    [rule] = MERCHANTS["egress"]
+    allowed = {each["port"] for each in rule["ports"]}
+    assert allowed == WEB_PORTS == Guard().ports == ports(Settings().allowed_ports)
+
+
+def test_every_exception_lies_within_its_block() -> None:
+    # Kubernetes refuses the whole policy otherwise.
+    for network, specials in PUBLIC.items():
+        for special in specials:
+            assert special.subnet_of(network), special  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("resource", render("base"), ids=lambda each: each["metadata"]["name"])
+def test_every_pod_is_held_by_the_policy_and_workers_alone_reach_merchants(
+    resource: dict[str, Any],
+) -> None:
+    if resource["kind"] not in ("Deployment", "Job"):
+        return
+    labels = resource["spec"]["template"]["metadata"]["labels"].items()
+    assert COMMON["podSelector"]["matchLabels"].items() <= labels
+    is_worker = resource["metadata"]["name"] == "pos-gateway"
+    assert (MERCHANTS["podSelector"]["matchLabels"].items() <= labels) is is_worker
+
+
+def test_the_canary_and_the_migration_are_held_as_well() -> None:
+    for folder in ("overlays/canary", "overlays/synchronous", "migrate"):
+        [workload] = [each for each in render(folder) if each["kind"] in ("Deployment", "Job")]
+        labels = workload["spec"]["template"]["metadata"]["labels"].items()
+        assert COMMON["podSelector"]["matchLabels"].items() <= labels
+
+
+def test_nothing_comes_in_but_for_metrics_and_goes_out_but_to_names_and_stores() -> None:
+    assert COMMON["policyTypes"] == ["Ingress", "Egress"]
+    [metrics] = COMMON["ingress"]
+    assert [port["port"] for port in metrics["ports"]] == ["metrics"]
+    assert all("from" in rule for rule in COMMON["ingress"])
+    names, stores = COMMON["egress"]
+    assert {port["port"] for port in names["ports"]} == {53}
+    assert {port["port"] for port in stores["ports"]} == {5671, 5672, 5432, 6379}
+    for rule in (*COMMON["egress"], *MERCHANTS["egress"]):
+        assert rule["to"], "an empty list is everybody"
