@@ -1,0 +1,163 @@
+"""docker-compose.yml names files, commands and settings that there are; no Docker needed."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from loadtests.merchants.profiles import PROFILES
+from loadtests.servers.process import program
+from pos_gateway.cli.root import root
+from pos_gateway.merchant import Merchant
+from pos_gateway.order import Order
+from pos_gateway.settings import PREFIX, Settings
+from tests.deploy.dockerfile import Dockerfile
+from tests.deploy.kustomize import ROOT, of_kind, render
+from tests.deploy.policies import pod_of
+
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+EXAMPLES = ROOT / "deploy" / "compose"
+GATEWAYS = {n: s for n, s in SERVICES.items() if s["image"].startswith("pos-gateway:")}
+
+every_gateway = pytest.mark.parametrize("name", GATEWAYS)
+
+
+def lines(name: str) -> list[Any]:
+    return [json.loads(line) for line in (EXAMPLES / name).read_text().splitlines()]
+
+
+def mounts(name: str) -> dict[str, Path]:
+    """Places in a container, and the files of this repository that are there."""
+    found = {}
+    for volume in SERVICES[name].get("volumes", []):
+        source, target, *_ = volume.split(":")
+        if source.startswith("."):
+            found[target] = ROOT / source
+    return found
+
+
+def test_everything_that_is_wanted_on_a_laptop_is_there() -> None:
+    assert SERVICES.keys() >= {
+        *("rabbitmq", "postgresql", "redis", "migrate", "worker", "merchants"),
+        *("prometheus", "grafana"),
+    }
+    assert SERVICES["worker"]["deploy"]["replicas"] == 2
+    assert "command" not in SERVICES["worker"]  # the image's
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_s_files_and_what_it_waits_for_are_there(name: str) -> None:
+    service = SERVICES[name]
+    assert [path for path in mounts(name).values() if not path.exists()] == []
+    for other, how in service.get("depends_on", {}).items():
+        match how["condition"]:
+            case "service_healthy":
+                assert "test" in SERVICES[other]["healthcheck"]
+            case "service_completed_successfully":
+                assert "restart" not in SERVICES[other]
+                assert "command" in SERVICES[other]
+            case condition:
+                assert condition == "service_started"
+                assert other in SERVICES
+    for port in service.get("ports", []):
+        assert port.startswith("127.0.0.1:")
+
+
+@every_gateway
+def test_a_gateway_starts_with_its_settings_and_is_locked_up(name: str) -> None:
+    service = GATEWAYS[name]
+    given = service["environment"]
+    assert all(variable.startswith(PREFIX) for variable in given)
+    Settings.from_environment(given)
+    for url in (given[each] for each in given if each.endswith("_URL")):
+        host = re.search(r"[@/]([a-z]+):\d+/", url)
+        assert host is not None
+        assert host[1] in SERVICES
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+
+
+@every_gateway
+def test_a_gateway_s_command_is_one(name: str) -> None:
+    program_name, *words = GATEWAYS[name].get("command", ["pos-gateway", "worker"])
+    assert program_name == "pos-gateway"
+    command: click.Command = root
+    while isinstance(command, click.Group):
+        inner = command.get_command(click.Context(command), words[0])
+        assert inner is not None, words
+        command, words = inner, words[1:]
+    parser = command.make_parser(click.Context(command))
+    parser.parse_args(list(words))
+    for word in words:
+        if word.startswith("/examples/"):
+            assert (EXAMPLES / word.removeprefix("/examples/")).exists()
+
+
+def test_the_images_that_are_built_are_stages_of_the_dockerfile() -> None:
+    stages = {stage.name for stage in Dockerfile.read(ROOT / "Dockerfile").stages}
+    assert SERVICES["merchants"]["build"]["target"] in stages
+    assert SERVICES["worker"]["build"] == "."
+
+
+def test_a_laptop_s_stores_are_those_of_the_development_cluster_by_number() -> None:
+    ours = {
+        name: re.sub(r"-management$", "", service["image"])
+        for name, service in SERVICES.items()
+        if not service["image"].startswith("pos-gateway")
+    }
+    assert [image for image in ours.values() if not re.search(r":v?\d+\.\d+(\.\d+)?$", image)] == []
+    cluster = of_kind("Deployment", render("overlays/development"))
+    for name in ("rabbitmq", "postgresql", "redis"):
+        assert pod_of(cluster[name])["containers"][0]["image"] == ours[name]
+
+
+def test_the_examples_are_merchants_and_orders_for_the_gateway() -> None:
+    merchants = [Merchant.parse(each) for each in lines("merchants.jsonl")]
+    orders = [Order.parse(each) for each in lines("orders.jsonl")]
+    assert {order.merchant_id for order in orders} == {merchant.id for merchant in merchants}
+    for merchant in merchants:
+        assert merchant.base_url == f"http://merchants:8080/m/{merchant.id}"
+        assert merchant.id.partition("-")[0] in PROFILES
+    command = Dockerfile.read(ROOT / "Dockerfile").stage("merchants").command
+    assert command[-2:] == ["--port", "8080"]
+
+
+def test_prometheus_scrapes_the_workers_and_goes_by_the_alerts() -> None:
+    files = mounts("prometheus")
+    configuration = yaml.safe_load((files["/etc/prometheus/prometheus.yml"]).read_text())
+    [job] = configuration["scrape_configs"]
+    [found] = job["dns_sd_configs"]
+    assert found["names"] == ["worker"]
+    assert found["port"] == Settings().metrics_port
+    assert job["job_name"] == "pos-gateway"
+    assert files["/etc/prometheus/rules.yml"] == ROOT / "deploy/prometheus/rules.yml"
+    done = subprocess.run(
+        [
+            *(program("promtool", "prometheus"), "check", "config", "--syntax-only"),
+            files["/etc/prometheus/prometheus.yml"],
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_grafana_finds_its_source_and_the_dashboard() -> None:
+    files = mounts("grafana")
+    [source] = yaml.safe_load(
+        files["/etc/grafana/provisioning/datasources/prometheus.yml"].read_text()
+    )["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    [provider] = yaml.safe_load(
+        files["/etc/grafana/provisioning/dashboards/pos-gateway.yml"].read_text()
+    )["providers"]
+    folder = files[provider["options"]["path"]]
+    home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (folder / Path(home).name).exists()
