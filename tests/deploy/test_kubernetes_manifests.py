@@ -165,10 +165,10 @@ def test_no_kustomization_has_a_secret_in_it(folder: str) -> None:
 # Commands and settings
 
 
-def test_the_workers_run_the_command_of_the_contract_on_the_queue_orders() -> None:
+def test_the_workers_run_the_command_of_the_contract_and_strand_no_canary_s_orders() -> None:
     container = the_container_of(workers())
     assert container["command"] == GREEN
-    assert container["args"] == ["-Q", topology.orders_queue.name]
+    assert "args" not in container  # no -Q: both queues
 
 
 def test_the_canary_is_the_same_pod_on_its_own_queue() -> None:
@@ -181,7 +181,7 @@ def test_the_canary_is_the_same_pod_on_its_own_queue() -> None:
 def test_the_synchronous_workers_run_the_command_of_the_contract_and_are_not_probed() -> None:
     container = the_container_of(workers("overlays/synchronous"))
     assert container["command"] == SYNCHRONOUS
-    assert container["args"] == ["-Q", topology.orders_queue.name]
+    assert "args" not in container
     # Only a green worker serves metrics: a probe would kill these for their silence.
     assert container.keys().isdisjoint({"livenessProbe", "startupProbe", "readinessProbe", "ports"})
     template = workers("overlays/synchronous")["spec"]["template"]
