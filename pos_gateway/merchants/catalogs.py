@@ -12,6 +12,7 @@ from sqlalchemy import Engine, bindparam, delete, insert, select
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.green import in_turns
 from pos_gateway.ledger.schema import catalogs
+from pos_gateway.merchants.store import IN_A_ROW
 
 
 class CatalogStore:
@@ -54,8 +55,8 @@ class CatalogStore:
         """Whose catalog was written then (Unix time) or later, each with when."""
         query = select(catalogs.c.merchant_id, catalogs.c.updated_at)
         with self._engine.connect() as connection:
-            rows = connection.execute(query.where(catalogs.c.updated_at >= moment)).all()
-        return [(row.merchant_id, row.updated_at) for row in rows]
+            rows = connection.execute(query.where(catalogs.c.updated_at >= moment))
+            return [(row.merchant_id, row.updated_at) for row in in_turns(rows, IN_A_ROW)]
 
 
 def as_text(items: Mapping[str, str]) -> str:

@@ -15,10 +15,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import UnknownMerchant
+from pos_gateway.green import in_turns
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.cache import Loaded, RefreshAheadCache, Shared
 from pos_gateway.merchants.catalogs import CatalogStore
-from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.merchants.store import IN_A_ROW, MerchantStore
 
 log = structlog.get_logger(__name__)
 
@@ -188,9 +189,9 @@ class Directory:
             log.error("merchants.not_watched", error=str(error))
             return
         self._looked_at = now
-        for merchant_id, at in edited:
+        for merchant_id, at in in_turns(edited, IN_A_ROW):
             self._cache.outdated(merchant_id, at)
-        for merchant_id, at in written:
+        for merchant_id, at in in_turns(written, IN_A_ROW):
             self._catalogs.outdated(merchant_id, at)
 
 

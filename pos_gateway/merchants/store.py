@@ -12,9 +12,13 @@ from sqlalchemy import Engine, Row, delete, insert, select, update
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.credentials import NONE, Auth, Credentials, Unreadable
+from pos_gateway.green import in_turns
 from pos_gateway.ledger.schema import merchants
 from pos_gateway.merchant import Merchant
 from pos_gateway.vault import CannotOpen, Vault
+
+#: Edits that are read in a row: of an import there are as many as there are merchants.
+IN_A_ROW = 200
 
 _FIELDS = tuple(Merchant.model_fields)
 #: Rows a statement; SQLite takes no more than 32,766 parameters in one.
@@ -70,8 +74,8 @@ class MerchantStore:
         since = datetime.fromtimestamp(moment, UTC)
         query = select(merchants.c.id, merchants.c.updated_at)
         with self._engine.connect() as connection:
-            rows = connection.execute(query.where(merchants.c.updated_at >= since)).all()
-        return [(row.id, _seconds(row.updated_at)) for row in rows]
+            rows = connection.execute(query.where(merchants.c.updated_at >= since))
+            return [(row.id, _seconds(row.updated_at)) for row in in_turns(rows, IN_A_ROW)]
 
     def sealed(self, merchant: Merchant) -> str:
         """A record as text, its secrets sealed. Raises CannotOpen where they cannot be."""

@@ -1,14 +1,16 @@
 """Merchants' catalogs: the store, and the directory that hands them on with the records."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from pos_gateway import green
 from pos_gateway.merchants import directory as subject
 from pos_gateway.merchants.catalogs import CatalogStore, of_text
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
-from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.merchants.store import IN_A_ROW, MerchantStore
 from pos_gateway.shelves import Shelves
 from pos_gateway.vault import Vault
 from tests.merchants.conftest import HandClock
@@ -214,3 +216,15 @@ def test_catalogs_in_memory_are_bounded_by_all_of_their_entries(
         assert len(directory.get(each).catalog) == len(catalogs.get(each))
     assert [directory._catalogs.is_fresh(each) for each in ids] == [False, True, True]
     assert directory.get("large").catalog == large
+
+
+def test_after_a_large_import_orders_have_their_turns_at_every_look(
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, turns = Directory(store, catalogs, clock=clock), []
+    ids = [f"m{number}" for number in range(5 * IN_A_ROW)]
+    store.put(map(a_merchant, ids))
+    catalogs.put({each: {} for each in ids})
+    monkeypatch.setattr(green, "time", SimpleNamespace(sleep=turns.append))
+    directory._look()
+    assert len(turns) == 4 * 4  # each kind's edits are read, and then heard of
