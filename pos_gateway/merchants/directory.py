@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import UnknownMerchant
+from pos_gateway.errors import NotLoaded, UnknownMerchant
 from pos_gateway.green import in_turns
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.cache import Loaded, RefreshAheadCache, Shared
@@ -108,14 +108,18 @@ class Directory:
         Raises:
             UnknownMerchant: there is none.
             SQLAlchemyError: the database cannot be asked, and there is none in memory.
-            NotLoaded: another worker loads it, and is not done.
+            NotLoaded: another worker loads it, and is not done; or a row that was read with it makes
+                no sense, which is no order's fault.
         """
         if self._watcher is None and self._clock.monotonic() >= self._look_at:
             self._look()
-        merchant = self._cache.get(merchant_id)
-        if merchant is None:
-            raise UnknownMerchant(merchant_id)
-        catalog = self._catalogs.get(merchant_id)
+        try:
+            merchant = self._cache.get(merchant_id)
+            if merchant is None:
+                raise UnknownMerchant(merchant_id)
+            catalog = self._catalogs.get(merchant_id)
+        except ValueError as error:
+            raise NotLoaded(f"a row in the database cannot be read: {error}") from error
         return merchant.with_catalog(catalog) if catalog else merchant
 
     def want(self, merchant_id: str) -> None:

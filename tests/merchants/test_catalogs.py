@@ -4,9 +4,11 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import Engine
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from pos_gateway import green
+from pos_gateway.errors import NotLoaded
 from pos_gateway.merchants import directory as subject
 from pos_gateway.merchants.catalogs import CatalogStore, of_text
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
@@ -228,3 +230,13 @@ def test_after_a_large_import_orders_have_their_turns_at_every_look(
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=turns.append))
     directory._look()
     assert len(turns) == 4 * 4  # each kind's edits are read, and then heard of
+
+
+def test_a_row_that_makes_no_sense_ends_nobody_s_orders(
+    engine: Engine, directory: Directory, catalogs: CatalogStore
+) -> None:
+    catalogs.put({"m": {"burger": "V1"}})
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE catalogs SET entries = '{'")
+    with pytest.raises(NotLoaded, match="cannot be read"):  # tried again later
+        directory.get("m")
