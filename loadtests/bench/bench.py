@@ -158,8 +158,12 @@ class Bench:
             for each in played
         ]
         pairs += [(catalogue.NAME, OURS.name, bout.latency.fault) for bout in self._hostile]
-        hung: one_hangs.OneHangs | None = self._costs.get(one_hangs.NAME)
-        pairs += [(one_hangs.NAME, OURS.name, fault) for fault in (hung.faults if hung else ())]
+        pairs += [
+            (name, OURS.name, fault)
+            for name in (one_hangs.NAME, overhead.NAME)
+            if name in self._costs
+            for fault in self._costs[name].faults
+        ]
         return [f"{name}: {candidate}: {fault}" for name, candidate, fault in pairs if fault]
 
     def as_json(self) -> dict[str, Any]:

@@ -50,9 +50,10 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Of each round."""
+    """Of each round that says something, and why others say nothing."""
 
     rounds: Sequence[Added]
+    faults: Sequence[str] = ()
 
     def as_json(self) -> list[dict[str, Any]]:
         """The figures by name."""
@@ -65,7 +66,13 @@ def measure(servers: Servers, rounds: int, *, quick: bool) -> Overhead:
     A quick run does not find out what that is: it has 300 orders a second.
     """
     load = load_at(PROBE) if quick else calibrated(servers, Trial(WATCHED, _POPULATION))
-    return Overhead([_played(servers, load, _SIZES[quick]) for _ in range(rounds)])
+    played, faults = [], []
+    for _ in range(rounds):
+        try:
+            played.append(_played(servers, load, _SIZES[quick]))
+        except InvalidRunError as error:
+            faults.append(str(error))
+    return Overhead(played, faults)
 
 
 def report(cost: Overhead) -> str:
@@ -84,22 +91,24 @@ def report(cost: Overhead) -> str:
         *("ms beside the merchant's own", "orders/s", "worker", "had to wait"),
         *("to POS p50", "p99", "to outcome p50", "p99", "to event p50", "p99"),
     )
-    verdict = judge(cost.rounds)
+    verdict = judge(cost)
     parts = (
         f"## {NAME}: what the gateway adds to a healthy merchant's time",
         table(header, lines),
         table(("", "median", "rounds", "target", ""), [verdict.line()]),
+        *(f"Invalid: {fault}." for fault in cost.faults),
     )
     return "\n\n".join(parts) + "\n"
 
 
-def judge(rounds: Sequence[Added]) -> Verdict:
+def judge(cost: Overhead) -> Verdict:
     """The target."""
     return Verdict(
         "gateway: submit to outcome, p50, ms",
-        [each.to_outcome[0] for each in rounds],
+        [each.to_outcome[0] for each in cost.rounds],
+        cost.faults,
         at_most=MOST,
-        doubtful=any(each.waited > 0.1 for each in rounds),
+        doubtful=any(each.waited > 0.1 for each in cost.rounds),
         form=".1f",
     )
 

@@ -33,7 +33,7 @@ from loadtests.bench.candidate import (
 from loadtests.bench.holding import Holding, Weight
 from loadtests.bench.memory import held
 from loadtests.bench.one_hangs import ATTACK, LOAD, OneHangs
-from loadtests.bench.overhead import Added, added
+from loadtests.bench.overhead import Added, Overhead, added
 from loadtests.bench.scenario import CASES
 from loadtests.bench.scraping import PERIOD, Scraping
 from loadtests.bench.servers import Servers
@@ -209,9 +209,15 @@ class TestWhatTheGatewayAdds:
 
     def test_the_outcome_is_what_counts(self) -> None:
         one = Added(300.0, 0.6, 0.01, (4.0, 9.0), (7.0, 12.0), (20.0, 31.0))
-        assert overhead.judge([one]).word == "met"
-        assert overhead.judge([replace(one, to_outcome=(8.1, 12.0))]).word == "MISSED"
-        assert overhead.judge([replace(one, waited=0.2)]).word == "met (doubtful)"
+        late, disturbed = replace(one, to_outcome=(8.1, 12.0)), replace(one, waited=0.2)
+        assert overhead.judge(Overhead([one])).word == "met"
+        assert overhead.judge(Overhead([late])).word == "MISSED"
+        assert overhead.judge(Overhead([disturbed])).word == "met (doubtful)"
+
+    def test_a_round_whose_events_did_not_come_says_nothing(self) -> None:
+        shown = overhead.report(Overhead([], ["8,945 of 18,000 events came"]))
+        assert "INVALID" in shown
+        assert "Invalid: 8,945 of 18,000 events came." in shown
 
 
 class TestWhatAWorkerHolds:
