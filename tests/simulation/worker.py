@@ -60,6 +60,7 @@ class SimulatedGateway(Gateway):
         publisher: Any,
     ) -> None:
         self.clock = scheduler
+        self.tracing = None
         self.publisher = publisher
         self.directory = directory
         self.adapters = ADAPTERS
