@@ -4,6 +4,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,12 @@ def test_a_broker_that_is_lost_is_filled_again_by_the_backend_and_from_the_event
 def replay(first: int, last: int, lab: Lab) -> None:
     [line] = re.findall(r"pos-gateway (events replay .*)", PAGE)
     subprocess.run(
-        ["pos-gateway", *line.replace("4712", str(first)).replace("4890", str(last)).split()],
+        [
+            sys.executable,
+            "-m",
+            "pos_gateway",
+            *line.replace("4712", str(first)).replace("4890", str(last)).split(),
+        ],
         env={
             "PATH": f"{Path(shutil.which('python') or '').parent}",
             "POS_GATEWAY_BROKER_URL": lab.broker_url,

@@ -110,6 +110,7 @@ def test_an_attempt_is_one_line_that_says_all_about_it(lab: Lab) -> None:
         "outcome": "rejected",
         "contact": "answered",
         "reason": None,
+        "trace_id": None,
     }
     stages = ("waited", "claim", "connect", "first_byte")
     assert all(first[f"{stage}_seconds"] > 0 for stage in stages)
