@@ -29,8 +29,8 @@ from pos_gateway.outcome import Kind, Outcome
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.transport.connect import Progress
+from pos_gateway.worker.request import timestamp
 from pos_gateway.worker.standings import Standings
-from pos_gateway.worker.strategy import _timestamp
 from pos_gateway.worker.timing import Timing
 
 MERCHANTS, PROVIDERS = 10_000, 60
@@ -61,14 +61,13 @@ class Counting:
         claim = Claim(key, "worker-1", 1, 1, Past(), sending=True)
         entry = Entry(State.ACCEPTED, 0.0, 1, event=dehydrated(key, Kind.ACCEPTED))
         self._decision = Decision(Outcome(Kind.ACCEPTED), [(claim, entry)])
-        self._delivery_info = {"routing_key": "orders"}
 
     def count(self, number: int) -> None:
         """Everything that the way of one order calls, in its order."""
         provider = f"provider-{number % PROVIDERS}"
         request: Any = SimpleNamespace(
-            placed_at=_timestamp(PLACED_AT),
-            delivery_info=self._delivery_info,
+            placed_at=timestamp(PLACED_AT),
+            routing_key="orders",
             attempts=0,
             hopeless=False,
         )
@@ -94,14 +93,14 @@ class Counting:
     def count_and_log_naively(self, number: int) -> None:
         """The same figures, each by its labels, and the line written at once."""
         provider, kind, age = f"provider-{number % PROVIDERS}", Kind.ACCEPTED, 0.2
-        naive.queue_wait.observe(time.time() - (_timestamp(PLACED_AT) or 0.0))
+        naive.queue_wait.observe(time.time() - (timestamp(PLACED_AT) or 0.0))
         for phase in ("claim", "outcome"):
             naive.commits.labels(phase).observe(0.004)
         with naive.connections.labels("leased").track_inprogress():
             naive.attempts.labels(kind.value, provider).inc()
             naive.attempt_seconds.labels(provider).observe(age)
         naive.orders.labels(kind.value, provider).inc()
-        naive.order_seconds.observe(time.time() - (_timestamp(PLACED_AT) or 0.0))
+        naive.order_seconds.observe(time.time() - (timestamp(PLACED_AT) or 0.0))
         naive.events.labels("picked_up").observe(0.02)
         logging_attempts.attempt()
 
@@ -179,7 +178,7 @@ def _each(number: int, what: Callable[[int], None]) -> float:
 def _nothing_counted(number: int) -> None:
     """What the loop, and the making of what stands in for a request, cost by themselves."""
     f"provider-{number % PROVIDERS}"
-    SimpleNamespace(placed_at=0.0, delivery_info=None, attempts=0, hopeless=False)
+    SimpleNamespace(placed_at=0.0, routing_key="orders", attempts=0, hopeless=False)
 
 
 if __name__ == "__main__":

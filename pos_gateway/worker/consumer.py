@@ -303,7 +303,7 @@ def _same_again(request: OrderRequest) -> Message:
     message = request.message
     return Message(
         exchange=topology.orders_exchange.name,
-        routing_key=wire.home_key(request.delivery_info["routing_key"]),
+        routing_key=wire.home_key(request.routing_key),
         body=body_of(message),
         message_id=request.order_id or "",
         headers=known_headers(message.headers),

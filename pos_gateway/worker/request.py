@@ -1,42 +1,119 @@
-"""An order's Celery request, and whose order it is."""
+"""An order's message in a worker, and whose order it is."""
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
-from celery.worker.request import Request
+import structlog
+from pydantic_core import from_json
 
 from pos_gateway.admission.lane import Call
-from pos_gateway.broker.wire import ATTEMPTS
+from pos_gateway.broker.wire import ATTEMPTS, RESOLVE
 from pos_gateway.ledger.states import Action
+from pos_gateway.record import identifier
 from pos_gateway.transport.deadline import Patience
 
+log = structlog.get_logger(__name__)
 
-class OrderRequest(Request):
-    """A message that is an order's, from its arrival to its acknowledgement."""
 
-    #: What the message has for an order.
-    record: Any = None
-    #: Whose order it is, and which; empty or None when the message does not say.
-    merchant_id: str = ""
-    order_id: str | None = None
-    #: When it is worthless (Unix time); None when the message does not say.
-    deliver_by: float | None = None
-    #: When it came (``perf_counter``).
-    received: float | None = None
-    #: When it was placed (Unix time, by the backend's clock); None when the message does not say.
-    placed_at: float | None = None
-    #: The slot that it holds; None while it waits, and again once its merchant has answered.
-    call: Call["OrderRequest"] | None = None
+class OrderRequest:
+    """A message that is an order's, from its arrival to its acknowledgement.
+
+    Thousands wait in a worker. Each keeps the message's bytes and what admission goes by: read
+    into objects, an order takes seven times as much memory. It is read anew when it starts.
+
+    In place of Celery's own request it says to Celery what that does (``celery inspect active``).
+
+    Args:
+        message: as it came.
+        payload: what its body says; nothing of it is kept.
+        ack, reject: tell the broker.
+        task: Celery's, of what is asked for.
+        consumer: the consumer that it came by.
+        received: when it came (``perf_counter``).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_ack",
+        "_consumer",
+        "_reject",
+        "acknowledged",
+        "call",
+        "deliver_by",
+        "hopeless",
+        "key",
+        "merchant_id",
+        "message",
+        "order_id",
+        "patience",
+        "placed_at",
+        "received",
+        "settled",
+        "task",
+    )
+
     #: How long its attempt may take, once it has started; lets it be ended before.
     patience: Patience
-    #: It cannot be delivered in time any more.
-    hopeless = False
-    #: Whether what follows from its outcome is stored.
-    settled = False
+
+    def __init__(
+        self,
+        message: Any,
+        payload: Any,
+        *,
+        ack: Callable[..., None],
+        reject: Callable[..., None],
+        task: Any,
+        consumer: Any,
+        received: float,
+    ) -> None:
+        self.message = message
+        self.task = task
+        self._ack, self._reject, self._consumer = ack, reject, consumer
+        self.acknowledged = False
+        self.received = received
+        record = order_in(payload)
+        said = record if isinstance(record, dict) else {}
+        #: Whose order it is, and which; empty or None when the message does not say.
+        self.merchant_id = identifier(said.get("merchant_id")) or ""
+        self.order_id = identifier(said.get("order_id"))
+        #: When it was placed (Unix time, by the backend's clock), and when it is worthless; None
+        #: when the message does not say, or what became of the order is to be found out anyhow.
+        self.placed_at = timestamp(said.get("placed_at"))
+        is_late_allowed = message.headers.get(RESOLVE) is True
+        self.deliver_by = None if is_late_allowed else timestamp(said.get("deliver_by"))
+        #: What tells two messages that ask for the same; None when it does not say for what.
+        self.key: tuple[str, str, Action] | None = None
+        if self.merchant_id and self.order_id:
+            self.key = self.merchant_id, self.order_id, self.action
+        #: The slot that it holds; None while it waits, and again once its merchant has answered.
+        self.call: Call[OrderRequest] | None = None
+        #: It cannot be delivered in time any more.
+        self.hopeless = False
+        #: Whether what follows from its outcome is stored.
+        self.settled = False
+
+    @property
+    def record(self) -> Any:
+        """What the message has for an order, read anew."""
+        return order_in(from_json(self.message.body))
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """The message's headers, as far as they mean something here."""
+        headers: dict[str, Any] = self.message.headers
+        return headers
+
+    @property
+    def routing_key(self) -> str:
+        """The key that the message came by."""
+        key: str = self.message.delivery_info["routing_key"]
+        return key
 
     @property
     def attempts(self) -> int:
         """Attempts that were made before this message was published."""
-        value = self.request_dict.get(ATTEMPTS)
+        value = self.headers.get(ATTEMPTS)
         return value if isinstance(value, int) else 0
 
     @property
@@ -45,15 +122,69 @@ class OrderRequest(Request):
         action: Action = self.task.action
         return action
 
+    def acknowledge(self) -> None:
+        """What came of it is stored: the broker may forget the message. Idempotent."""
+        if not self.acknowledged:
+            self._ack(log, self._consumer.connection_errors)
+            self.acknowledged = True
+
+    def reject(self, requeue: bool = False) -> None:
+        """Give the message back. Idempotent, and nothing after ``acknowledge``."""
+        if not self.acknowledged:
+            self._reject(log, self._consumer.connection_errors, requeue)
+            self.acknowledged = True
+
+    # What Celery asks of a request.
+
     @property
-    def key(self) -> tuple[str, str, Action] | None:
-        """What tells two messages that ask for the same; None when it does not say for what."""
-        if self.merchant_id and self.order_id:
-            return self.merchant_id, self.order_id, self.action
-        return None
+    def id(self) -> str:
+        """The message's id."""
+        number: str = self.headers["id"]
+        return number
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        name: str = self.task.name
+        return name
+
+    def info(self, safe: bool = False) -> dict[str, Any]:
+        """What ``celery inspect`` shows: whose order it is, and nothing that is in it."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "type": self.name,
+            "args": [{"merchant_id": self.merchant_id, "order_id": self.order_id}],
+            "kwargs": {},
+            "hostname": self._consumer.hostname,
+            "time_start": None,
+            "acknowledged": self.acknowledged,
+            "delivery_info": {"routing_key": self.routing_key},
+            "worker_pid": None,
+        }
+
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        """Do nothing: what is at a merchant cannot be taken back by ``celery control``."""
+
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
+        """Do nothing: when a worker is shut down cold, ``Drain`` says what becomes of its orders."""
+
+
+def order_in(payload: Any) -> Any:
+    """What a message's body, ``[[order], {}, {}]``, has for an order."""
+    arguments, named, _ = payload
+    return arguments[0] if arguments else named.get("order")
 
 
 def body_of(message: Any) -> bytes:
     """A message's body as it came (the in-memory broker has text)."""
     body = message.body
     return body.encode() if isinstance(body, str) else bytes(body)
+
+
+def timestamp(text: Any) -> float | None:
+    """The Unix time that a text has; None if it has none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None  # the task will say what is wrong with it

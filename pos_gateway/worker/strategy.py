@@ -5,27 +5,31 @@ messages back at the same place.
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from json import JSONDecodeError
 from time import perf_counter
 from typing import Any
 
 from celery.worker import strategy
-from kombu.exceptions import ContentDisallowed, DecodeError
+from kombu.exceptions import ContentDisallowed
+from pydantic_core import from_json
 
 from pos_gateway.broker.bundle import is_plain
-from pos_gateway.broker.wire import HISTORY, RESOLVE
-from pos_gateway.record import identifier
+from pos_gateway.broker.wire import HISTORY
 from pos_gateway.trace_context import TRACEPARENT, TraceContext
-from pos_gateway.worker.request import OrderRequest, body_of
+from pos_gateway.worker.request import OrderRequest
 
 Handler = Callable[..., None]
 
 #: Headers of an order's message, beside its trace's; every other one is left unread.
 KNOWN_HEADERS = frozenset({"task", "id", "lang", *HISTORY})
-#: Levels of a body at most, some more than an order may have. What Python can just read it cannot
-#: write any more, or show in an error.
-DEEPEST = 256
+
+
+class Malformed(Exception):
+    """What keeps a message from being an order's."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code, self.reason = code, reason
 
 
 def admitted(task: Any, app: Any, consumer: Any) -> Handler:
@@ -35,57 +39,51 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
     orders as they come, as Celery does; what is not an order is quarantined by both.
     """
     green = consumer.dispatcher is not None
-    take = _offer(task, app, consumer) if green else strategy.default(task, app, consumer)
+    take = _offer(task, consumer) if green else strategy.default(task, app, consumer)
     limit = consumer.max_order_bytes
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
         message.headers = known_headers(message.headers)
-        problem = malformed(message, limit)
-        if problem is not None:
-            consumer.quarantine(message, *problem)
+        try:
+            payload = read(message, limit)
+        except Malformed as problem:
+            consumer.quarantine(message, problem.code, problem.reason)
         else:
-            take(message, body, ack, reject, callbacks)
+            take(message, payload if green else body, ack, reject, callbacks)
 
     return handle
 
 
-def malformed(message: Any, limit: int) -> tuple[str, str] | None:
-    """What keeps the message from being an order's, as a code and a sentence; None: nothing.
+def read(message: Any, limit: int) -> Any:
+    """What an order's message says, ``[[order], {}, {}]``.
 
     Celery would stop the worker over a body that is not three things, and forget the others.
+
+    Raises:
+        Malformed: it is no order's.
     """
     if len(message.body) > limit:
-        return "too_large", f"the message has {len(message.body)} bytes; {limit} are allowed"
+        reason = f"the message has {len(message.body)} bytes; {limit} are allowed"
+        raise Malformed("too_large", reason)
     if not isinstance(message.headers.get("id"), str):
-        return "invalid_message", "the header id is missing or not a string"
+        raise Malformed("invalid_message", "the header id is missing or not a string")
+    if message.content_type != JSON:
+        raise Malformed("undecodable", f"content_type is not {JSON}")
     try:
-        payload = message.payload
-    except (DecodeError, ContentDisallowed, ValueError, LookupError, TypeError) as error:
-        return "undecodable", why_undecodable(error)
+        payload = from_json(message.body)  # UTF-8, and no deeper than can be written again
+    except ValueError as error:
+        raise Malformed("undecodable", f"the body is not JSON: {error}") from None
     match payload:
-        case _ if _is_deep(body_of(message), payload):
-            problem = f"the body is nested more than {DEEPEST} levels deep"
         case [list(), dict(), dict() as embedded] if any(embedded.values()):
             problem = "callbacks and chains are not taken from a message"
         case [list(), dict(), dict()]:
-            return None
+            return payload
         case _:
             problem = "the body is not [[order], {}, {}]"
-    return "invalid_message", problem
+    raise Malformed("invalid_message", problem)
 
 
-def _is_deep(body: bytes, payload: Any) -> bool:
-    if body.count(b"[") + body.count(b"{") <= DEEPEST:
-        return False
-    level = [payload]
-    for _ in range(DEEPEST):
-        level = [
-            child
-            for each in level
-            if isinstance(each, dict | list)
-            for child in (each.values() if isinstance(each, dict) else each)
-        ]
-    return bool(level)
+JSON = "application/json"
 
 
 def why_undecodable(error: BaseException) -> str:
@@ -115,42 +113,21 @@ def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _offer(task: Any, app: Any, consumer: Any) -> Handler:
-    hostname, errors, eventer = (
-        consumer.hostname,
-        consumer.connection_errors,
-        consumer.event_dispatcher,
-    )
+def _offer(task: Any, consumer: Any) -> Handler:
     offer = consumer.dispatcher.offer
 
-    def take(message: Any, _body: Any, ack: Any, reject: Any, _callbacks: Any) -> None:
+    def take(message: Any, payload: Any, ack: Any, reject: Any, _callbacks: Any) -> None:
+        # Some clients repeat half the order there; what is known of the headers is in ``headers``.
+        message.properties = {}
         request = OrderRequest(
             message,
-            on_ack=ack,
-            on_reject=reject,
-            app=app,
-            hostname=hostname,
-            eventer=eventer,
+            payload,
+            ack=ack,
+            reject=reject,
             task=task,
-            connection_errors=errors,
-            headers=message.headers,
+            consumer=consumer,
+            received=perf_counter(),
         )
-        request.received = perf_counter()
-        arguments, named, _ = message.payload
-        record = request.record = arguments[0] if arguments else named.get("order")
-        if isinstance(record, dict):
-            request.merchant_id = identifier(record.get("merchant_id")) or ""
-            request.order_id = identifier(record.get("order_id"))
-            request.placed_at = _timestamp(record.get("placed_at"))
-            if message.headers.get(RESOLVE) is not True:
-                request.deliver_by = _timestamp(record.get("deliver_by"))
         offer(request)
 
     return take
-
-
-def _timestamp(text: Any) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return None  # the task will say what is wrong with it

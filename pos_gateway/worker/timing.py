@@ -29,7 +29,7 @@ class Timing:
         """It has come from its queue."""
         placed_at = request.placed_at
         if placed_at is not None:
-            key = request.delivery_info["routing_key"]
+            key = request.routing_key
             if self._latest.get(key, placed_at) < placed_at:
                 self._latest[key] = min(placed_at, time())
 

@@ -94,8 +94,8 @@ class Request:
         self.record = json.loads(message.body)[0][0]
         is_cancel = message.headers["task"] == wire.CANCEL_ORDER
         self.action = Action.CANCEL if is_cancel else Action.SUBMIT
-        self.request_dict = message.headers
-        self.delivery_info = {"routing_key": message.routing_key}
+        self.headers = message.headers
+        self.routing_key = message.routing_key
         self.patience = Patience()
         self.hopeless = False
         self.placed_at = self.received = None  # nothing is timed here

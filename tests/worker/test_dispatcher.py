@@ -39,8 +39,8 @@ class Order:
         self.merchant_id, self.action = merchant_id, Action.SUBMIT
         self.key = merchant_id, order_id, self.action
         self.deliver_by, self.placed_at = time() + seconds, None
-        self.request_dict: dict[str, Any] = {}
-        self.delivery_info = {"routing_key": "orders"}
+        self.headers: dict[str, Any] = {}
+        self.routing_key = "orders"
         self.call: Any = None
         self.patience: Any = None
         self.received: float | None = None

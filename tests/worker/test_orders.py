@@ -157,7 +157,7 @@ NO_ORDERS: dict[str, tuple[bytes, dict[str, Any], str]] = {
     "a surrogate for a merchant": (
         json.dumps([[an_order("o", "\ud800")], {}, {}]).encode(),
         TASK,
-        "invalid_order",
+        "undecodable",
     ),
     "a NUL in a merchant": (
         json.dumps([[an_order("o", "a\u0000b")], {}, {}]).encode(),
@@ -175,7 +175,7 @@ NO_ORDERS: dict[str, tuple[bytes, dict[str, Any], str]] = {
         "invalid_order",
     ),
     "text that is no UTF-8": (b'[["\xff\xfe"],{},{}]', TASK, "undecodable"),
-    "deep": (b"[[" + b"[" * 900 + b"]" * 900 + b"],{},{}]", TASK, "invalid_message"),
+    "deep": (b"[[" + b"[" * 900 + b"]" * 900 + b"],{},{}]", TASK, "undecodable"),
     "compressed": (zlib.compress(b"[[{}],{},{}]"), {**TASK, "compression": "gzip"}, "compressed"),
     "compressed without its name": (zlib.compress(b"[[{}],{},{}]"), TASK, "undecodable"),
     "5 MB without a task": (b"[" + b" " * 5_000_000 + b"]", {}, "too_large"),

@@ -24,7 +24,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def a_request(placed_at: float | None, key: str = "orders", **fields: Any) -> Any:
     given = {"attempts": 0, "hopeless": False, **fields}
-    return SimpleNamespace(placed_at=placed_at, delivery_info={"routing_key": key}, **given)
+    return SimpleNamespace(placed_at=placed_at, routing_key=key, **given)
 
 
 def a_decision(*kinds: Kind) -> Decision:

@@ -1,0 +1,112 @@
+"""An order's message while it waits: what is kept of it, and what Celery can ask it."""
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.worker import control, state
+from kombu import Message
+
+from pos_gateway.broker import wire
+from pos_gateway.tasks import OrderTask
+from pos_gateway.worker import strategy
+from pos_gateway.worker.request import OrderRequest
+from tests.orders import an_order
+
+ORDER = an_order("o1", "m1", customer={"name": "Ada Lovelace"}, notes="ring twice")
+
+
+@pytest.fixture
+def request_() -> Iterator[OrderRequest]:
+    """As it comes out of the strategy, and is known to Celery's worker."""
+    offered: list[OrderRequest] = []
+    app = Celery(set_as_current=False)
+    consumer = SimpleNamespace(
+        dispatcher=SimpleNamespace(offer=offered.append),
+        hostname="worker@here",
+        connection_errors=(OSError,),
+        max_order_bytes=10_000,
+    )
+    handle = strategy.admitted(app.register_task(OrderTask()), app, consumer)
+    handle(a_message(), None, _say("ack"), _say("reject"), ())
+    [request] = offered
+    said.clear()
+    state.task_reserved(request)
+    yield request
+    state.task_ready(request)
+
+
+said: list[tuple[Any, ...]] = []
+
+
+def _say(word: str) -> Any:
+    return lambda _log, errors, *more: said.append((word, errors, *more))
+
+
+def a_message() -> Message:
+    return Message(
+        json.dumps([[ORDER], {}, {"callbacks": None}]).encode(),
+        content_type="application/json",
+        content_encoding="utf-8",
+        delivery_info={"routing_key": "orders", "exchange": "orders"},
+        properties={"application_headers": {"argsrepr": "Ada Lovelace"}},
+        headers={
+            "task": wire.SUBMIT_ORDER,
+            "id": "number 7",
+            "argsrepr": "Ada Lovelace",
+            wire.ATTEMPTS: 3,
+        },
+    )
+
+
+def test_it_says_whose_order_it_is_and_reads_the_order_anew(request_: OrderRequest) -> None:
+    assert request_.key == ("m1", "o1", "submit")
+    assert (request_.attempts, request_.routing_key) == (3, "orders")
+    assert request_.record == ORDER
+    assert request_.record is not request_.record  # thousands wait: nobody keeps it
+
+
+def test_of_an_order_that_waits_nothing_is_kept_but_its_bytes(request_: OrderRequest) -> None:
+    """Its words stand in memory once, in the body."""
+    held = [getattr(request_, name, None) for name in OrderRequest.__slots__ if name != "message"]
+    message = request_.message
+    held += [message.headers, message.properties, message._decoded_cache]
+    assert b"Ada Lovelace" in message.body
+    assert "Ada Lovelace" not in repr(held)
+
+
+def test_the_broker_is_told_once(request_: OrderRequest) -> None:
+    request_.acknowledge()
+    request_.acknowledge()
+    request_.reject(requeue=True)
+    assert said == [("ack", (OSError,))]
+
+
+def test_it_is_given_back_once(request_: OrderRequest) -> None:
+    request_.reject(requeue=True)
+    request_.reject(requeue=True)
+    request_.acknowledge()
+    assert said == [("reject", (OSError,), True)]
+
+
+def test_celery_inspect_shows_whose_it_is_and_nothing_of_what_is_in_it(
+    request_: OrderRequest,
+) -> None:
+    [shown] = control.reserved(SimpleNamespace(tset=set))
+    assert (shown["id"], shown["name"]) == ("number 7", wire.SUBMIT_ORDER)
+    assert shown["args"] == [{"merchant_id": "m1", "order_id": "o1"}]
+    assert "Ada" not in json.dumps(shown)
+    state.task_accepted(request_)
+    [shown] = control.active(SimpleNamespace(tset=set))
+    assert shown["hostname"] == "worker@here"
+    assert control.reserved(SimpleNamespace(tset=set)) == []
+
+
+def test_celery_control_does_not_take_it_back(request_: OrderRequest) -> None:
+    request_.terminate(pool=None, signal="TERM")
+    request_.cancel(pool=None)
+    assert not request_.acknowledged
+    assert said == []
