@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import ArgumentError
 
 from pos_gateway.errors import FieldError, InvalidSettings, PendingMigration, SchemaTooNew
+from pos_gateway.ledger.migrations import REVISIONS
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 #: Seconds that SQLite waits for another process's write before it gives up.
 _SQLITE_BUSY = 5.0
@@ -71,6 +71,8 @@ def upgrade(engine: Engine) -> None:
 
     Workers may be at work meanwhile. On PostgreSQL it gives up if they keep a table for seconds.
     """
+    from alembic import command  # noqa: PLC0415  (workers do without)
+
     with engine.begin() as connection:
         if engine.dialect.name == "sqlite":  # its driver begins no transaction for a table
             connection.exec_driver_sql("begin immediate")
@@ -86,30 +88,38 @@ def require_current(engine: Engine) -> None:
         PendingMigration: it is older; names the command.
         SchemaTooNew: it is a later one that has taken away what this version needs.
     """
-    with engine.connect() as connection:
-        present = MigrationContext.configure(connection).get_current_revision()
-    scripts = ScriptDirectory.from_config(_alembic())
-    needed = scripts.get_current_head()
+    needed, present = REVISIONS[-1], _revision(engine)
     if present == needed:
         return
-    if present is None or present in {each.revision for each in scripts.walk_revisions()}:
+    if present is None or present in REVISIONS:
         what = "needs a migration" if present else "has no tables yet"
         raise PendingMigration(f"the database {what}; run: pos-gateway db upgrade")
     oldest = present.partition(_FROM)[2]
-    if str(needed) < oldest:
+    if needed < oldest:
         raise SchemaTooNew(
             f"the database's schema is {present}, and this version's is {needed}; "
             f"run: a version whose schema is {oldest} or later"
         )
 
 
+def _revision(engine: Engine) -> str | None:
+    """What Alembic has written of itself; None: nothing."""
+    with engine.connect() as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        revision: str | None = connection.scalar(text("select version_num from alembic_version"))
+        return revision
+
+
 @contextmanager
-def migration_connection(config: Config) -> Iterator[Connection]:
+def migration_connection(config: "Config") -> Iterator[Connection]:
     """The connection that ``upgrade`` handed to Alembic (for ``migrations/env.py``)."""
     yield config.attributes["connection"]
 
 
-def _alembic(connection: Connection | None = None) -> Config:
+def _alembic(connection: Connection | None = None) -> "Config":
+    from alembic.config import Config  # noqa: PLC0415  (likewise)
+
     config = Config()
     config.set_main_option("script_location", "pos_gateway:ledger/migrations")
     config.attributes["connection"] = connection

@@ -27,13 +27,16 @@ class Descriptor:
 
     def write(self, data: bytes) -> None:
         """Return when all of it is taken. Raises OSError: it was not, or not all of it."""
-        left = memoryview(b"\n" + data if self._torn else data)
-        self._torn = True
-        while left:
-            try:
-                left = left[self._write(self.number, left) :]
-            except BlockingIOError:  # somebody who shares the pipe has made it so
-                self._wait()
+        left = whole = memoryview(b"\n" + data if self._torn else data)
+        try:
+            while left:
+                try:
+                    left = left[self._write(self.number, left) :]
+                except BlockingIOError:  # somebody who shares the pipe has made it so
+                    self._wait()
+        except OSError:
+            self._torn = self._torn or len(left) < len(whole)
+            raise
         self._torn = False
 
     def _wait(self) -> None:

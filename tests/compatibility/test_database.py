@@ -3,6 +3,8 @@
 What a migration may do so that this holds is in docs/upgrading.md.
 """
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +17,7 @@ from sqlalchemy.exc import OperationalError
 from pos_gateway.errors import PendingMigration, SchemaTooNew
 from pos_gateway.ledger import database
 from pos_gateway.ledger.database import _alembic, open_database, require_current, upgrade
+from pos_gateway.ledger.migrations import REVISIONS
 from tests.compatibility import scenario
 from tests.compatibility.release import Release, releases
 
@@ -150,6 +153,13 @@ def test_every_schema_before_this_one_needs_the_migration(databases: Databases) 
             command.upgrade(_alembic(connection), earlier.revision)
         with pytest.raises(PendingMigration, match="needs a migration"):
             require_current(engine)
+
+
+def test_a_worker_knows_every_revision_without_alembic() -> None:
+    scripts = ScriptDirectory.from_config(_alembic()).walk_revisions()
+    assert [each.revision for each in scripts] == list(reversed(REVISIONS))
+    program = "import sys, pos_gateway.gcelery; assert 'alembic' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_a_migration_does_not_have_workers_wait_behind_it(

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,45 @@ def test_what_is_written_in_pieces_is_whole(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(subject, "native", lambda *_: write)
     Descriptor(1).write(b"abcdefgh\n")
     assert pieces == [b"abc", b"def", b"gh\n"]
+
+
+def test_a_line_that_is_not_taken_at_all_leaves_no_empty_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written, answers = bytearray(), [OSError(), None]
+
+    def write(_: int, data: memoryview) -> int:
+        if answers and (answer := answers.pop(0)) is not None:
+            raise answer
+        written.extend(data)
+        return len(data)
+
+    monkeypatch.setattr(subject, "native", lambda *_: write)
+    stream = Descriptor(1)
+    with pytest.raises(OSError):
+        stream.write(b"lost\n")
+    stream.write(b"kept\n")
+    assert written == b"kept\n"
+
+
+def test_a_child_that_is_forked_while_a_line_is_written_begins_with_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other half of the parent's line is the parent's to write."""
+    written: list[bytes] = []
+    forked: list[Descriptor] = []
+
+    def write(_: int, data: memoryview) -> int:
+        written.append(bytes(data))
+        if not forked:
+            forked.append(copy(stream))
+        return len(data)
+
+    monkeypatch.setattr(subject, "native", lambda *_: write)
+    stream = Descriptor(1)
+    stream.write(b"parent\n")
+    forked[0].write(b"child\n")
+    assert written == [b"parent\n", b"child\n"]
 
 
 def test_a_line_that_was_cut_off_is_not_joined_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
