@@ -18,10 +18,10 @@ help: ## List the targets
 demo: $(INSTALLED) ## See the gateway at work; needs Python and nothing else
 	$(BIN)/pos-gateway demo $(ARGS)
 
-# Most tests wait for a server or a merchant most of the time, so two go at once, each with servers
+# Most tests wait for a server or a merchant most of the time, so three go at once, each with servers
 # of its own. With four, brokers that come back from a crash on two cores take too long for others.
 # Files go in the order that tests/conftest.py gives them: the longest first.
-AT_ONCE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+AT_ONCE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED) servers ## Run the tests; ARGS="-k admission" runs some
 	$(BIN)/pytest $(AT_ONCE) $(ARGS)
