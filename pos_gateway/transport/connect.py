@@ -9,8 +9,10 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
+from http.client import HTTPConnection as PlainHTTPConnection
 from http.client import HTTPException, RemoteDisconnected
 from typing import Any, Protocol
 
@@ -125,6 +127,7 @@ class _Tracked:
     timeout: Any
     port: int
     _dns_host: str
+    request: Any
     _is_plain = True
 
     def __init__(self, *arguments: Any, dial: Dial, **options: Any) -> None:
@@ -158,22 +161,39 @@ class _Tracked:
         poller.register(self.sock.fileno(), select.POLLIN)
         return not poller.poll(0)
 
-    def request(self, *arguments: Any, **options: Any) -> None:
-        """Head and body leave in one write: each is a system call, and wakes the peer up."""
+    @property
+    def rests(self) -> bool:
+        """Whether it was left idle after its last exchange."""
+        return self._idle_until > 0
+
+    def ask(
+        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> StrictResponse:
+        """Send a request, and return the head of the reply; its body is to be read from it.
+
+        Head and body leave in one write: each is a system call, and wakes the peer up.
+        """
+        self._idle_until = 0.0
         unsent: list[bytes] = []
         self._unsent = unsent
         try:
-            super().request(*arguments, **options)  # type: ignore[misc]
+            self.request(method, target, body=body, headers=headers)
         finally:
             self._unsent = None
-        self.send(b"".join(unsent))
+        if self.sock is None:
+            self.connect()
+        with suppress(BrokenPipeError, ConnectionResetError):  # it may have replied before its end
+            self.send(b"".join(unsent))
+        failpoints.reach("byte.last")
+        self.sock.settimeout(self.timeout)
+        # urllib3's would wrap it in one of its own.
+        response: StrictResponse = PlainHTTPConnection.getresponse(self)  # type: ignore[arg-type, assignment]
+        return response
 
     def send(self, data: Any) -> None:
         if self._unsent is not None:
             self._unsent.append(data)
             return
-        if self.sock is None:
-            self.connect()
         exchange = progress.get()
         if not exchange.sent and exchange.fence is not None:
             exchange.fence()
@@ -205,10 +225,6 @@ class _Tracked:
         if said:
             raise HTTPException("it speaks before it is asked: that is not HTTP")
         raise RemoteDisconnected("it closes the connection before it is asked")
-
-    def getresponse(self) -> Any:
-        failpoints.reach("byte.last")
-        return super().getresponse()  # type: ignore[misc]
 
 
 class TrackedHTTPConnection(_Tracked, HTTPConnection):

@@ -1,7 +1,7 @@
 """One request, one reply, one deadline over all of it: waiting, connecting, TLS, sending, reading.
 
-The only importer of requests. A prepared request goes straight to an HTTPAdapter: a Session
-would add proxies, ``.netrc`` and cookies from the environment, and half again the CPU.
+The only importer of requests. A prepared request goes straight to an adapter: a Session would add
+proxies, ``.netrc`` and cookies from the environment, and as much CPU again.
 """
 
 import re
@@ -9,18 +9,17 @@ import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from http.client import HTTPException
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from requests import PreparedRequest
-from requests.adapters import HTTPAdapter
+from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.exceptions import HTTPError
-from urllib3.response import BaseHTTPResponse
-from urllib3.util import Retry, Timeout
+from urllib3.util import Timeout, parse_url
 
 from pos_gateway import tls
 from pos_gateway.transport import connect
@@ -29,14 +28,15 @@ from pos_gateway.transport.errors import Misconfigured, NoValidReply, TransportE
 from pos_gateway.transport.failures import bare, by_progress, failure
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.resolver import Resolver
+from pos_gateway.transport.response import StrictResponse
 
 #: Longest reply body in bytes that is read. An acknowledgement of an order is far shorter.
 BODY_LIMIT = 256 * 1024
 #: How many merchants' connection pools are kept; the one unused for longest goes first.
 POOLS = 2048
 
-#: One of each for all pools: the connections of two thousand merchants are to take little memory.
-_NO_RETRY, _NO_TIMEOUT = Retry(0, read=False), Timeout()
+#: One for all pools: the connections of two thousand merchants are to take little memory.
+_NO_TIMEOUT = Timeout()
 
 T = TypeVar("T")
 
@@ -240,9 +240,7 @@ class Transport:
 
 def _exchange(adapter: "_Adapter", request: Request, seconds: float) -> Reply:
     prepared = PreparedRequest()
-    prepared.method = request.method
-    prepared.url = request.url
-    prepared.body = request.body
+    prepared.method, prepared.url, prepared.body = request.method, request.url, request.body
     prepared.headers = CaseInsensitiveDict(
         {
             "User-Agent": _USER_AGENT,
@@ -254,28 +252,27 @@ def _exchange(adapter: "_Adapter", request: Request, seconds: float) -> Reply:
     if request.body is not None:
         prepared.headers["Content-Length"] = str(len(request.body))
     # The timeout of each socket operation is a second net, where no deadline can be had.
-    raw: BaseHTTPResponse = adapter.send(prepared, stream=True, timeout=seconds)  # type: ignore[assignment]
-    connection = raw.connection  # let go of by the response itself with the body's last byte
-    complete = False
-    try:
-        body = raw.read(BODY_LIMIT + 1, decode_content=False)
-        if len(body) > BODY_LIMIT:
-            raise NoValidReply("reply_too_long", f"the reply is longer than {BODY_LIMIT} bytes")
-        if raw.length_remaining:
-            raise NoValidReply("cut", f"the reply ends {raw.length_remaining} bytes too early")
-        if raw.headers.get("content-encoding", "identity").lower() != "identity":
-            raise NoValidReply("encoding", "the reply is encoded although identity was asked for")
-        headers = {name.lower(): value for name, value in raw.headers.items()}
-        complete = not raw._original_response.is_followed  # type: ignore[attr-defined]
-        return Reply(raw.status, headers, body)
-    finally:
-        if complete:
-            connection.rest(_kept(headers))  # type: ignore[union-attr]
-            raw.release_conn()
-        else:
-            raw.close()
-            if connection is not None:
-                connection.close()  # what is still to come on it is nobody's
+    return adapter.send(prepared, timeout=seconds)
+
+
+def _read(response: StrictResponse) -> Reply:
+    """The whole reply. Raises NoValidReply."""
+    body = response.read(BODY_LIMIT + 1)
+    if len(body) > BODY_LIMIT:
+        raise NoValidReply("reply_too_long", f"the reply is longer than {BODY_LIMIT} bytes")
+    if response.length:
+        raise NoValidReply("cut", f"the reply ends {response.length} bytes too early")
+    encodings = response.headers.get_all("Content-Encoding", [])
+    if any(encoding.lower() != "identity" for encoding in encodings):
+        raise NoValidReply("encoding", "the reply is encoded although identity was asked for")
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return Reply(response.status, headers, body)
+
+
+@lru_cache(maxsize=POOLS)
+def _target(url: str) -> str:
+    """What of a URL stands in the request, encoded where it has to be."""
+    return parse_url(url).request_uri
 
 
 def _port(scheme: str, port: int | None) -> int:
@@ -289,8 +286,12 @@ def _kept(headers: Mapping[str, str]) -> float | None:
     return float(said[1]) if said else None
 
 
-class _Adapter(HTTPAdapter):
-    """An HTTPAdapter for one merchant: one pool, looked up never."""
+class _Adapter(BaseAdapter):
+    """An adapter of requests' for one merchant: its connections, each used for an exchange at a time.
+
+    It asks them itself. requests' own has urllib3's pool ask, between them a fifth of an exchange's
+    CPU, to tell redirects, proxies, retries and timeouts from each other, of which there are none.
+    """
 
     def __init__(
         self,
@@ -300,6 +301,7 @@ class _Adapter(HTTPAdapter):
         context: ssl.SSLContext,
         dial: connect.Dial,
     ) -> None:
+        super().__init__()
         self._origin = (scheme, netloc, connections)
         origin = urlsplit(f"{scheme}://{netloc}")
         host = origin.hostname or ""
@@ -316,7 +318,6 @@ class _Adapter(HTTPAdapter):
             block=False,
             **extra,
         )
-        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=_NO_RETRY)
 
     def serves(self, scheme: str, netloc: str, connections: int) -> bool:
         return self._origin == (scheme, netloc, connections)
@@ -327,27 +328,34 @@ class _Adapter(HTTPAdapter):
         kept = self._pool.pool
         return 0 if kept is None else kept.qsize()
 
+    def send(  # type: ignore[override]
+        self, request: PreparedRequest, *_: Any, timeout: float, **__: Any
+    ) -> Reply:
+        """The reply, not read by requests: its Response would parse cookies and URLs."""
+        connection: Any = self._pool._get_conn()
+        connection.timeout = timeout
+        response: StrictResponse | None = None
+        try:
+            target = _target(request.url or "")
+            response = connection.ask(request.method, target, request.body, request.headers)
+            reply = _read(response)
+            if not response.is_followed:
+                connection.rest(_kept(reply.headers))
+            return reply
+        finally:
+            if connection.rests:
+                self._pool._put_conn(connection)
+            else:
+                connection.close()  # what is still to come on it is nobody's
+                if response is not None:
+                    response.close()
+
     def try_out(self) -> None:
         connection: Any = self._pool._new_conn()
         try:
             connection.try_out()
         finally:
             connection.close()
-
-    def get_connection_with_tls_context(self, *_: Any, **__: Any) -> HTTPConnectionPool:
-        return self._pool
-
-    def request_url(self, request: PreparedRequest, _proxies: Any) -> str:
-        return request.path_url  # nobody is asked which proxy to take
-
-    def cert_verify(self, *_: Any, **__: Any) -> None:
-        """Nothing: the pool's TLS context verifies, always."""
-
-    def build_response(self, req: PreparedRequest, resp: Any) -> Any:
-        return resp  # as it is: a requests.Response would parse cookies and URLs
-
-    def init_poolmanager(self, *_: Any, **__: Any) -> None:
-        """Nothing: there is one pool, and a manager takes more memory than all of its own."""
 
     def close(self) -> None:
         self._pool.close()

@@ -37,6 +37,7 @@ _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xf
 _END = re.compile(rb"\r?\n")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r?\n")
 _LENGTH = re.compile(r"[0-9]{1,18}")
+_WITHOUT_BODY = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
 class StrictResponse(HTTPResponse):
@@ -60,7 +61,7 @@ class StrictResponse(HTTPResponse):
         if self.status < HTTPStatus.OK:
             raise HTTPException(f"an interim response, {self.status}, instead of a final one")
         self.code, self.version = self.status, 11 if minor else 10
-        lengths = [value.strip(" \t") for value in self.headers.get_all("Content-Length", [])]
+        lengths = self.headers.get_all("Content-Length", [])
         encodings = self.headers.get_all("Transfer-Encoding", [])
         if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
             raise HTTPException("not one length of the body")
@@ -68,7 +69,7 @@ class StrictResponse(HTTPResponse):
             raise HTTPException("not one encoding of the body")
         self.chunked, self.chunk_left = bool(encodings), None
         self.length = int(lengths[0]) if lengths else None
-        if self.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+        if self.status in _WITHOUT_BODY or self._method == "HEAD":  # type: ignore[attr-defined]
             self.length = 0
         ends = self.chunked or self.length is not None
         self.will_close = self._check_close() or not ends  # type: ignore[attr-defined]
@@ -159,7 +160,7 @@ class _Head:
             if _END.fullmatch(line):
                 return fields
             field = _matched(_FIELD, line)
-            fields[field[1].decode("latin-1")] = field[2].decode("latin-1")
+            fields[field[1].decode("latin-1")] = field[2].decode("latin-1").rstrip(" \t")
         raise HTTPException(f"more than {_FIELDS} fields")
 
     def _line(self) -> bytes:
