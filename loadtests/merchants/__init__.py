@@ -4,8 +4,8 @@ A benchmark or a test that asks the gateway what happened learns what the gatewa
 server is the other side: what it was really sent, how often and when.
 
 - ``latency``, ``behaviour``, ``mix``, ``profiles``, ``scenario``: how merchants behave, and which
-  one how
-- ``records``, ``levels``: the truth
+  one how; ``weighted``: chance
+- ``records``, ``orders``, ``levels``, ``lateness``: the truth; ``feed``: the newest of it
 - ``connection``, ``replies``: HTTP, as cheap as Python allows
 - ``pos``: the POS API of every merchant; ``control``: the questions and orders under ``/_/``
 - ``server``, ``__main__``: the process; ``client``: what tests and benchmarks use

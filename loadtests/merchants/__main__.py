@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from loadtests.merchants.errors import ScenarioError
+from loadtests.merchants.orders import NEAR
 from loadtests.merchants.scenario import Scenario
 from loadtests.merchants.server import MerchantServer
 
@@ -42,6 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="serve TLS with this chain")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="the certificate's key")
     parser.add_argument("--keep-bodies", action="store_true", help="keep each order's last body")
+    parser.add_argument(
+        "--near", type=int, default=NEAR, help="orders in memory; the others are in a file"
+    )
     parser.add_argument("--parent", type=int, metavar="PID", help="stop when this process ends")
     return parser
 
@@ -65,6 +69,7 @@ async def _serve(scenario: Scenario, arguments: argparse.Namespace) -> None:
         port=arguments.port,
         tls=_tls(arguments.tls_cert, arguments.tls_key),
         keep_bodies=arguments.keep_bodies,
+        near=arguments.near,
     )
     async with server:
         print(json.dumps({"port": server.port}), flush=True)

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from loadtests.merchants import replies
 from loadtests.merchants.errors import ScenarioError
 from loadtests.merchants.latency import PROMPT, Latency, parse_latency
 from loadtests.merchants.replies import Reply
+
+E = TypeVar("E", bound=StrEnum)
 
 
 class Kind(StrEnum):
@@ -26,10 +28,22 @@ class Kind(StrEnum):
     FAIL = "fail"  # an error status
     LIMIT = "limit"  # 429 with Retry-After
     RESET = "reset"  # the connection is reset in place of a reply
-    HANG = "hang"  # reads the request and replies nothing
+    HANG = "hang"  # reads the request and falls silent, at a stage of the reply
+    DRIP = "drip"  # accepts, and sends the reply byte by byte
 
 
-MAKES_ORDERS = frozenset({Kind.ACCEPT, Kind.PENDING, Kind.CONFLICT})
+class Stage(StrEnum):
+    """How much of a reply there is before a merchant hangs.
+
+    What it is to hang before a request is read, ``loadtests/hostile`` plays.
+    """
+
+    REPLY = "reply"  # nothing
+    HEAD = "head"  # the status line
+    BODY = "body"  # all but the last byte
+
+
+MAKES_ORDERS = frozenset({Kind.ACCEPT, Kind.PENDING, Kind.CONFLICT, Kind.DRIP})
 FAULTS = frozenset({Kind.FAIL, Kind.LIMIT, Kind.RESET, Kind.HANG})
 
 
@@ -50,8 +64,12 @@ class Behaviour:
     retry_after: str = "1"
     #: Seconds until ``pending`` becomes accepted; None is never.
     decided_after: float | None = 1.0
+    #: Where ``hang`` falls silent. One that has begun to reply has made the order.
+    stage: Stage = Stage.REPLY
     #: Seconds after which ``hang`` makes the order and replies after all; None is never.
     hangs_for: float | None = None
+    #: Seconds between two bytes of ``drip``.
+    byte_every: float = 0.2
     #: The error of ``reject``.
     code: str = "out_of_stock"
     message: str = "an item is out of stock"
@@ -67,9 +85,14 @@ class Behaviour:
             seconds = getattr(self, name)
             if seconds is not None and not seconds >= 0:
                 raise ScenarioError(f"{name} {seconds!r}: 0 or more seconds, or null for never")
+        if not self.byte_every > 0:
+            raise ScenarioError(f"byte_every {self.byte_every!r}: seconds above 0")
+        if self.stage is not Stage.REPLY and self.kind is not Kind.HANG:
+            raise ScenarioError(f"stage {self.stage!r}: only for kind: hang")
         if self.makes_order and self.kind is Kind.REJECT:
             raise ScenarioError("makes_order: true contradicts kind: reject")
-        object.__setattr__(self, "makes_order", self.makes_order or self.kind in MAKES_ORDERS)
+        makes_order = self.makes_order or self.kind in MAKES_ORDERS or self.stage is not Stage.REPLY
+        object.__setattr__(self, "makes_order", makes_order)
         object.__setattr__(self, "standing_reply", self._standing_reply())
 
     def _standing_reply(self) -> Reply | None:
@@ -96,12 +119,20 @@ def parse_behaviour(value: Mapping[str, Any]) -> Behaviour:
         raise ScenarioError(
             f"behaviour: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(_FIELDS))}"
         )
-    try:
-        kind = Kind(value.get("kind", Kind.ACCEPT))
-    except ValueError:
-        raise ScenarioError(f"kind {value['kind']!r}: one of {', '.join(Kind)}") from None
-    settings = {**value, "kind": kind, "latency": parse_latency(value.get("latency", 0.0))}
+    settings = {
+        **value,
+        "kind": _one_of(Kind, "kind", value.get("kind", Kind.ACCEPT)),
+        "stage": _one_of(Stage, "stage", value.get("stage", Stage.REPLY)),
+        "latency": parse_latency(value.get("latency", 0.0)),
+    }
     try:
         return Behaviour(**settings)
     except TypeError as wrong:
         raise ScenarioError(f"behaviour {dict(value)!r}: {wrong}") from wrong
+
+
+def _one_of(names: type[E], field_name: str, value: Any) -> E:
+    try:
+        return names(value)
+    except ValueError:
+        raise ScenarioError(f"{field_name} {value!r}: one of {', '.join(names)}") from None

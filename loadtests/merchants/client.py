@@ -82,6 +82,14 @@ class MerchantsClient:
             zip(columns["merchants"], columns["order_ids"], columns["arrived_at"], strict=True)
         )
 
+    def feed(self, since: int = 0) -> dict[str, Any]:
+        """What has happened to orders from that number on; see ``loadtests/merchants/feed.py``.
+
+        ``entries`` are lists of merchant, order, creates and wall-clock time, ``next`` is where to
+        go on, and ``missed`` how many were not there any more.
+        """
+        return self._dict("GET", f"/_/feed?since={since}")
+
     def profile(self, merchant_id: str, profile: object, *, release: bool = False) -> None:
         """Give a merchant, or those of a prefix such as ``slow-*``, another profile.
 
@@ -189,12 +197,14 @@ class SimulatedMerchants(MerchantsClient):
         tls_cert: Path | None = None,
         tls_key: Path | None = None,
         keep_bodies: bool = False,
+        near: int | None = None,
     ) -> None:
         super().__init__(host, port, tls=tls_cert is not None)
         options: dict[str, object] = {
             "--host": host,
             "--port": port,
             "--seed": seed,
+            "--near": near,
             "--scenario": scenario and scenario.absolute(),
             "--tls-cert": tls_cert and tls_cert.absolute(),
             "--tls-key": tls_key and tls_key.absolute(),

@@ -49,6 +49,10 @@ class Exchange:
         #: Called when the client leaves before the answer.
         self.on_gone: Callable[[], None] | None = None
 
+    def send(self, data: bytes) -> None:
+        """Write the beginning of the reply; ``answer`` writes the rest."""
+        self._connection.send(self, data)
+
     def answer(self, reply: Reply) -> None:
         """Write the reply; the connection goes on to its next request."""
         self._connection.finish(self, reply.data)
@@ -126,6 +130,11 @@ class Connection(asyncio.Protocol):
             self._handler(exchange)
         else:
             self._behind.append(exchange)
+
+    def send(self, exchange: Exchange, data: bytes) -> None:
+        """Write a part of the reply to the request whose turn it is."""
+        assert exchange is self._current
+        self._transport.write(data)
 
     def finish(self, exchange: Exchange, data: bytes) -> None:
         """Write the reply to the request whose turn it is."""

@@ -2,16 +2,17 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from loadtests.merchants import replies
 from loadtests.merchants.connection import Connections, Exchange
 from loadtests.merchants.errors import ScenarioError
-from loadtests.merchants.levels import BUCKETS
+from loadtests.merchants.levels import BUCKETS, Past
+from loadtests.merchants.orders import Order
 from loadtests.merchants.pos import PointOfSale
-from loadtests.merchants.records import Counts, Order
+from loadtests.merchants.records import Counts
 from loadtests.merchants.watch import Watches
 
 
@@ -55,9 +56,11 @@ class Control:
             case (b"GET", ["doubled"]):
                 return self._orders(None, lambda order: order.creates > 1)
             case (b"GET", ["timeline"]):
-                return self._timeline(float(query.get("since", 0.0)))
+                return self._by_bucket(self._records.timeline, float(query.get("since", 0.0)))
             case (b"GET", ["levels"]):
-                return self._levels(float(query.get("since", 0.0)))
+                return self._by_bucket(self._records.levels, float(query.get("since", 0.0)))
+            case (b"GET", ["feed"]):
+                return self._records.feed.since(int(query.get("since", 0)))
             case (b"GET", ["arrivals"]):
                 return self._arrivals()
             case (b"GET", ["wait"]):
@@ -74,11 +77,12 @@ class Control:
         busiest = max(merchants, key=lambda each: each.counts.max_in_flight, default=None)
         return {
             **self._records.totals.as_json(),
-            "orders": sum(len(each.orders) for each in merchants),
+            "orders": len(self._records.orders),
             "merchants": len(merchants),
             "busiest_merchant": busiest.id if busiest else None,
             "max_in_flight_per_merchant": busiest.counts.max_in_flight if busiest else 0,
             "hanging": len(self._pos.hanging),
+            "late": self._records.lateness.as_json(),
             "malformed": self._records.malformed,
             "profiles": {name: c.as_json() for name, c in self._records.profiles.items()},
             "connections": self._connections.as_json(),
@@ -93,7 +97,7 @@ class Control:
         return {
             "group": merchant.group,
             "profile": merchant.profile.name,
-            "orders": len(merchant.orders),
+            "orders": merchant.orders,
             **merchant.counts.as_json(),
         }
 
@@ -102,33 +106,24 @@ class Control:
     ) -> list[dict[str, Any]]:
         return [
             _order_json(merchant, order_id, order)
-            for merchant, order_id, order in self._records.orders(merchant_id)
-            if wanted(order)
+            for merchant, order_id, order in self._records.orders
+            if merchant_id in (None, merchant) and wanted(order)
         ]
 
     def _order(self, exchange: Exchange, merchant_id: str, order_id: str) -> object:
-        merchant = self._records.merchants.get(merchant_id)
-        order = merchant.orders.get(order_id) if merchant else None
+        order = self._records.orders.find(merchant_id, order_id)
         if order is None:
             exchange.answer(replies.NOT_FOUND)
             return None
         body = None if order.body is None else order.body.decode("utf-8", "replace")
         return {**_order_json(merchant_id, order_id, order), "body": body}
 
-    def _timeline(self, since: float) -> dict[str, Any]:
-        first = int(since * BUCKETS)
-        groups = {
-            group: [[place / BUCKETS, made] for place, made in buckets.items() if place >= first]
-            for group, buckets in self._records.timeline.items()
-        }
-        return {"bucket_seconds": 1 / BUCKETS, "groups": groups}
-
-    def _levels(self, since: float) -> dict[str, Any]:
-        groups = {group: level.since(since) for group, level in self._records.levels.items()}
-        return {"bucket_seconds": 1 / BUCKETS, "groups": groups}
+    def _by_bucket(self, groups: Mapping[str, Past], since: float) -> dict[str, Any]:
+        past = {group: buckets.since(since) for group, buckets in groups.items()}
+        return {"bucket_seconds": 1 / BUCKETS, "groups": past}
 
     def _arrivals(self) -> dict[str, list[Any]]:
-        orders = list(self._records.orders())
+        orders = list(self._records.orders)
         return {
             "merchants": [merchant for merchant, _, _ in orders],
             "order_ids": [order_id for _, order_id, _ in orders],

@@ -1,15 +1,14 @@
 """Which behaviour a request meets: by weight and chance, or by the clock."""
 
 import time
-from bisect import bisect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
 from loadtests.merchants.behaviour import Behaviour, parse_behaviour
 from loadtests.merchants.errors import ScenarioError
+from loadtests.merchants.weighted import Weighted
 
 
 class Picks(Protocol):
@@ -20,30 +19,15 @@ class Picks(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """Behaviours with weights; each request meets one, picked by chance, not in turn."""
+class Mix(Weighted[Behaviour]):
+    """Behaviours with weights; each request meets one."""
 
-    weighted: tuple[tuple[float, Behaviour], ...]
-    _bounds: tuple[float, ...] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        weights = [weight for weight, _ in self.weighted]
-        if not weights or min(weights) <= 0:
-            raise ScenarioError(f"weights {weights!r}: at least one, all above 0")
-        object.__setattr__(self, "_bounds", tuple(accumulate(weights)))
+    __slots__ = ()
 
     @classmethod
     def only(cls, behaviour: Behaviour) -> "Mix":
         """The same behaviour every time."""
         return cls(((1.0, behaviour),))
-
-    def pick(self, chance: Random) -> Behaviour:
-        if len(self._bounds) == 1:
-            return self.weighted[0][1]
-        # The last bound is left out, so that rounding cannot point behind the list.
-        place = bisect(self._bounds, chance.random() * self._bounds[-1], 0, len(self._bounds) - 1)
-        return self.weighted[place][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +57,45 @@ class Alternation:
         return self.second if (moment - self.since) // self.every % 2 else self.first
 
 
-def parse_mix(value: object) -> Picks:
-    """Read a behaviour, a list of behaviours with a ``weight`` each, or an alternation.
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """One mix, and another one for a while: the same moments for all merchants that have it.
 
-    ``{"alternate": [first, second], "every": 10.0, "since": 1700000000.0}``; without ``since`` the
-    first turn begins now.
+    A request keeps the behaviour of the moment at which it came, as in an alternation.
+    """
+
+    usual: Picks
+    outage: Picks
+    #: Seconds after ``since``.
+    begins: float
+    ends: float
+    #: A wall-clock time.
+    since: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.begins < self.ends:
+            raise ScenarioError(f"outage from {self.begins!r} to {self.ends!r}: 0 <= begins < ends")
+
+    def pick(self, chance: Random) -> Behaviour:
+        return self.at(time.time()).pick(chance)
+
+    def at(self, moment: float) -> Picks:
+        """What holds at that moment of the wall clock."""
+        return self.outage if self.begins <= moment - self.since < self.ends else self.usual
+
+
+def parse_mix(value: object) -> Picks:
+    """Read a behaviour, a list of behaviours with a ``weight`` each, or two and when each holds.
+
+    ``{"alternate": [first, second], "every": 10.0, "since": 1700000000.0}`` or ``{"usual": …,
+    "outage": …, "begins": 20.0, "ends": 40.0, "since": 1700000000.0}``; without ``since`` it is
+    now.
     """
     match value:
         case {"alternate": [first, second], **rest}:
-            return _parse_alternation(first, second, rest)
+            return Alternation(parse_mix(first), parse_mix(second), *_times(rest, "every"))
+        case {"usual": usual, "outage": outage, **rest}:
+            return Outage(parse_mix(usual), parse_mix(outage), *_times(rest, "begins", "ends"))
         case Mapping() if value:
             return parse_mix([value])
         case Sequence() if value and all(isinstance(each, Mapping) for each in value):
@@ -89,14 +103,16 @@ def parse_mix(value: object) -> Picks:
     raise ScenarioError(f"behaviours {value!r}: give one behaviour or a list of them")
 
 
-def _parse_alternation(first: object, second: object, rest: Mapping[Any, Any]) -> Alternation:
-    since = rest.get("since", time.time())
-    match {"since": since, **rest}:
-        case {"every": int() | float() as every, "since": int() | float(), **others} if not others:
-            return Alternation(parse_mix(first), parse_mix(second), float(every), float(since))
-    raise ScenarioError(
-        f"alternate {dict(rest)!r}: give every, in seconds, and since, a wall-clock time, or only every"
-    )
+def _times(given: Mapping[Any, Any], *names: str) -> Iterator[float]:
+    times = {"since": time.time(), **given}
+    if times.keys() != {*names, "since"} or any(
+        isinstance(each, bool) or not isinstance(each, int | float) for each in times.values()
+    ):
+        raise ScenarioError(
+            f"{dict(given)!r}: give {' and '.join(names)}, in seconds, and since, a wall-clock "
+            "time; without since it is now"
+        )
+    return (float(times[name]) for name in (*names, "since"))
 
 
 def _parse_weighted(value: Mapping[str, Any]) -> tuple[float, Behaviour]:

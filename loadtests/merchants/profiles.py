@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loadtests.merchants.behaviour import Behaviour, Kind
+from loadtests.merchants.behaviour import Behaviour, Kind, Stage
 from loadtests.merchants.errors import ScenarioError
 from loadtests.merchants.latency import Fixed, Lognormal, Uniform
-from loadtests.merchants.mix import Mix, Picks, parse_mix
+from loadtests.merchants.mix import Alternation, Mix, Picks, parse_mix
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,11 @@ class Profile:
 
     @classmethod
     def of(
-        cls, name: str, create: Mix | Behaviour, lookups: Mix | Behaviour | None = None
+        cls, name: str, create: Picks | Behaviour, lookups: Behaviour | None = None
     ) -> "Profile":
         """A profile whose lookups, unless given, meet what new orders meet."""
-        new = create if isinstance(create, Mix) else Mix.only(create)
-        others = lookups if isinstance(lookups, Mix) else Mix.only(lookups) if lookups else new
-        return cls(name, new, others)
+        new = Mix.only(create) if isinstance(create, Behaviour) else create
+        return cls(name, new, Mix.only(lookups) if lookups else new)
 
 
 def parse_profile(name: str, value: object) -> Profile:
@@ -57,6 +56,7 @@ def parse_profile(name: str, value: object) -> Profile:
 
 _QUICK = Lognormal(median=0.05, sigma=0.3)
 _HEALTHY = Behaviour(Kind.ACCEPT, _QUICK)
+_HANG = Behaviour(Kind.HANG)
 
 #: The profiles that exist without a scenario; ids such as ``slow-17`` choose them by prefix.
 PROFILES = {
@@ -65,7 +65,10 @@ PROFILES = {
         Profile.of("instant", Behaviour(Kind.ACCEPT)),
         Profile.of("fast", _HEALTHY),
         Profile.of("slow", Behaviour(Kind.ACCEPT, Lognormal(median=3.0, sigma=0.5))),
-        Profile.of("hang", Behaviour(Kind.HANG)),
+        Profile.of("hang", _HANG),
+        Profile.of("cut", Behaviour(Kind.HANG, _QUICK, stage=Stage.BODY), lookups=_HEALTHY),
+        Profile.of("drip", Behaviour(Kind.DRIP, _QUICK), lookups=_HEALTHY),
+        Profile.of("flap", Alternation(Mix.only(_HANG), Mix.only(_HEALTHY), every=10.0, since=0.0)),
         Profile.of(
             "fail",
             Mix(((2, Behaviour(Kind.FAIL, _QUICK)), (1, Behaviour(Kind.FAIL, _QUICK, status=500)))),
@@ -73,6 +76,7 @@ PROFILES = {
         Profile.of("limit", Mix(((1, Behaviour(Kind.LIMIT)), (1, _HEALTHY)))),
         Profile.of("reject", Behaviour(Kind.REJECT, _QUICK)),
         Profile.of("pending", Behaviour(Kind.PENDING, _QUICK)),
+        Profile.of("silent", Behaviour(Kind.PENDING, _QUICK, decided_after=None)),
         Profile.of("conflict", Behaviour(Kind.CONFLICT, _QUICK)),
         Profile.of("reset", Behaviour(Kind.RESET, Uniform(0.0, 0.05))),
         # Longer than the gateway waits by default: the order is there, the reply comes too late.

@@ -7,6 +7,7 @@ from types import TracebackType
 from loadtests.merchants import replies
 from loadtests.merchants.connection import Connection, Connections, Exchange
 from loadtests.merchants.control import Control
+from loadtests.merchants.orders import NEAR
 from loadtests.merchants.pos import PointOfSale
 from loadtests.merchants.records import Records
 from loadtests.merchants.scenario import Scenario
@@ -27,12 +28,13 @@ class MerchantServer:
         port: int = 0,
         tls: ssl.SSLContext | None = None,
         keep_bodies: bool = False,
+        near: int = NEAR,
     ) -> None:
         self._host = host
         self._port = port
         self._tls = tls
         self._connections = Connections()
-        self._pos = PointOfSale(scenario, Records(keep_bodies=keep_bodies), seed)
+        self._pos = PointOfSale(scenario, Records(keep_bodies=keep_bodies, near=near), seed)
         self._control = Control(self._pos, self._connections)
         self._server: asyncio.Server
 

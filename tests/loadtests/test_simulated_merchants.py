@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ import trustme
 from loadtests.merchants.behaviour import Behaviour, Kind
 from loadtests.merchants.client import SimulatedMerchants
 from loadtests.merchants.measure import Load, measure
-from loadtests.merchants.mix import Alternation, Mix
+from loadtests.merchants.mix import Alternation, Mix, Outage
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDER = {"order_id": "o-1", "items": []}
+WELL = {"kind": "accept"}
 MOSTLY_WELL = [{"weight": 3, "kind": "accept"}, {"weight": 1, "kind": "fail"}]
 
 
@@ -274,6 +276,53 @@ class TestHanging:
 
         assert send(merchants, "m").status_code == 201
 
+    @pytest.mark.parametrize(
+        ("stage", "seen"), [("head", b"HTTP/1.1 201 Created\r\n"), ("body", b'"status":"accepted"')]
+    )
+    def test_a_merchant_may_fall_silent_in_the_middle_of_its_reply_and_has_the_order(
+        self, merchants: SimulatedMerchants, stage: str, seen: bytes
+    ) -> None:
+        merchants.profile("m", {"create": {"kind": "hang", "stage": stage}, "lookups": WELL})
+        with send_raw(merchants, "m", "o-1") as connection:
+            received = connection.recv(1000)
+            assert received.endswith(seen)
+            assert merchants.merchant("m")["in_flight"] == 1
+            assert look_up(merchants, "m").json()["status"] == "accepted"
+
+            merchants.profile("m", "fail", release=True)
+
+            whole = received + connection.recv(1000)
+        assert whole.startswith(b"HTTP/1.1 201 Created\r\n")
+        assert whole.endswith(b'"status":"accepted"}')
+        assert merchants.merchant("m")["statuses"]["201"] == 1
+
+    def test_a_reply_that_was_cut_goes_on_after_a_while(
+        self, merchants: SimulatedMerchants
+    ) -> None:
+        merchants.profile("m", {"kind": "hang", "stage": "body", "hangs_for": 0.05})
+
+        assert send(merchants, "m").json()["status"] == "accepted"
+
+    def test_a_reply_that_drips_is_whole_in_the_end_and_came_byte_by_byte(
+        self, merchants: SimulatedMerchants
+    ) -> None:
+        merchants.profile("m", {"kind": "drip", "byte_every": 0.001})
+        with send_raw(merchants, "m", "o-1", "o-2") as connection:
+            first = connection.recv(1000)
+            replies = first + b"".join(iter(partial(connection.recv, 1), b"}"))
+            assert len(first) < 50
+            assert replies.startswith(b"HTTP/1.1 201 Created\r\n")
+            assert replies.endswith(b'"status":"accepted"')
+            assert read_replies(connection, 1)[0].startswith(b"HTTP/1.1 201")
+
+    def test_a_client_that_leaves_a_dripping_merchant_stops_the_drip(
+        self, merchants: SimulatedMerchants
+    ) -> None:
+        with send_raw(merchants, "drip-1", "o-1") as connection:
+            connection.recv(1)
+
+        assert merchants.wait_until(requests=1, idle=True)["statuses"] == {"gone": 1}
+
     def test_a_prefix_switches_the_merchants_that_there_are_and_those_that_come(
         self, merchants: SimulatedMerchants
     ) -> None:
@@ -336,6 +385,27 @@ class TestAlternation:
         assert send(merchants, "m").status_code == 422
 
 
+class TestOutage:
+    def test_it_begins_and_ends_at_its_moments(self) -> None:
+        well, ill = Mix.only(Behaviour(Kind.ACCEPT)), Mix.only(Behaviour(Kind.HANG))
+        outage = Outage(well, ill, begins=20.0, ends=40.0, since=100.0)
+
+        moments = (100.0, 119.9, 120.0, 139.9, 140.0)
+        assert [outage.at(moment) is ill for moment in moments] == [False, False, True, True, False]
+
+    def test_all_merchants_of_a_vendor_are_out_at_the_same_time(
+        self, merchants: SimulatedMerchants
+    ) -> None:
+        now = time.time()
+        outage = {"usual": {"kind": "accept"}, "outage": {"kind": "fail"}, "begins": 0, "ends": 60}
+        merchants.profile("vendor-*", {**outage, "since": now})
+        assert [send(merchants, f"vendor-{number}").status_code for number in (1, 2)] == [503, 503]
+
+        merchants.profile("vendor-*", {**outage, "since": now - 60})
+
+        assert [send(merchants, f"vendor-{number}").status_code for number in (1, 2)] == [201, 201]
+
+
 class TestChance:
     def statuses(self, merchants: SimulatedMerchants, merchant: str, number: int) -> list[bytes]:
         orders = [f"o-{n}" for n in range(number)]
@@ -377,6 +447,19 @@ class TestChance:
             ({"kind": "hang", "hangs_for": -1}, "hangs_for -1: 0 or more seconds"),
             ({"alternate": [{}, {"kind": "hang"}], "every": 1}, "give one behaviour or a list"),
             ({"alternate": [{"kind": "hang"}, {"kind": "fail"}]}, "give every, in seconds"),
+            ({"usual": {"kind": "hang"}, "outage": {"kind": "fail"}}, "give begins and ends, in"),
+            (
+                {"usual": {"latency": 1}, "outage": {"kind": "fail"}, "begins": 9, "ends": 9},
+                "outage from 9.0 to 9.0: 0 <= begins < ends",
+            ),
+            ({"kind": "hang", "stage": "tls"}, "stage 'tls': one of reply, head, body"),
+            ({"kind": "fail", "stage": "head"}, "only for kind: hang"),
+            ({"kind": "drip", "byte_every": 0}, "byte_every 0: seconds above 0"),
+            ({"latency": {"quantiles": [[0, 1], [0.5, 2]]}}, "shares from 0 to 1"),
+            ({"latency": {"quantiles": [[0, 2], [1, 1]]}}, "ascending"),
+            ({"latency": {"quantiles": [[0, "a"], [1, "b"]]}}, "[0, 'a'] stands where a pair"),
+            ({"latency": {"weighted": [[0, 1]]}}, "all above 0"),
+            ({"latency": {"weighted": [0.5]}}, "0.5 stands where a pair"),
             ({"alternate": [{"kind": "hang"}, {"kind": "fail"}], "every": 0}, "every 0.0: seconds"),
             ([], "give one behaviour or a list"),
             ({}, "give one behaviour or a list"),
