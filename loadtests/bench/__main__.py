@@ -8,10 +8,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from loadtests.bench import charts
-from loadtests.bench.bench import COMPARISON, LETTERS, NAMES, Bench, machine
+from loadtests.bench.bench import COMPARISON, LETTERS, NAMES, Bench
 from loadtests.bench.candidate import RivalMissingError
 from loadtests.bench.cores import keep_off_the_workers_core
 from loadtests.bench.filling import QueueNotFilledError
+from loadtests.bench.machine import machine
 from loadtests.bench.run import InvalidRunError
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import WorkerEndedError

@@ -1,11 +1,8 @@
 """A whole benchmark: the cases that are named, in turn, and what they showed."""
 
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from loadtests.bench import (
@@ -30,12 +27,11 @@ from loadtests.bench.attacks.report import report as attack_report
 from loadtests.bench.attacks.series import series
 from loadtests.bench.candidate import OURS
 from loadtests.bench.events import measure as events
+from loadtests.bench.machine import machine
 from loadtests.bench.report import Round, number, report
 from loadtests.bench.run import Result, run
 from loadtests.bench.scenario import CASES, Case
 from loadtests.bench.servers import Servers
-
-_VERSIONS = ("celery", "gevent", "kombu", "amqp", "requests")
 
 #: The names of what can be played, and attacks by their letters, as the documentation has them.
 LETTERS = {
@@ -224,12 +220,6 @@ class Bench:
         now = time.monotonic()
         _progress(f"    {what} ({now - self._began:.0f} s)")
         self._began = now
-
-
-def machine() -> str:
-    """What the figures are from."""
-    versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
-    return f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
 
 
 def _progress(line: str) -> None:

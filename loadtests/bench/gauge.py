@@ -1,10 +1,10 @@
-"""CPU time by process tree while a run lasts, to be read for any stretch of it afterwards."""
+"""CPU time and memory by process tree while a run lasts, to be read for any stretch of it afterwards."""
 
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,10 +23,11 @@ MACHINE, WAITED = "machine", "waited"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """CPU seconds used since each part started."""
+    """CPU seconds used since each part started, and MiB of memory that it holds."""
 
     at: float
     used: Mapping[str, float]
+    held: Mapping[str, float] = field(default_factory=dict)
 
 
 class Gauge:
@@ -65,13 +66,14 @@ class Gauge:
                 return
 
     def _look(self) -> Reading:
-        used = {MACHINE: _busy(), WAITED: 0.0}
+        used, held = {MACHINE: _busy(), WAITED: 0.0}, {}
         for name, root in self._roots.items():
             tree = _tree(root)
             used[name] = sum(map(_cpu_seconds, tree))
+            held[name] = sum(map(_resident, tree))
             if name == self._waiting:
                 used[WAITED] = sum(map(_waited_seconds, tree))
-        return Reading(time.time(), used)
+        return Reading(time.time(), used, held)
 
 
 def used_between(readings: Sequence[Reading], start: float, end: float) -> dict[str, float]:
@@ -110,6 +112,13 @@ def _cpu_seconds(process: psutil.Process) -> float:
     except psutil.Error:
         return 0.0
     return float(times.user + times.system)
+
+
+def _resident(process: psutil.Process) -> float:
+    try:
+        return float(process.memory_info().rss) / 2**20
+    except psutil.Error:
+        return 0.0
 
 
 def _waited_seconds(process: psutil.Process) -> float:

@@ -65,6 +65,7 @@ def world(
     *,
     urls: Mapping[str, str] | None = None,
     ca_file: str | None = None,
+    seed: int = 0,
 ) -> Iterator[World]:
     """A world with these merchants, gone at the end of the block.
 
@@ -76,12 +77,13 @@ def world(
             without a provider they are spread over many.
         urls: of merchants that are not simulated, by their ids.
         ca_file: certificate authorities that a gateway is to trust.
+        seed: what all chances of the simulated merchants come from.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="pos-gateway-world-")))
         scenario = folder / "scenario.json"
         scenario.write_text(json.dumps({"profiles": profiles or {}}))
-        merchants = stack.enter_context(SimulatedMerchants(scenario=scenario))
+        merchants = stack.enter_context(SimulatedMerchants(seed=seed, scenario=scenario))
         database_url = stack.enter_context(servers.database(folder))
         _store(database_url, _records(merchants, merchant_ids, terms or {}, urls or {}))
         broker_url = stack.enter_context(servers.vhost())

@@ -16,9 +16,9 @@ from loadtests.bench.attacks.load import load_at
 from loadtests.bench.attacks.population import Group, Population
 from loadtests.bench.attacks.steady import SteadySize, steady
 from loadtests.bench.attacks.trial import Trial
-from loadtests.bench.bench import machine
 from loadtests.bench.candidate import WATCHED
 from loadtests.bench.cores import keep_off_the_workers_core
+from loadtests.bench.machine import machine
 from loadtests.bench.report import table
 from loadtests.bench.run import InvalidRunError, run
 from loadtests.bench.scenario import Entry, Scenario
