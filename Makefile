@@ -42,7 +42,7 @@ SEEDS ?= 0-999
 simulate: $(INSTALLED) ## Run workers that crash in virtual time: SEEDS=0-9999 runs many, SEED=7 replays one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-load: $(INSTALLED) servers ## Run a load scenario: SCENARIO=name, or all of them
+load: $(INSTALLED) servers ## Load a whole gateway: SCENARIO=lunch-peak writes a page about it; without one, list them
 	$(BIN)/python -m loadtests.load $(SCENARIO) $(ARGS)
 
 bench: $(RIVALS) servers ## Measure beside what a user would pick instead; ARGS=--quick takes 3 minutes

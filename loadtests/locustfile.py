@@ -1,35 +1,41 @@
 """Order backends as locust users: they submit orders and hear what became of them.
 
-    POS_GATEWAY_BROKER_URL=… locust -f loadtests/locustfile.py --headless -u 10 -t 20s
+    POS_GATEWAY_BROKER_URL=… locust -f loadtests/locustfile.py --scenario lunch-peak
 
-Works against any running gateway; ``--merchants`` says which merchants it has. Each user submits
-at a steady rate, however long the broker's confirms or the events take (diners do not wait for
-each other), and the time from submitting an order to its concluding event is a request of
-locust's, by class of merchant. At the end locust waits for the orders that nothing was heard of
-yet.
+Works against any running gateway that has the scenario's merchants (``docs/load-testing.md``).
+Orders come when the scenario says, by chance, however long the broker's confirms or the events take:
+diners do not wait for each other. Locust's statistics have, for each class of merchant, the time from
+submitting an order to the broker's confirm, to its arrival at the POS (if ``--simulator`` says where
+the simulated merchants are), and to its concluding event. At the end locust waits for the orders that
+nothing was heard of yet.
 """
 
+import gc
 import itertools
 import json
 import logging
 import os
 import time
 from argparse import ArgumentTypeError
+from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import gevent
 from gevent.pool import Group
 from kombu import Connection, Queue
-from locust import User, constant_throughput, events, task
+from locust import LoadTestShape, User, events, task
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
+from locust.exception import StopUser
 from locust.runners import MasterRunner
 
 from loadtests.bench.orders import place
+from loadtests.load.arrivals import orders
 from loadtests.load.outcomes import Outcomes
-from loadtests.load.scenario import Mix
+from loadtests.load.scenario import LoadScenario, class_of
+from loadtests.merchants.client import MerchantsClient
+from loadtests.merchants.errors import ScenarioError
 from pos_gateway.broker import topology
 from pos_gateway.client import OrderClient
 from pos_gateway.errors import PosGatewayError
@@ -37,139 +43,197 @@ from pos_gateway.settings import setting
 
 log = logging.getLogger(__name__)
 
+#: Seconds from the start of a test to the first order: users exist by then.
+_LEAD = 1.0
+#: Seconds between two looks at what has come to the merchants.
+_LOOK = 0.25
+#: Seconds after the last order's deadline until everything must have been told: the longest time
+#: that the gateway parks an order, one exchange, and some to spare.
+_SETTLING = 60.0
+
 
 @events.init_command_line_parser.add_listener
 def add_options(parser: LocustArgumentParser) -> None:
-    """Options of our own; each is an environment variable too, ``LOCUST_ORDER_RATE`` say."""
+    """Options of our own; each is an environment variable too, ``LOCUST_SCENARIO`` say."""
     group = parser.add_argument_group("Orders")
 
     def option(name: str, **settings: Any) -> None:
-        variable = "LOCUST_" + name.removeprefix("--").replace("-", "_").upper()
-        group.add_argument(name, env_var=variable, **settings)
+        group.add_argument(name, env_var="LOCUST_" + name[2:].replace("-", "_").upper(), **settings)
 
-    option("--order-rate", type=float, default=10.0, help="orders a second of each user")
     option(
-        "--merchants",
-        type=_mix,
-        default="healthy:50:90,hang:1:10",
-        help="class:merchants:weight, ...: healthy:50:90 is healthy-0 to healthy-49",
+        "--scenario",
+        type=_scenario,
+        default="steady",
+        help="a name of loadtests/scenarios, or a file",
     )
-    option("--deliver-within", type=float, default=60.0, help="seconds an order has")
-    option("--settle", type=float, default=120.0, help="seconds to wait for outcomes at the end")
-    option("--outcomes", type=Path, default=None, help="write what became of the orders, as JSON")
+    option("--seconds", type=float, default=0.0, help="how long; 0: as the scenario says")
+    option("--simulator", default="", help="where the simulated merchants listen: host:port")
+    option(
+        "--take-events",
+        action="store_true",
+        help="take events out of the queue order-events, where nobody else does",
+    )
+    option("--record", default="", help="write what the backends saw into this file, as JSON")
 
 
 class Backend:
     """What the users of this process share: one client, one queue of events, one account."""
 
-    def __init__(self, environment: Environment) -> None:
-        self.outcomes = Outcomes()
-        options = environment.parsed_options
-        self.deliver_within: float = options.deliver_within
-        self.merchants = options.merchants.picks(Random())
+    def __init__(self, environment: Environment, scenario: LoadScenario) -> None:
         self._environment = environment
+        self._scenario = scenario
         self._client = OrderClient()
-        self._prefix = f"load-{os.getpid()}-{int(time.time())}"
-        self._numbers = itertools.count()
+        self._prefix = f"load-{os.getpid()}-{int(time.time())}-"
+        self._numbers, self._users = itertools.count(), itertools.count()
         self._connection = Connection(setting("broker_url"))
         self._submitting = Group()
-        self._reader: gevent.Greenlet | None = None
+        self._following: list[gevent.Greenlet] = []
+        host, _, port = environment.parsed_options.simulator.rpartition(":")
+        self._simulator = MerchantsClient(host, int(port)) if port else None
+        self._seen = 0
+        self.outcomes = Outcomes(began=0.0, merchants_tell=self._simulator is not None)
 
     def start(self) -> None:
         """Bind a queue for events before the first order is sent, so that none is missed."""
         self._client.connect()
         topology.declare(self._connection)
-        # Its own queue, gone with its connection: whoever else listens still hears everything.
-        queue = Queue("", topology.events_exchange, "#", exclusive=True, durable=False)
+        queue = topology.events_queue
+        if not self._environment.parsed_options.take_events:
+            # Gone with its connection; whoever else listens still hears everything.
+            queue = Queue("", topology.events_exchange, "#", exclusive=True, durable=False)
         bound = queue.bind(self._connection.default_channel)
         bound.declare()
         bound.consume(callback=self._heard, no_ack=True)
-        self._reader = gevent.spawn(self._read)
+        self._following.append(gevent.spawn(self._read))
+        began = self.outcomes.began = time.time() + _LEAD
+        if self._simulator is not None:
+            for name, profile in self._scenario.profiles(began).items():
+                self._simulator.profile(f"{name}-*", profile)
+            self._seen = self._simulator.feed()["next"]
+            self._following.append(gevent.spawn(self._follow, self._simulator))
+        gc.collect()
+        gc.freeze()  # a collection would walk all that was imported, and an order would be late
 
-    def settle(self, seconds: float) -> None:
-        """Wait for what is still to be confirmed or heard."""
-        with gevent.Timeout(seconds, False):
-            self._submitting.join()
-            while self.outcomes.missing:
-                gevent.sleep(0.1)
+    def orders(self) -> Iterator[tuple[float, str]]:
+        """The orders of the next user: the wall-clock time at which each is due, and whose it is."""
+        process = getattr(self._environment.runner, "worker_index", 0)
+        for second, merchant_id in orders(self._scenario, f"{process}/{next(self._users)}"):
+            yield self.outcomes.began + second, merchant_id
 
-    def stop(self) -> None:
-        """Close the connections. Idempotent."""
-        if self._reader is not None:
-            self._reader.kill()
-        self._connection.release()
-        self._client.close()
-
-    def submit_soon(self) -> None:
+    def submit_soon(self, merchant_id: str, due: float) -> None:
         """Submit an order on a green thread of its own.
 
         Locust kills users at the end, also in the middle of a task; nobody would know then
         whether the order was taken.
         """
-        self._submitting.spawn(self._submit)
+        self._submitting.spawn(self._submit, merchant_id, due)
 
-    def _submit(self) -> None:
-        order = place(
-            f"{self._prefix}-{next(self._numbers)}",
-            next(self.merchants),
-            deliver_within=self.deliver_within,
-        )
-        began = time.perf_counter()
-        self.outcomes.placed(order["order_id"], order["merchant_id"], began)
-        failure: PosGatewayError | None = None
+    def settle(self, seconds: float) -> None:
+        """Wait for what is still to be confirmed or heard, and for what merchants say of it."""
+        with gevent.Timeout(seconds, False):
+            self._submitting.join()
+            while self.outcomes.open:
+                gevent.sleep(0.1)
+        if self._simulator is not None:
+            self._look(self._simulator)
+
+    def stop(self) -> None:
+        """Close the connections. Idempotent."""
+        gevent.killall(self._following)
+        self._connection.release()
+        self._client.close()
+
+    def _submit(self, merchant_id: str, due: float) -> None:
+        order_id = f"{self._prefix}{next(self._numbers)}"
+        now = time.time()
+        self.outcomes.placed(order_id, merchant_id, now, due)
+        order = place(order_id, merchant_id, deliver_within=self._scenario.deliver_within)
         try:
             self._client.submit(order)
         except PosGatewayError as error:
-            failure = error
+            self._fire("enqueue", (class_of(merchant_id), time.time() - now), error)
         else:
-            self.outcomes.confirmed(order["order_id"])
-        self._fire("backend", "enqueue", time.perf_counter() - began, failure)
+            self._fire("enqueue", self.outcomes.confirmed(order_id, time.time()))
 
     def _read(self) -> None:
         while True:
             self._connection.drain_events()
 
     def _heard(self, message: Any) -> None:
-        event = json.loads(message.body)
-        concluded = self.outcomes.told(event, time.perf_counter())
-        if concluded is not None:
-            name, seconds = concluded
-            self._fire("gateway", f"order → event ({name})", seconds)
+        told = self.outcomes.told(json.loads(message.body), time.time())
+        self._fire("order → event", told)
 
-    def _fire(self, kind: str, name: str, seconds: float, failure: Exception | None = None) -> None:
-        self._environment.events.request.fire(
-            request_type=kind,
-            name=name,
-            response_time=seconds * 1000,
-            response_length=0,
-            exception=failure,
-            context={},
-        )
+    def _follow(self, simulator: MerchantsClient) -> None:
+        while True:
+            gevent.sleep(_LOOK)
+            self._look(simulator)
+
+    def _look(self, simulator: MerchantsClient) -> None:
+        entries = None
+        while entries != []:
+            page = simulator.feed(self._seen)
+            entries, self._seen = page["entries"], page["next"]
+            self.outcomes.unseen += page["missed"]
+            for _, order_id, creates, at in entries:
+                if order_id.startswith(self._prefix):
+                    self._fire("order → POS", self.outcomes.seen(order_id, creates, at))
+
+    def _fire(
+        self, name: str, timed: tuple[str, float] | None, failure: Exception | None = None
+    ) -> None:
+        if timed is not None:
+            merchant_class, seconds = timed
+            self._environment.events.request.fire(
+                request_type=merchant_class,
+                name=name,
+                response_time=seconds * 1000,
+                response_length=0,
+                exception=failure,
+                context={},
+            )
 
 
 class OrderBackend(User):
-    """Submits orders at a steady rate."""
+    """Submits its share of the scenario's orders, each at its time."""
 
     @task
     def submit(self) -> None:
-        """One order."""
-        self.environment.backend.submit_soon()
+        """All of them."""
+        backend: Backend = self.environment.backend
+        for due, merchant_id in backend.orders():
+            gevent.sleep(max(0.0, due - time.time()))
+            backend.submit_soon(merchant_id, due)
+        raise StopUser
+
+
+class ScenarioShape(LoadTestShape):
+    """As many users as the scenario has backends, until the last has submitted its last order.
+
+    The scenario's curve is in their orders, not in their number.
+    """
+
+    def tick(self) -> tuple[int, int] | None:
+        """Users, and how many are added a second."""
+        scenario = _read(self.runner.environment)
+        if self.get_run_time() > scenario.seconds and not self.get_current_user_count():
+            return None
+        return scenario.backends, scenario.backends
 
 
 @events.init.add_listener
-def set_rate(environment: Environment, **_: Any) -> None:
-    """The rate is an option, and a user's wait is its class's."""
-    # Importing all this may take a second or two, for which the event loop's clock stands still: a run
-    # time of two seconds would be over at once.
+def wake_the_clock(**_: Any) -> None:
+    """Importing all this may take a second or two, for which the event loop's clock stands still.
+
+    Whatever is to last as long would be over at once.
+    """
     gevent.get_hub().loop.update_now()
-    OrderBackend.wait_time = constant_throughput(environment.parsed_options.order_rate)
 
 
 @events.test_start.add_listener
 def start(environment: Environment, **_: Any) -> None:
     """Listen for events, then let users submit."""
     if not isinstance(environment.runner, MasterRunner):
-        environment.backend = Backend(environment)
+        environment.backend = Backend(environment, _read(environment))
         environment.backend.start()
 
 
@@ -179,20 +243,25 @@ def finish(environment: Environment, **_: Any) -> None:
     backend: Backend | None = getattr(environment, "backend", None)
     if backend is None:
         return
-    options = environment.parsed_options
-    backend.settle(options.settle)
+    backend.settle(_read(environment).deliver_within + _SETTLING)
     backend.stop()
-    became = backend.outcomes.as_json()
-    log.info("%d orders sent: %s", became["sent"], became["outcomes"])
-    if became["missing"]:
-        log.error("%d orders missing: %s", len(became["missing"]), became["missing"][:5])
+    record = backend.outcomes.record(time.time())
+    log.info("%d orders sent: %s", record.sent, record.outcomes)
+    if record.missing:
+        log.error("%d orders missing: %s", len(record.missing), record.missing[:5])
         environment.process_exit_code = 1
-    if options.outcomes:
-        options.outcomes.write_text(json.dumps(became))
+    if path := environment.parsed_options.record:
+        record.write(Path(path))
 
 
-def _mix(text: str) -> Mix:
+def _read(environment: Environment) -> LoadScenario:
+    options = environment.parsed_options
+    return LoadScenario.read(options.scenario, seconds=options.seconds or None)
+
+
+def _scenario(name: str) -> str:
     try:
-        return Mix.parse(text)
-    except ValueError as error:
+        LoadScenario.read(name)
+    except ScenarioError as error:
         raise ArgumentTypeError(str(error)) from None
+    return name

@@ -45,6 +45,7 @@ _LONGEST = (
     "faults/test_orders_in_doubt.py",
     "worker/test_broker_away.py",
     "transport/test_catalogue.py",
+    "loadtests/test_load_run.py",
     "broker/test_publisher.py",
     "worker/test_trouble.py",
     "loadtests/test_demo.py",

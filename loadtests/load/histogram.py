@@ -15,27 +15,29 @@ def histogram(seconds: Sequence[float]) -> str:
     """
     if not seconds:
         return "    (none)"
-    ordered = sorted(seconds)
-    low, high = ordered[0], ordered[-1]
-    width = (high - low) / _BUCKETS or 1e-9
-    counts = [0] * _BUCKETS
-    for each in ordered:
-        counts[min(_BUCKETS - 1, int((each - low) / width))] += 1
+    ordered, counted = sorted(seconds), buckets(seconds)
+    most = max(count for _, count in counted)
     bars = [
-        f"    up to {_ms(low + width * (place + 1))} [{count:>6}] |{'∎' * _bar(count, counts)}"
-        for place, count in enumerate(counts)
+        f"    up to {_ms(bound)} [{count:>6}] |{'∎' * round(_WIDTH * count / most)}"
+        for bound, count in counted
     ]
     shares = [f"    {share:.0%} within {_ms(percentile(ordered, share))}" for share in _SHARES]
     return "\n".join(bars + shares)
 
 
+def buckets(seconds: Sequence[float]) -> list[tuple[float, int]]:
+    """Ten buckets of even width from the fastest to the slowest: upper bounds and counts."""
+    low, high = min(seconds), max(seconds)
+    width = (high - low) / _BUCKETS or 1e-9
+    counts = [0] * _BUCKETS
+    for each in seconds:
+        counts[min(_BUCKETS - 1, int((each - low) / width))] += 1
+    return [(low + width * (place + 1), count) for place, count in enumerate(counts)]
+
+
 def percentile(ordered: Sequence[float], share: float) -> float:
     """The smallest value that so great a share of the values does not exceed."""
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
-
-
-def _bar(count: int, counts: Sequence[int]) -> int:
-    return round(_WIDTH * count / max(counts))
 
 
 def _ms(seconds: float) -> str:

@@ -1,82 +1,150 @@
-"""What an order backend knows of its orders: which were confirmed, and what came of each."""
+"""What order backends know of their orders: which were confirmed, and what came of each."""
 
-from collections import Counter, defaultdict
+from array import array
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from loadtests.load.record import ENQUEUE, EVENT, POS, Record, Times
+from loadtests.load.scenario import class_of
 
 #: Events after which the backend waits for nothing more. An order in doubt is an operator's.
 CONCLUDING = frozenset(
     f"order.{word}"
     for word in ("accepted", "rejected", "cancelled", "expired", "failed", "in_doubt")
 )
+#: Seconds for which an order is remembered after its concluding event: an event may be repeated,
+#: and what its merchant says of it comes some time after it happened.
+_LINGER = 30.0
 
 
 @dataclass(slots=True)
-class _Placed:
+class _Order:
     merchant_class: str
     at: float
     confirmed: bool = False
+    arrived: bool = False
+    made: int = 0
     outcome: str | None = None
+
+
+class _Series:
+    """Sixteen bytes for each time: a run of hours has many."""
+
+    def __init__(self) -> None:
+        self.at, self.seconds = array("d"), array("d")
+
+    def add(self, at: float, seconds: float) -> None:
+        self.at.append(at)
+        self.seconds.append(seconds)
+
+    def as_times(self) -> Times:
+        return Times(self.at.tolist(), self.seconds.tolist())
 
 
 @dataclass(slots=True)
 class Outcomes:
-    """Orders of one backend. ``class`` is what stands before the dash in a merchant's id."""
+    """Orders of backends that share one view of them. Moments are of the wall clock.
 
-    #: Events that told again what was known; they are published at least once.
+    What is timed is returned as class and seconds, for whoever shows it while the run goes on.
+    """
+
+    began: float
+    #: Merchants tell what comes to them, so that what events say can be held against it.
+    merchants_tell: bool = True
     repeated: int = 0
-    #: Seconds from submitting to the event, by class.
-    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    _orders: dict[str, _Placed] = field(default_factory=dict)
+    #: Entries of the merchants' records that could not be followed.
+    unseen: int = 0
+    #: Orders that were taken and that nothing was heard of since.
+    open: int = 0
+    _orders: dict[str, _Order] = field(default_factory=dict)
+    _concluded: deque[tuple[float, str]] = field(default_factory=deque)
+    _counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    _times: dict[str, dict[str, _Series]] = field(
+        default_factory=lambda: {what: defaultdict(_Series) for what in (ENQUEUE, POS, EVENT)}
+    )
+    _late: _Series = field(default_factory=_Series)
+    _last: float = 0.0
+    _doubled: list[str] = field(default_factory=list)
+    _phantom: list[str] = field(default_factory=list)
 
-    def placed(self, order_id: str, merchant_id: str, now: float) -> None:
-        """The order is about to be submitted."""
-        self._orders[order_id] = _Placed(class_of(merchant_id), now)
+    def placed(self, order_id: str, merchant_id: str, now: float, due: float) -> None:
+        """The order is about to be submitted; it was due at that moment."""
+        self._orders[order_id] = _Order(class_of(merchant_id), now)
+        self._late.add(due - self.began, max(0.0, now - due))
+        self._last = max(self._last, now)
 
-    def confirmed(self, order_id: str) -> None:
+    def confirmed(self, order_id: str, now: float) -> tuple[str, float]:
         """``submit`` has returned: from now on the order must come to an end."""
-        self._orders[order_id].confirmed = True
+        order = self._orders[order_id]
+        order.confirmed = True
+        self.open += order.outcome is None
+        return self._timed(ENQUEUE, order, now)
+
+    def seen(self, order_id: str, creates: int, at: float) -> tuple[str, float] | None:
+        """Its merchant says that it has come (``creates`` is 0), or been made so many times."""
+        order = self._orders.get(order_id)
+        if creates > 1 and order_id not in self._doubled:
+            self._doubled.append(order_id)
+        if order is None:
+            return None
+        order.made = max(order.made, creates)
+        if order.arrived:
+            return None
+        order.arrived = True
+        return self._timed(POS, order, at)
 
     def told(self, event: Mapping[str, Any], now: float) -> tuple[str, float] | None:
-        """An event has come; the class and the seconds it took if it concludes one of our orders."""
+        """An event has come; what was timed if it concludes one of our orders."""
+        self._forget(now)
         order = self._orders.get(event["order_id"])
         if order is None or event["type"] not in CONCLUDING:
             return None
+        outcome = event["type"].removeprefix("order.")
         if order.outcome is not None:
-            self.repeated += 1
+            self.repeated += order.outcome == outcome
+            order.outcome = outcome  # of one that was in doubt more has become known
             return None
-        order.outcome = event["type"].removeprefix("order.")
-        took = now - order.at
-        self.seconds[order.merchant_class].append(took)
-        return order.merchant_class, took
+        order.outcome = outcome
+        self.open -= order.confirmed
+        self._concluded.append((now, event["order_id"]))
+        return self._timed(EVENT, order, now)
 
-    @property
-    def missing(self) -> list[str]:
-        """Orders that were confirmed and that nothing was heard of since."""
-        return [
-            order_id
-            for order_id, order in self._orders.items()
-            if order.confirmed and order.outcome is None
-        ]
-
-    def as_json(self) -> dict[str, Any]:
-        """What came of the orders, in numbers and by class; complete for ``missing`` ones."""
-        by_class: dict[str, Counter[str]] = defaultdict(Counter)
+    def record(self, now: float) -> Record:
+        """Everything, when there is nothing more to wait for."""
+        self._forget(float("inf"))
+        missing = [order_id for order_id, order in self._orders.items() if order.confirmed]
+        outcomes = {name: Counter(counts) for name, counts in self._counts.items()}
         for order in self._orders.values():
-            unheard = "missing" if order.confirmed else "unconfirmed"
-            by_class[order.merchant_class][order.outcome or unheard] += 1
-        accepted = [key for key, order in self._orders.items() if order.outcome == "accepted"]
-        return {
-            "sent": len(self._orders),
-            "outcomes": {name: dict(counts) for name, counts in by_class.items()},
-            "repeated": self.repeated,
-            "missing": self.missing,
-            "accepted": accepted,
-            "seconds": dict(self.seconds),
-        }
+            what = "missing" if order.confirmed else "unconfirmed"
+            outcomes.setdefault(order.merchant_class, Counter())[what] += 1
+        return Record(
+            began=self.began,
+            last=self._last,
+            ended=now,
+            times={
+                what: {name: series.as_times() for name, series in classes.items()}
+                for what, classes in self._times.items()
+            },
+            late=self._late.as_times(),
+            outcomes={name: dict(counts) for name, counts in outcomes.items()},
+            missing=missing,
+            doubled=self._doubled,
+            phantom=self._phantom,
+            repeated=self.repeated,
+            unseen=self.unseen,
+        )
 
+    def _timed(self, what: str, order: _Order, now: float) -> tuple[str, float]:
+        self._times[what][order.merchant_class].add(order.at - self.began, now - order.at)
+        return order.merchant_class, now - order.at
 
-def class_of(merchant_id: str) -> str:
-    """``hang`` of ``hang-7``."""
-    return merchant_id.partition("-")[0]
+    def _forget(self, now: float) -> None:
+        while self._concluded and self._concluded[0][0] < now - _LINGER:
+            _, order_id = self._concluded.popleft()
+            order = self._orders.pop(order_id)
+            assert order.outcome is not None
+            self._counts[order.merchant_class][order.outcome] += 1
+            if self.merchants_tell and order.outcome == "accepted" and not order.made:
+                self._phantom.append(order_id)

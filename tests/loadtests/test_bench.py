@@ -1,14 +1,10 @@
-"""The benchmark and the load test: what they compute, and that they measure what happens.
+"""The benchmark: what it computes, and that it measures what happens.
 
 Nothing here asserts on how fast anything was: a figure of a busy machine says nothing.
 """
 
-import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,13 +32,6 @@ from loadtests.bench.scenario import CASES, FIGURES, Case, Entry, Scenario, Targ
 from loadtests.bench.servers import Servers
 from loadtests.bench.window import FIRST, LAST, Window, window
 from loadtests.bench.worker import Worker, WorkerEndedError
-from loadtests.bench.world import World, world
-from loadtests.load.__main__ import check
-from loadtests.load.__main__ import report as load_report
-from loadtests.load.histogram import histogram, percentile
-from loadtests.load.outcomes import Outcomes
-from loadtests.load.scenario import Mix
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.order import Order
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -290,80 +279,6 @@ class TestTheOrders:
         ]
 
 
-class TestTheOutcomes:
-    def test_a_confirmed_order_is_missing_until_it_concludes(self) -> None:
-        outcomes = Outcomes()
-        outcomes.placed("a", "hang-0", now=1.0)
-        assert outcomes.missing == []  # nothing was promised yet
-        outcomes.confirmed("a")
-        assert outcomes.missing == ["a"]
-        assert outcomes.told(event("a", "order.pending"), now=2.0) is None
-        assert outcomes.told(event("a", "order.expired"), now=3.0) == ("hang", 2.0)
-        assert outcomes.missing == []
-
-    def test_a_second_event_is_counted_as_a_repetition(self) -> None:
-        outcomes = Outcomes()
-        outcomes.placed("a", "healthy-0", now=0.0)
-        outcomes.told(event("a"), now=1.0)
-        assert outcomes.told(event("a"), now=2.0) is None
-        assert outcomes.told(event("somebody else's"), now=2.0) is None
-        assert outcomes.as_json()["repeated"] == 1
-
-    def test_the_sum_names_every_outcome(self) -> None:
-        outcomes = Outcomes()
-        for order_id, merchant in (("a", "healthy-0"), ("b", "healthy-1"), ("c", "hang-0")):
-            outcomes.placed(order_id, merchant, now=0.0)
-            outcomes.confirmed(order_id)
-        outcomes.told(event("a"), now=0.1)
-        outcomes.told(event("b"), now=0.2)
-        told = outcomes.as_json()
-        assert "3 sent = 2 accepted + 1 missing; 1 missing" in load_report(told)
-        assert check(told, [record("a")]) == [
-            "1 missing: c",
-            "1 accepted that no merchant has: b",
-        ]
-
-    def test_made_twice_does_not_add_up(self) -> None:
-        outcomes = Outcomes()
-        outcomes.placed("a", "healthy-0", now=0.0)
-        outcomes.told(event("a"), now=0.1)
-        assert check(outcomes.as_json(), [record("a", creates=2)]) == ["1 made twice: a"]
-
-
-class TestTheHistogram:
-    def test_every_value_is_in_a_bucket(self) -> None:
-        shown = histogram([0.01 * number for number in range(1, 101)])
-        counts = [int(line.split("[")[1].split("]")[0]) for line in shown.splitlines()[:10]]
-        assert sum(counts) == 100
-        assert "99% within     990.0 ms" in shown
-
-    def test_values_that_are_all_alike_are_shown_too(self) -> None:
-        assert "[     3]" in histogram([0.5, 0.5, 0.5])
-
-    def test_a_percentile_is_one_of_the_values(self) -> None:
-        assert percentile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.0
-        assert percentile([1.0], 0.99) == 1.0
-
-
-class TestTheMix:
-    def test_text_and_back(self) -> None:
-        assert str(Mix.parse("healthy:50:90, hang:1:10")) == "healthy:50:90,hang:1:10"
-
-    @pytest.mark.parametrize("text", ["", "healthy", "healthy:0:1", "healthy:1:0", ":1:1"])
-    def test_a_mistake_is_named(self, text: str) -> None:
-        with pytest.raises(ValueError, match="merchant"):
-            Mix.parse(text)
-
-
-@contextmanager
-def gateway(servers: Servers, merchant_ids: list[str]) -> Iterator[tuple[World, Worker]]:
-    profiles: Mapping[str, object] = {"healthy": {"latency": 0.02}}
-    with ExitStack() as stack:
-        place = stack.enter_context(world(servers, merchant_ids, profiles))
-        worker = Worker(OURS.command, place.environment, place.folder)
-        yield place, stack.enter_context(worker)
-
-
 class TestForReal:
     def test_a_run_accounts_for_every_order_of_the_gateway(self, servers: Servers) -> None:
         measured = run(servers, entry(WATCHED, number=300), quick=True)
@@ -398,34 +313,3 @@ class TestForReal:
         with pytest.raises(SystemExit):
             main(["--only", "nonsense"])
         assert "hanging" in capsys.readouterr().err
-
-    def test_locust_hears_what_became_of_its_orders(
-        self, rabbitmq: RabbitMQ, tmp_path: Path
-    ) -> None:
-        rabbitmq.start()
-        mix, outcomes = Mix.parse("healthy:5:1"), tmp_path / "outcomes.json"
-        options = {
-            "--locustfile": "loadtests/locustfile.py",
-            "--users": 2,
-            "--order-rate": 10,
-            "--run-time": "2s",
-            "--merchants": mix,
-            "--settle": 30,
-            "--outcomes": outcomes,
-        }
-        arguments = [str(part) for option in options.items() for part in option]
-        with gateway(Servers(rabbitmq), mix.merchant_ids) as (place, _):
-            locust = subprocess.run(
-                [sys.executable, "-m", "locust", "--headless", *arguments],
-                cwd=ROOT,
-                env={**os.environ, "POS_GATEWAY_BROKER_URL": place.broker_url},
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-            told = json.loads(outcomes.read_text())
-            assert check(told, place.merchants.orders()) == []
-        assert locust.returncode == 0, locust.stdout + locust.stderr
-        assert told["outcomes"] == {"healthy": {"accepted": told["sent"]}}
-        assert "order → event (healthy)" in locust.stdout + locust.stderr

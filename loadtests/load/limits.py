@@ -1,0 +1,89 @@
+"""What limited a run: where it could not have been faster, or was not the gateway's at all."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from loadtests.bench.gauge import PRODUCER, SIMULATOR, WAITED, WORKER
+from loadtests.load.figures import STRETCH, busiest, busy, highest, late
+from loadtests.load.run import Run
+
+#: Shares of a core, over a stretch.
+_WORKER_FULL, _OTHERS_FULL = 0.95, 0.90
+#: Share of the time that the worker may have to wait for its core.
+_MAY_WAIT = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One thing that limited a run."""
+
+    what: str
+    #: With the numbers that say so.
+    sentence: str
+    #: It is of the test's own making: the run says nothing about the gateway.
+    spoils: bool = False
+
+
+def limits(run: Run) -> list[Limit]:
+    """What limited the run, what spoils it first; nothing if the gateway took every order at once."""
+    return [*_of_the_test(run), *_of_the_gateway(run)]
+
+
+def _of_the_test(run: Run) -> Iterator[Limit]:
+    tolerance = run.scenario.tolerance
+    if (behind := late(run)) > tolerance:
+        yield Limit(
+            "producer",
+            f"One order in a hundred was submitted {_ms(behind)} or more after it was due; "
+            f"{_ms(tolerance)} would do. Submit fewer, or run the producer on a machine of its own.",
+            spoils=True,
+        )
+    if (share := busiest(run, PRODUCER)) >= _OTHERS_FULL:
+        yield Limit(
+            "producer",
+            f"It used {share:.0%} of its core for {STRETCH:g} s. Submit fewer.",
+            spoils=True,
+        )
+    if (behind := run.simulator_late["p99"]) > tolerance:
+        yield Limit(
+            "simulator",
+            f"One reply in a hundred came {_ms(behind)} or more later than its merchant's profile "
+            f"says; {_ms(tolerance)} would do.",
+            spoils=True,
+        )
+    if (share := busiest(run, SIMULATOR)) >= _OTHERS_FULL:
+        yield Limit("simulator", f"It used {share:.0%} of its core for {STRETCH:g} s.", spoils=True)
+    if unseen := run.record.unseen:
+        yield Limit(
+            "simulator",
+            f"{unseen:,} entries of its records came too fast to be followed: nobody knows of what.",
+            spoils=True,
+        )
+
+
+def _of_the_gateway(run: Run) -> Iterator[Limit]:
+    if (share := busiest(run, WORKER)) >= _WORKER_FULL:
+        yield Limit("worker's CPU", f"It used {share:.0%} of its core for {STRETCH:g} s.")
+    if (share := busy(run, WAITED)) > _MAY_WAIT:
+        yield Limit(
+            "shared cores",
+            f"The worker was ready to run and had no core for {share:.0%} of the time. "
+            "Stop what else runs on this machine.",
+        )
+    samples = [each for each in run.samples if run.record.began <= each.at <= run.record.last]
+    if full := sum(each.figures.get("slots.free") == 0 for each in samples):
+        yield Limit(
+            "slots",
+            f"All {highest(run, 'slots.free', 'slots.busy', 'slots.slow'):.0f} were taken in {full} "
+            f"of {len(samples)} samples; {highest(run, 'waiting.slot'):.0f} orders waited at most.",
+        )
+    if held_up := highest(run, "waiting.merchant", "parked_orders"):
+        yield Limit(
+            "merchants",
+            f"Up to {held_up:.0f} orders waited for merchants that were at their limits or in "
+            "trouble, in the worker or parked. They hold no slots.",
+        )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f} ms"

@@ -1,0 +1,70 @@
+"""What the order backends saw of a run, to be written down by one process and read by another."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+#: What is timed of each order, from the moment at which it is about to be submitted: until the
+#: broker has confirmed it, until its POS has it, and until its concluding event.
+ENQUEUE, POS, EVENT = "enqueue", "pos", "event"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of one thing and one class: when each began (seconds from the first order), and how long."""
+
+    at: Sequence[float]
+    seconds: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Times are seconds; the wall clock's only where it says so."""
+
+    #: The wall-clock time from which orders came.
+    began: float
+    #: When the last one had come, and when there was nothing more to wait for: wall clock.
+    last: float
+    ended: float
+    #: By what was timed, then by class.
+    times: Mapping[str, Mapping[str, Times]]
+    #: By how much each order was submitted later than it was due.
+    late: Times
+    #: Orders by class and by what came of them.
+    outcomes: Mapping[str, Mapping[str, int]]
+    #: Confirmed, and nothing was heard of them since.
+    missing: Sequence[str]
+    #: Made more than once by their merchants.
+    doubled: Sequence[str]
+    #: Said to be accepted, and not made by their merchants.
+    phantom: Sequence[str]
+    #: Events that told again what was known; they are published at least once.
+    repeated: int
+    #: Entries of the simulated merchants' records that came too fast to be followed.
+    unseen: int
+
+    @property
+    def sent(self) -> int:
+        """Orders that backends tried to submit."""
+        return sum(sum(counts.values()) for counts in self.outcomes.values())
+
+    def write(self, path: Path) -> None:
+        """Write it down as JSON."""
+        path.write_text(json.dumps(self, default=_fields))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what ``write`` has written."""
+        values = json.loads(path.read_text())
+        values["late"] = Times(**values["late"])
+        values["times"] = {
+            what: {name: Times(**times) for name, times in classes.items()}
+            for what, classes in values["times"].items()
+        }
+        return cls(**values)
+
+
+def _fields(value: Record | Times) -> dict[str, object]:
+    return {name: getattr(value, name) for name in value.__slots__}

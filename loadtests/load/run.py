@@ -1,0 +1,104 @@
+"""One run: a gateway of its own, locust that plays the order backends, and what was seen."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kombu import Connection
+
+from loadtests.bench.attacks.patience import wait_for_consumer
+from loadtests.bench.candidate import OURS
+from loadtests.bench.gauge import PRODUCER, WORKER, Gauge, Reading
+from loadtests.bench.servers import Servers
+from loadtests.bench.worker import ROOT, Worker
+from loadtests.bench.world import World, world
+from loadtests.load.record import Record
+from loadtests.load.scenario import LoadScenario
+from loadtests.load.scraper import Sample, Scraper
+from loadtests.servers.process import end, free_port
+from pos_gateway.broker import topology
+
+#: Seconds between two looks at whether locust and the worker still run.
+_LOOK = 0.5
+
+
+class ProducerEndedError(RuntimeError):
+    """Raised when locust has ended without a record of what it saw."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was seen of a run, before anything is made of it. Moments are of the wall clock."""
+
+    scenario: LoadScenario
+    record: Record
+    #: The worker's own metrics.
+    samples: Sequence[Sample]
+    #: CPU time and memory by part.
+    readings: Sequence[Reading]
+    #: By how many seconds the simulated merchants replied late: ``p99`` and ``worst``.
+    simulator_late: Mapping[str, float]
+
+
+def play(servers: Servers, scenario: LoadScenario) -> Run:
+    """Bring the load on a worker that knows nothing of it.
+
+    Raises:
+        WorkerEndedError: the worker has ended by itself.
+        ProducerEndedError: locust has.
+    """
+    merchants = scenario.merchant_ids
+    port = free_port()
+    with world(
+        servers, merchants, scenario.profiles(0.0), scenario.terms, seed=scenario.seed
+    ) as place:
+        environment = {**place.environment, "POS_GATEWAY_METRICS_PORT": str(port)}
+        with Connection(place.broker_url) as connection:
+            topology.declare(connection)
+        with Worker(OURS.command, environment, place.folder) as worker:
+            wait_for_consumer(place.broker_url, worker)
+            with Scraper(port) as scraper:
+                record, readings = _have_locust_play(scenario, place, worker)
+            worker.check()
+            late = place.merchants.summary()["late"]
+    return Run(scenario, record, scraper.samples, readings, late)
+
+
+def _have_locust_play(
+    scenario: LoadScenario, place: World, worker: Worker
+) -> tuple[Record, Sequence[Reading]]:
+    path, log = place.folder / "record.json", place.folder / "locust.log"
+    options = {
+        "--locustfile": ROOT / "loadtests" / "locustfile.py",
+        "--scenario": scenario.file,
+        "--seconds": scenario.seconds,
+        "--simulator": f"{place.merchants.host}:{place.merchants.port}",
+        "--record": path,
+    }
+    command = [sys.executable, "-m", "locust", "--headless", "--only-summary", "--take-events"]
+    with log.open("wb") as output:
+        locust = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", *command, *_flat(options)],
+            cwd=ROOT,
+            env={**os.environ, "POS_GATEWAY_BROKER_URL": place.broker_url},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        with Gauge({**place.parts(worker), PRODUCER: locust.pid}, waiting=WORKER) as gauge:
+            while locust.poll() is None:
+                worker.check()
+                time.sleep(_LOOK)
+    finally:
+        end(locust)
+    if not path.exists():
+        raise ProducerEndedError(f"locust ended. Its output:\n{log.read_text()[-3000:]}")
+    return Record.read(path), gauge.readings
+
+
+def _flat(options: Mapping[str, object]) -> list[str]:
+    return [str(part) for option in options.items() for part in option]

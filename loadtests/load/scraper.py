@@ -1,0 +1,86 @@
+"""The worker's own metrics while a run lasts, read once a second as Prometheus does."""
+
+import re
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from types import TracebackType
+from typing import Self
+
+#: Seconds between two scrapes, each of which takes a few milliseconds of the worker's time.
+PERIOD = 1.0
+
+_LINE = re.compile(
+    r"pos_gateway_(slots|waiting|parked_orders|connections|queue_messages|queue_age_seconds"
+    r'|event_loop_lag_seconds_bucket)(?:\{\w+="([^"]*)"\})? (\S+)'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The figures at a moment of the wall clock, by name: ``slots.free``, ``parked_orders``."""
+
+    at: float
+    figures: Mapping[str, float]
+
+
+class Scraper:
+    """Scrapes from a thread of its own while its block lasts."""
+
+    def __init__(self, port: int) -> None:
+        self.samples: list[Sample] = []
+        self._url = f"http://127.0.0.1:{port}/metrics"
+        # No proxy of the environment stands between us and loopback.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(PERIOD):
+            try:
+                with self._opener.open(self._url, timeout=10) as reply:
+                    self.samples.append(Sample(time.time(), read(reply.read().decode())))
+            except OSError:
+                continue  # a worker that answers late is not to be asked twice at once
+
+
+def read(page: str) -> dict[str, float]:
+    """The figures of a page of metrics."""
+    found = filter(None, map(_LINE.fullmatch, page.splitlines()))
+    return {
+        ".".join(filter(None, (name, label))): float(value)
+        for name, label, value in (each.groups() for each in found)
+    }
+
+
+def loop_lag(before: Sample, after: Sample) -> float:
+    """Seconds that 99 of 100 green threads' turns were not later than, between two samples.
+
+    Rounded up to the next bound of the histogram; the last one where that is not enough.
+    """
+    prefix = "event_loop_lag_seconds_bucket."
+    counts = {
+        float(name.removeprefix(prefix)): count - before.figures.get(name, 0.0)
+        for name, count in after.figures.items()
+        if name.startswith(prefix)
+    }
+    turns, bounds = counts.pop(inf, 0.0), sorted(counts)
+    return next(
+        (bound for bound in bounds if counts[bound] >= 0.99 * turns), max(bounds, default=0.0)
+    )

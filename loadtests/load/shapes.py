@@ -1,0 +1,114 @@
+"""How many orders a second come, over a run."""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)]
+
+#: Steps in which a rate is summed up.
+_STEPS = 10_000
+
+
+class Shape(BaseModel):
+    """A rate that nothing changes: the others vary it."""
+
+    model_config = {"frozen": True, "extra": "forbid"}
+
+    #: Orders a second.
+    rate: Rate
+
+    @property
+    def highest(self) -> float:
+        """The highest rate that there is."""
+        return self.rate
+
+    def rate_at(self, second: float, of: float) -> float:
+        """Orders a second after so many seconds of a run."""
+        return self.rate
+
+    def expected(self, seconds: float) -> float:
+        """How many orders a run of so many seconds has, on average."""
+        step = seconds / _STEPS
+        return step * sum(self.rate_at((number + 0.5) * step, seconds) for number in range(_STEPS))
+
+
+class Steady(Shape):
+    """The same all the time."""
+
+    shape: Literal["steady"]
+
+
+class LunchPeak(Shape):
+    """From ``rate`` up to ``peak`` in the middle of the run, and down again, smoothly."""
+
+    shape: Literal["lunch-peak"]
+    peak: Rate
+
+    @property
+    def highest(self) -> float:
+        return max(self.rate, self.peak)
+
+    def rate_at(self, second: float, of: float) -> float:
+        return _wave(self.rate, self.peak, second / of)
+
+
+class Soak(Shape):
+    """For hours: a lunch peak every so many seconds."""
+
+    shape: Literal["soak"]
+    peak: Rate
+    every: Annotated[float, Field(gt=0)]
+
+    @property
+    def highest(self) -> float:
+        return max(self.rate, self.peak)
+
+    def rate_at(self, second: float, of: float) -> float:
+        return _wave(self.rate, self.peak, second / self.every)
+
+
+class Spike(Shape):
+    """From ``rate`` to ``peak`` at once, and back: an advertisement, a goal."""
+
+    shape: Literal["spike"]
+    peak: Rate
+    begins: Seconds
+    lasts: Seconds
+
+    @property
+    def highest(self) -> float:
+        return max(self.rate, self.peak)
+
+    def rate_at(self, second: float, of: float) -> float:
+        return self.peak if self.begins <= second < self.begins + self.lasts else self.rate
+
+
+class ThunderingRecovery(Shape):
+    """Nothing comes for a while; then what was held back comes too, within so many seconds."""
+
+    shape: Literal["thundering-recovery"]
+    begins: Seconds
+    lasts: Seconds
+    within: Annotated[float, Field(gt=0)]
+
+    @property
+    def highest(self) -> float:
+        return self.rate * (1 + self.lasts / self.within)
+
+    def rate_at(self, second: float, of: float) -> float:
+        ends = self.begins + self.lasts
+        if self.begins <= second < ends:
+            return 0.0
+        return self.highest if ends <= second < ends + self.within else self.rate
+
+
+AnyShape = Annotated[
+    Steady | LunchPeak | Soak | Spike | ThunderingRecovery, Field(discriminator="shape")
+]
+
+
+def _wave(low: float, high: float, turn: float) -> float:
+    return low + (high - low) * math.sin(math.pi * turn) ** 2

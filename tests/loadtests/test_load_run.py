@@ -1,0 +1,171 @@
+"""A load for real: locust, a worker, servers; and what slows the test's own parts is noticed.
+
+Nothing here asserts on how fast anything was, and on how late only where a test made it so.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from loadtests.bench.candidate import OURS
+from loadtests.bench.servers import Servers
+from loadtests.bench.worker import Worker
+from loadtests.bench.world import world
+from loadtests.load.arrivals import orders
+from loadtests.load.record import Record
+from loadtests.load.run import play
+from loadtests.load.scenario import LoadScenario
+from loadtests.load.verdict import Word, judge
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Whatever else runs on the machine, the test's own parts are not too late for it.
+EASY = """
+description = "Little, and much patience."
+seconds = 4
+deliver_within = 60
+backends = 3
+tolerance = 3.0
+[arrivals]
+shape = "lunch-peak"
+rate = 10
+peak = 40
+[merchants.healthy]
+number = 10
+weight = 8
+latency = { lognormal = [0.05, 0.3] }
+objectives = { pos_p99 = 10.0, accepted = 1.0 }
+[merchants.closed]
+number = 1
+weight = 1
+behaviour = "reject"
+"""
+
+
+def an_easy_one(tmp_path: Path, **changes: str) -> Path:
+    path = tmp_path / "easy.toml"
+    text = EASY
+    for name, value in changes.items():
+        text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
+    path.write_text(text)
+    return path
+
+
+@contextmanager
+def slowed(*programs: str) -> Iterator[None]:
+    """Stop our children of these names again and again, for a third of the time."""
+    over = threading.Event()
+
+    def slow() -> None:
+        while not over.wait(0.4):
+            for process in psutil.Process().children():
+                with suppress(psutil.NoSuchProcess):
+                    if set(programs) & set(process.cmdline()):
+                        process.send_signal(signal.SIGSTOP)
+                        time.sleep(0.2)  # the fault itself
+                        process.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_whole_run_is_judged_and_told_on_one_page(tmp_path: Path) -> None:
+    path, report = an_easy_one(tmp_path), tmp_path / "report.html"
+    scenario = LoadScenario.read(str(path))
+    due = [order for backend in range(3) for order in orders(scenario, f"0/{backend}")]
+    done = subprocess.run(
+        [sys.executable, "-m", "loadtests.load", path, "--report", report],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    wanted = r"(\d+) sent = (\d+) accepted \+ (\d+) rejected\. 0 missing, 0 made twice"
+    [(sent, accepted, rejected)] = re.findall(wanted, said)
+    assert int(sent) == int(accepted) + int(rejected) == len(due)
+    assert re.search(r"^\| healthy +\| +(\d+) \| +\1 \|", said, re.MULTILINE)
+    assert said.rstrip().endswith("easy: Every objective was met.")
+    page = report.read_text()
+    assert f"{sent} sent = {accepted} accepted" in page
+    assert page.count("<svg") == 10
+
+
+def test_a_run_whose_producer_and_simulator_were_slowed_is_none(
+    servers: Servers, tmp_path: Path
+) -> None:
+    scenario = LoadScenario.read(str(an_easy_one(tmp_path, tolerance="0.1")))
+    with slowed("locust", "loadtests.merchants"):
+        run = play(servers, scenario)
+
+    verdict = judge(run)
+
+    assert {"producer", "simulator"} <= {each.what for each in verdict.spoilt}
+    assert verdict.word is Word.NO_RESULT
+    assert all(each.met for each in verdict.accounts)
+    assert len(run.samples) > 3
+    figures = {name for each in run.samples for name in each.figures}
+    assert figures >= {
+        *(f"slots.{state}" for state in ("free", "busy", "slow")),
+        *(f"waiting.{reason}" for reason in ("slot", "merchant")),
+        *(f"connections.{state}" for state in ("leased", "available", "pending")),
+        *("parked_orders", "queue_messages.orders", "queue_messages.order-events"),
+        *("queue_age_seconds.orders", "event_loop_lag_seconds_bucket.+Inf"),
+    }
+    assert run.record.unseen == 0
+
+
+def test_locust_alone_goes_on_while_the_broker_is_frozen_and_waits_for_what_is_open(
+    servers: Servers, tmp_path: Path
+) -> None:
+    # An outcome comes seconds after locust's users have gone.
+    path = an_easy_one(tmp_path, seconds="3", latency="2.5")
+    record, scenario = tmp_path / "record.json", LoadScenario.read(str(path))
+    with (
+        world(servers, scenario.merchant_ids, scenario.profiles(0.0)) as place,
+        Worker(OURS.command, place.environment, place.folder),
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "locust", "--headless", "-f", "loadtests/locustfile.py"),
+                *("--scenario", path, "--record", record),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "POS_GATEWAY_BROKER_URL": place.broker_url},
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as locust,
+    ):
+        place.merchants.wait_until(requests=1, timeout=60)
+        servers.rabbitmq.pause()
+        frozen = time.time()
+        time.sleep(1)  # the fault itself
+        servers.rabbitmq.resume()
+        _, statistics = locust.communicate(timeout=60)
+        made = place.merchants.summary()["creates"]
+    assert locust.returncode == 0, statistics
+    seen = Record.read(record)
+    assert seen.outcomes["healthy"] == {"accepted": made}
+    assert seen.outcomes["closed"].keys() == {"rejected"}
+    assert seen.phantom == []  # the merchants were not asked
+    for name in ("enqueue", "order → event"):
+        assert re.search(rf"^healthy +{name} ", statistics, re.MULTILINE)
+    submitted = (
+        seen.began + at + late for at, late in zip(seen.late.at, seen.late.seconds, strict=True)
+    )
+    assert sum(frozen <= each < frozen + 1 for each in submitted) > scenario.backends
