@@ -9,7 +9,6 @@
 The message itself is described in ``docs/wire-format.md`` for backends in other languages.
 """
 
-import hashlib
 import sys
 import types
 from collections.abc import Mapping
@@ -19,10 +18,12 @@ from typing import Any, Self
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.splits import SplitWatch
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import FieldError, InvalidOrder
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.settings import setting
+from pos_gateway.split import Split, in_canary
 
 __all__ = ["OrderClient", "in_canary"]
 
@@ -39,8 +40,9 @@ class OrderClient:
         broker_url: RabbitMQ's URL; several with ``;`` between them are tried in turn. Left out,
             it is read from ``POS_GATEWAY_BROKER_URL``.
         canary_percent: percent of merchants (not of orders) whose orders go to the canary
-            workers. The same merchants stay in it while it grows. Left out, it is read from
-            ``POS_GATEWAY_CANARY_PERCENT`` (0 if unset).
+            workers. The same merchants stay in it while it grows. Left out, it is what ``pos-gateway
+            canary set`` said last, also while this client is at work; until that says something
+            it is read from ``POS_GATEWAY_CANARY_PERCENT`` (0 if unset).
         timeout: seconds to wait for the broker's confirm.
         declare: declare exchanges and queues on connecting; False for a broker user that may not.
 
@@ -57,10 +59,12 @@ class OrderClient:
         declare: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._canary_percent: float = setting("canary_percent", canary_percent)
+        url = setting("broker_url", broker_url)
+        self._own_split = Split(percent=setting("canary_percent", canary_percent))
+        self._watch = SplitWatch(url, declare=declare) if canary_percent is None else None
         self._timeout = timeout
         self._clock = clock
-        self._publisher = Publisher(setting("broker_url", broker_url), declare=declare)
+        self._publisher = Publisher(url, declare=declare)
 
     def submit(self, order: Order | Mapping[str, Any]) -> None:
         """Return once the broker has stored the order in a queue.
@@ -119,15 +123,23 @@ class OrderClient:
             span.says(order_id=message.message_id, merchant_id=merchant_id)
             self._publisher.publish(message.following(span.context), timeout=self._timeout)
 
+    @property
+    def split(self) -> Split:
+        """Whose orders go to the canary workers at present."""
+        seen = self._watch.split() if self._watch is not None else None
+        return self._own_split if seen is None else seen
+
     def _key_of(self, merchant_id: str) -> str:
-        return home_of(merchant_id, self._canary_percent)
+        return home_of(merchant_id, self.split)
 
     def connect(self) -> None:
         """Connect now rather than at the first order. Raises as ``submit``."""
         self._publisher.connect()
 
     def close(self) -> None:
-        """Close the connection. Idempotent."""
+        """Close the connections. Idempotent."""
+        if self._watch is not None:
+            self._watch.close()
         self._publisher.close()
 
     def __enter__(self) -> Self:
@@ -142,19 +154,6 @@ class OrderClient:
         self.close()
 
 
-def home_of(merchant_id: str, canary_percent: float) -> str:
+def home_of(merchant_id: str, split: Split) -> str:
     """The key of the queue that this merchant's orders go to."""
-    canary = in_canary(merchant_id, canary_percent)
-    return topology.CANARY_KEY if canary else topology.ORDERS_KEY
-
-
-def in_canary(merchant_id: str, percent: float) -> bool:
-    """Whether this merchant's orders go to the canary: a stable hash, so nobody flips back.
-
-    A merchant that is in at 5 % is in at 10 % too. SHA-256 because every process and language
-    must agree (Python's ``hash`` differs from process to process).
-    """
-    if percent <= 0:
-        return False
-    digest = hashlib.sha256(merchant_id.encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64 * 100 < percent
+    return topology.CANARY_KEY if split.takes(merchant_id) else topology.ORDERS_KEY

@@ -5,6 +5,7 @@ PosGatewayError
 ├── InvalidMerchant         a merchant's record breaks the contract; names the field
 ├── InvalidCatalogEntry     a line of a merchant's catalog breaks the contract; names the field
 ├── InvalidSettings         the environment breaks the contract; names the variable
+├── InvalidSplit            the canary's share or its pilots are wrong; names the field
 ├── InvalidBundle           a message with parked orders is not what it says; nothing of it is used
 ├── UnknownMerchant         no merchant has this id
 ├── PendingMigration        the database's schema is older than the one this version needs
@@ -78,6 +79,10 @@ class InvalidCatalogEntry(InvalidRecord):
 
 class InvalidSettings(InvalidRecord):
     """Raised when the environment breaks the contract."""
+
+
+class InvalidSplit(InvalidRecord):
+    """Raised when what is said of the canary's share breaks the contract."""
 
 
 class UnknownMerchant(PosGatewayError):

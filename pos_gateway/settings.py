@@ -18,6 +18,7 @@ from pos_gateway import failpoints as named_places
 from pos_gateway.addresses import networks, ports
 from pos_gateway.errors import FieldError, InvalidSettings
 from pos_gateway.record import field_errors
+from pos_gateway.split import Percent
 
 PREFIX = "POS_GATEWAY_"
 #: Seconds.
@@ -109,8 +110,10 @@ class Settings(BaseModel):
     request_timeout: Seconds = Field(
         10.0, description="Seconds for one exchange with a POS, from connecting to the last byte."
     )
-    canary_percent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = Field(
-        0.0, description="Percent of merchants whose orders go to orders.canary (OrderClient)."
+    canary_percent: Percent = Field(
+        0.0,
+        description="Percent of merchants whose orders go to orders.canary, until somebody says it with"
+        " `pos-gateway canary set` (OrderClient).",
     )
     allow_private_addresses: bool = Field(
         False, description="Let merchants be on private addresses: for development and tests only."

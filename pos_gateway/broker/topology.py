@@ -1,6 +1,6 @@
 """Exchanges and queues of the gateway. Changing an argument of a queue needs a new queue.
 
-Every queue is a quorum queue, and what RabbitMQ decides by default is stated here:
+Every queue of orders and events is a quorum queue, and what RabbitMQ decides by default is stated here:
 ``x-delivery-limit`` is unlimited before 4.0 and 20 from then on, and past it a message is
 dropped unless a dead-letter exchange is declared; dead-lettering itself is at most once unless
 ``at-least-once`` is asked for, which needs ``reject-publish``.
@@ -55,6 +55,16 @@ events_queue = _keeping_queue("order-events", events_exchange, "#")
 
 QUEUES = (orders_queue, canary_queue, dead_queue, events_queue)
 
+#: Whose orders go to ``orders.canary``: see ``splits.py``. It forgets all but the last megabyte.
+splits_stream = Queue(
+    "orders.canary.split",
+    queue_arguments={
+        "x-queue-type": "stream",
+        "x-max-length-bytes": 1_000_000,
+        "x-stream-max-segment-size-bytes": 500_000,
+    },
+)
+
 
 def declare(connection: Connection) -> None:
     """Declare everything; harmless when it is there already.
@@ -62,7 +72,7 @@ def declare(connection: Connection) -> None:
     Raises:
         PublishRefused: a queue of that name exists with other arguments.
     """
-    for queue in QUEUES:
+    for queue in (*QUEUES, splits_stream):
         channel = connection.channel()
         try:
             queue.bind(channel).declare()

@@ -14,7 +14,7 @@ from pos_gateway.cli.failure import INTERRUPTED, Failure
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
     help="Percent of merchants whose orders go to the canary workers. "
-    "Default: POS_GATEWAY_CANARY_PERCENT.",
+    "Default: what pos-gateway canary status says.",
 )
 def enqueue(file: BinaryIO, canary_percent: float | None) -> None:
     """Put the orders in FILE (- is standard input), one JSON object a line, on the broker.
@@ -37,8 +37,10 @@ def enqueue(file: BinaryIO, canary_percent: float | None) -> None:
     from pos_gateway.settings import Settings
 
     settings = Settings.from_environment()
-    percent = settings.canary_percent if canary_percent is None else canary_percent
-    with OrderClient(settings.broker_url, canary_percent=percent) as client, CtrlC() as ctrl_c:
+    with (
+        OrderClient(settings.broker_url, canary_percent=canary_percent) as client,
+        CtrlC() as ctrl_c,
+    ):
         sending = Sending(client, largest=settings.max_order_bytes)
         with progress_of(file) as progress:
             for problems in sending.send(file, ctrl_c):

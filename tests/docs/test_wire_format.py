@@ -14,6 +14,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from pos_gateway.broker import topology, wire
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.splits import message_of
 from pos_gateway.client import in_canary
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
@@ -23,6 +25,7 @@ from pos_gateway.ledger.states import Key
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind
 from pos_gateway.settings import Settings
+from pos_gateway.split import Split
 from pos_gateway.vault import Vault
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +110,37 @@ def test_a_canary_vector_is_what_the_client_computes(
     assert in_canary(merchant, math.nextafter(float(share), 100))
     for percent, key in ((10, at_10), (50, at_50)):
         assert key == (topology.CANARY_KEY if in_canary(merchant, percent) else topology.ORDERS_KEY)
+
+
+def test_the_example_of_a_split_is_one_for_the_client() -> None:
+    text = block("The canary", "json")
+    split = Split.parse_json(text)
+    assert split.to_json().decode() == text
+    assert f"Here `{min(split.pins)}` is in at {split.percent:g} %, as a pilot" in TEXT
+    assert [split.takes(merchant) for merchant, *_ in VECTORS] == [True, False, True]
+    assert json.dumps(topology.splits_stream.queue_arguments) in section("The canary")
+    assert f"stream `{topology.splits_stream.name}`" in section("The canary")
+
+
+def test_the_example_that_follows_the_split_does(broker_url: str) -> None:
+    """It hears of the last split at once and of the next when it comes, until the broker goes."""
+    example: dict[str, Any] = {}
+    exec(block("The canary", "python"), example)
+    publisher = Publisher(broker_url)
+    heard: list[float] = []
+
+    def on_split(body: Any) -> None:
+        heard.append(json.loads(body)["percent"])
+        if len(heard) == 1:
+            publisher.publish(message_of(Split(percent=20)))
+        else:
+            raise StopIteration
+
+    publisher.publish(message_of(Split(percent=10)))
+    with pytest.raises(StopIteration):
+        example["follow"](broker_url, on_split)
+    publisher.close()
+    assert heard == [10, 20]
 
 
 def test_the_example_event_is_what_the_code_makes_of_the_example_order() -> None:

@@ -10,6 +10,7 @@ from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import Bundle
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.splits import in_force
 from pos_gateway.cli import output
 from pos_gateway.cli.database import desk
 from pos_gateway.cli.dead.letter import Letter, NotReplayable
@@ -23,6 +24,7 @@ from pos_gateway.ledger.desk import Desk, Standing
 from pos_gateway.ledger.states import Entry, Key, State
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.settings import Settings
+from pos_gateway.split import Split
 from pos_gateway.trace_context import TraceContext
 
 _REOPENED = (State.FAILED, State.EXPIRED)
@@ -78,7 +80,7 @@ def replay(
                 publish=publisher.publish,
                 acknowledge=letters.acknowledge,
                 operator=operator,
-                canary_percent=settings.canary_percent,
+                split=in_force(settings.broker_url, settings.canary_percent),
                 until=until,
                 dry_run=dry_run,
             )
@@ -140,7 +142,7 @@ class _Replaying:
         publish: Callable[[Message], None],
         acknowledge: Callable[[Letter], None],
         operator: str,
-        canary_percent: float,
+        split: Split,
         until: datetime | None,
         dry_run: bool,
     ) -> None:
@@ -148,7 +150,7 @@ class _Replaying:
         self._publish = publish
         self._acknowledge = acknowledge
         self._operator = operator
-        self._canary_percent = canary_percent
+        self._split = split
         self._until = until
         self._dry_run = dry_run
 
@@ -224,7 +226,7 @@ class _Replaying:
         self._acknowledge(letter)
 
     def _home(self, merchant_id: str) -> str:
-        return home_of(merchant_id, self._canary_percent)
+        return home_of(merchant_id, self._split)
 
 
 def _require_replayable(order: Standing) -> None:

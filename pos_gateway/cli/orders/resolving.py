@@ -7,6 +7,7 @@ import click
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.splits import in_force
 from pos_gateway.cli.database import desk
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.moments import deadline, new_deadline
@@ -20,6 +21,7 @@ from pos_gateway.ledger.states import Entry, State
 from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Reason
 from pos_gateway.settings import Settings
+from pos_gateway.split import Split
 
 #: What the ledger and the event have for a reason; also how a decision is known for one of ours.
 _THERE = Reason("resolved", "an operator says that the POS has it")
@@ -66,11 +68,13 @@ def resolve(
         raise click.UsageError("--external-id is for an order that is --accepted")
     settings = Settings.from_environment()
     publisher = Publisher(settings.broker_url)
+    split = Split()
     try:
-        if not there:
-            publisher.connect()  # before anything is written: the order has to go on its queue
+        if not there:  # before anything is written: the order has to go on its queue
+            publisher.connect()
+            split = in_force(settings.broker_url, settings.canary_percent)
         with desk() as ledger:
-            resolving = _Resolving(ledger, publisher, operator, settings.canary_percent)
+            resolving = _Resolving(ledger, publisher, operator, split)
             order = the_order(ledger, order_id, merchant_id)
             if there:
                 done = resolving.accepted(order, external_id)
@@ -84,13 +88,11 @@ def resolve(
 class _Resolving:
     """Writes the decision and its event, then puts the order where it belongs. Done again, only that."""
 
-    def __init__(
-        self, ledger: Desk, publisher: Publisher, operator: str, canary_percent: float
-    ) -> None:
+    def __init__(self, ledger: Desk, publisher: Publisher, operator: str, split: Split) -> None:
         self._ledger = ledger
         self._publisher = publisher
         self._operator = operator
-        self._canary_percent = canary_percent
+        self._split = split
         self._now = datetime.now(UTC)
 
     def accepted(self, order: Standing, external_id: str | None) -> str:
@@ -122,7 +124,7 @@ class _Resolving:
             self._write(order, entry, "not_sent", details=given, **also)
             if late:
                 return self._end_late(order, to_send)
-        home = home_of(order.merchant_id, self._canary_percent)
+        home = home_of(order.merchant_id, self._split)
         self._publish(wire.submit_message(order.order_id, to_send.to_json(), routing_key=home))
         return "was not sent, and is on the queue again"
 

@@ -1,0 +1,194 @@
+"""The split as the broker holds it: the last message of a stream.
+
+A stream's last message can be read by everybody and is taken by nobody; of the next one all hear at
+once. Whoever routes orders needs the broker for it, and nothing else.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from amqp import spec
+from amqp.exceptions import AccessRefused
+from kombu import Connection
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.answers import AnsweredConnection
+from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.publisher import CONNECT_TIMEOUT
+from pos_gateway.errors import BrokerUnavailable, FieldError, InvalidSplit
+from pos_gateway.split import Split
+
+log = structlog.get_logger(__name__)
+
+#: Seconds to wait for the last message, which takes milliseconds: if the broker says that there is
+#: one, and if it does not, since it counts a stream's messages some five seconds late.
+THERE, PERHAPS = 2.0, 0.1
+#: Seconds that those who ask first wait for the answer, connecting included.
+FIRST = THERE + 1.0
+#: Seconds after the first in which others come that were published with it.
+_TOGETHER = 0.05
+#: Seconds between two looks after the heartbeat.
+_TICK = 1.0
+#: Seconds until it is tried again, and if this user may not read it, of which the broker logs an error.
+_AGAIN, _REFUSED = 1.0, 60.0
+
+
+def message_of(split: Split) -> Message:
+    """What is published to have everybody go by this split."""
+    return Message("", topology.splits_stream.name, split.to_json(), message_id="")
+
+
+def present(broker_url: str) -> Split | None:
+    """What everybody goes by; None if nothing was said yet.
+
+    Raises:
+        BrokerUnavailable: it cannot be read.
+        InvalidSplit: what was said last is none, so that not everybody goes by the same.
+    """
+    found: list[bytes] = []
+    connection = _connection(broker_url)
+    try:
+        if (amqp := _connected(connection)) is not None:
+            until = time.monotonic() + _consume(connection, found.append, declare=True)
+            _wait(amqp, lambda: bool(found), until)
+            _wait(amqp, lambda: False, time.monotonic() + _TOGETHER)
+        connection.release()
+    except CONNECTION_ERRORS as error:
+        connection.collect(socket_timeout=1)
+        raise BrokerUnavailable(
+            f"cannot read {topology.splits_stream.name} at {connection.as_uri()}: {error}"
+        ) from error
+    try:
+        return Split.parse_json(found[-1]) if found else None
+    except InvalidSplit as error:
+        problem = f"its last message is no split; `pos-gateway canary abort` writes one ({error})"
+        raise InvalidSplit([FieldError(topology.splits_stream.name, problem)]) from None
+
+
+def in_force(broker_url: str, percent: float) -> Split:
+    """The same, or this percentage if nothing was said yet. Raises as ``present``."""
+    said = present(broker_url)
+    return Split(percent=percent) if said is None else said
+
+
+class SplitWatch:
+    """Follows it on a thread and a connection of its own, from when somebody first asks.
+
+    While the broker is away it stays as it was. Safe from threads and green threads; after a fork of
+    a process with threads the child follows it by itself.
+
+    Args:
+        broker_url: where the broker is; several with ``;`` between them are tried in turn.
+        declare: declare the stream; False for a broker user that may not.
+    """
+
+    def __init__(self, broker_url: str, *, declare: bool = True) -> None:
+        self._broker_url = broker_url
+        self._declare = declare
+        self._split: Split | None = None
+        self._amqp: Any = None
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._looked, self._stopping = threading.Event(), threading.Event()
+
+    def split(self) -> Split | None:
+        """As it is now; None if nothing was said yet, or the broker has not told in time."""
+        if self._pid != os.getpid():
+            self._forget_the_parent()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="split", daemon=True)
+                self._thread.start()
+        if not self._looked.is_set():
+            self._looked.wait(FIRST)
+            self._looked.set()
+        return self._split
+
+    def close(self) -> None:
+        """Follow it no longer; ``split`` stays as it is. Idempotent."""
+        self._stopping.set()
+        if self._amqp is not None and self._pid == os.getpid():
+            with suppress(*CONNECTION_ERRORS, AttributeError):
+                # Said, not awaited (the reply is the thread's): the broker logs no lost client.
+                self._amqp.send_method(spec.Connection.Close, "BsBB", (200, "goodbye", 0, 0))
+
+    def _forget_the_parent(self) -> None:
+        """Forked: its thread is not here, and its lock may be held for ever. What it saw is good."""
+        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._thread = self._amqp = None
+        self._looked, self._stopping = threading.Event(), threading.Event()
+        if self._split is not None:
+            self._looked.set()
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            connection = _connection(self._broker_url)
+            pause = _AGAIN
+            try:
+                self._amqp = _connected(connection)
+                if self._amqp is None:
+                    return
+                self._follow(connection, self._amqp)
+            except AccessRefused as error:
+                pause = _REFUSED
+                log.warning("canary.split_refused", error=str(error))
+            except (*CONNECTION_ERRORS, AttributeError):
+                # It is away, and those who publish say so; or closed under the library's feet.
+                pass
+            finally:
+                self._looked.set()
+                self._amqp = None
+                connection.collect(socket_timeout=1)
+
+    def _follow(self, connection: Connection, amqp: Any) -> None:
+        until = time.monotonic() + _consume(connection, self._told, declare=self._declare)
+        _wait(amqp, lambda: self._split is not None, until)
+        self._looked.set()
+        while not self._stopping.is_set():
+            amqp.heartbeat_tick()
+            _wait(amqp, self._stopping.is_set, time.monotonic() + _TICK)
+
+    def _told(self, body: bytes) -> None:
+        try:
+            self._split = Split.parse_json(body)
+        except InvalidSplit as error:
+            log.warning("canary.split_invalid", error=str(error))
+
+
+def _connection(broker_url: str) -> Connection:
+    return AnsweredConnection(broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT)
+
+
+def _connected(connection: Connection) -> Any:
+    """The library's own connection, which never makes a new one; None: a broker without streams."""
+    connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
+    return connection.connection if connection.transport.driver_type == "amqp" else None
+
+
+def _consume(connection: Connection, on_body: Callable[[bytes], None], *, declare: bool) -> float:
+    """Have the last message told, and every one that follows; for how long to wait for the first."""
+
+    def told(message: Any) -> None:
+        channel.basic_ack(message.delivery_tag)
+        on_body(message.body)
+
+    channel = connection.channel()
+    stream = topology.splits_stream.bind(channel)
+    has_some = stream.queue_declare(passive=not declare).message_count > 0
+    channel.basic_qos(0, 10, False)  # without it the broker lets nobody read a stream
+    channel.basic_consume(stream.name, callback=told, arguments={"x-stream-offset": "last"})
+    return THERE if has_some else PERHAPS
+
+
+def _wait(amqp: Any, happened: Callable[[], bool], until: float) -> None:
+    while not happened() and (left := until - time.monotonic()) > 0:
+        with suppress(TimeoutError):
+            amqp.drain_events(timeout=left)

@@ -1,0 +1,244 @@
+"""Whose orders go to the canary: said once to a real RabbitMQ, followed by every client."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from urllib.parse import unquote
+
+import pytest
+
+from loadtests.servers.proxy import Proxy
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.broker import splits
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.splits import SplitWatch
+from pos_gateway.client import OrderClient
+from pos_gateway.errors import InvalidSplit
+from pos_gateway.split import Split
+from tests.broker.test_order_client import queued
+from tests.orders import an_order
+
+PATIENCE = 20.0
+#: Ends the process that runs it when patience is over.
+ALARM = f"import signal; signal.alarm({PATIENCE:.0f})"
+
+
+@pytest.fixture
+def operator(broker_url: str) -> Iterator["Operator"]:
+    operator = Operator(broker_url)
+    yield operator
+    operator.publisher.close()
+
+
+class Operator:
+    """Says whose orders go to the canary."""
+
+    def __init__(self, broker_url: str) -> None:
+        self.publisher = Publisher(broker_url)
+
+    def says(self, percent: float, *pins: str) -> None:
+        split = Split().changed("kim", datetime.now(UTC), percent=percent, pins=pins)
+        self.publisher.publish(splits.message_of(split))
+
+    def says_nonsense(self, body: bytes) -> None:
+        self.publisher.publish(Message("", "orders.canary.split", body, ""))
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < until
+
+
+def test_until_something_was_said_it_is_the_environments(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POS_GATEWAY_CANARY_PERCENT", "25")
+    assert splits.present(broker_url) is None
+    with OrderClient(broker_url) as client:
+        assert client.split == Split(percent=25)
+    assert splits.in_force(broker_url, 25) == Split(percent=25)
+
+
+def test_the_first_order_already_goes_where_was_said(
+    broker_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POS_GATEWAY_CANARY_PERCENT", "100")
+    operator.says(50)
+    operator.says(0, "m-1")
+    for merchant in ("m-1", "m-8"):
+        with OrderClient(broker_url) as client:
+            client.submit(an_order(merchant, merchant))
+    assert queued(broker_url, "orders.canary") == ["m-1"]
+    assert queued(broker_url, "orders") == ["m-8"]
+    said = splits.in_force(broker_url, 100)
+    assert (said.percent, said.pins, said.changed_by) == (0, {"m-1"}, "kim")
+
+
+def test_a_client_at_work_follows(broker_url: str, operator: Operator) -> None:
+    with OrderClient(broker_url) as client:
+        client.submit(an_order("before", "m-8"))
+        operator.says(10)
+        wait_until(lambda: client.split.percent == 10)
+        client.submit(an_order("in", "m-8"))
+        client.cancel("in", "m-8")
+        operator.says(0)
+        wait_until(lambda: client.split.percent == 0)
+        client.submit(an_order("after", "m-8"))
+    assert queued(broker_url, "orders.canary") == ["in", "in"]
+    assert queued(broker_url, "orders") == ["before", "after"]
+
+
+def test_a_percentage_given_to_the_client_is_its_own(broker_url: str, operator: Operator) -> None:
+    operator.says(0)
+    with OrderClient(broker_url, canary_percent=100) as client:
+        client.submit(an_order("o1"))
+    assert queued(broker_url, "orders.canary") == ["o1"]
+
+
+def test_what_is_no_split_changes_nothing(broker_url: str, operator: Operator) -> None:
+    with OrderClient(broker_url) as client:
+        operator.says(10)
+        wait_until(lambda: client.split.percent == 10)
+        for body in (b"", b"[]", b'{"percent": 101}', b'{"pins": ["a b"]}', b"\xff"):
+            operator.says_nonsense(body)
+        operator.says(20)
+        wait_until(lambda: client.split.percent != 10)
+        assert client.split.percent == 20
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"50", b"\xff", b'{"percent": 1e400}'])
+def test_a_last_message_that_is_no_split_is_not_taken_for_nothing_said(
+    broker_url: str, operator: Operator, body: bytes
+) -> None:
+    operator.says(10, "m-1")
+    operator.says_nonsense(body)
+    with pytest.raises(InvalidSplit, match="its last message is no split; "):
+        splits.in_force(broker_url, 0)
+    operator.says(20)
+    assert splits.in_force(broker_url, 0).percent == 20
+
+
+def test_it_outlives_the_broker_and_is_followed_from_then_on(
+    broker_url: str, operator: Operator, rabbitmq: RabbitMQ
+) -> None:
+    operator.says(10, "m-1")
+    with OrderClient(broker_url) as client:
+        assert client.split.percent == 10
+        rabbitmq.kill()
+        assert client.split.percent == 10
+        rabbitmq.start()
+        wait_until(lambda: _percent(broker_url) == 10)
+        operator.says(0)
+        wait_until(lambda: client.split.percent == 0)
+
+
+def _percent(broker_url: str) -> float | None:
+    try:
+        return splits.in_force(broker_url, 0).percent
+    except splits.BrokerUnavailable:
+        return None
+
+
+def test_a_connection_that_died_in_silence_is_replaced(
+    broker_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splits, "HEARTBEAT", 1)
+    operator.says(10)
+    with Proxy(broker_url) as proxy:
+        watch = SplitWatch(proxy.url)
+        assert watch.split() is not None
+        dead = watch._amqp
+        proxy.half_open("server")
+        wait_until(lambda: watch._amqp is not dead)
+        operator.says(20)
+        assert watch.split().percent == 10  # type: ignore[union-attr]
+        proxy.heal()
+        wait_until(lambda: watch.split().percent == 20)  # type: ignore[union-attr]
+        watch.close()
+
+
+def test_who_may_not_read_it_goes_by_the_environment(
+    broker_url: str, operator: Operator, rabbitmq: RabbitMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.says(0)
+    monkeypatch.setenv("POS_GATEWAY_CANARY_PERCENT", "100")
+    vhost = unquote(broker_url.rpartition("/")[2])
+    rabbitmq.eval(
+        'rabbit_auth_backend_internal:add_user(<<"shop">>, <<"shop">>, <<"tests">>), '
+        f'rabbit_auth_backend_internal:set_permissions(<<"shop">>, <<"{vhost}">>, '
+        '<<"^$">>, <<"^orders$">>, <<"^order-events$">>, <<"tests">>)'
+    )
+    url = broker_url.replace("guest:guest", "shop:shop")
+    with OrderClient(url, declare=False) as client:
+        client.submit(an_order("o1"))
+    assert queued(broker_url, "orders.canary") == ["o1"]
+
+
+def followed_by(program: str, operator: Operator, processes: int) -> None:
+    """The program, in so many processes, sees 10 % change to 20 %, and ends.
+
+    So it does if nobody changes it, or looks any more: an alarm ends each of them, for which a child
+    has to set its own.
+    """
+    operator.says(10)
+    command = [sys.executable, "-c", f"{ALARM}\n{program}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(processes)] == ["10.0\n"] * processes
+            operator.says(20)
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+
+
+def test_a_child_follows_by_itself_after_a_fork(broker_url: str, operator: Operator) -> None:
+    program = f"""
+import os, sys, time
+from pos_gateway.client import OrderClient
+client = OrderClient({broker_url!r})
+assert client.split.percent == 10
+child = os.fork()
+{ALARM}
+os.write(1, f"{{client.split.percent}}\\n".encode())
+while client.split.percent != 20:
+    time.sleep(0.01)
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    followed_by(program, operator, processes=2)
+
+
+def test_a_process_that_gevent_has_patched_follows(broker_url: str, operator: Operator) -> None:
+    program = f"""
+from gevent import monkey; monkey.patch_all()
+import time
+from pos_gateway.client import OrderClient
+client = OrderClient({broker_url!r})
+print(client.split.percent, flush=True)
+while client.split.percent != 20:
+    time.sleep(0.01)
+"""
+    followed_by(program, operator, processes=1)
+
+
+def test_it_says_goodbye_to_the_broker(broker_url: str, rabbitmq: RabbitMQ) -> None:
+    """A process that ends at once leaves no lost client in the broker's log."""
+    program = (
+        "from pos_gateway.broker.splits import SplitWatch\n"
+        f"watch = SplitWatch({broker_url!r}); watch.split(); watch.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    here = f"vhost: '{unquote(broker_url.rpartition('/')[2])}'"
+
+    def ended() -> list[str]:
+        log = (rabbitmq.folder / "log" / "rabbitmq.log").read_text().splitlines()
+        return [line for line in log if "closing AMQP connection" in line and here in line]
+
+    wait_until(lambda: len(ended()) == 1)
+    assert "[info]" in ended()[0]

@@ -1,0 +1,62 @@
+"""Whose orders go to the canary: a share, pilots, and what is no such rule."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from pos_gateway.errors import InvalidSplit
+from pos_gateway.split import MOST_PINS, Split, in_canary
+
+MERCHANTS = [f"m{number}" for number in range(1000)]
+
+
+def test_at_no_percent_nobody_is_in_and_at_all_everybody() -> None:
+    assert not any(Split(percent=0).takes(each) for each in MERCHANTS)
+    assert all(Split(percent=100).takes(each) for each in MERCHANTS)
+
+
+def test_a_share_is_about_that_share_of_the_merchants() -> None:
+    for percent in (1, 10, 50, 90):
+        inside = sum(in_canary(each, percent) for each in MERCHANTS)
+        assert inside == pytest.approx(10 * percent, abs=45)
+
+
+def test_a_pilot_is_in_whatever_the_percentage_is() -> None:
+    split = Split(percent=10, pins=frozenset({"m-1"}))
+    assert [split.takes(each) for each in ("m-8", "m-3", "m-1")] == [True, False, True]
+    assert Split(pins=frozenset({"m-1"})).takes("m-1")
+
+
+def test_what_was_written_is_read() -> None:
+    at = datetime(2026, 11, 20, 7, 26, 16, tzinfo=UTC)
+    split = Split().changed("kim", at, percent=12.5, pins=["a", "b"])
+    assert Split.parse_json(split.to_json()) == split
+    assert Split.parse_json(b'{"percent": 3, "of_a_later_version": 1}').percent == 3
+    assert Split.parse_json(b"{}") == Split()
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('{"percent": -0.1}', "percent"),
+        ('{"percent": 100.1}', "percent"),
+        ('{"percent": "NaN"}', "percent"),
+        ('{"pins": ["a b"]}', "pins[0]"),
+        ('{"pins": "m-1"}', "pins"),
+        (f'{{"pins": [{",".join(map(str, range(MOST_PINS + 1)))}]}}', "pins[0]"),
+        ("10", "(record)"),
+        ("", "(record)"),
+    ],
+)
+def test_what_is_no_rule_names_its_field(text: str, field: str) -> None:
+    with pytest.raises(InvalidSplit) as caught:
+        Split.parse_json(text)
+    assert caught.value.field == field
+
+
+def test_there_are_so_many_pilots_at_most() -> None:
+    pins = [f"m{number}" for number in range(MOST_PINS + 1)]
+    now = datetime.now(UTC)
+    assert len(Split().changed("kim", now, pins=pins[1:]).pins) == MOST_PINS
+    with pytest.raises(InvalidSplit, match="pins"):
+        Split().changed("kim", now, pins=pins)
