@@ -29,7 +29,7 @@ orders_exchange = Exchange("orders", type="topic", durable=True)
 events_exchange = Exchange("order-events", type="topic", durable=True)
 
 
-def _orders_queue(name: str) -> Queue:
+def _orders_queue(name: str, **consuming: Any) -> Queue:
     arguments: dict[str, Any] = {
         "x-queue-type": "quorum",
         "x-delivery-limit": DELIVERY_LIMIT,
@@ -38,11 +38,14 @@ def _orders_queue(name: str) -> Queue:
         "x-dead-letter-strategy": "at-least-once",
         "x-overflow": "reject-publish",
     }
-    return Queue(name, orders_exchange, routing_key=name, queue_arguments=arguments)
+    return Queue(name, orders_exchange, routing_key=name, queue_arguments=arguments, **consuming)
 
 
 orders_queue = _orders_queue(ORDERS_KEY)
 canary_queue = _orders_queue(CANARY_KEY)
+#: The same for workers that have orders of their own: they get what no canary worker can take, all
+#: of it if there is none. A canary that is taken away, or dies, leaves nothing behind.
+canary_standby = _orders_queue(CANARY_KEY, consumer_arguments={"x-priority": -1})
 
 
 def _keeping_queue(name: str, exchange: Exchange, routing_key: str) -> Queue:

@@ -15,7 +15,7 @@ def worker(arguments: tuple[str, ...]) -> None:
 
     \b
     Examples:
-      pos-gateway worker
+      pos-gateway worker                      # orders, and what no canary worker can take
       pos-gateway worker -Q orders.canary     # only the canary's orders
       pos-gateway worker -- --help            # what else Celery takes
     """

@@ -58,6 +58,9 @@ class OrderConsumer(Consumer):
             self._be_watched(self.dispatcher)
         options["worker_options"] = {**(options.get("worker_options") or {}), **_QUIET}
         super().__init__(*arguments, **options)
+        queues = self.app.amqp.queues.consume_from
+        if queues.keys() >= {topology.ORDERS_KEY, topology.CANARY_KEY}:
+            queues[topology.CANARY_KEY] = topology.canary_standby
         # Celery unsets it under gevent (an old bug of gevent's), and a peer that accepts and
         # falls silent in the handshake would be waited for without end.
         self.app.conf.broker_connection_timeout = CONNECT_TIMEOUT

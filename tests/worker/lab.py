@@ -93,13 +93,13 @@ class Lab:
         while (ready := self.queued(queue)) != count:
             assert time.monotonic() < until, f"{queue} has {ready} messages, not {count}"
 
-    def wait_for_workers(self, number: int) -> None:
+    def wait_for_workers(self, number: int, queue: str = topology.ORDERS_KEY) -> None:
         """Wait until so many workers take orders, each of which then has its part of them."""
         self.client.connect()
         until = time.monotonic() + PATIENCE
         with Connection(self.broker_url) as connection:
             channel = connection.default_channel
-            while channel.queue_declare(topology.ORDERS_KEY, passive=True).consumer_count < number:
+            while channel.queue_declare(queue, passive=True).consumer_count < number:
                 assert time.monotonic() < until, "too few workers take orders"
                 time.sleep(0.02)
 

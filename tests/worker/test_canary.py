@@ -1,0 +1,28 @@
+"""Two kinds of workers on two queues: who takes the canary's orders, and when."""
+
+from typing import Any
+
+from kombu import Connection
+
+from pos_gateway.broker import topology
+from tests.worker.lab import PATIENCE, Lab
+
+ORDERS = [f"o{number}" for number in range(10)]
+
+
+def test_the_others_take_the_canarys_orders_only_when_it_cannot(lab: Lab) -> None:
+    """None while it takes them, though they are idle; all, those in its hands too, when it dies."""
+    lab.open_merchants("m")
+    in_hand: list[Any] = []
+    with lab.worker():
+        lab.wait_for_workers(1, topology.CANARY_KEY)
+        with (
+            Connection(lab.broker_url) as canary,
+            canary.Consumer([topology.canary_queue], on_message=in_hand.append),
+        ):
+            for order_id in ORDERS:
+                lab.submit_to_canary("m", order_id)
+            while len(in_hand) < len(ORDERS):
+                canary.drain_events(timeout=PATIENCE)
+        lab.events_until_all_ended(ORDERS)
+    assert lab.merchants.summary()["creates"] == len(ORDERS)
