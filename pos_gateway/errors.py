@@ -14,6 +14,7 @@ PosGatewayError
 ├── LedgerUnavailable       the database did not answer; what was being written may be, or not
 ├── NotLoaded               a value that an order needs could not be had in time
 ├── SharedUnavailable       Redis did not answer, or answered nonsense: each process loads by itself
+├── MetricsUnavailable      a page of metrics that was asked for cannot be read
 ├── FleetUnavailable        Redis did not answer, or answered nonsense: each pod is by itself
 └── PublishError            the broker did not take a message
     ├── BrokerUnavailable   not reachable, or no confirm came in time: it may or may not be stored
@@ -123,6 +124,10 @@ class SharedUnavailable(PosGatewayError):
 
 class FleetUnavailable(PosGatewayError):
     """Raised when Redis, where pods share limits, does not answer or answers nonsense."""
+
+
+class MetricsUnavailable(PosGatewayError):
+    """Raised when a page of metrics cannot be read."""
 
 
 class PublishError(PosGatewayError):

@@ -1,0 +1,83 @@
+"""What an order costs the workers of each side, by their own metrics.
+
+A worker's port shows them, and so does a Prometheus that scrapes workers, at ``/federate``.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from http.client import HTTPException
+from itertools import pairwise
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from pos_gateway.canary.verdict import Costs
+from pos_gateway.errors import MetricsUnavailable
+
+#: How often the workers are looked at after the first time.
+LOOKS = 10
+#: Seconds that a page may take.
+_TIMEOUT = 10.0
+
+_CPU, _ORDERS = "process_cpu_seconds_total", "pos_gateway_orders_total"
+#: What is told of an order last.
+_ENDS = frozenset({"accepted", "rejected", "cancelled", "expired", "failed"})
+
+
+def costs_of(pages: Iterable[Iterable[str]], wait: Callable[[], None]) -> list[Costs]:
+    """Each side's seconds of CPU and ended orders, from one look to the next.
+
+    Args:
+        pages: of each side, the addresses of its workers' metrics.
+        wait: waits until the next look.
+
+    Raises:
+        MetricsUnavailable: a page cannot be read.
+    """
+    sides = [list(urls) for urls in pages]
+    looks = [[_look(urls) for urls in sides]]
+    for _ in range(LOOKS):
+        wait()
+        looks.append([_look(urls) for urls in sides])
+    return [
+        [_spent(before[side], after[side]) for before, after in pairwise(looks)]
+        for side in range(len(sides))
+    ]
+
+
+#: By page and process: seconds of CPU and orders since it began.
+_Look = Mapping[tuple[str, str], tuple[float, float]]
+
+
+def _spent(before: _Look, after: _Look) -> tuple[float, int]:
+    """Of processes that were there all the time: one that has begun anew has counted less."""
+    cpu = orders = 0.0
+    for process, (cpu_now, orders_now) in after.items():
+        cpu_then, orders_then = before.get(process, (cpu_now, orders_now))
+        if cpu_now >= cpu_then and orders_now >= orders_then:
+            cpu, orders = cpu + cpu_now - cpu_then, orders + orders_now - orders_then
+    return cpu, round(orders)
+
+
+def _look(urls: Iterable[str]) -> _Look:
+    cpu: dict[tuple[str, str], float] = {}
+    orders: dict[tuple[str, str], float] = defaultdict(float)
+    for url in urls:
+        for sample in _samples(url):
+            # A worker's own page has no such label; Prometheus says by it whose a series is.
+            process = url, sample.labels.get("instance", "")
+            if sample.name == _CPU:
+                cpu[process] = sample.value
+            elif sample.name == _ORDERS and sample.labels.get("outcome") in _ENDS:
+                orders[process] += sample.value
+    return {process: (seconds, orders[process]) for process, seconds in cpu.items()}
+
+
+def _samples(url: str) -> list[Sample]:
+    try:
+        with urlopen(url, timeout=_TIMEOUT) as reply:  # noqa: S310  (an operator has named it)
+            page = reply.read().decode()
+        return [each for family in text_string_to_metric_families(page) for each in family.samples]
+    except (OSError, ValueError, HTTPException) as error:
+        raise MetricsUnavailable(f"cannot read the metrics at {url}: {error}") from error

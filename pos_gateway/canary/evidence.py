@@ -1,0 +1,140 @@
+"""What became of both sides' orders, from the ledger.
+
+The ledger does not say which worker an order was delivered by, and need not: a merchant's side is
+known. What the others delivered for the canary, because it could not, counts as the canary's.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+
+from sqlalchemy import ColumnElement, Engine, case, func, select
+
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.schema import orders
+from pos_gateway.ledger.states import Action, Key, State
+from pos_gateway.split import Split
+
+#: What is counted, beside orders that were accepted or cancelled. Unfinished is an order that a
+#: worker has had and that has come to nothing of this, longer after than ``settle``.
+OUTCOMES = ("rejected", "expired", "failed", "in_doubt", "unfinished")
+
+#: A merchant was healthy if, in the hour before, so much of its orders was accepted at the first
+#: attempt and within so many seconds of the first claim, of so many at least.
+BEFORE, WELL, QUICK, ENOUGH = 3600.0, 0.95, 3.0, 3
+#: Healthy merchants of a side whose times are looked at, and times of all of them.
+MOST_MERCHANTS, MOST_TIMES = 200, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The canary's merchants, or the others."""
+
+    #: Each merchant's orders, by what became of them.
+    outcomes: Mapping[str, Counter[str]]
+    #: Seconds from an order's ``placed_at`` until it was accepted, of merchants that were healthy
+    #: before.
+    seconds: Mapping[str, Sequence[float]]
+
+    @property
+    def orders(self) -> int:
+        """How many, of all merchants."""
+        return sum(each.total() for each in self.outcomes.values())
+
+    def count(self, outcome: str) -> list[tuple[int, int]]:
+        """Of each merchant: how many of its orders came to this, of how many."""
+        return [(each[outcome], each.total()) for each in self.outcomes.values()]
+
+
+def gather(
+    database: Engine, payloads: Payloads, split: Split, *, since: float, until: float
+) -> tuple[Side, Side]:
+    """The canary's side, and the others'.
+
+    Args:
+        database, payloads: the ledger, and the key to the orders in it.
+        split: whose side is whose.
+        since, until: the moments (Unix time) between which an order's first attempt began. Until
+            must be so long ago that an order usually has come to its end.
+    """
+    outcomes = _outcomes(database, since, until)
+    well = _healthy(database, since) & outcomes.keys()
+    sides = []
+    for is_canary in (True, False):
+        mine = {each for each in outcomes if split.takes(each) is is_canary}
+        sample = sorted(well & mine)
+        if len(sample) > MOST_MERCHANTS:
+            sample = Random(int(since)).sample(sample, MOST_MERCHANTS)
+        seconds = _seconds(database, payloads, sample, since, until)
+        sides.append(Side({each: outcomes[each] for each in mine}, seconds))
+    return sides[0], sides[1]
+
+
+def _outcomes(database: Engine, since: float, until: float) -> dict[str, Counter[str]]:
+    query = (
+        select(orders.c.merchant_id, orders.c.state, func.count())
+        .where(*_begun(since, until))
+        .group_by(orders.c.merchant_id, orders.c.state)
+    )
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    with database.connect() as connection:
+        for merchant_id, state, number in connection.execute(query):
+            ended = State(state).is_final or state == State.IN_DOUBT
+            found[merchant_id][state if ended else "unfinished"] += number
+    return found
+
+
+def _healthy(database: Engine, since: float) -> set[str]:
+    row = orders.c
+    was_well = (
+        (row.state == State.ACCEPTED)
+        & (row.attempts <= 1)
+        & (row.updated_at - row.created_at <= QUICK)
+    )
+    number, well = func.count(), func.sum(case((was_well, 1), else_=0))
+    query = (
+        select(row.merchant_id)
+        .where(*_begun(since - BEFORE, since))
+        .group_by(row.merchant_id)
+        .having(number >= ENOUGH, well >= WELL * number)
+    )
+    with database.connect() as connection:
+        return set(connection.scalars(query))
+
+
+def _seconds(
+    database: Engine, payloads: Payloads, merchants: Iterable[str], since: float, until: float
+) -> dict[str, list[float]]:
+    row = orders.c
+    query = (
+        select(row.merchant_id, row.order_id, row.updated_at, row.payload)
+        .where(
+            *_begun(since, until),
+            row.state == State.ACCEPTED,
+            row.merchant_id.in_(list(merchants)),
+        )
+        .order_by(row.updated_at.desc())
+        .limit(MOST_TIMES)
+    )
+    found: dict[str, list[float]] = defaultdict(list)
+    with database.connect() as connection:
+        for merchant_id, order_id, at, payload in connection.execute(query):
+            order = json.loads(payloads.open(Key(merchant_id, order_id), payload))
+            placed_at = datetime.fromisoformat(order["placed_at"]).timestamp()
+            found[merchant_id].append(max(0.001, at - placed_at))
+    return found
+
+
+def _begun(since: float, until: float) -> tuple[ColumnElement[bool], ...]:
+    row = orders.c
+    return (
+        row.action == Action.SUBMIT,
+        row.created_at >= since,
+        row.created_at < until,
+        # So that the index by state and time finds them.
+        row.state.in_(list(State)),
+        row.updated_at >= since,
+    )

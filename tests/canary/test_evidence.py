@@ -1,0 +1,161 @@
+"""What is read from a ledger that workers have written, on both databases."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from pos_gateway.canary import evidence
+from pos_gateway.canary.evidence import Side, gather
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Key, State
+from pos_gateway.outcome import Kind
+from pos_gateway.split import Split
+from pos_gateway.vault import Vault
+from tests.ledger.lab import DAY, Clock, an_entry, claimed, untold
+from tests.orders import an_order
+
+#: When the canary got its share, and when somebody looks; an order before that is of the baseline.
+SINCE, UNTIL = DAY, DAY + 600
+SPLIT = Split(percent=10, pins=frozenset({"pilot"}))
+#: In at 10 %, and not: see docs/wire-format.md.
+CANARY, OTHER = "m-8", "m-1"
+
+Write = Callable[..., None]
+
+
+@pytest.fixture(params=["database_url", "postgres_url"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    engine = open_database(request.getfixturevalue(request.param))
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def payloads() -> Payloads:
+    return Payloads(Vault("a passphrase that seals what is kept"))
+
+
+@pytest.fixture
+def write(engine: Engine, payloads: Payloads) -> Iterator[Write]:
+    """Has a worker claim an order at a moment, and end it so many seconds later."""
+    clock = Clock()
+    ledger = Ledger(engine, payloads, clock=clock)
+    number = 0
+
+    def one(
+        merchant: str,
+        at: float,
+        state: State | None = State.ACCEPTED,
+        *,
+        waited: float = 0.5,
+        took: float = 1.0,
+        attempts: int = 1,
+    ) -> None:
+        nonlocal number
+        number += 1
+        clock.of_day = at
+        key = Key(merchant, f"o{number}")
+        placed_at = datetime.fromtimestamp(at - waited, UTC).isoformat()
+        order = json.dumps(an_order(key.order_id, merchant, placed_at=placed_at)).encode()
+        claim = claimed(ledger.claim(key, send=True, deliver_by=at + 300, order=order))
+        match state:
+            case None:
+                return
+            case State.NEW:
+                entry = untold(at=at + took)
+            case _:
+                entry = an_entry(Kind(state.value), key=key, at=at + took, attempts=attempts)
+        assert ledger.finish(claim, entry)
+
+    yield one
+    ledger.close()
+
+
+def sides(engine: Engine, payloads: Payloads) -> tuple[Side, Side]:
+    return gather(engine, payloads, SPLIT, since=SINCE, until=UNTIL)
+
+
+def test_orders_are_counted_by_side_and_by_what_became_of_them(
+    engine: Engine, payloads: Payloads, write: Write
+) -> None:
+    for merchant in (CANARY, "pilot", OTHER):
+        for state in State:
+            if state.is_final or state is State.IN_DOUBT:
+                write(merchant, SINCE + 10, state)
+        write(merchant, SINCE + 10, State.NEW)
+        write(merchant, SINCE + 10, None)
+    canary, stable = sides(engine, payloads)
+    assert canary.outcomes.keys() == {CANARY, "pilot"}
+    assert stable.outcomes.keys() == {OTHER}
+    for outcome, number in {"accepted": 1, "cancelled": 1, "unfinished": 2}.items():
+        assert stable.count(outcome) == [(number, 8)]
+    for outcome in evidence.OUTCOMES[:-1]:
+        assert canary.count(outcome) == [(1, 8)] * 2
+    assert (canary.orders, stable.orders) == (16, 8)
+
+
+def test_only_orders_whose_first_attempt_was_then_count(
+    engine: Engine, payloads: Payloads, write: Write
+) -> None:
+    for at in (SINCE - 1, SINCE, UNTIL - 1, UNTIL):
+        write(OTHER, at, took=120.0)
+    assert sides(engine, payloads)[1].orders == 2
+
+
+def test_times_are_from_placing_an_order_until_it_is_accepted(
+    engine: Engine, payloads: Payloads, write: Write
+) -> None:
+    for merchant in (CANARY, OTHER):
+        for _ in range(evidence.ENOUGH):
+            write(merchant, SINCE - 60)
+    write(CANARY, SINCE + 1, waited=2.0, took=0.25)
+    write(CANARY, SINCE + 2, waited=0.0, took=9.0, attempts=2)
+    write(CANARY, SINCE + 3, State.REJECTED)
+    write(OTHER, SINCE + 1, waited=0.5, took=0.5)
+    canary, stable = sides(engine, payloads)
+    assert sorted(canary.seconds[CANARY]) == pytest.approx([2.25, 9.0])
+    assert stable.seconds[OTHER] == pytest.approx([1.0])
+
+
+def test_times_are_those_of_merchants_that_were_healthy_before(
+    engine: Engine, payloads: Payloads, write: Write
+) -> None:
+    """What they were since then is what is looked at, and may not decide who is looked at."""
+    before = SINCE - 60
+    for merchant, bad in {
+        "well": {},
+        "slow": {"took": evidence.QUICK + 1},
+        "failing": {"state": State.REJECTED},
+        "repeating": {"attempts": 2},
+    }.items():
+        for number in range(40):
+            write(merchant, before, **(bad if number % 10 == 0 else {}))
+    for _ in range(evidence.ENOUGH - 1):
+        write("quiet", before)
+    for _ in range(evidence.ENOUGH):
+        write("long-ago", SINCE - evidence.BEFORE - 1)
+    for merchant in ("well", "slow", "failing", "repeating", "quiet", "long-ago", "new"):
+        write(merchant, SINCE + 1, took=20.0)
+    canary, stable = sides(engine, payloads)
+    assert {*canary.seconds, *stable.seconds} == {"well"}
+
+
+def test_of_many_merchants_a_sample_is_read(
+    engine: Engine, payloads: Payloads, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "MOST_MERCHANTS", 5)
+    monkeypatch.setattr(evidence, "MOST_TIMES", 7)
+    for number in range(20):
+        for at in (SINCE - 3, SINCE - 2, SINCE - 1, SINCE + 1, SINCE + 2):
+            write(f"x{number}", at)
+    _, stable = gather(engine, payloads, Split(), since=SINCE, until=UNTIL)
+    assert stable.orders == 40
+    assert len(stable.seconds) <= 5
+    assert sum(map(len, stable.seconds.values())) == 7

@@ -1,0 +1,106 @@
+"""What follows from what was found, and what is said of it."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from pos_gateway.canary.comparison import Comparison
+from pos_gateway.canary.evidence import OUTCOMES, Side
+from pos_gateway.canary.verdict import POINTS, Decision, Finding, Measure, Verdict, found, judge
+
+
+def a_side(merchants: int = 60, each: int = 40, *, seconds: float = 0.5, **bad: int) -> Side:
+    """Merchants with so many orders each, so many of which came to something bad."""
+    names = [f"m{number}" for number in range(merchants)]
+    counts = Counter(accepted=each - sum(bad.values()), **bad)
+    times = [seconds * (1 + number / 1000) for number in range(each)]
+    return Side(dict.fromkeys(names, counts), dict.fromkeys(names, times))
+
+
+CHEAP, DEAR = [(0.10, 100)] * 10, [(0.20, 100)] * 10
+
+
+def finding(verdict: Verdict, name: str) -> Measure:
+    return next(each for each in verdict.measures if each.name == name)
+
+
+def test_a_canary_that_is_like_the_others_is_promoted() -> None:
+    verdict = judge(a_side(), a_side(), (CHEAP, CHEAP))
+    assert verdict.decision is Decision.PROMOTE
+    assert [each.name for each in verdict.measures] == [*OUTCOMES, "healthy p99", "CPU an order"]
+    assert {each.finding for each in verdict.measures} == {Finding.FINE}
+
+
+@pytest.mark.parametrize(
+    ("worse", "canary", "more"),
+    [
+        *((name, a_side(**{name: 4}), {}) for name in OUTCOMES),
+        ("healthy p99", a_side(seconds=0.8), {}),
+        ("CPU an order", a_side(), {"cpu": (DEAR, CHEAP)}),
+        ("queue", a_side(), {"stranded": 3}),
+    ],
+)
+def test_whatever_is_worse_aborts_it(worse: str, canary: Side, more: dict[str, Any]) -> None:
+    verdict = judge(canary, a_side(), **more)
+    assert verdict.decision is Decision.ABORT
+    assert [each.name for each in verdict.measures if each.finding is Finding.WORSE] == [worse]
+
+
+def test_a_canary_that_is_better_is_promoted() -> None:
+    stable = a_side(seconds=5.0, rejected=4)
+    assert judge(a_side(), stable, (CHEAP, DEAR)).decision is Decision.PROMOTE
+
+
+@pytest.mark.parametrize(
+    ("estimate", "error", "finding"),
+    [
+        (0.0, 0.001, Finding.FINE),
+        (0.005, 0.001, Finding.FINE),  # worse for certain, by less than matters
+        (0.009, 0.002, Finding.UNKNOWN),
+        (0.0, 0.01, Finding.UNKNOWN),
+        (0.02, 0.01, Finding.UNKNOWN),  # worse by what matters, if it is no accident
+        (0.02, 0.002, Finding.WORSE),
+        (-0.02, 0.01, Finding.FINE),
+    ],
+)
+def test_worse_is_what_is_certain_and_matters_and_fine_what_likely_does_not(
+    estimate: float, error: float, finding: Finding
+) -> None:
+    compared = Comparison(0.0, 0.0, estimate, error, degrees=100)
+    assert found(compared, POINTS) is finding
+
+
+@pytest.mark.parametrize(
+    "few", [a_side(4, 1000), a_side(10, 5), Side({}, {})], ids=["merchants", "orders", "none"]
+)
+def test_too_little_is_waited_for_on_either_side(few: Side) -> None:
+    for sides in ((few, a_side()), (a_side(), few)):
+        verdict = judge(*sides)
+        assert verdict.decision is Decision.HOLD
+        lacks = f"{few.orders} of the 200 orders and {len(few.outcomes)} of the 5 merchants"
+        assert lacks in finding(verdict, "outcomes").why
+        assert lacks in finding(verdict, "healthy p99").why
+
+
+def test_cpu_of_too_few_orders_is_waited_for() -> None:
+    verdict = judge(a_side(), a_side(), ([(0.1, 10)] * 10, CHEAP))
+    assert verdict.decision is Decision.HOLD
+    assert "the canary has ended 100 of the 200 orders" in finding(verdict, "CPU an order").why
+
+
+def test_what_is_worse_outweighs_what_is_not_known() -> None:
+    nothing_known = Side(a_side(failed=4).outcomes, {})
+    assert judge(nothing_known, a_side()).decision is Decision.ABORT
+
+
+def test_figures_are_said_with_what_they_may_be_off_by() -> None:
+    verdict = judge(a_side(rejected=2), a_side(rejected=2), (DEAR, CHEAP))
+    said = finding(verdict, "rejected").why
+    assert said.startswith("5.00% of the canary's orders, 5.00% of the others': between -1.")
+    assert said.endswith(" points")
+    said = finding(verdict, "CPU an order").why
+    assert said == "2 ms in the canary, 1 ms in the others: between 2.00 and 2.00 times"
+    assert "520 ms in the canary" in finding(verdict, "healthy p99").why
+    few = finding(judge(a_side(10, 20), a_side()), "healthy p99")
+    assert (few.finding, few.why.endswith("between 0.00 and inf times")) == (Finding.UNKNOWN, True)
