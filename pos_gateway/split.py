@@ -37,6 +37,16 @@ class Split(Record):
         """The split as JSON."""
         return self.__pydantic_serializer__.to_json(self, exclude_none=True)
 
+    def __str__(self) -> str:
+        share = f"{self.percent:g} % of the merchants"
+        pilots = ", ".join(sorted(self.pins))
+        return f"{share}, and the pilots {pilots}" if pilots else share
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether the canary may get any order at all."""
+        return self.percent > 0 or bool(self.pins)
+
     def takes(self, merchant_id: str) -> bool:
         """Whether this merchant's orders go to the canary."""
         return merchant_id in self.pins or in_canary(merchant_id, self.percent)

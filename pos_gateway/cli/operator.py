@@ -1,5 +1,6 @@
 """Who does something by hand: it is written down with it."""
 
+import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,5 +28,19 @@ def by_operator(command: Command) -> Command:
         metavar="NAME",
         callback=_named,
         help="Who does this, for the audit. Default: $USER.",
+    )
+    return option(command)
+
+
+def by_whoever(command: Command) -> Command:
+    """The same where nobody may be kept from it for want of a name: in a pod it is the pod's."""
+    option = click.option(
+        "--as",
+        "operator",
+        envvar="USER",
+        default=socket.gethostname,
+        metavar="NAME",
+        callback=_named,
+        help="Who does this; others are shown it. Default: $USER, or this machine's name.",
     )
     return option(command)

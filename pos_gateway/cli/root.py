@@ -20,6 +20,7 @@ COMMANDS = {
     "orders": Lazy("pos_gateway.cli.orders:orders", "Look orders up; decide on those in doubt."),
     "dead": Lazy("pos_gateway.cli.dead:dead", "Look after what was set aside."),
     "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),
+    "canary": Lazy("pos_gateway.cli.canary:canary", "Move merchants to a canary, and back."),
     "plan": Lazy("pos_gateway.cli.plan:plan", "Say how many workers a load takes."),
     "schema": Lazy("pos_gateway.cli.schema:schema", "Write the generated documents."),
 }

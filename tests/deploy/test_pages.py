@@ -19,8 +19,6 @@ from tests.deploy.test_compose import SERVICES
 PAGES = ("deploy", "upgrading", "backup", "scale")
 #: Programs whose commands are nobody's here.
 FOREIGN = {"rabbitmqctl", "rabbitmq-queues", "kind", "pg_dump", "pg_restore", "python"}
-#: Groups of commands that may be another release's.
-OPTIONAL = {"canary"}
 DEPLOYMENTS = {name for folder in APPLIED for name in of_kind("Deployment", render(folder))}
 
 
@@ -103,8 +101,6 @@ def check_pos_gateway(words: list[str]) -> None:
     context = click.Context(root)
     while isinstance(command, click.Group):
         inner = command.get_command(context, words[0])
-        if inner is None and words[0] in OPTIONAL:
-            return
         assert inner is not None, words
         command, words = inner, words[1:]
     # Required options and arguments are asked for, too; nothing is run.

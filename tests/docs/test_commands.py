@@ -1,4 +1,4 @@
-"""docs/cli.md, docs/operating.md, the README and others name commands and options that there are."""
+"""The pages about the command line name commands and options that there are."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from pos_gateway.cli.root import root
 ROOT = Path(__file__).parents[2]
 PAGES = (
     *("README.md", "docs/cli.md", "docs/operating.md", "docs/authentication.md"),
-    "docs/capacity.md",
+    *("docs/canary.md", "docs/capacity.md"),
 )
 #: Commands that are Celery's from their first argument on.
 FOREIGN = {"worker"}
@@ -22,7 +22,9 @@ def mentioned(page: str) -> list[list[str]]:
     text = (ROOT / page).read_text().replace("\\|", " ")
     lines = re.findall(r"pos-gateway ([a-z][^`\n#|]*)", text)
     if page == "docs/cli.md":  # its table and its sections leave the program's name out
-        lines += re.findall(r"`((?:dead|orders|secrets|merchants|db|events) [a-z][^`]*)`", text)
+        lines += re.findall(
+            r"`((?:dead|orders|secrets|merchants|db|events|canary) [a-z][^`]*)`", text
+        )
     return [line.split() for line in lines]
 
 

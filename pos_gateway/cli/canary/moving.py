@@ -1,0 +1,83 @@
+"""``pos-gateway canary set`` and ``abort``."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.splits import in_force, message_of
+from pos_gateway.cli import output
+from pos_gateway.cli.canary.traffic import look
+from pos_gateway.cli.failure import Failure
+from pos_gateway.cli.operator import by_whoever
+from pos_gateway.settings import Settings
+from pos_gateway.split import Split
+
+
+@click.command("set")
+@click.argument("percent", type=click.FloatRange(0, 100))
+@click.option("--pin", "pins", multiple=True, metavar="ID", help="Also this merchant: a pilot.")
+@click.option("--unpin", "unpins", multiple=True, metavar="ID", help="No pilot any more.")
+@by_whoever
+def set_(percent: float, pins: Sequence[str], unpins: Sequence[str], operator: str) -> None:
+    """Send the orders of PERCENT percent of the merchants, and of the pilots, to the canary workers.
+
+    Who is in at 10 percent is in at 50. Pilots stay until they are unpinned, whatever the
+    percentage is. Order backends follow within seconds, and none has to be restarted; what is on
+    its way already stays where it is.
+
+    \b
+    Examples:
+      pos-gateway canary set 0 --pin m1 --pin m2     # two pilots
+      pos-gateway canary set 10
+      pos-gateway canary set 10 --unpin m1
+
+    It refuses while nobody takes orders from orders.canary.
+    """
+    settings = Settings.from_environment()
+    _, canary = look(settings.broker_url)
+    before = in_force(settings.broker_url, settings.canary_percent)
+    if strangers := sorted(set(unpins) - before.pins):
+        raise Failure(f"{', '.join(strangers)}: no pilot, so there is nothing to unpin")
+    kept = (before.pins | set(pins)) - set(unpins)
+    split = before.changed(operator, datetime.now(UTC), percent=percent, pins=kept)
+    if split.takes_any and not canary.consumers:
+        raise Failure(
+            "nobody takes orders from orders.canary: start a canary worker first, "
+            "pos-gateway worker -Q orders.canary"
+        )
+    _say(settings.broker_url, split)
+    click.echo(f"{split} (before: {before})")
+
+
+@click.command()
+@by_whoever
+def abort(operator: str) -> None:
+    """Send all orders to the other workers again: 0 percent, and no pilots.
+
+    It takes effect within seconds. Orders that are in orders.canary by then, or come back to it for
+    another attempt, are delivered by whoever takes them from there: the canary workers, if you leave
+    them running, or workers without -Q.
+
+    \b
+    Example:
+      pos-gateway canary abort
+    """
+    settings = Settings.from_environment()
+    _say(settings.broker_url, Split().changed(operator, datetime.now(UTC)))
+    click.echo("aborted: no merchant's orders go to orders.canary any more")
+    _, canary = look(settings.broker_url)
+    if not canary.consumers:
+        output.notice(
+            f"nobody takes orders from orders.canary, where {canary.ready} messages are and others "
+            "may come back to: start a worker without -Q"
+        )
+
+
+def _say(broker_url: str, split: Split) -> None:
+    publisher = Publisher(broker_url)
+    try:
+        publisher.publish(message_of(split))
+    finally:
+        publisher.close()

@@ -1,0 +1,43 @@
+"""The two queues of orders: how many messages wait there, and who takes them."""
+
+from dataclasses import dataclass
+
+from kombu import Connection
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.answers import AnsweredConnection
+from pos_gateway.broker.link import CONNECTION_ERRORS
+from pos_gateway.broker.publisher import CONNECT_TIMEOUT
+from pos_gateway.errors import BrokerUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """One queue's."""
+
+    queue: str
+    #: Messages that no worker has in its hands.
+    ready: int
+    #: Workers that take them; of the canary's queue also those that do so for want of others.
+    consumers: int
+
+
+def look(broker_url: str) -> tuple[Traffic, Traffic]:
+    """That of ``orders`` and of ``orders.canary``. Raises BrokerUnavailable."""
+    connection = AnsweredConnection(broker_url, connect_timeout=CONNECT_TIMEOUT)
+    try:
+        connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
+        topology.declare(connection)
+        found = [_of(connection, key) for key in (topology.ORDERS_KEY, topology.CANARY_KEY)]
+        connection.release()
+    except CONNECTION_ERRORS as error:
+        connection.collect(socket_timeout=1)
+        raise BrokerUnavailable(
+            f"cannot look at the queues at {connection.as_uri()}: {error}"
+        ) from error
+    return found[0], found[1]
+
+
+def _of(connection: Connection, queue: str) -> Traffic:
+    state = connection.default_channel.queue_declare(queue, passive=True)
+    return Traffic(queue, state.message_count, state.consumer_count)

@@ -1,0 +1,192 @@
+"""``pos-gateway canary``: who moves merchants, and what is said of it."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pos_gateway.broker import splits, topology
+from pos_gateway.canary.verdict import ORDERS
+from pos_gateway.cli.canary import showing
+from pos_gateway.ledger.states import State
+from pos_gateway.split import in_canary
+from tests.cli.books import Books
+from tests.cli.conftest import Orders, Program
+
+MakeOrder = Callable[..., dict[str, Any]]
+
+#: Six merchants of each side at 50 %.
+MERCHANTS = [f"m-{number}" for number in range(100)]
+INSIDE = [each for each in MERCHANTS if in_canary(each, 50)][:6]
+OUTSIDE = [each for each in MERCHANTS if not in_canary(each, 50)][:6]
+
+
+@pytest.fixture
+def canary(orders: Orders) -> Iterator[None]:
+    """Somebody takes orders from the canary's queue."""
+    with orders.connection.Consumer([topology.canary_queue], on_message=lambda _: None):
+        yield
+
+
+def test_merchants_are_moved_and_pilots_stay(
+    connected: Program, canary: None, broker_url: str
+) -> None:
+    done = connected.invoke("canary", "set", "0", "--pin", "m-3", "--pin", "m-1")
+    assert done.output == (
+        "0 % of the merchants, and the pilots m-1, m-3 (before: 0 % of the merchants)\n"
+    )
+    done = connected.invoke("canary", "set", "12.5", "--unpin", "m-3", "--as", "lee")
+    assert "12.5 % of the merchants, and the pilots m-1 (before: " in done.output
+    said = splits.in_force(broker_url, 0)
+    assert (said.percent, said.pins, said.changed_by) == (12.5, {"m-1"}, "lee")
+    assert connected.invoke("canary", "set", "0").exit_code == 0
+    assert splits.in_force(broker_url, 0).pins == {"m-1"}
+
+
+def test_what_was_in_the_environment_is_where_it_begins(connected: Program, canary: None) -> None:
+    done = connected.invoke("canary", "set", "10", POS_GATEWAY_CANARY_PERCENT="5")
+    assert done.output == "10 % of the merchants (before: 5 % of the merchants)\n"
+
+
+def test_nobody_is_moved_to_where_nobody_works(
+    connected: Program, orders: Orders, broker_url: str
+) -> None:
+    for arguments in (("1",), ("0", "--pin", "m-1")):
+        done = connected.invoke("canary", "set", *arguments)
+        assert done.exit_code == 1
+        assert "nobody takes orders from orders.canary: start a canary worker" in done.stderr
+    assert splits.present(broker_url) is None
+    assert connected.invoke("canary", "set", "0").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("101",), 2, "101.0 is not in the range 0<=x<=100"),
+        (("many",), 2, "'many' is not a valid float"),
+        (("10", "--pin", "a b"), 1, "pins[0]: string should match pattern"),
+        (("10", "--unpin", "m-1"), 1, "m-1: no pilot, so there is nothing to unpin"),
+        (("10", "--as", " "), 2, "a name has 1 to 128 characters"),
+    ],
+)
+def test_what_cannot_be_set_is_said(
+    connected: Program, canary: None, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    done = connected.invoke("canary", "set", *arguments)
+    assert (done.exit_code, said in done.stderr) == (code, True), done.stderr
+
+
+def test_aborting_moves_everybody_back_whoever_works(
+    connected: Program, orders: Orders, broker_url: str
+) -> None:
+    with orders.connection.Consumer([topology.canary_queue], on_message=lambda _: None):
+        connected.invoke("canary", "set", "50", "--pin", "m-1")
+        done = connected.invoke("canary", "abort")
+        assert done.output == "aborted: no merchant's orders go to orders.canary any more\n"
+    assert not splits.in_force(broker_url, 0).takes_any
+    done = connected.invoke("canary", "abort", "--as", "", USER="")
+    assert done.exit_code == 2  # a name that was given must be one
+    done = connected.invoke("canary", "abort", USER="")
+    assert (done.exit_code, "start a worker without -Q" in done.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("command", [("status",), ("set", "1"), ("abort",)])
+def test_a_broker_that_is_down_is_one_sentence(program: Program, command: tuple[str, ...]) -> None:
+    done = program.invoke("canary", *command)
+    assert done.exit_code == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "at amqp://" in done.stderr
+
+
+def test_the_status_has_what_is_known_without_a_database(connected: Program, canary: None) -> None:
+    done = connected.invoke("canary", "status")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "canary: 0 % of the merchants",
+        "QUEUE\tREADY\tCONSUMERS",
+        "orders\t0\t0",
+        "orders.canary\t0\t1",
+        "no verdict: no merchant's orders go to the canary",
+    ]
+    connected.invoke("canary", "set", "10")
+    done = connected.invoke("canary", "status", "--exit-code")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("canary: 10 % of the merchants, since 0s (kim)\n")
+    assert "no verdict: there is no file" in done.stdout
+    done = connected.invoke("canary", "status", POS_GATEWAY_CANARY_PERCENT="10")
+    assert "10 % of the merchants, since" in done.stdout
+
+
+def test_a_share_of_the_environments_has_no_verdict(connected: Program, canary: None) -> None:
+    done = connected.invoke("canary", "status", POS_GATEWAY_CANARY_PERCENT="10")
+    assert "no verdict: since when they do is not known" in done.stdout
+
+
+def deliver(books: Books, merchants: list[str], *, failed: int = 0) -> None:
+    """Enough orders of these merchants, of which so many of each have failed."""
+    each = ORDERS // len(merchants) + 1
+    for merchant in merchants:
+        for number in range(each):
+            state = State.FAILED if number < failed else State.ACCEPTED
+            books.order(f"{merchant}-{number}", state, merchant_id=merchant)
+
+
+def test_the_verdict_is_the_exit_code(
+    connected: Program, canary: None, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(showing, "SETTLE", 0.0)
+    connected.invoke("canary", "set", "50")
+    deliver(books, OUTSIDE)
+    done = connected.invoke("canary", "status", "--exit-code")
+    assert done.exit_code == 3
+    assert (
+        "outcomes\tunknown\tthe canary has 0 of the 200 orders and 0 of the 5 merchants"
+        in done.stdout
+    )
+    deliver(books, INSIDE, failed=10)
+    done = connected.invoke("canary", "status", "--exit-code")
+    assert done.exit_code == 4
+    assert "failed\tworse\t2" in done.stdout
+    assert done.stdout.endswith("verdict: abort\n")
+
+
+def test_orders_that_nobody_takes_abort_it(
+    connected: Program, orders: Orders, books: Books, order: MakeOrder
+) -> None:
+    with orders.connection.Consumer([topology.canary_queue], on_message=lambda _: None):
+        connected.invoke("canary", "set", "100")
+    line = json.dumps(order()) + "\n"
+    assert connected.invoke("enqueue", "-", stdin=line).output == "1 sent, 0 refused\n"
+    done = connected.invoke("canary", "status", "--json", "--exit-code")
+    status = json.loads(done.stdout)
+    assert (done.exit_code, status["verdict"]) == (4, "abort")
+    assert status["queues"]["orders.canary"] == {"ready": 1, "consumers": 0}
+    assert status["figures"][-1] == {
+        "name": "queue",
+        "finding": "worse",
+        "why": "nobody takes the messages in orders.canary: 1",
+    }
+    assert (status["percent"], status["pins"], status["changed_by"]) == (100, [], "kim")
+
+
+@pytest.mark.parametrize(
+    ("pages", "said"),
+    [
+        (["canary"], "does not say whose metrics are where; canary=http://"),
+        (["old=http://127.0.0.1:1/"], "does not say whose metrics are where"),
+        (["canary=file:///etc/passwd"], "does not say whose metrics are where"),
+        (["canary=http://127.0.0.1:1/"], "name a page of canary= and one of stable= workers"),
+        (
+            ["canary=http://127.0.0.1:1/", "stable=http://127.0.0.1:1/"],
+            "cannot read the metrics at http://127.0.0.1:1/: ",
+        ),
+    ],
+)
+def test_pages_of_metrics_that_will_not_do_are_said(
+    connected: Program, canary: None, pages: list[str], said: str
+) -> None:
+    options = [part for page in pages for part in ("--metrics", page)]
+    done = connected.invoke("canary", "status", *options)
+    assert done.exit_code in (1, 2)
+    assert said in " ".join(done.stderr.split())
