@@ -10,13 +10,16 @@ REQUIREMENTS := $(VENV)/requirements-installed
 RIVALS := $(VENV)/rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults check docs-check simulate load bench profile soak requirements manifests image servers clean
+.PHONY: help demo canary-demo test faults check docs-check simulate load bench profile soak requirements manifests image servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 demo: $(INSTALLED) ## See the gateway at work; needs Python and nothing else
 	$(BIN)/pos-gateway demo $(ARGS)
+
+canary-demo: $(INSTALLED) servers ## Rehearse the move to green workers under load, and back; ARGS=--short in a minute
+	$(BIN)/python -m loadtests.canary $(ARGS)
 
 # Most tests wait for a server or a merchant most of the time, so three go at once, each with servers
 # of its own. With four, brokers that come back from a crash on two cores take too long for others.

@@ -29,6 +29,8 @@ for _name in [name for name in os.environ if name.startswith(_CONFIGURING)]:
 _LONGEST = (
     "worker/test_parking.py",
     "worker/test_nothing_lost.py",
+    "loadtests/test_canary_demo.py",
+    "faults/test_canary.py",
     "admission/test_admission_machine.py",
     "worker/test_green_worker.py",
     "worker/test_tracing.py",

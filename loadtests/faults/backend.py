@@ -14,6 +14,7 @@ from kombu.exceptions import OperationalError
 from pos_gateway.broker import topology
 from pos_gateway.client import OrderClient
 from pos_gateway.errors import BrokerUnavailable, PublishRefused, Unroutable
+from pos_gateway.split import Split
 
 #: Merchant and order.
 Name = tuple[str, str]
@@ -75,6 +76,11 @@ class Backend:
     def cancel(self, merchant_id: str, order_id: str) -> None:
         """Ask for the order to be cancelled, until the broker has confirmed that."""
         self._until_confirmed(lambda: self._client.cancel(order_id, merchant_id))
+
+    @property
+    def split(self) -> Split:
+        """Whose orders it sends to the canary at present."""
+        return self._client.split
 
     @property
     def outstanding(self) -> int:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,15 +86,17 @@ class Site:
     _environment: Mapping[str, str]
     _workers: list[Worker] = field(default_factory=list)
 
-    def start_worker(self, **settings: object) -> Worker:
-        """Start one more worker; returns at once."""
+    def start_worker(
+        self, *flags: str, app: str = "pos_gateway.gcelery", **settings: object
+    ) -> Worker:
+        """Start one more worker, ``celery -A APP worker FLAGS``; returns at once."""
         log = self.folder / f"worker-{len(self._workers)}.log"
         extra = {f"POS_GATEWAY_{name.upper()}": str(value) for name, value in settings.items()}
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [
                     *("setpriv", "--pdeathsig", "KILL", "--"),
-                    *(sys.executable, "-m", "celery", "-A", "pos_gateway.gcelery", "worker"),
+                    *(sys.executable, "-m", "celery", "-A", app, "worker", *flags),
                 ],
                 cwd=ROOT,
                 env={**self._environment, **extra},
@@ -122,9 +124,16 @@ class Site:
 
     def listed_in_doubt(self) -> set[Name]:
         """The orders that ``pos-gateway orders list`` shows an operator as in doubt."""
-        command = [sys.executable, "-m", "pos_gateway", "orders", "list", "--state", "in_doubt"]
+        listed = self.operate(
+            "orders", "list", "--state", "in_doubt", "--limit", "9999999", "--json"
+        )
+        found = map(json.loads, listed.splitlines())
+        return {(each["merchant_id"], each["order_id"]) for each in found}
+
+    def operate(self, *arguments: str) -> str:
+        """Run a ``pos-gateway`` command as an operator does; what it prints."""
         done = subprocess.run(
-            [*command, "--limit", str(10**9), "--json"],
+            [sys.executable, "-m", "pos_gateway", *arguments],
             cwd=self.folder,
             env=dict(self._environment),
             stdin=subprocess.DEVNULL,
@@ -132,8 +141,7 @@ class Site:
             text=True,
             check=True,
         )
-        found = map(json.loads, done.stdout.splitlines())
-        return {(each["merchant_id"], each["order_id"]) for each in found}
+        return done.stdout
 
     def poison(self) -> set[Name]:
         """The orders that were set aside after too many of their workers had died."""
@@ -180,8 +188,14 @@ class Site:
         return invariants.judge(evidence, healthy=lambda m: all_healthy and "flaky" not in m)
 
 
+#: Has the merchants known to the gateway and the simulation, and returns their ids.
+Open = Callable[[SimulatedMerchants, MerchantStore], list[str]]
+
+
 @contextmanager
-def site(rabbitmq: RabbitMQ, postgresql: PostgreSQL, seed: int) -> Iterator[Site]:
+def site(
+    rabbitmq: RabbitMQ, postgresql: PostgreSQL, seed: int, open_merchants: Open | None = None
+) -> Iterator[Site]:
     """A site with a virtual host, a database and POSes of its own, gone at the end of the block."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="pos-gateway-faults-")))
@@ -191,7 +205,7 @@ def site(rabbitmq: RabbitMQ, postgresql: PostgreSQL, seed: int) -> Iterator[Site
         database = open_database(database_url)
         stack.callback(database.dispose)
         upgrade(database)
-        ids = _open(merchants, MerchantStore(database))
+        ids = (open_merchants or _open)(merchants, MerchantStore(database))
         broker_url = rabbitmq.add_vhost()
         stack.callback(rabbitmq.delete_vhost, broker_url)
         proxy = stack.enter_context(Proxy(broker_url))

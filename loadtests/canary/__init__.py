@@ -1,0 +1,1 @@
+"""The move to green workers, rehearsed: the old ones and a canary on one broker, under load."""

@@ -1,0 +1,148 @@
+"""One move to the canary, with the canary killed in the middle, and back."""
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+
+from loadtests.canary.crew import Crew
+from loadtests.canary.orders import Orders
+from loadtests.canary.report import Step, table
+from loadtests.faults.site import Site
+from loadtests.merchants.client import SimulatedMerchants
+from pos_gateway.canary.evidence import gather
+from pos_gateway.canary.verdict import Finding, judge
+from pos_gateway.cli.canary.traffic import look
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.vault import Vault
+
+#: Merchants that answer as most do, and some that are too slow to count as healthy.
+SHOPS, SLOW = 97, 3
+LATENCY, SLOW_LATENCY = {"lognormal": [0.25, 0.25]}, 3.2
+#: Seconds that anything may take before it counts as never coming.
+PATIENCE = 90.0
+#: Seconds of orders before the first step: a process's first ones cost more.
+WARM_UP = 2.0
+#: Seconds that an order may take until the verdict counts it.
+SETTLE = 3.0
+
+
+def open_merchants(merchants: SimulatedMerchants, store: MerchantStore) -> list[str]:
+    """Have them known to the gateway; their ids."""
+    ids = [*(f"shop-{n}" for n in range(SHOPS)), *(f"slow-{n}" for n in range(SLOW))]
+    merchants.profile("shop-*", {"kind": "accept", "latency": LATENCY})
+    merchants.profile("slow-*", {"kind": "accept", "latency": SLOW_LATENCY})
+    store.put(
+        Merchant.parse(
+            {"id": each, "base_url": merchants.base_url(each), "request_timeout": 2 * SLOW_LATENCY}
+        )
+        for each in ids
+    )
+    return ids
+
+
+class Rehearsal:
+    """Plays the move on a site that has no workers yet."""
+
+    #: Processes of an old worker, and orders a second for it: two thirds of them are busy.
+    PROCESSES, RATE = 7, 14.0
+
+    def __init__(self, here: Site, console: Console, *, seconds: float) -> None:
+        self._here = here
+        self._console = console
+        self._seconds = seconds
+        self._old, self._new = Crew.old(here, self.PROCESSES), Crew.new(here)
+        self._steps: list[Step] = []
+
+    def play(self, *, old: int) -> list[str]:
+        """Move, with so many old workers; what does not add up."""
+        for _ in range(old):
+            self._old.add()
+        self._new.add()
+        self._wait_for_workers()
+        self._console.print(
+            f"{old} old workers with {self.PROCESSES} processes each, and a green one as the canary; "
+            f"{SHOPS} healthy merchants that take 0.25 s, {SLOW} that take {SLOW_LATENCY} s."
+        )
+        with Orders(self._here.backend, self._here.ids, rate=self.RATE * old, seed=1) as orders:
+            time.sleep(WARM_UP)
+            self._step("0 %", orders)
+            self._move(10)
+            self._step("10 %", orders)
+            self._move(50)
+            self._step("50 %", orders)
+            self._new.kill()
+            self._step("canary killed", orders)
+            self._new.add()
+            self._wait_for_workers()
+            self._move(100)
+            self._step("100 %", orders)
+            self._abort()
+            self._step("moved back", orders)
+        self._console.print("waiting for what is left")
+        left = self._here.backend.wait_until_settled(PATIENCE)
+        self._here.stop()
+        self._console.print(table(self._steps, orders.seconds("shop-")))
+        verdict = self._here.verdict(all_healthy=True)
+        if not (left or verdict.broken):
+            self._console.print(
+                f"All {len(self._here.backend.placed)} orders were accepted: none was lost, none was "
+                "made twice."
+            )
+        return [*(f"{name}: no end in {PATIENCE:.0f} s" for name in left), *verdict.broken]
+
+    def _step(self, name: str, orders: Orders) -> None:
+        began, orders.step = time.time(), name
+        before = self._old.cpu(), self._new.cpu()
+        time.sleep(self._seconds)
+        orders.step = ""  # what is placed while merchants are moved is in no step
+        counts = orders.counts()
+        outside, inside = counts.get((name, False), 0), counts.get((name, True), 0)
+        if not self._new:  # then the old ones have all
+            outside, inside = outside + inside, 0
+        spent = self._old.cpu() - before[0], self._new.cpu() - before[1]
+        cpu = [1000 * s / n if n else None for s, n in zip(spent, (outside, inside), strict=True)]
+        self._console.print(
+            f"{name}: {outside} orders for the old workers, {inside} for the canary"
+        )
+        self._steps.append(Step(name, cpu[0], cpu[1], self._verdict(began)))
+
+    def _verdict(self, began: float) -> str:
+        split, payloads = self._here.backend.split, Payloads(Vault())
+        if not 0 < split.percent < 100:
+            return ""
+        until = time.time() - min(SETTLE, self._seconds / 2)
+        sides = gather(self._here.database, payloads, split, since=began, until=until)
+        verdict = judge(*sides)
+        for each in verdict.measures:
+            if each.finding is not Finding.FINE:
+                self._console.print(f"  {each.name}, {each.finding}: {each.why}", soft_wrap=True)
+        return verdict.decision.value
+
+    def _move(self, percent: float) -> None:
+        self._console.print(f"$ pos-gateway canary set {percent:g}")
+        self._here.operate("canary", "set", f"{percent:g}")
+        self._wait("the backend to follow", lambda: self._here.backend.split.percent == percent)
+
+    def _abort(self) -> None:
+        self._console.print("$ pos-gateway canary abort")
+        self._here.operate("canary", "abort")
+        self._wait("the backend to follow", lambda: self._here.backend.split.percent == 0)
+
+    def _wait_for_workers(self) -> None:
+        wanted = len(self._old), len(self._old) + len(self._new)
+
+        def are_there() -> bool:
+            orders, canary = look(self._here.proxy.url)
+            return (orders.consumers, canary.consumers) == wanted
+
+        self._wait("the workers", are_there)
+
+    def _wait(self, what: str, happened: Callable[[], bool]) -> None:
+        until = time.monotonic() + PATIENCE
+        while not happened():
+            if time.monotonic() > until:
+                raise TimeoutError(f"waited {PATIENCE:.0f} s for {what}")
+            time.sleep(0.1)

@@ -1,0 +1,38 @@
+"""The rehearsal of the move: its table, and the whole of it once, in short."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from loadtests.canary.report import Step, table
+
+ROOT = Path(__file__).parents[2]
+STEPS = ("0 %", "10 %", "50 %", "canary killed", "100 %", "moved back")
+
+
+def test_a_row_has_what_a_step_did_to_the_orders_of_both_sides() -> None:
+    times = [number / 100 for number in range(1, 101)]
+    steps = [Step("0 %", 12.34, None, ""), Step("50 %", 5.0, 4.0, "hold")]
+    seconds = {("0 %", False): times, ("50 %", False): [0.1], ("50 %", True): times[::-1]}
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(table(steps, seconds))
+    rows = [line.split() for line in capture.get().splitlines()]
+    assert ["0", "%", "100", "0.51", "1.00", "12.3", "0", "-", "-", "-"] in rows
+    assert ["50", "%", "1", "0.10", "0.10", "5.0", "100", "0.51", "1.00", "4.0", "hold"] in rows
+
+
+def test_the_rehearsal_ends_by_itself_and_accounts_for_every_order() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "loadtests.canary", "--short"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "orders were accepted: none was lost, none was made twice." in done.stdout
+    assert "Traceback" not in done.stderr
+    assert all(f"\n{step}: " in done.stdout for step in STEPS)
