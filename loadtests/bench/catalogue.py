@@ -93,6 +93,7 @@ def report(bouts: Sequence[Bout]) -> str:
                 "p50 ms",
                 "p99 ms",
                 "worst ms",
+                "worker",
                 "worker MiB",
                 "disturbed by",
             ),
@@ -142,6 +143,7 @@ def _lines(bouts: Sequence[Bout]) -> Iterator[list[str]]:
                 f"round {number}, {name}",
                 f"{figures.rate:,.0f}",
                 *milliseconds,
+                f"{figures.cost.worker:.0%}",
                 f"{peak:.0f}",
                 figures.disturbed_by + late,
             ]
