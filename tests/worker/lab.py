@@ -92,6 +92,7 @@ class Lab:
         until = time.monotonic() + PATIENCE
         while (ready := self.queued(queue)) != count:
             assert time.monotonic() < until, f"{queue} has {ready} messages, not {count}"
+            time.sleep(0.05)  # asked without end, the broker has no time for the worker
 
     def wait_for_workers(self, number: int, queue: str = topology.ORDERS_KEY) -> None:
         """Wait until so many workers take orders, each of which then has its part of them."""
@@ -114,6 +115,7 @@ class Lab:
             state[0] or not least <= state[1] <= most
         ):
             assert time.monotonic() < until, f"{state} messages are ready and delayed"
+            time.sleep(0.05)
 
     def delayed(self) -> int:
         """How many messages the broker holds back."""
