@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -84,9 +85,10 @@ def test_each_behaviour_is_what_it_is_taken_for_and_spoils_no_connection(
 ) -> None:
     with server(behaviour, certificates) as seen:
         result = green.play(times=1, again=1, **job(behaviour, seen, certificates))
-        (what,) = result["came_of_them"]
-        assert what.split()[0] == behaviour.becomes
-        assert result["came_of_them"][what] == 2
+        classes: Counter[str] = Counter()
+        for what, times in result["came_of_them"].items():
+            classes[what.split()[0]] += times  # its code may be another: time can be up before
+        assert classes == {behaviour.becomes: 2}
         assert seen.connections == (1 if behaviour.reusable else 2)
 
 
