@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import cache
 from http.client import HTTPConnection as PlainHTTPConnection
 from http.client import HTTPException, RemoteDisconnected
 from typing import Any, Protocol
@@ -41,11 +42,11 @@ OURS = frozenset(
 )
 
 
+@cache
 def _poll() -> Any:
-    """``select.poll`` as it was before gevent patched it away."""
+    """``select.poll`` as it was before gevent patched it away, which it has by the first exchange."""
     monkey = sys.modules.get("gevent.monkey")
-    kind = monkey.get_original("select", "poll") if monkey else select.poll
-    return kind()
+    return monkey.get_original("select", "poll") if monkey else select.poll
 
 
 class Progress:
@@ -157,7 +158,7 @@ class _Tracked:
         """
         if self.sock is None or time.monotonic() > self._idle_until:
             return False
-        poller = _poll()
+        poller = _poll()()
         poller.register(self.sock.fileno(), select.POLLIN)
         return not poller.poll(0)
 
