@@ -35,7 +35,16 @@ def _answered(transport: type) -> type:
     return type(transport.__name__, (transport,), {"Connection": _Answered})
 
 
+class _Channel(pyamqp.Channel):
+    """Messages' bodies as they came: the library makes text of them, of whatever kind they say."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, auto_decode=False, **options)
+
+
 class _Answered(pyamqp.Connection):
+    Channel = _Channel
+
     def connect(self, callback: Any = None) -> Any:
         """Connect, and read and write from then on with fewer system calls.
 

@@ -183,10 +183,10 @@ class _Tracked:
             self._unsent = None
         if self.sock is None:
             self.connect()
+        self.sock.settimeout(self.timeout)  # connecting had a shorter one
         with suppress(BrokenPipeError, ConnectionResetError):  # it may have replied before its end
             self.send(b"".join(unsent))
         failpoints.reach("byte.last")
-        self.sock.settimeout(self.timeout)
         # urllib3's would wrap it in one of its own.
         response: StrictResponse = PlainHTTPConnection.getresponse(self)  # type: ignore[arg-type, assignment]
         return response

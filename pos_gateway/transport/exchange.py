@@ -17,9 +17,10 @@ from urllib.parse import SplitResult, urlsplit
 from requests import PreparedRequest
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
+from requests.utils import requote_uri
 from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.exceptions import HTTPError
-from urllib3.util import Timeout, parse_url
+from urllib3.util import Timeout
 
 from pos_gateway import tls
 from pos_gateway.transport import connect
@@ -272,7 +273,9 @@ def _read(response: StrictResponse) -> Reply:
 @lru_cache(maxsize=POOLS)
 def _target(url: str) -> str:
     """What of a URL stands in the request, encoded where it has to be."""
-    return parse_url(url).request_uri
+    parts = urlsplit(url)
+    query = f"?{parts.query}" if parts.query else ""
+    return requote_uri((parts.path or "/") + query)
 
 
 def _port(scheme: str, port: int | None) -> int:

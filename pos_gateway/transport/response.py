@@ -33,7 +33,8 @@ _IN_A_ROW = 200
 _FIELDS = 100
 
 _STATUS = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?\r?\n")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)\r?\n")
+# Possessive: blanks that are given back one by one would be looked at as often as there are blanks.
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([\t\x20-\x7e\x80-\xff]*)\r?\n")
 _END = re.compile(rb"\r?\n")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r?\n")
 _LENGTH = re.compile(r"[0-9]{1,18}")

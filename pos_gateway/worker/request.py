@@ -41,6 +41,7 @@ class OrderRequest:
         "acknowledged",
         "call",
         "deliver_by",
+        "eventer",
         "hopeless",
         "key",
         "merchant_id",
@@ -70,6 +71,7 @@ class OrderRequest:
         self.message = message
         self.task = task
         self._ack, self._reject, self._consumer = ack, reject, consumer
+        self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
         self.acknowledged = False
         self.received = received
         record = order_in(payload)

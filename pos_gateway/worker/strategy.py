@@ -117,8 +117,8 @@ def _offer(task: Any, consumer: Any) -> Handler:
     offer = consumer.dispatcher.offer
 
     def take(message: Any, payload: Any, ack: Any, reject: Any, _callbacks: Any) -> None:
-        # Some clients repeat half the order there; what is known of the headers is in ``headers``.
-        message.properties = {}
+        # Some clients repeat half the order there; what is known of them is in ``headers``.
+        message.properties.pop("application_headers", None)
         request = OrderRequest(
             message,
             payload,

@@ -16,7 +16,7 @@ from loadtests.hostile.peer import Peer, Script, a_reply, answers, hangs, peer, 
 from pos_gateway import green
 from pos_gateway.transport.connect import HTTPPool, TrackedHTTPConnection
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
-from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport, _target
 from pos_gateway.transport.guard import Guard
 
 
@@ -117,6 +117,48 @@ def test_an_exchange_that_fails_leaves_nothing_to_the_garbage_collector(script: 
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
+
+
+@pytest.mark.timeout(15)  # looked at again for each of the blanks, they take half a minute
+@pytest.mark.parametrize("end", [b"\0\r\n", b"\r", b""], ids=["NUL", "CR", "cut"])
+def test_a_field_of_blanks_is_looked_at_once(end: bytes) -> None:
+    """Nobody else has a turn meanwhile, and no deadline can end it."""
+    head = b"HTTP/1.1 200 OK\r\na:" + b" " * 65_000
+    with peer(answers(head + end)) as seen, pytest.raises(NoValidReply):
+        exchange(seen)
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("http://h", "/"),
+        ("http://h?q=1", "/?q=1"),
+        ("http://h/orders/..", "/orders/.."),  # an order may be called that
+        ("http://h/a%20b/%2e?q=%26#part", "/a%20b/.?q=%26"),
+        ("http://h/ü b?q=é <", "/%C3%BC%20b?q=%C3%A9%20%3C"),
+    ],
+)
+def test_what_stands_in_the_request_is_the_url_s_path_and_query(url: str, target: str) -> None:
+    assert _target(url) == target
+
+
+def test_a_request_has_the_time_of_its_exchange_and_not_what_was_left_for_connecting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timeouts: list[float | None] = []
+
+    class Listening(TrackedHTTPConnection):
+        def send(self, data: object) -> None:
+            super().send(data)
+            if self._unsent is None:
+                timeouts.append(self.sock.gettimeout())
+
+    monkeypatch.setattr(HTTPPool, "ConnectionCls", Listening)
+    transport = Transport(guard=Guard(allow_all=True))
+    with peer(answers(a_reply())) as seen:
+        exchange(seen, transport, seconds=30)
+        exchange(seen, transport, seconds=20)
+    assert timeouts == [30, 20]
 
 
 def test_others_have_their_turns_while_a_reply_comes_in_many_chunks(

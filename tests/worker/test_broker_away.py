@@ -37,6 +37,19 @@ def test_a_worker_connects_again_after_a_handshake_that_never_ended(lab: Lab) ->
         assert by_type(lab.events(1)) == {"order.accepted": ["after"]}
 
 
+def test_a_worker_that_sends_task_events_goes_on_when_it_is_connected_again(lab: Lab) -> None:
+    """With ``-E`` Celery hands what is under way another dispatcher; that it could not was its end."""
+    lab.open_merchants("slow", "fast-1")
+    lab.merchants.profile("slow", {"kind": "accept", "latency": 4.0})
+    lab.submit("slow", "under-way")
+    with Proxy(lab.broker_url) as proxy, lab.worker("-E", broker_url=proxy.url):
+        lab.merchants.wait_until(merchant_id="slow", in_flight=1, timeout=30)
+        proxy.cut()
+        lab.submit("fast-1", "after")
+        told = lab.events_until_all_ended(["under-way", "after"])
+    assert by_type(told) == {"order.accepted": ["after", "under-way"]}
+
+
 def test_a_synchronous_worker_stops_although_its_broker_is_gone(lab: Lab) -> None:
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "accept", "latency": 1.0})

@@ -50,6 +50,23 @@ def test_a_backend_without_our_code_is_served(lab: Lab) -> None:
     assert (event["type"], event["order_id"]) == ("order.accepted", "foreign")
 
 
+def test_a_body_is_utf_8_whatever_its_content_encoding_says(lab: Lab) -> None:
+    """Read as it says, a name would come to the POS as another, and half a pair would stop it."""
+    lab.open_merchants("fast-1")
+    kinds = ("iso-8859-1", "utf-7", "unicode_escape", "binary", "no-such")
+    for kind in kinds:
+        order = an_order(kind, notes="for Zoë, \\ud83c +2D0- \U0001f355")
+        body = json.dumps([[order], {}, {}], ensure_ascii=False).encode()
+        headers = {"task": "pos_gateway.submit_order", "id": kind}
+        lab.publish_raw(body, headers, content_encoding=kind)
+    with lab.worker():
+        events = lab.events(len(kinds))
+    assert {each["order_id"]: each["type"] for each in events} == dict.fromkeys(
+        kinds, "order.accepted"
+    )
+    assert {each["order"]["notes"] for each in events} == {"for Zoë, \\ud83c +2D0- \U0001f355"}
+
+
 def test_each_kind_of_merchant_leads_to_its_event(lab: Lab) -> None:
     lab.open_merchants("fast-1", "reject-1", "pending-1", "limit-1", "conflict-1")
     lab.merchants.profile(

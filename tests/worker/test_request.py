@@ -27,6 +27,7 @@ def request_() -> Iterator[OrderRequest]:
     consumer = SimpleNamespace(
         dispatcher=SimpleNamespace(offer=offered.append),
         hostname="worker@here",
+        event_dispatcher=None,
         connection_errors=(OSError,),
         max_order_bytes=10_000,
     )
@@ -52,7 +53,7 @@ def a_message() -> Message:
         content_type="application/json",
         content_encoding="utf-8",
         delivery_info={"routing_key": "orders", "exchange": "orders"},
-        properties={"application_headers": {"argsrepr": "Ada Lovelace"}},
+        properties={"application_headers": {"argsrepr": "Ada Lovelace"}, "delivery_tag": 7},
         headers={
             "task": wire.SUBMIT_ORDER,
             "id": "number 7",
@@ -74,6 +75,7 @@ def test_of_an_order_that_waits_nothing_is_kept_but_its_bytes(request_: OrderReq
     held = [getattr(request_, name, None) for name in OrderRequest.__slots__ if name != "message"]
     message = request_.message
     held += [message.headers, message.properties, message._decoded_cache]
+    assert message.properties["delivery_tag"] == 7  # the in-memory broker wants it back
     assert b"Ada Lovelace" in message.body
     assert "Ada Lovelace" not in repr(held)
 
