@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 from amqp import spec
-from amqp.exceptions import AccessRefused
+from amqp.exceptions import ChannelError
 from kombu import Connection
 
 from pos_gateway.broker import topology
@@ -27,7 +27,8 @@ from pos_gateway.split import Split
 log = structlog.get_logger(__name__)
 
 #: Seconds to wait for the last message, which takes milliseconds: if the broker says that there is
-#: one, and if it does not, since it counts a stream's messages some five seconds late.
+#: one, and if it does not, since it counts a stream's messages some five seconds late. Who changes
+#: what it says waits as if there were one.
 THERE, PERHAPS = 2.0, 0.1
 #: Seconds that those who ask first wait for the answer, connecting included.
 FIRST = THERE + 1.0
@@ -35,7 +36,7 @@ FIRST = THERE + 1.0
 _TOGETHER = 0.05
 #: Seconds between two looks after the heartbeat.
 _TICK = 1.0
-#: Seconds until it is tried again, and if this user may not read it, of which the broker logs an error.
+#: Seconds until it is tried again: if the broker is away, and at most, after one refusal upon another.
 _AGAIN, _REFUSED = 1.0, 60.0
 
 
@@ -55,8 +56,10 @@ def present(broker_url: str) -> Split | None:
     connection = _connection(broker_url)
     try:
         if (amqp := _connected(connection)) is not None:
-            until = time.monotonic() + _consume(connection, found.append, declare=True)
-            _wait(amqp, lambda: bool(found), until)
+            has_some = _consume(connection, found.append, declare=True)
+            _wait(amqp, lambda: bool(found), time.monotonic() + THERE)
+            if has_some and not found:
+                raise TimeoutError(f"its last message has not come within {THERE:g} s")
             _wait(amqp, lambda: False, time.monotonic() + _TOGETHER)
         connection.release()
     except CONNECTION_ERRORS as error:
@@ -100,12 +103,19 @@ class SplitWatch:
 
     def split(self) -> Split | None:
         """As it is now; None if nothing was said yet, or the broker has not told in time."""
+        if self._stopping.is_set():
+            return self._split
         if self._pid != os.getpid():
             self._forget_the_parent()
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="split", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="split", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # there are too many; whoever asks next tries again
+                    log.warning("canary.split_not_followed", error=str(error))
+                    return self._split
+                self._thread = thread
         if not self._looked.is_set():
             self._looked.wait(FIRST)
             self._looked.set()
@@ -128,28 +138,40 @@ class SplitWatch:
             self._looked.set()
 
     def _run(self) -> None:
-        pause = 0.0
+        pause, later = 0.0, _AGAIN
         while not self._stopping.wait(pause):
-            connection = _connection(self._broker_url)
-            pause = _AGAIN
             try:
-                self._amqp = _connected(connection)
-                if self._amqp is None:
-                    return
-                self._follow(connection, self._amqp)
-            except AccessRefused as error:
-                pause = _REFUSED
+                self._connect_and_follow()
+            except ChannelError as error:
+                # It may not be read, is not there, or is no stream. A broker that has just begun anew
+                # says so for a moment, too: it is asked again soon, and ever later.
+                pause, later = later, min(2 * later, _REFUSED)
                 log.warning("canary.split_refused", error=str(error))
             except (*CONNECTION_ERRORS, AttributeError):
                 # It is away, and those who publish say so; or closed under the library's feet.
-                pass
+                pause = later = _AGAIN
+            except Exception:
+                # Whatever it is: without its thread this process would never again follow.
+                pause, later = later, min(2 * later, _REFUSED)
+                log.exception("canary.split_mistake")
             finally:
                 self._looked.set()
                 self._amqp = None
-                connection.collect(socket_timeout=1)
+
+    def _connect_and_follow(self) -> None:
+        connection = _connection(self._broker_url)
+        try:
+            self._amqp = _connected(connection)
+            if self._amqp is None:
+                self._stopping.set()
+            else:
+                self._follow(connection, self._amqp)
+        finally:
+            connection.collect(socket_timeout=1)
 
     def _follow(self, connection: Connection, amqp: Any) -> None:
-        until = time.monotonic() + _consume(connection, self._told, declare=self._declare)
+        has_some = _consume(connection, self._told, declare=self._declare)
+        until = time.monotonic() + (THERE if has_some else PERHAPS)
         _wait(amqp, lambda: self._split is not None, until)
         self._looked.set()
         while not self._stopping.is_set():
@@ -173,8 +195,8 @@ def _connected(connection: Connection) -> Any:
     return connection.connection if connection.transport.driver_type == "amqp" else None
 
 
-def _consume(connection: Connection, on_body: Callable[[bytes], None], *, declare: bool) -> float:
-    """Have the last message told, and every one that follows; for how long to wait for the first."""
+def _consume(connection: Connection, on_body: Callable[[bytes], None], *, declare: bool) -> bool:
+    """Have the last message told, and every one that follows; whether the broker counts any."""
 
     def told(message: Any) -> None:
         channel.basic_ack(message.delivery_tag)
@@ -182,10 +204,10 @@ def _consume(connection: Connection, on_body: Callable[[bytes], None], *, declar
 
     channel = connection.channel()
     stream = topology.splits_stream.bind(channel)
-    has_some = stream.queue_declare(passive=not declare).message_count > 0
+    has_some = bool(stream.queue_declare(passive=not declare).message_count)
     channel.basic_qos(0, 10, False)  # without it the broker lets nobody read a stream
     channel.basic_consume(stream.name, callback=told, arguments={"x-stream-offset": "last"})
-    return THERE if has_some else PERHAPS
+    return has_some
 
 
 def _wait(amqp: Any, happened: Callable[[], bool], until: float) -> None:

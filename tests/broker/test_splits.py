@@ -2,21 +2,26 @@
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from kombu import Connection, Queue
+from structlog.testing import capture_logs
 
 from loadtests.servers.proxy import Proxy
 from loadtests.servers.rabbitmq import RabbitMQ
-from pos_gateway.broker import splits
+from pos_gateway.broker import splits, topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.splits import SplitWatch
 from pos_gateway.client import OrderClient
-from pos_gateway.errors import InvalidSplit
+from pos_gateway.errors import BrokerUnavailable, InvalidSplit
 from pos_gateway.split import Split
 from tests.broker.test_order_client import queued
 from tests.orders import an_order
@@ -56,6 +61,7 @@ def wait_until(happened: Callable[[], bool]) -> None:
 def test_until_something_was_said_it_is_the_environments(
     broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(splits, "THERE", 0.3)
     monkeypatch.setenv("POS_GATEWAY_CANARY_PERCENT", "25")
     assert splits.present(broker_url) is None
     with OrderClient(broker_url) as client:
@@ -176,6 +182,113 @@ def test_who_may_not_read_it_goes_by_the_environment(
     with OrderClient(url, declare=False) as client:
         client.submit(an_order("o1"))
     assert queued(broker_url, "orders.canary") == ["o1"]
+
+
+def test_what_was_said_just_now_is_waited_for_though_the_broker_does_not_count_it_yet(
+    broker_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the pilots that somebody has named would be lost with the next ``canary set``."""
+    consume, waiting = splits._consume, threading.Event()
+
+    def consumed(*arguments: Any, **more: Any) -> bool:
+        found = consume(*arguments, **more)
+        waiting.set()
+        return found
+
+    monkeypatch.setattr(splits, "_consume", consumed)
+    monkeypatch.setattr(splits, "THERE", PATIENCE)
+    for name in ("PERHAPS", "_TOGETHER"):
+        monkeypatch.setattr(splits, name, 0.0)
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(splits.in_force, broker_url, 0)
+        assert waiting.wait(PATIENCE)
+        operator.says(0, "m-1")
+        assert said.result(2 * PATIENCE).pins == {"m-1"}
+
+
+def test_what_was_said_and_does_not_come_is_not_taken_for_nothing_said(
+    broker_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.says(0, "m-1")
+    with Connection(broker_url) as connection:
+        stream = topology.splits_stream.bind(connection.default_channel)
+        wait_until(lambda: stream.queue_declare(passive=True).message_count == 1)
+    monkeypatch.setattr(splits, "THERE", 0.0)
+    with pytest.raises(BrokerUnavailable, match=r"its last message has not come within 0 s$"):
+        splits.in_force(broker_url, 0)
+
+
+@pytest.mark.parametrize(
+    ("there", "why"), [(True, "PRECONDITION_FAILED"), (False, "NOT_FOUND")], ids=["other", "none"]
+)
+def test_a_stream_that_is_none_or_is_not_there_is_said_and_asked_for_ever_later(
+    broker_url: str, there: bool, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if there:
+        with Connection(broker_url) as connection:
+            arguments = {"x-queue-type": "quorum"}
+            other = Queue(topology.splits_stream.name, queue_arguments=arguments)
+            other.bind(connection.default_channel).queue_declare()
+    pauses: list[float] = []
+    watch = SplitWatch(broker_url, declare=there)
+    monkeypatch.setattr(
+        watch._stopping, "wait", lambda pause: pauses.append(pause) or len(pauses) > 8
+    )
+    with capture_logs() as logs:
+        assert watch.split() is None
+        wait_until(lambda: len(pauses) == 9)
+    assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert [(line["event"], why in line["error"]) for line in logs] == [
+        ("canary.split_refused", True)
+    ] * 8
+
+
+def test_a_mistake_is_said_and_it_is_followed_all_the_same(
+    broker_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splits, "_AGAIN", 0.0)
+    connection, mistakes = splits._connection, [ValueError("oh"), KeyError("my")]
+
+    def once_right(url: str) -> Connection:
+        if mistakes:
+            raise mistakes.pop()
+        return connection(url)
+
+    monkeypatch.setattr(splits, "_connection", once_right)
+    operator.says(10)
+    watch = SplitWatch(broker_url)
+    with capture_logs() as logs:
+        watch.split()
+        wait_until(lambda: watch.split() is not None)
+    assert [line["event"] for line in logs] == ["canary.split_mistake"] * 2
+    watch.close()
+
+
+def test_a_thread_that_cannot_be_had_is_asked_for_again(
+    broker_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    operator.says(10)
+    watch = SplitWatch(broker_url)
+    with monkeypatch.context() as full, capture_logs() as logs:
+        full.setattr(threading.Thread, "start", no_more)
+        assert watch.split() is None
+    assert [line["event"] for line in logs] == ["canary.split_not_followed"]
+    wait_until(lambda: watch.split() is not None)
+    watch.close()
+
+
+def test_who_asks_after_it_was_closed_waits_for_nobody(broker_url: str, operator: Operator) -> None:
+    operator.says(10)
+    never_asked, asked = SplitWatch(broker_url), SplitWatch(broker_url)
+    wait_until(lambda: asked.split() is not None)
+    for watch in (never_asked, asked):
+        watch.close()
+    assert never_asked.split() is None
+    assert never_asked._thread is None
+    assert asked.split().percent == 10  # type: ignore[union-attr]
 
 
 def followed_by(program: str, operator: Operator, processes: int) -> None:

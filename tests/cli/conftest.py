@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from kombu import Connection
 
-from pos_gateway.broker import topology
+from pos_gateway.broker import splits, topology
 from pos_gateway.cli.root import root
 from pos_gateway.ledger.database import open_database, upgrade
 from tests.cli.books import Books, Letters
@@ -138,8 +138,9 @@ def migrated(program: Program, database_url: str) -> Program:
 
 
 @pytest.fixture
-def connected(program: Program, broker_url: str) -> Program:
-    """The program with a broker that runs."""
+def connected(program: Program, broker_url: str, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """The program with a broker that runs, whose word on the canary is not waited for so long."""
+    monkeypatch.setattr(splits, "THERE", 0.3)
     program.settings["POS_GATEWAY_BROKER_URL"] = broker_url
     return program
 
