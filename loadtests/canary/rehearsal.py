@@ -111,11 +111,18 @@ class Rehearsal:
 
     def _verdict(self, began: float) -> str:
         split, payloads = self._here.backend.split, Payloads(Vault())
-        if not 0 < split.percent < 100:
+        if split.changed_at is None or not 0 < split.percent < 100:
             return ""
-        until = time.time() - min(SETTLE, self._seconds / 2)
-        sides = gather(self._here.database, payloads, split, since=began, until=until)
-        verdict = judge(*sides)
+        sides = gather(
+            self._here.database,
+            payloads,
+            split,
+            changed_at=split.changed_at.timestamp(),
+            since=began,
+            until=time.time() - min(SETTLE, self._seconds / 2),
+        )
+        stable, canary = look(self._here.proxy.url)
+        verdict = judge(*sides, own_workers=canary.consumers - stable.consumers)
         for each in verdict.measures:
             if each.finding is not Finding.FINE:
                 self._console.print(f"  {each.name}, {each.finding}: {each.why}", soft_wrap=True)

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from pos_gateway.canary.verdict import Costs
+from pos_gateway.canary.verdict import Costs, Spent
 from pos_gateway.errors import MetricsUnavailable
 
 #: How often the workers are looked at after the first time.
@@ -26,7 +26,7 @@ _ENDS = frozenset({"accepted", "rejected", "cancelled", "expired", "failed"})
 
 
 def costs_of(pages: Iterable[Iterable[str]], wait: Callable[[], None]) -> list[Costs]:
-    """Each side's seconds of CPU and ended orders, from one look to the next.
+    """What each side's workers spent, from one look to the next.
 
     Args:
         pages: of each side, the addresses of its workers' metrics.
@@ -50,14 +50,16 @@ def costs_of(pages: Iterable[Iterable[str]], wait: Callable[[], None]) -> list[C
 _Look = Mapping[tuple[str, str], tuple[float, float]]
 
 
-def _spent(before: _Look, after: _Look) -> tuple[float, int]:
+def _spent(before: _Look, after: _Look) -> Spent:
     """Of processes that were there all the time: one that has begun anew has counted less."""
     cpu = orders = 0.0
-    for process, (cpu_now, orders_now) in after.items():
-        cpu_then, orders_then = before.get(process, (cpu_now, orders_now))
+    processes = 0
+    for process in before.keys() & after.keys():
+        (cpu_then, orders_then), (cpu_now, orders_now) = before[process], after[process]
         if cpu_now >= cpu_then and orders_now >= orders_then:
             cpu, orders = cpu + cpu_now - cpu_then, orders + orders_now - orders_then
-    return cpu, round(orders)
+            processes += 1
+    return Spent(cpu, round(orders), processes)
 
 
 def _look(urls: Iterable[str]) -> _Look:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 from random import Random
 
 from sqlalchemy import ColumnElement, Engine, case, func, select
@@ -22,8 +23,8 @@ from pos_gateway.split import Split
 #: worker has had and that has come to nothing of this, longer after than ``settle``.
 OUTCOMES = ("rejected", "expired", "failed", "in_doubt", "unfinished")
 
-#: A merchant was healthy if, in the hour before, so much of its orders was accepted at the first
-#: attempt and within so many seconds of the first claim, of so many at least.
+#: A merchant was healthy if, in the hour before the canary got its share, so much of its orders was
+#: accepted at the first attempt and within so many seconds of the first claim, of so many at least.
 BEFORE, WELL, QUICK, ENOUGH = 3600.0, 0.95, 3.0, 3
 #: Healthy merchants of a side whose times are looked at, and times of all of them.
 MOST_MERCHANTS, MOST_TIMES = 200, 10_000
@@ -50,25 +51,34 @@ class Side:
 
 
 def gather(
-    database: Engine, payloads: Payloads, split: Split, *, since: float, until: float
+    database: Engine,
+    payloads: Payloads,
+    split: Split,
+    *,
+    changed_at: float,
+    since: float,
+    until: float,
 ) -> tuple[Side, Side]:
     """The canary's side, and the others'.
 
     Args:
         database, payloads: the ledger, and the key to the orders in it.
         split: whose side is whose.
+        changed_at: since when (Unix time): who was healthy is asked of the time before.
         since, until: the moments (Unix time) between which an order's first attempt began. Until
             must be so long ago that an order usually has come to its end.
     """
     outcomes = _outcomes(database, since, until)
-    well = _healthy(database, since) & outcomes.keys()
+    well = _healthy(database, changed_at) & outcomes.keys()
     sides = []
     for is_canary in (True, False):
         mine = {each for each in outcomes if split.takes(each) is is_canary}
         sample = sorted(well & mine)
         if len(sample) > MOST_MERCHANTS:
             sample = Random(int(since)).sample(sample, MOST_MERCHANTS)
-        seconds = _seconds(database, payloads, sample, since, until)
+        times = sum(outcomes[each][State.ACCEPTED] for each in sample)
+        every = max(1, ceil(times / MOST_TIMES))
+        seconds = _seconds(database, payloads, sample, since, until, every)
         sides.append(Side({each: outcomes[each] for each in mine}, seconds))
     return sides[0], sides[1]
 
@@ -87,7 +97,7 @@ def _outcomes(database: Engine, since: float, until: float) -> dict[str, Counter
     return found
 
 
-def _healthy(database: Engine, since: float) -> set[str]:
+def _healthy(database: Engine, changed_at: float) -> set[str]:
     row = orders.c
     was_well = (
         (row.state == State.ACCEPTED)
@@ -97,7 +107,7 @@ def _healthy(database: Engine, since: float) -> set[str]:
     number, well = func.count(), func.sum(case((was_well, 1), else_=0))
     query = (
         select(row.merchant_id)
-        .where(*_begun(since - BEFORE, since))
+        .where(*_begun(changed_at - BEFORE, changed_at))
         .group_by(row.merchant_id)
         .having(number >= ENOUGH, well >= WELL * number)
     )
@@ -106,19 +116,34 @@ def _healthy(database: Engine, since: float) -> set[str]:
 
 
 def _seconds(
-    database: Engine, payloads: Payloads, merchants: Iterable[str], since: float, until: float
+    database: Engine,
+    payloads: Payloads,
+    merchants: Iterable[str],
+    since: float,
+    until: float,
+    every: int,
 ) -> dict[str, list[float]]:
+    """One of so many orders, as the database comes by them: from all of the time.
+
+    The newest would be the whole hour's of one side and the last minutes' of the other.
+    """
     row = orders.c
-    query = (
-        select(row.merchant_id, row.order_id, row.updated_at, row.payload)
+    numbered = (
+        select(
+            *(row.merchant_id, row.order_id, row.updated_at, row.payload),
+            func.row_number().over().label("number"),
+        )
         .where(
             *_begun(since, until),
             row.state == State.ACCEPTED,
             row.merchant_id.in_(list(merchants)),
         )
-        .order_by(row.updated_at.desc())
-        .limit(MOST_TIMES)
+        .subquery()
+        .c
     )
+    query = select(
+        numbered.merchant_id, numbered.order_id, numbered.updated_at, numbered.payload
+    ).where(numbered.number % every == 0)
     found: dict[str, list[float]] = defaultdict(list)
     with database.connect() as connection:
         for merchant_id, order_id, at, payload in connection.execute(query):

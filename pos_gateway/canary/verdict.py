@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import log
+from typing import NamedTuple
 
 from pos_gateway.canary.comparison import Comparison, costs, quantiles, rates, ratio
 from pos_gateway.canary.evidence import OUTCOMES, Side
@@ -17,9 +18,25 @@ POINTS, SHARE = 0.01, 0.25
 CERTAIN, LIKELY = 0.999, 0.95
 #: Which quantile of the healthy merchants' times.
 QUANTILE = 0.99
+#: How many times as many orders a process of one side may end as one of the other, for their CPU to
+#: be compared. A process costs something without any order. If it were all that it costs, an order
+#: would cost so many times as much where they are fewer, and that must be less than what matters.
+ALIKE = 1.2
 
-#: A side's seconds of CPU and orders, each time that it was looked at.
-Costs = Sequence[tuple[float, int]]
+
+class Spent(NamedTuple):
+    """By a side's workers, from one look to the next."""
+
+    #: Seconds of CPU.
+    cpu: float
+    #: That ended.
+    orders: int
+    #: Workers' processes that were there all the time.
+    processes: int
+
+
+#: What a side has spent, each time that it was looked at.
+Costs = Sequence[Spent]
 
 
 class Finding(StrEnum):
@@ -28,6 +45,8 @@ class Finding(StrEnum):
     FINE = "fine"
     UNKNOWN = "unknown"
     WORSE = "worse"
+    #: Cannot be compared, and is nothing to wait for: the verdict goes by the others.
+    LEFT_OUT = "left out"
 
 
 class Decision(StrEnum):
@@ -62,16 +81,23 @@ class Verdict:
 
 
 def judge(
-    canary: Side, stable: Side, cpu: tuple[Costs, Costs] | None = None, *, stranded: int = 0
+    canary: Side,
+    stable: Side,
+    cpu: tuple[Costs, Costs] | None = None,
+    *,
+    own_workers: int,
+    stranded: int = 0,
 ) -> Verdict:
     """Hold the canary against the others.
 
     Args:
         canary, stable: what became of their orders.
         cpu: what they cost; None if nobody looked.
+        own_workers: how many more take from the canary's queue than from the others': these take
+            from both, and do the canary's work if nobody else does.
         stranded: messages in the canary's queue that nobody takes.
     """
-    measures = [*_outcomes(canary, stable), _healthy(canary, stable)]
+    measures = [*_outcomes(canary, stable), _healthy(canary, stable), _own_workers(own_workers)]
     if cpu is not None:
         measures.append(_cpu(*cpu))
     if stranded:
@@ -106,14 +132,40 @@ def _healthy(canary: Side, stable: Side) -> Measure:
     return _measure(name, compared, log(1 + SHARE), _times)
 
 
+def _own_workers(number: int) -> Measure:
+    """Without any, what is compared is the others' work with itself."""
+    name = "own workers"
+    if number > 0:
+        why = f"consumers of orders.canary beyond those of orders: {number}"
+        return Measure(name, Finding.FINE, why)
+    why = (
+        "orders.canary has no more consumers than orders: what is compared may be the others' work"
+    )
+    return Measure(name, Finding.UNKNOWN, why)
+
+
 def _cpu(canary: Costs, stable: Costs) -> Measure:
     name = "CPU an order"
+    ours, theirs = _orders_a_process(canary), _orders_a_process(stable)
+    if max(ours, theirs) > ALIKE * min(ours, theirs):
+        why = (
+            f"{ours:.0f} orders for a process of the canary's, {theirs:.0f} for one of the others': "
+            f"one is not to have more than {ALIKE:g} times as many"
+        )
+        return Measure(name, Finding.LEFT_OUT, why)
     for who, side in (("the canary has", canary), ("the others have", stable)):
-        orders = sum(number for _, number in side)
+        orders = sum(each.orders for each in side)
         if orders < ORDERS:
-            why = f"{who} ended {orders} of the {ORDERS} orders that are needed"
+            why = f"{who} ended {orders} of the {ORDERS} orders that are needed; look for longer"
             return Measure(name, Finding.UNKNOWN, why)
-    return _measure(name, costs(canary, stable), log(1 + SHARE), _times)
+    compared = costs(*([(each.cpu, each.orders) for each in side] for side in (canary, stable)))
+    return _measure(name, compared, log(1 + SHARE), _times)
+
+
+def _orders_a_process(side: Costs) -> float:
+    """In all the time that it was looked at."""
+    processes = sum(each.processes for each in side) / len(side)
+    return sum(each.orders for each in side) / processes if processes else 0.0
 
 
 def _lacking(who: str, merchants: Collection[str], orders: int) -> str | None:

@@ -66,8 +66,8 @@ def test_each_look_has_what_was_spent_since_the_one_before(pages: Pages) -> None
     one = pages.show("/one", counters(10, pending=1))
     two = pages.show("/two", counters(20))
     assert costs_of([[one], [one, two]], wait) == [
-        [(1.0, 101)] * LOOKS,
-        [(2.0, 111)] * LOOKS,
+        [(1.0, 101, 1)] * LOOKS,
+        [(2.0, 111, 2)] * LOOKS,
     ]
 
 
@@ -79,7 +79,7 @@ def test_a_process_that_begins_anew_does_not_count_for_that_time(pages: Pages) -
         pages.show("/one", counters(seconds, accepted=orders))
 
     one = pages.show("/one", counters(5, accepted=50))
-    assert costs_of([[one]], wait) == [[*([(0.0, 0)] * (LOOKS - 1)), (2.0, 20)]]
+    assert costs_of([[one]], wait) == [[*([(0.0, 0, 1)] * (LOOKS - 2)), (0.0, 0, 0), (2.0, 20, 1)]]
 
 
 def test_a_page_of_prometheus_has_many_processes(pages: Pages) -> None:
@@ -95,7 +95,7 @@ def test_a_page_of_prometheus_has_many_processes(pages: Pages) -> None:
     old = counters(9, labels=',instance="old"', accepted=900)
     kept = counters(0, labels=',instance="kept"')
     url = pages.show("/federate", old + kept)
-    assert costs_of([[url]], wait) == [[(1.0, 10)] * LOOKS]
+    assert costs_of([[url]], wait) == [[(1.0, 10, 1), *([(1.0, 10, 2)] * (LOOKS - 1))]]
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/no-metrics"])

@@ -79,7 +79,7 @@ def write(engine: Engine, payloads: Payloads) -> Iterator[Write]:
 
 
 def sides(engine: Engine, payloads: Payloads) -> tuple[Side, Side]:
-    return gather(engine, payloads, SPLIT, since=SINCE, until=UNTIL)
+    return gather(engine, payloads, SPLIT, changed_at=SINCE, since=SINCE, until=UNTIL)
 
 
 def test_orders_are_counted_by_side_and_by_what_became_of_them(
@@ -155,7 +155,44 @@ def test_of_many_merchants_a_sample_is_read(
     for number in range(20):
         for at in (SINCE - 3, SINCE - 2, SINCE - 1, SINCE + 1, SINCE + 2):
             write(f"x{number}", at)
-    _, stable = gather(engine, payloads, Split(), since=SINCE, until=UNTIL)
+    _, stable = gather(engine, payloads, Split(), changed_at=SINCE, since=SINCE, until=UNTIL)
     assert stable.orders == 40
     assert len(stable.seconds) <= 5
-    assert sum(map(len, stable.seconds.values())) == 7
+    assert sum(map(len, stable.seconds.values())) == 5  # every second one of ten
+
+
+def test_merchants_that_were_healthy_are_so_by_the_time_before_the_canary_had_its_share(
+    engine: Engine, payloads: Payloads, write: Write
+) -> None:
+    """And not by the hour before the orders that are looked at, which it may have spoilt already."""
+    for _ in range(evidence.ENOUGH):
+        write("spoilt-since", SINCE - 7200 - 60)
+        write("spoilt-since", SINCE - 60, took=evidence.QUICK + 1)
+        write("recovered-since", SINCE - 7200 - 60, took=evidence.QUICK + 1)
+        write("recovered-since", SINCE - 60)
+        write("new-since", SINCE - 60)
+    for merchant in ("spoilt-since", "recovered-since", "new-since"):
+        write(merchant, SINCE + 1)
+    canary, stable = gather(
+        engine, payloads, SPLIT, changed_at=SINCE - 7200, since=SINCE, until=UNTIL
+    )
+    assert {*canary.seconds, *stable.seconds} == {"spoilt-since"}
+
+
+def test_a_busy_side_s_times_are_of_the_same_stretch_as_a_quiet_one_s(
+    engine: Engine, payloads: Payloads, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow half of an hour counts for both, also where the last minutes alone have enough orders."""
+    monkeypatch.setattr(evidence, "MOST_TIMES", 10)
+    for merchant in (CANARY, OTHER):
+        for _ in range(evidence.ENOUGH):
+            write(merchant, SINCE - 60)
+    for second in range(100):
+        slow = 4.0 if second < 50 else 0.5
+        write(OTHER, SINCE + second, waited=0.0, took=slow)
+        if second % 10 == 0:
+            write(CANARY, SINCE + second, waited=0.0, took=slow)
+    for side in sides(engine, payloads):
+        [times] = side.seconds.values()
+        assert len(times) == 10
+        assert 3 <= sum(time > 1 for time in times) <= 7

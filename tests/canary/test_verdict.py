@@ -7,7 +7,18 @@ import pytest
 
 from pos_gateway.canary.comparison import Comparison
 from pos_gateway.canary.evidence import OUTCOMES, Side
-from pos_gateway.canary.verdict import POINTS, Decision, Finding, Measure, Verdict, found, judge
+from pos_gateway.canary.verdict import (
+    ALIKE,
+    POINTS,
+    SHARE,
+    Decision,
+    Finding,
+    Measure,
+    Spent,
+    Verdict,
+    found,
+)
+from pos_gateway.canary.verdict import judge as _judge
 
 
 def a_side(merchants: int = 60, each: int = 40, *, seconds: float = 0.5, **bad: int) -> Side:
@@ -18,7 +29,16 @@ def a_side(merchants: int = 60, each: int = 40, *, seconds: float = 0.5, **bad: 
     return Side(dict.fromkeys(names, counts), dict.fromkeys(names, times))
 
 
-CHEAP, DEAR = [(0.10, 100)] * 10, [(0.20, 100)] * 10
+def judge(*sides_and_cpu: Any, own_workers: int = 1, **more: Any) -> Verdict:
+    return _judge(*sides_and_cpu, own_workers=own_workers, **more)
+
+
+def looks(orders: int, *, idle: float = 0.0, each: float = 0.001, processes: int = 1) -> Any:
+    """Workers that cost something by themselves, and something more for each order."""
+    return [Spent(processes * idle + each * orders, orders, processes)] * 10
+
+
+CHEAP, DEAR = looks(100), looks(100, each=0.002)
 
 
 def finding(verdict: Verdict, name: str) -> Measure:
@@ -28,7 +48,9 @@ def finding(verdict: Verdict, name: str) -> Measure:
 def test_a_canary_that_is_like_the_others_is_promoted() -> None:
     verdict = judge(a_side(), a_side(), (CHEAP, CHEAP))
     assert verdict.decision is Decision.PROMOTE
-    assert [each.name for each in verdict.measures] == [*OUTCOMES, "healthy p99", "CPU an order"]
+    assert [each.name for each in verdict.measures] == [
+        *(*OUTCOMES, "healthy p99", "own workers", "CPU an order"),
+    ]
     assert {each.finding for each in verdict.measures} == {Finding.FINE}
 
 
@@ -84,9 +106,50 @@ def test_too_little_is_waited_for_on_either_side(few: Side) -> None:
 
 
 def test_cpu_of_too_few_orders_is_waited_for() -> None:
-    verdict = judge(a_side(), a_side(), ([(0.1, 10)] * 10, CHEAP))
+    verdict = judge(a_side(), a_side(), (looks(10), looks(10)))
     assert verdict.decision is Decision.HOLD
     assert "the canary has ended 100 of the 200 orders" in finding(verdict, "CPU an order").why
+
+
+@pytest.mark.parametrize("orders", [0, 1, 25, 50, 80, 90, 100, 110, 121, 400])
+@pytest.mark.parametrize(("idle", "each"), [(0.05, 0.001), (0.05, 0.0)])
+def test_a_worker_s_cost_without_orders_is_no_fault_of_the_canary(
+    orders: int, idle: float, each: float
+) -> None:
+    """It is shared by few orders, or by many: a canary that is like the others is never worse for it."""
+    canary, stable = looks(orders, idle=idle, each=each), looks(100, idle=idle, each=each)
+    verdict = judge(a_side(), a_side(), (canary, stable))
+    assert verdict.decision is Decision.PROMOTE
+    alike = 100 / ALIKE <= orders <= 100 * ALIKE
+    measure = finding(verdict, "CPU an order")
+    assert measure.finding is (Finding.FINE if alike else Finding.LEFT_OUT)
+    assert alike or f"{10 * orders} orders for a process of the canary's, 1000" in measure.why
+
+
+def test_so_much_as_loads_may_differ_is_less_than_what_matters() -> None:
+    assert ALIKE < 1 + SHARE
+
+
+def test_orders_are_counted_by_process() -> None:
+    for cpu in ((looks(100), looks(400, processes=4)), (looks(200, processes=2), looks(100))):
+        assert finding(judge(a_side(), a_side(), cpu), "CPU an order").finding is Finding.FINE
+    alone = looks(100), [Spent(0.0, 0, 0)] * 10  # its page had no process on it
+    assert finding(judge(a_side(), a_side(), alone), "CPU an order").finding is Finding.LEFT_OUT
+
+
+def test_cpu_that_is_left_out_hides_nothing_else() -> None:
+    apart = looks(10), CHEAP
+    assert judge(a_side(failed=4), a_side(), apart).decision is Decision.ABORT
+    assert judge(a_side(10, 5), a_side(), apart).decision is Decision.HOLD
+
+
+@pytest.mark.parametrize("own_workers", [0, -2])
+def test_a_canary_without_workers_of_its_own_is_waited_for(own_workers: int) -> None:
+    """The others may have done all of its orders, and as well as their own."""
+    verdict = judge(a_side(), a_side(), own_workers=own_workers)
+    assert verdict.decision is Decision.HOLD
+    assert finding(verdict, "own workers").finding is Finding.UNKNOWN
+    assert judge(a_side(failed=4), a_side(), own_workers=0).decision is Decision.ABORT
 
 
 def test_what_is_worse_outweighs_what_is_not_known() -> None:

@@ -1,18 +1,27 @@
 """``pos-gateway canary``: who moves merchants, and what is said of it."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from kombu import Connection
 
 from pos_gateway.broker import splits, topology
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.splits import message_of
+from pos_gateway.canary.evidence import ENOUGH
 from pos_gateway.canary.verdict import ORDERS
 from pos_gateway.cli.canary import showing
+from pos_gateway.cli.canary.showing import LONGEST
+from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import State
-from pos_gateway.split import in_canary
+from pos_gateway.split import Split, in_canary
 from tests.cli.books import Books
 from tests.cli.conftest import Orders, Program
+from tests.ledger.lab import Clock
 
 MakeOrder = Callable[..., dict[str, Any]]
 
@@ -149,6 +158,49 @@ def test_the_verdict_is_the_exit_code(
     assert done.exit_code == 4
     assert "failed\tworse\t2" in done.stdout
     assert done.stdout.endswith("verdict: abort\n")
+
+
+def test_a_canary_whose_work_the_others_do_is_held(
+    connected: Program, orders: Orders, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(showing, "SETTLE", 0.0)
+    queues = [topology.orders_queue, topology.canary_standby]
+    with orders.connection.Consumer(queues, on_message=lambda _: None):
+        connected.invoke("canary", "set", "50")
+        deliver(books, OUTSIDE)
+        deliver(books, INSIDE)
+        done = connected.invoke("canary", "status")
+        assert "\nown workers\tunknown\torders.canary has no more consumers" in done.stdout
+        assert done.stdout.endswith("verdict: hold\n")
+        with (
+            Connection(connected.settings["POS_GATEWAY_BROKER_URL"]) as connection,
+            connection.Consumer([topology.canary_queue], on_message=lambda _: None),
+        ):
+            done = connected.invoke("canary", "status")
+    assert "\nown workers\tfine\t" in done.stdout
+
+
+def test_healthy_are_those_who_were_when_the_canary_got_its_share(
+    connected: Program, canary: None, books: Books, broker_url: str
+) -> None:
+    """Also hours later, of which the last one's orders are looked at."""
+    now, clock = time.time(), Clock()
+    changed_at = datetime.fromtimestamp(now - 2 * LONGEST, UTC)
+    publisher = Publisher(broker_url)
+    publisher.publish(message_of(Split(percent=50, changed_by="kim", changed_at=changed_at)))
+    publisher.close()
+    books.ledger = Ledger(books.engine, books.payloads, clock=clock)
+    for since_then, failed in ((-60, 0), (LONGEST - 60, 1), (LONGEST + 60, 0)):
+        clock.of_day = changed_at.timestamp() + since_then
+        for merchant in (*INSIDE, *OUTSIDE):
+            for number in range(ENOUGH):
+                state = State.FAILED if number < failed else State.ACCEPTED
+                order_id = f"{merchant}-{since_then}-{number}"
+                books.order(order_id, state, merchant_id=merchant, at=clock.of_day)
+    done = connected.invoke("canary", "status")
+    orders = ENOUGH * len(INSIDE)
+    lacks = f"the canary has {orders} of the 200 orders and {len(INSIDE)} of the 5 merchants"
+    assert f"of merchants healthy before, {lacks}" in done.stdout
 
 
 def test_orders_that_nobody_takes_abort_it(

@@ -31,6 +31,7 @@ _STYLES = {
     **dict.fromkeys((Decision.PROMOTE, Finding.FINE), "green"),
     **dict.fromkeys((Decision.HOLD, Finding.UNKNOWN), "yellow"),
     **dict.fromkeys((Decision.ABORT, Finding.WORSE), "bold red"),
+    Finding.LEFT_OUT: "dim",
 }
 
 
@@ -87,7 +88,7 @@ def status(
     cpu = _costs(pages, seconds)
     verdict, why_not = None, ""
     try:
-        verdict = _verdict(settings, split, queues[1], cpu)
+        verdict = _verdict(settings, split, queues, cpu)
     except (Failure, PendingMigration, CannotOpen) as error:
         why_not = str(error)
     if as_json:
@@ -99,20 +100,30 @@ def status(
 
 
 def _verdict(
-    settings: Settings, split: Split, canary: Traffic, cpu: tuple[Costs, Costs] | None
+    settings: Settings,
+    split: Split,
+    queues: tuple[Traffic, Traffic],
+    cpu: tuple[Costs, Costs] | None,
 ) -> Verdict:
     """Raises Failure, PendingMigration or CannotOpen: there is none."""
     if not split.takes_any:
         raise Failure("no merchant's orders go to the canary")
     if split.changed_at is None:
         raise Failure("since when they do is not known; pos-gateway canary set notes it")
-    now = time.time()
-    since = max(split.changed_at.timestamp(), now - LONGEST)
+    now, changed_at = time.time(), split.changed_at.timestamp()
+    since = max(changed_at, now - LONGEST)
     payloads = Payloads(Vault(settings.secret_keys))
     with database() as engine:
-        sides = gather(engine, payloads, split, since=since, until=now - SETTLE)
-    stranded = 0 if canary.consumers else canary.ready
-    return judge(*sides, cpu, stranded=stranded)
+        sides = gather(
+            engine, payloads, split, changed_at=changed_at, since=since, until=now - SETTLE
+        )
+    stable, canary = queues
+    return judge(
+        *sides,
+        cpu,
+        own_workers=canary.consumers - stable.consumers,
+        stranded=0 if canary.consumers else canary.ready,
+    )
 
 
 def _costs(pages: Sequence[tuple[str, str]], seconds: float) -> tuple[Costs, Costs] | None:
