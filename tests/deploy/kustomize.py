@@ -24,7 +24,7 @@ Resource = dict[str, Any]
 @cache
 def render(folder: str) -> tuple[Resource, ...]:
     """The resources that `kubectl apply -k` would send."""
-    return _rendered(K8S / folder)
+    return rendered(K8S / folder)
 
 
 def render_with(component: str, workplace: Path) -> tuple[Resource, ...]:
@@ -37,7 +37,7 @@ def render_with(component: str, workplace: Path) -> tuple[Resource, ...]:
             }
         )
     )
-    return _rendered(workplace)
+    return rendered(workplace)
 
 
 def of_kind(kind: str, resources: tuple[Resource, ...]) -> dict[str, Resource]:
@@ -50,7 +50,8 @@ def load(path: str) -> Any:
     return yaml.safe_load((K8S / path).read_text())
 
 
-def _rendered(folder: Path) -> tuple[Resource, ...]:
+def rendered(folder: Path) -> tuple[Resource, ...]:
+    """The same of any folder."""
     # The pinned one, which is beside this Python, or whichever there is.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kubectl = shutil.which("kubectl", path=path)

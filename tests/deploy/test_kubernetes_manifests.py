@@ -1,8 +1,10 @@
 """What the manifests promise, asked of them as a cluster gets them."""
 
 import re
+import shutil
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from pos_gateway.ledger import commits, ledger
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import consumer
-from tests.deploy.kustomize import APPLIED, K8S, ROOT, load, of_kind, render, render_with
+from tests.deploy.kustomize import APPLIED, K8S, ROOT, load, of_kind, render, render_with, rendered
 from tests.deploy.policies import pod_of
 
 GREEN = ["celery", "-A", "pos_gateway.gcelery", "worker"]
@@ -146,6 +148,23 @@ def test_the_registry_and_the_release_are_said_in_one_place() -> None:
         and path.parent.name not in ("release", "development")
     ]
     assert elsewhere == []
+
+
+@pytest.mark.parametrize("folder", ["migrate", "overlays/canary"])
+def test_a_canary_s_release_is_named_behind_a_comment_and_moves_no_other_worker(
+    folder: str, tmp_path: Path
+) -> None:
+    tree = tmp_path / "k8s"
+    shutil.copytree(K8S, tree)
+    kustomization = tree / folder / "kustomization.yaml"
+    images = r"(?m)^# (images:\n)# ( +- name: .*\n)# ( +newTag: .*)$"
+    text, found = re.subn(images, r"\1\2\3", kustomization.read_text())
+    assert found == 1
+    kustomization.write_text(text)
+    [workload] = [each for each in rendered(tree / folder) if each["kind"] in ("Deployment", "Job")]
+    [image] = load("release/kustomization.yaml")["images"]
+    assert the_container_of(workload)["image"] == f"{image['newName']}:0.2.0"
+    assert rendered(tree / "overlays/production") == render("overlays/production")
 
 
 @pytest.mark.parametrize("path", sorted(K8S.rglob("*.yaml")), ids=lambda path: path.name)

@@ -1,5 +1,6 @@
 """Where a pod may send to is where the gateway lets itself be sent to, and what it stores in."""
 
+import re
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
@@ -11,7 +12,7 @@ from deploy.generate import manifests
 from pos_gateway.addresses import PUBLIC, WEB_PORTS, is_public, ports
 from pos_gateway.settings import Settings
 from pos_gateway.transport.guard import Guard
-from tests.deploy.kustomize import of_kind, render
+from tests.deploy.kustomize import ROOT, of_kind, render
 
 POLICIES = of_kind("NetworkPolicy", render("base"))
 MERCHANTS = POLICIES["pos-gateway-merchants"]["spec"]
@@ -82,6 +83,24 @@ def test_the_canary_and_the_migration_are_held_as_well() -> None:
         [workload] = [each for each in render(folder) if each["kind"] in ("Deployment", "Job")]
         labels = workload["spec"]["template"]["metadata"]["labels"].items()
         assert COMMON["podSelector"]["matchLabels"].items() <= labels
+
+
+def test_the_canary_alone_asks_prometheus() -> None:
+    resources = render("overlays/canary")
+    [policy] = of_kind("NetworkPolicy", resources).values()
+    selector = policy["spec"]["podSelector"]["matchLabels"].items()
+    [canary] = of_kind("Deployment", resources).values()
+    assert selector <= canary["spec"]["template"]["metadata"]["labels"].items()
+    for folder in ("base", "overlays/synchronous"):
+        for other in of_kind("Deployment", render(folder)).values():
+            assert not selector <= other["spec"]["template"]["metadata"]["labels"].items()
+    [rule] = policy["spec"]["egress"]
+    [to] = rule["to"]
+    # The address on the page is let through, and nothing else.
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    [(namespace, port)] = set(re.findall(r"=http://[\w-]+\.([\w-]+)\.svc:(\d+)/federate", page))
+    assert to["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": namespace}
+    assert rule["ports"] == [{"port": int(port), "protocol": "TCP"}]
 
 
 def test_nothing_comes_in_but_for_metrics_and_goes_out_but_to_names_and_stores() -> None:

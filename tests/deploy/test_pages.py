@@ -1,5 +1,6 @@
 """Every command of the pages about deploying is one, and what it names is there."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -92,6 +93,9 @@ def check_kubectl(words: list[str]) -> None:
             assert name in of_kind("Rollout", render("overlays/canary-rollout"))
         case ["annotate", "scaledobject", name, _]:
             assert name in of_kind("ScaledObject", render("overlays/production"))
+        case ["patch", "scaledobject", name, "--type=merge", patch]:
+            scaled = of_kind("ScaledObject", render("overlays/production"))[name]["spec"]
+            assert json.loads(patch.removeprefix("--patch="))["spec"].keys() <= scaled.keys()
         case _:
             assert words[:3] == ["config", "set-context", "--current"]
 
