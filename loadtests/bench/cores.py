@@ -8,16 +8,22 @@ one, whichever worker it is, and the rest of the world keeps off it.
 import os
 from collections.abc import Sequence
 
+#: Those that we may use, a container's say, before any was kept off.
+_CORES = frozenset(os.sched_getaffinity(0))
+_WORKERS = max(_CORES)
+
+
+def left_cores() -> frozenset[int]:
+    """What the worker leaves to everything else: all but its own, unless it is the only one."""
+    return _CORES - {_WORKERS} or _CORES
+
 
 def keep_off_the_workers_core() -> None:
     """Leave the worker's core to it, from here on, for this process and all it starts."""
-    cores = os.sched_getaffinity(0)
-    if len(cores) > 1:
-        os.sched_setaffinity(0, cores - {max(cores)})
+    os.sched_setaffinity(0, left_cores())
 
 
 def on_the_workers_core(command: Sequence[str]) -> list[str]:
     """The command, to run on the worker's core (on any, where there is only one)."""
-    count = os.cpu_count() or 1
-    pin = ["taskset", "--cpu-list", str(count - 1)] if count > 1 else []
+    pin = ["taskset", "--cpu-list", str(_WORKERS)] if len(_CORES) > 1 else []
     return [*pin, *command]

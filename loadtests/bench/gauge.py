@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
+
+from loadtests.bench.cores import left_cores
 
 #: Seconds between two looks, each of which takes 7 ms of a core (psutil reads all processes).
 _PERIOD = 0.5
@@ -17,8 +19,9 @@ _PERIOD = 0.5
 #: The parts of a run.
 WORKER, SIMULATOR, BROKER, DATABASE = "worker", "simulator", "rabbitmq", "postgresql"
 PRODUCER = "producer"
-#: The machine's busy cores, and the time that the worker was ready to run and had to wait.
-MACHINE, WAITED = "machine", "waited"
+#: The machine's busy cores; those that the worker leaves to everything else, each on average; and the
+#: time that the worker was ready to run and had to wait.
+MACHINE, LEFT, WAITED = "machine", "left", "waited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,10 @@ class Gauge:
                 return
 
     def _look(self) -> Reading:
-        used, held = {MACHINE: _busy(), WAITED: 0.0}, {}
+        busy = [_busy(each) for each in psutil.cpu_times(percpu=True)]
+        left = [busy[core] for core in left_cores() if core < len(busy)]  # some are not shown to us
+        used = {MACHINE: sum(busy), LEFT: sum(left) / max(1, len(left)), WAITED: 0.0}
+        held = {}
         for name, root in self._roots.items():
             tree = _tree(root)
             used[name] = sum(map(_cpu_seconds, tree))
@@ -129,6 +135,5 @@ def _waited_seconds(process: psutil.Process) -> float:
         return 0.0  # only Linux tells
 
 
-def _busy() -> float:
-    times = psutil.cpu_times()
+def _busy(times: Any) -> float:
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))

@@ -3,6 +3,7 @@
 Nothing here asserts on how fast anything was: a figure of a busy machine says nothing.
 """
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,6 +19,7 @@ from loadtests.bench.accounting import account
 from loadtests.bench.candidate import OURS, PLAIN, PREFORK, THREADS, WATCHED
 from loadtests.bench.gauge import (
     BROKER,
+    LEFT,
     MACHINE,
     SIMULATOR,
     WAITED,
@@ -73,6 +75,17 @@ def event(order_id: str, kind: str = "order.accepted") -> dict[str, Any]:
 
 def record(order_id: str, *, creates: int = 1, requests: int = 1) -> dict[str, Any]:
     return {"order_id": order_id, "creates": creates, "requests": requests}
+
+
+def test_a_worker_is_given_a_core_of_those_that_we_may_use() -> None:
+    core = min(os.sched_getaffinity(0))
+    program = (
+        "from loadtests.bench.cores import *; keep_off_the_workers_core(); "
+        "print(*left_cores(), *on_the_workers_core(['it']))"
+    )
+    command = ["taskset", "--cpu-list", str(core), sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{core} it\n"
 
 
 class TestTheWindow:
@@ -133,7 +146,7 @@ class TestTheGauge:
                 alone = psutil.Process(parent.pid).cpu_times()
             parent.communicate(b"\n")
         used = gauge.readings[-1].used
-        assert used.keys() == {MACHINE, WAITED, "parent"}
+        assert used.keys() == {MACHINE, LEFT, WAITED, "parent"}
         assert used["parent"] > alone.user + alone.system
 
 
