@@ -8,6 +8,7 @@ from rich.console import Console
 from loadtests.canary.crew import Crew
 from loadtests.canary.orders import Orders
 from loadtests.canary.report import Step, table
+from loadtests.faults.adapters import QueryableAdapter
 from loadtests.faults.site import Site
 from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.canary.evidence import gather
@@ -18,9 +19,14 @@ from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.vault import Vault
 
-#: Merchants that answer as most do, and some that are too slow to count as healthy.
+#: Merchants that answer as most do, and some that are too slow to count as healthy. Those have no
+#: key, and one reply in three is lost: sent again before it is asked for, the order is made twice.
 SHOPS, SLOW = 97, 3
 LATENCY, SLOW_LATENCY = {"lognormal": [0.25, 0.25]}, 3.2
+_LOSING = [
+    {"weight": 2, "kind": "accept", "latency": SLOW_LATENCY},
+    {"weight": 1, "kind": "reset", "latency": SLOW_LATENCY, "makes_order": True},
+]
 #: Seconds that anything may take before it counts as never coming.
 PATIENCE = 90.0
 #: Seconds of orders before the first step: a process's first ones cost more.
@@ -31,16 +37,22 @@ SETTLE = 3.0
 
 def open_merchants(merchants: SimulatedMerchants, store: MerchantStore) -> list[str]:
     """Have them known to the gateway; their ids."""
-    ids = [*(f"shop-{n}" for n in range(SHOPS)), *(f"slow-{n}" for n in range(SLOW))]
+    adapters = {f"shop-{n}": "rest" for n in range(SHOPS)}
+    adapters |= {f"slow-{n}": QueryableAdapter.name for n in range(SLOW)}
     merchants.profile("shop-*", {"kind": "accept", "latency": LATENCY})
-    merchants.profile("slow-*", {"kind": "accept", "latency": SLOW_LATENCY})
+    merchants.profile("slow-*", {"create": _LOSING, "lookups": {"kind": "accept"}, "keyed": False})
     store.put(
         Merchant.parse(
-            {"id": each, "base_url": merchants.base_url(each), "request_timeout": 2 * SLOW_LATENCY}
+            {
+                "id": each,
+                "base_url": merchants.base_url(each),
+                "adapter": adapter,
+                "request_timeout": 2 * SLOW_LATENCY,
+            }
         )
-        for each in ids
+        for each, adapter in adapters.items()
     )
-    return ids
+    return list(adapters)
 
 
 class Rehearsal:
@@ -64,7 +76,8 @@ class Rehearsal:
         self._wait_for_workers()
         self._console.print(
             f"{old} old workers with {self.PROCESSES} processes each, and a green one as the canary; "
-            f"{SHOPS} healthy merchants that take 0.25 s, {SLOW} that take {SLOW_LATENCY} s."
+            f"{SHOPS} healthy merchants that take 0.25 s, {SLOW} that take {SLOW_LATENCY} s, "
+            "have no key and lose one reply in three."
         )
         with Orders(self._here.backend, self._here.ids, rate=self.RATE * old, seed=1) as orders:
             time.sleep(WARM_UP)

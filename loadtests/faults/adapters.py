@@ -18,6 +18,8 @@ from pos_gateway.order import Order
 from pos_gateway.outcome import Outcome
 from pos_gateway.transport.exchange import Send
 
+ROOT = Path(__file__).resolve().parents[2]
+
 #: The adapter by which a simulated merchant is spoken to, for each guarantee.
 ADAPTERS = {
     Guarantee.KEYED: "rest",
@@ -54,14 +56,15 @@ class PoisonAdapter(RestAdapter):
         return super().submit(order, merchant, send)
 
 
-def install(folder: Path) -> Path:
-    """A folder for ``PYTHONPATH`` that has these adapters as a package of their own."""
+def install(folder: Path) -> str:
+    """Put these adapters there, as a package of their own; a worker's ``PYTHONPATH`` that has it."""
     about = folder / "adapters" / "pos_gateway_faults-1.dist-info"
-    about.mkdir(parents=True)
+    about.mkdir(parents=True, exist_ok=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pos-gateway-faults\nVersion: 1\n")
     entries = "".join(
         f"{each.name} = {__name__}:{each.__name__}\n"
         for each in (QueryableAdapter, BlindAdapter, PoisonAdapter)
     )
     (about / "entry_points.txt").write_text(f"[{GROUP}]\n{entries}")
-    return about.parent
+    paths = (str(about.parent), str(ROOT), os.environ.get("PYTHONPATH", ""))
+    return os.pathsep.join(filter(None, paths))

@@ -210,10 +210,9 @@ def site(
         stack.callback(rabbitmq.delete_vhost, broker_url)
         proxy = stack.enter_context(Proxy(broker_url))
         backend = stack.enter_context(Backend(broker_url))
-        paths = [str(install(folder)), str(ROOT), os.environ.get("PYTHONPATH", "")]
         environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(_CONFIGURING)},
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "PYTHONPATH": install(folder),
             "POS_GATEWAY_BROKER_URL": proxy.url,
             "POS_GATEWAY_DATABASE_URL": database_url,
             "POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES": "true",

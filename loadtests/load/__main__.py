@@ -16,6 +16,7 @@ from loadtests.bench.cores import keep_off_the_workers_core
 from loadtests.bench.run import InvalidRunError
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import WorkerEndedError
+from loadtests.faults.adapters import install
 from loadtests.load.page import page
 from loadtests.load.run import ProducerEndedError, play
 from loadtests.load.scenario import FOLDER, LoadScenario, names
@@ -36,6 +37,9 @@ _INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play a scenario; without one, list them."""
     options = _parser().parse_args(arguments)
+    if options.adapter_in is not None:
+        print(install(options.adapter_in.resolve()))
+        return 0
     try:
         if options.scenario is None:
             print(_listed())
@@ -118,6 +122,12 @@ def _parser() -> argparse.ArgumentParser:
         "--merchants-at",
         metavar="URL",
         help="only print the merchants' records for a gateway of yours; URL is the simulated merchants'",
+    )
+    parser.add_argument(
+        "--adapter-in",
+        type=Path,
+        metavar="FOLDER",
+        help="only put the adapter of merchants without a key there, and print the PYTHONPATH for it",
     )
     return parser
 

@@ -15,6 +15,7 @@ from loadtests.bench.gauge import PRODUCER, WORKER, Gauge, Reading
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import ROOT, Worker
 from loadtests.bench.world import World, world
+from loadtests.faults.adapters import install
 from loadtests.load.record import Record
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.scraper import Sample, Scraper
@@ -55,7 +56,11 @@ def play(servers: Servers, scenario: LoadScenario) -> Run:
     with world(
         servers, merchants, scenario.profiles(0.0), scenario.terms, seed=scenario.seed
     ) as place:
-        environment = {**place.environment, "POS_GATEWAY_METRICS_PORT": str(port)}
+        environment = {
+            **place.environment,
+            "POS_GATEWAY_METRICS_PORT": str(port),
+            "PYTHONPATH": install(place.folder),
+        }
         with Connection(place.broker_url) as connection:
             topology.declare(connection)
         with Worker(OURS.command, environment, place.folder) as worker:

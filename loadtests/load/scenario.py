@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from pydantic import model_validator as validator
 
+from loadtests.faults.adapters import QueryableAdapter
 from loadtests.load.shapes import AnyShape, Seconds
 from loadtests.merchants.errors import ScenarioError
 from loadtests.merchants.profiles import parse_profile
@@ -73,6 +74,9 @@ class MerchantClass(_Part):
     max_concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
     request_timeout: Annotated[float, Field(gt=0, le=120)] | None = None
     provider: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    #: They honour an idempotency key. Without one each request for an order makes another, and the
+    #: gateway has to ask before it sends one again.
+    keyed: bool = True
     #: One of the two. Of a merchant that accepts, how long that takes.
     latency: Any = None
     behaviour: Any = None
@@ -89,12 +93,13 @@ class MerchantClass(_Part):
     @property
     def terms(self) -> dict[str, Any]:
         """What the records of its merchants say beyond their URLs."""
-        terms = ("max_concurrency", "request_timeout", "provider")
-        return {name: value for name in terms if (value := getattr(self, name)) is not None}
+        names = ("max_concurrency", "request_timeout", "provider")
+        terms = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return terms if self.keyed else {**terms, "adapter": QueryableAdapter.name}
 
     def profile(self, began: float) -> dict[str, Any]:
         """How simulated merchants are told to behave in a run that began at that moment."""
-        usual = _long(self.behaviour or {"latency": self.latency})
+        usual = {**_long(self.behaviour or {"latency": self.latency}), "keyed": self.keyed}
         if self.outage is None:
             return usual
         outage, when = _long(self.outage.behaviour), self.outage.model_dump(exclude={"behaviour"})

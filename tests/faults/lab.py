@@ -1,6 +1,5 @@
 """The laboratory of ``tests/worker``, with POSes of every guarantee, a backend and a judge."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from loadtests.faults.invariants import Evidence, Verdict
 from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.adapters.protocol import Guarantee
 from tests.orders import an_order
-from tests.worker.lab import PATIENCE, ROOT, Lab, WorkerProcess
+from tests.worker.lab import PATIENCE, Lab, WorkerProcess
 
 #: What a simulated merchant without a key does with an order: makes one, each time.
 UNKEYED = {"create": {"kind": "accept", "latency": 0.05}, "keyed": False}
@@ -29,7 +28,7 @@ class FaultLab(Lab):
         super().__init__(broker_url, database_url, merchants, folder)
         self.backend = Backend(broker_url)
         self.backend.__enter__()
-        self._adapters = install(folder)
+        self._python_path = install(folder)
         self._placed = 0
 
     def open_poses(self, count: int = 1, **fields: Any) -> list[str]:
@@ -59,8 +58,7 @@ class FaultLab(Lab):
     def worker(
         self, *flags: str, environment: Mapping[str, str] | None = None, **settings: object
     ) -> Iterator[WorkerProcess]:
-        paths = [str(self._adapters), str(ROOT), os.environ.get("PYTHONPATH", "")]
-        with_adapters = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environment or {})}
+        with_adapters = {"PYTHONPATH": self._python_path, **(environment or {})}
         with super().worker(*flags, environment=with_adapters, **settings) as worker:  # type: ignore[arg-type]
             yield worker
 

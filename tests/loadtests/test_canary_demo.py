@@ -2,11 +2,18 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import requests
 from rich.console import Console
 
+from loadtests.canary.rehearsal import open_merchants
 from loadtests.canary.report import Step, table
+from loadtests.faults.adapters import QueryableAdapter
+from loadtests.merchants.client import SimulatedMerchants
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.merchants.store import MerchantStore
 
 ROOT = Path(__file__).parents[2]
 STEPS = ("0 %", "10 %", "50 %", "canary killed", "100 %", "moved back")
@@ -22,6 +29,26 @@ def test_a_row_has_what_a_step_did_to_the_orders_of_both_sides() -> None:
     rows = [line.split() for line in capture.get().splitlines()]
     assert ["0", "%", "100", "0.51", "1.00", "12.3", "0", "-", "-", "-"] in rows
     assert ["50", "%", "1", "0.10", "0.10", "5.0", "100", "0.51", "1.00", "4.0", "hold"] in rows
+
+
+def test_orders_of_some_merchants_are_made_twice_if_they_are_sent_twice(database_url: str) -> None:
+    database = open_database(database_url)
+    upgrade(database)
+    store = MerchantStore(database)
+    with SimulatedMerchants() as merchants:
+        ids = open_merchants(merchants, store)
+        for each in ("shop-0", "slow-0"):
+            for _ in range(2):
+                with suppress(requests.Timeout):  # made as it is read
+                    url, key = f"{merchants.base_url(each)}/orders", {"Idempotency-Key": "o-1"}
+                    requests.post(url, json={}, headers=key, timeout=0.1)
+        merchants.wait_until(requests=4)
+        assert [each["merchant"] for each in merchants.doubled()] == ["slow-0"]
+    known = store.get(ids)
+    assert {each for each in ids if known[each].adapter == QueryableAdapter.name} == {
+        each for each in ids if each.startswith("slow-")
+    }
+    database.dispose()
 
 
 def test_the_rehearsal_ends_by_itself_and_accounts_for_every_order() -> None:

@@ -51,6 +51,18 @@ behaviour = "reject"
 """
 
 
+#: They lose every other reply: sent again unasked, half of the orders are made twice.
+KEYLESS = """
+[merchants.keyless]
+number = 5
+weight = 2
+keyed = false
+[merchants.keyless.behaviour]
+create = [{ kind = "accept" }, { kind = "reset", makes_order = true }]
+lookups = { kind = "accept" }
+"""
+
+
 def an_easy_one(tmp_path: Path, **changes: str) -> Path:
     path = tmp_path / "easy.toml"
     text = EASY
@@ -85,6 +97,7 @@ def slowed(*programs: str) -> Iterator[None]:
 
 def test_a_whole_run_is_judged_and_told_on_one_page(tmp_path: Path) -> None:
     path, report = an_easy_one(tmp_path), tmp_path / "report.html"
+    path.write_text(path.read_text() + KEYLESS)
     scenario = LoadScenario.read(str(path))
     due = [order for backend in range(3) for order in orders(scenario, f"0/{backend}")]
     done = subprocess.run(
@@ -104,7 +117,7 @@ def test_a_whole_run_is_judged_and_told_on_one_page(tmp_path: Path) -> None:
     assert said.rstrip().endswith("easy: Every objective was met.")
     page = report.read_text()
     assert f"{sent} sent = {accepted} accepted" in page
-    assert page.count("<svg") == 10
+    assert page.count("<svg") == 11
 
 
 def test_a_run_whose_producer_and_simulator_were_slowed_is_none(

@@ -14,6 +14,7 @@ import pytest
 from pydantic import TypeAdapter
 
 import loadtests.load.shapes
+from loadtests.faults.adapters import QueryableAdapter
 from loadtests.load.__main__ import main
 from loadtests.load.arrivals import arrivals, orders
 from loadtests.load.scenario import LoadScenario, MerchantClass, names
@@ -159,6 +160,19 @@ class TestTheDocumentation:
 
 
 class TestBehaviour:
+    @pytest.mark.parametrize("name", names())
+    def test_each_has_orders_that_are_made_twice_if_they_are_sent_again_unasked(
+        self, name: str
+    ) -> None:
+        found = LoadScenario.read(name)
+        keyless = [each for each, of_it in found.merchants.items() if not of_it.keyed]
+        assert keyless
+        for each in keyless:
+            assert not parse_profile(each, found.profiles(began=0.0)[each]).keyed
+            assert found.terms[each]["adapter"] == QueryableAdapter.name
+            lost = [b for b in found.merchants[each].behaviour["create"] if b.get("makes_order")]
+            assert lost
+
     def test_an_outage_is_of_orders_and_of_lookups(self, tmp_path: Path) -> None:
         late = "behaviour = { create = { latency = 6 }, lookups = { latency = 0.1 } }"
         outage = 'outage = { begins = 10, ends = 20, behaviour = "fail" }'
