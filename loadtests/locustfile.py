@@ -17,13 +17,14 @@ import logging
 import os
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import gevent
 from gevent.pool import Group
-from kombu import Connection, Queue
+from kombu import Connection, Exchange, Queue
 from locust import LoadTestShape, User, events, task
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
@@ -33,6 +34,7 @@ from locust.runners import MasterRunner
 from loadtests.bench.orders import place
 from loadtests.load.arrivals import orders
 from loadtests.load.outcomes import Outcomes
+from loadtests.load.record import EVENTS, FEED
 from loadtests.load.scenario import LoadScenario, class_of
 from loadtests.merchants.client import MerchantsClient
 from loadtests.merchants.errors import ScenarioError
@@ -67,7 +69,14 @@ def add_options(parser: LocustArgumentParser) -> None:
         help="a name of loadtests/scenarios, or a file",
     )
     option("--seconds", type=float, default=0.0, help="how long; 0: as the scenario says")
-    option("--simulator", default="", help="where the simulated merchants listen: host:port")
+    option(
+        "--simulator", type=_address, default="", help="where simulated merchants listen: host:port"
+    )
+    option(
+        "--no-declare",
+        action="store_true",
+        help="declare no exchange nor queue of the gateway's: the broker's user may not",
+    )
     option(
         "--take-events",
         action="store_true",
@@ -82,7 +91,8 @@ class Backend:
     def __init__(self, environment: Environment, scenario: LoadScenario) -> None:
         self._environment = environment
         self._scenario = scenario
-        self._client = OrderClient()
+        self._declares = not environment.parsed_options.no_declare
+        self._client = OrderClient(declare=self._declares)
         self._prefix = f"load-{os.getpid()}-{int(time.time())}-"
         self._numbers, self._users = itertools.count(), itertools.count()
         self._connection = Connection(setting("broker_url"))
@@ -95,22 +105,18 @@ class Backend:
 
     def start(self) -> None:
         """Bind a queue for events before the first order is sent, so that none is missed."""
+        if self._simulator is not None:
+            self._seen = _asked(self._simulator)
         self._client.connect()
-        topology.declare(self._connection)
-        queue = topology.events_queue
-        if not self._environment.parsed_options.take_events:
-            # Gone with its connection; whoever else listens still hears everything.
-            queue = Queue("", topology.events_exchange, "#", exclusive=True, durable=False)
-        bound = queue.bind(self._connection.default_channel)
-        bound.declare()
-        bound.consume(callback=self._heard, no_ack=True)
-        self._following.append(gevent.spawn(self._read))
+        if self._declares:
+            topology.declare(self._connection)
+        self._listen()
+        self._follow(EVENTS, self._hear)
         began = self.outcomes.began = time.time() + _LEAD
         if self._simulator is not None:
             for name, profile in self._scenario.profiles(began).items():
                 self._simulator.profile(f"{name}-*", profile)
-            self._seen = self._simulator.feed()["next"]
-            self._following.append(gevent.spawn(self._follow, self._simulator))
+            self._follow(FEED, self._watch, self._simulator)
         gc.collect()
         gc.freeze()  # a collection would walk all that was imported, and an order would be late
 
@@ -132,10 +138,10 @@ class Backend:
         """Wait for what is still to be confirmed or heard, and for what merchants say of it."""
         with gevent.Timeout(seconds, False):
             self._submitting.join()
-            while self.outcomes.open:
+            while self.outcomes.open and EVENTS not in self.outcomes.lost:
                 gevent.sleep(0.1)
         if self._simulator is not None:
-            self._look(self._simulator)
+            self._follow(FEED, self._look, self._simulator).join()
 
     def stop(self) -> None:
         """Close the connections. Idempotent."""
@@ -155,7 +161,27 @@ class Backend:
         else:
             self._fire("enqueue", self.outcomes.confirmed(order_id, time.time()))
 
-    def _read(self) -> None:
+    def _follow(self, what: str, work: Callable[..., None], *given: Any) -> gevent.Greenlet:
+        """Do it on a green thread; that it failed is kept, for then not everything is known."""
+        greenlet = gevent.spawn(work, *given)
+        greenlet.link_exception(
+            lambda dead: self.outcomes.lost.setdefault(what, repr(dead.exception))
+        )
+        self._following.append(greenlet)
+        return greenlet
+
+    def _listen(self) -> None:
+        queue = topology.events_queue
+        if not self._environment.parsed_options.take_events:
+            # Gone with its connection; whoever else listens still hears everything.
+            exchange = Exchange(topology.events_exchange.name, no_declare=True)
+            queue = Queue("", exchange, "#", exclusive=True, durable=False)
+        bound = queue.bind(self._connection.default_channel)
+        if not bound.name:
+            bound.declare()
+        bound.consume(callback=self._heard, no_ack=True)
+
+    def _hear(self) -> None:
         while True:
             self._connection.drain_events()
 
@@ -163,7 +189,7 @@ class Backend:
         told = self.outcomes.told(json.loads(message.body), time.time())
         self._fire("order → event", told)
 
-    def _follow(self, simulator: MerchantsClient) -> None:
+    def _watch(self, simulator: MerchantsClient) -> None:
         while True:
             gevent.sleep(_LOOK)
             self._look(simulator)
@@ -199,7 +225,9 @@ class OrderBackend(User):
     @task
     def submit(self) -> None:
         """All of them."""
-        backend: Backend = self.environment.backend
+        backend: Backend | None = self.environment.backend
+        if backend is None:  # nothing could be started
+            raise StopUser
         for due, merchant_id in backend.orders():
             gevent.sleep(max(0.0, due - time.time()))
             backend.submit_soon(merchant_id, due)
@@ -231,10 +259,21 @@ def wake_the_clock(**_: Any) -> None:
 
 @events.test_start.add_listener
 def start(environment: Environment, **_: Any) -> None:
-    """Listen for events, then let users submit."""
-    if not isinstance(environment.runner, MasterRunner):
-        environment.backend = Backend(environment, _read(environment))
-        environment.backend.start()
+    """Listen for events, then let users submit. What cannot be started ends here."""
+    if isinstance(environment.runner, MasterRunner):
+        return
+    environment.backend = backend = None
+    try:
+        backend = Backend(environment, _read(environment))
+        backend.start()
+    except Exception as error:  # noqa: BLE001  (whatever it is, no order may be sent now)
+        log.error("The load cannot be started: %s", error)
+        if backend is not None:
+            backend.stop()
+        environment.process_exit_code = 1
+        gevent.spawn(environment.runner.quit)
+    else:
+        environment.backend = backend
 
 
 @events.test_stop.add_listener
@@ -247,7 +286,10 @@ def finish(environment: Environment, **_: Any) -> None:
     backend.stop()
     record = backend.outcomes.record(time.time())
     log.info("%d orders sent: %s", record.sent, record.outcomes)
-    if record.missing:
+    for what, why in record.lost.items():
+        log.error("This is no result: the %s could be followed no more: %s", what, why)
+        environment.process_exit_code = 1
+    if record.missing and EVENTS not in record.lost:
         log.error("%d orders missing: %s", len(record.missing), record.missing[:5])
         environment.process_exit_code = 1
     if path := environment.parsed_options.record:
@@ -265,3 +307,19 @@ def _scenario(name: str) -> str:
     except ScenarioError as error:
         raise ArgumentTypeError(str(error)) from None
     return name
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if text and not (host and port.isdecimal()):
+        raise ArgumentTypeError(f"{text!r}: give host:port, 127.0.0.1:8080 say")
+    return text
+
+
+def _asked(simulator: MerchantsClient) -> int:
+    """Where the simulated merchants' records end at present."""
+    try:
+        return int(simulator.feed()["next"])
+    except (OSError, HTTPException, ValueError) as error:
+        where = f"{simulator.host}:{simulator.port}"
+        raise ConnectionError(f"no simulated merchants answer at {where}: {error}") from None

@@ -3,10 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from loadtests.bench.gauge import PRODUCER, SIMULATOR, WAITED, WORKER
+from loadtests.bench.gauge import BROKER, DATABASE, LEFT, PRODUCER, SIMULATOR, WAITED, WORKER
 from loadtests.load.figures import STRETCH, busiest, busy, highest, late
+from loadtests.load.record import EVENTS
 from loadtests.load.run import Run
+from loadtests.load.scraper import Sample
 
+#: What limited a run of which too little was seen.
+UNKNOWN = "unknown"
 #: Shares of a core, over a stretch.
 _WORKER_FULL, _OTHERS_FULL = 0.95, 0.90
 #: Share of the time that the worker may have to wait for its core.
@@ -53,10 +57,20 @@ def _of_the_test(run: Run) -> Iterator[Limit]:
         )
     if (share := busiest(run, SIMULATOR)) >= _OTHERS_FULL:
         yield Limit("simulator", f"It used {share:.0%} of its core for {STRETCH:g} s.", spoils=True)
+    for what, why in run.record.lost.items():
+        part = "producer" if what == EVENTS else "simulator"
+        yield Limit(part, f"Its {what} could be followed no more: {why}.", spoils=True)
     if unseen := run.record.unseen:
         yield Limit(
             "simulator",
             f"{unseen:,} entries of its records came too fast to be followed: nobody knows of what.",
+            spoils=True,
+        )
+    seconds, read = run.record.last - run.record.began, len(_samples(run))
+    if read < seconds / 2:
+        yield Limit(
+            UNKNOWN,
+            f"In {seconds:.0f} s the worker's metrics could be read {read} times.",
             spoils=True,
         )
 
@@ -70,7 +84,16 @@ def _of_the_gateway(run: Run) -> Iterator[Limit]:
             f"The worker was ready to run and had no core for {share:.0%} of the time. "
             "Stop what else runs on this machine.",
         )
-    samples = [each for each in run.samples if run.record.began <= each.at <= run.record.last]
+    if (share := busiest(run, LEFT)) >= _OTHERS_FULL:
+        yield Limit(
+            "machine",
+            f"The cores that the worker leaves to everything else were {share:.0%} busy for "
+            f"{STRETCH:g} s.",
+        )
+    for part in (BROKER, DATABASE):
+        if (share := busiest(run, part)) >= _OTHERS_FULL:
+            yield Limit(part, f"It used {share:.0%} of a core for {STRETCH:g} s.")
+    samples = _samples(run)
     if full := sum(each.figures.get("slots.free") == 0 for each in samples):
         yield Limit(
             "slots",
@@ -83,6 +106,11 @@ def _of_the_gateway(run: Run) -> Iterator[Limit]:
             f"Up to {held_up:.0f} orders waited for merchants that were at their limits or in "
             "trouble, in the worker or parked. They hold no slots.",
         )
+
+
+def _samples(run: Run) -> list[Sample]:
+    """Those of the time in which orders came."""
+    return [each for each in run.samples if run.record.began <= each.at <= run.record.last]
 
 
 def _ms(seconds: float) -> str:

@@ -14,8 +14,12 @@ CONCLUDING = frozenset(
     f"order.{word}"
     for word in ("accepted", "rejected", "cancelled", "expired", "failed", "in_doubt")
 )
-#: Seconds for which an order is remembered after its concluding event: an event may be repeated,
-#: and what its merchant says of it comes some time after it happened.
+#: The only one of them that another may follow: more has become known.
+_IN_DOUBT = "in_doubt"
+#: Ends after which the merchant must not have the order.
+_NOT_MADE = frozenset({"rejected", "expired", "failed"})
+#: Seconds for which an order is remembered after its concluding event: an event may be repeated or
+#: contradicted, and what its merchant says of it comes some time after it happened.
 _LINGER = 30.0
 
 
@@ -26,7 +30,8 @@ class _Order:
     confirmed: bool = False
     arrived: bool = False
     made: int = 0
-    outcome: str | None = None
+    #: What was told of it, each thing once.
+    told: list[str] = field(default_factory=list)
 
 
 class _Series:
@@ -56,6 +61,8 @@ class Outcomes:
     repeated: int = 0
     #: Entries of the merchants' records that could not be followed.
     unseen: int = 0
+    #: Why ``EVENTS`` or ``FEED`` could be followed no more before the run was over.
+    lost: dict[str, str] = field(default_factory=dict)
     #: Orders that were taken and that nothing was heard of since.
     open: int = 0
     _orders: dict[str, _Order] = field(default_factory=dict)
@@ -68,6 +75,8 @@ class Outcomes:
     _last: float = 0.0
     _doubled: list[str] = field(default_factory=list)
     _phantom: list[str] = field(default_factory=list)
+    _contradicted: list[str] = field(default_factory=list)
+    _denied: list[str] = field(default_factory=list)
 
     def placed(self, order_id: str, merchant_id: str, now: float, due: float) -> None:
         """The order is about to be submitted; it was due at that moment."""
@@ -79,7 +88,7 @@ class Outcomes:
         """``submit`` has returned: from now on the order must come to an end."""
         order = self._orders[order_id]
         order.confirmed = True
-        self.open += order.outcome is None
+        self.open += not order.told
         return self._timed(ENQUEUE, order, now)
 
     def seen(self, order_id: str, creates: int, at: float) -> tuple[str, float] | None:
@@ -102,11 +111,14 @@ class Outcomes:
         if order is None or event["type"] not in CONCLUDING:
             return None
         outcome = event["type"].removeprefix("order.")
-        if order.outcome is not None:
-            self.repeated += order.outcome == outcome
-            order.outcome = outcome  # of one that was in doubt more has become known
+        if outcome in order.told:
+            self.repeated += 1
             return None
-        order.outcome = outcome
+        order.told.append(outcome)
+        if len(order.told) > 1:
+            if order.told[-2] != _IN_DOUBT:
+                self._contradicted.append(event["order_id"])
+            return None
         self.open -= order.confirmed
         self._concluded.append((now, event["order_id"]))
         return self._timed(EVENT, order, now)
@@ -132,8 +144,11 @@ class Outcomes:
             missing=missing,
             doubled=self._doubled,
             phantom=self._phantom,
+            contradicted=self._contradicted,
+            denied=self._denied,
             repeated=self.repeated,
             unseen=self.unseen,
+            lost=self.lost,
         )
 
     def _timed(self, what: str, order: _Order, now: float) -> tuple[str, float]:
@@ -144,7 +159,9 @@ class Outcomes:
         while self._concluded and self._concluded[0][0] < now - _LINGER:
             _, order_id = self._concluded.popleft()
             order = self._orders.pop(order_id)
-            assert order.outcome is not None
-            self._counts[order.merchant_class][order.outcome] += 1
-            if self.merchants_tell and order.outcome == "accepted" and not order.made:
+            outcome = order.told[-1]
+            self._counts[order.merchant_class][outcome] += 1
+            if self.merchants_tell and outcome == "accepted" and not order.made:
                 self._phantom.append(order_id)
+            if order.made and outcome in _NOT_MADE:
+                self._denied.append(order_id)

@@ -9,6 +9,8 @@ from typing import Self
 #: What is timed of each order, from the moment at which it is about to be submitted: until the
 #: broker has confirmed it, until its POS has it, and until its concluding event.
 ENQUEUE, POS, EVENT = "enqueue", "pos", "event"
+#: What backends follow: the gateway's events, and what the simulated merchants tell of orders.
+EVENTS, FEED = "events", "feed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,16 @@ class Record:
     doubled: Sequence[str]
     #: Said to be accepted, and not made by their merchants.
     phantom: Sequence[str]
+    #: Told to have ended in two ways, of which the first was no doubt.
+    contradicted: Sequence[str]
+    #: Said to be rejected, expired or failed, and made by their merchants.
+    denied: Sequence[str]
     #: Events that told again what was known; they are published at least once.
     repeated: int
     #: Entries of the simulated merchants' records that came too fast to be followed.
     unseen: int
+    #: Why ``EVENTS`` or ``FEED`` could be followed no more before the run was over.
+    lost: Mapping[str, str]
 
     @property
     def sent(self) -> int:

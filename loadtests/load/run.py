@@ -65,7 +65,7 @@ def play(servers: Servers, scenario: LoadScenario) -> Run:
             topology.declare(connection)
         with Worker(OURS.command, environment, place.folder) as worker:
             wait_for_consumer(place.broker_url, worker)
-            with Scraper(port) as scraper:
+            with Scraper(port, place.broker_url) as scraper:
                 record, readings = _have_locust_play(scenario, place, worker)
             worker.check()
             late = place.merchants.summary()["late"]

@@ -1,4 +1,7 @@
-"""The worker's own metrics while a run lasts, read once a second as Prometheus does."""
+"""The worker's own metrics while a run lasts, read once a second as Prometheus does.
+
+How long the queues are the worker asks the broker every ten seconds only; here it is asked each time.
+"""
 
 import re
 import threading
@@ -6,9 +9,12 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from math import inf
 from types import TracebackType
 from typing import Self
+
+from pos_gateway.broker.depths import Depths
 
 #: Seconds between two scrapes, each of which takes a few milliseconds of the worker's time.
 PERIOD = 1.0
@@ -30,9 +36,10 @@ class Sample:
 class Scraper:
     """Scrapes from a thread of its own while its block lasts."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, broker_url: str) -> None:
         self.samples: list[Sample] = []
         self._url = f"http://127.0.0.1:{port}/metrics"
+        self._depths = Depths(broker_url)
         # No proxy of the environment stands between us and loopback.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self._over = threading.Event()
@@ -55,9 +62,12 @@ class Scraper:
         while not self._over.wait(PERIOD):
             try:
                 with self._opener.open(self._url, timeout=10) as reply:
-                    self.samples.append(Sample(time.time(), read(reply.read().decode())))
-            except OSError:
+                    figures = read(reply.read().decode())
+            except (OSError, HTTPException):
                 continue  # a worker that answers late is not to be asked twice at once
+            self._depths.look()
+            lengths = {f"queue_messages.{name}": n for name, n in self._depths.ready.items()}
+            self.samples.append(Sample(time.time(), {**figures, **lengths}))
 
 
 def read(page: str) -> dict[str, float]:

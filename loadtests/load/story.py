@@ -199,9 +199,10 @@ def _parts(run: Run) -> Section:
             f"Connections to POSes: {most(run, 'connections.leased'):,.0f} in use at most, "
             f"{most(run, 'connections.available'):,.0f} kept, "
             f"{most(run, 'connections.pending'):,.0f} waited for.",
-            f"In the queue: {most(run, 'queue_messages.orders'):,.0f} orders at most, the oldest "
-            f"of them {most(run, 'queue_age_seconds.orders'):.1f} s old. The worker's event loop was "
-            f"late by {shown(lag)} at most (99 of 100 turns of a second).",
+            f"In the queue: {most(run, 'queue_messages.orders'):,.0f} orders at most, up to "
+            f"{most(run, 'queue_age_seconds.orders'):.1f} s old (by the worker's own look, once in 10 s). "
+            "The worker's event loop was late by "
+            f"{shown(lag)} at most (99 of 100 turns of a second).",
             f"One order in a hundred was submitted {shown(figures.late(run))} or more after it was "
             f"due, one reply in a hundred came {shown(run.simulator_late['p99'])} or more after it "
             "was to come.",

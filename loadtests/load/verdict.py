@@ -7,7 +7,8 @@ from math import isinf
 
 from loadtests.load.figures import seconds, share_accepted
 from loadtests.load.histogram import percentile
-from loadtests.load.limits import Limit, limits
+from loadtests.load.limits import UNKNOWN, Limit, limits
+from loadtests.load.record import EVENTS, FEED
 from loadtests.load.run import Run
 
 
@@ -33,7 +34,8 @@ class Judged:
 class Verdict:
     """Everything that is judged of a run."""
 
-    #: That no order was lost or made twice; it must hold in any run.
+    #: That no order was lost or made twice, and what was told of each is true; it must hold in any
+    #: run, as far as it is known.
     accounts: Sequence[Judged]
     objectives: Sequence[Judged]
     limits: Sequence[Limit]
@@ -62,7 +64,10 @@ class Verdict:
             case Word.MISSED:
                 return f"Missed: {', '.join(missed)}."
             case Word.NO_RESULT:
-                by = " and the ".join(dict.fromkeys(each.what for each in self.spoilt))
+                spoilers = dict.fromkeys(each.what for each in self.spoilt)
+                if UNKNOWN in spoilers:
+                    return "This is no result: what limited it is unknown."
+                by = " and the ".join(spoilers)
                 return f"This is no result: what was measured is the {by}, not the gateway."
 
 
@@ -73,11 +78,17 @@ def judge(run: Run) -> Verdict:
 
 def _accounts(run: Run) -> Iterator[Judged]:
     record = run.record
-    for what, orders in (
-        ("orders missing", record.missing),
-        ("orders made twice", record.doubled),
-        ("orders accepted that no merchant has", record.phantom),
-    ):
+    accounts = {
+        "orders made twice": record.doubled,
+        "orders with two ends": record.contradicted,
+        "orders made, and told to be rejected, expired or failed": record.denied,
+    }
+    # What nobody heard of, or saw, is missed only where everything was heard, or seen.
+    if EVENTS not in record.lost:
+        accounts["orders missing"] = record.missing
+    if FEED not in record.lost and not record.unseen:
+        accounts["orders accepted that no merchant has"] = record.phantom
+    for what, orders in accounts.items():
         examples = f" ({', '.join(orders[:3])}{', …' if len(orders) > 3 else ''})" if orders else ""
         yield Judged(what, "0", f"{len(orders):,}{examples}", met=not orders)
 

@@ -5,7 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loadtests.bench.gauge import PRODUCER, SIMULATOR, WAITED, WORKER, Reading
+from loadtests.bench.gauge import (
+    BROKER,
+    DATABASE,
+    LEFT,
+    PRODUCER,
+    SIMULATOR,
+    WAITED,
+    WORKER,
+    Reading,
+)
 from loadtests.load.record import Record, Times
 from loadtests.load.run import Run
 from loadtests.load.scenario import LoadScenario
@@ -60,8 +69,11 @@ def a_record(**changes: Any) -> Record:
         missing=[],
         doubled=[],
         phantom=[],
+        contradicted=[],
+        denied=[],
         repeated=0,
         unseen=0,
+        lost={},
     )
     return replace(record, **changes)
 
@@ -79,8 +91,9 @@ def readings(busy: Mapping[str, float] | None = None, first: float = 0.0) -> Seq
         PRODUCER: 0.1,
         SIMULATOR: 0.1,
         WAITED: 0.0,
-        "rabbitmq": 0.2,
-        "postgresql": 0.1,
+        LEFT: 0.5,
+        BROKER: 0.2,
+        DATABASE: 0.1,
     }
     used = dict.fromkeys(calm, 0.0)
     found = []

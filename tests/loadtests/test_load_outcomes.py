@@ -74,6 +74,31 @@ class TestTheAccounts:
         assert record.doubled == ["c"]
         assert record.phantom == ["b"]
 
+    @pytest.mark.parametrize("second", ["failed", "expired", "in_doubt"])
+    def test_after_an_end_that_is_no_doubt_another_contradicts_it(
+        self, outcomes: Outcomes, second: str
+    ) -> None:
+        submit(outcomes, "a", "b")
+        for kind in ("in_doubt", "accepted", "in_doubt"):  # the last one is the first again
+            outcomes.told(an_event("a", f"order.{kind}"), 101.0)
+        for kind in ("accepted", second, "accepted"):
+            outcomes.told(an_event("b", f"order.{kind}"), 101.0)
+        record = outcomes.record(102.0)
+        assert record.contradicted == ["b"]
+        assert record.repeated == 2
+
+    def test_an_order_that_is_made_must_not_be_told_to_have_come_to_nothing(
+        self, outcomes: Outcomes
+    ) -> None:
+        ends = ("rejected", "expired", "failed", "cancelled", "in_doubt", "accepted")
+        submit(outcomes, *ends, "never made")
+        for end in ends:
+            outcomes.seen(end, 1, 100.5)
+            outcomes.told(an_event(end, f"order.{end}"), 101.0)
+        outcomes.told(an_event("never made", "order.failed"), 101.0)
+        outcomes.seen("failed", 1, 101.5)
+        assert outcomes.record(102.0).denied == ["rejected", "expired", "failed"]
+
     def test_where_merchants_say_nothing_nothing_is_held_against_them(self) -> None:
         outcomes = Outcomes(began=100.0, merchants_tell=False)
         submit(outcomes, "a")

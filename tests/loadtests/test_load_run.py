@@ -13,10 +13,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import unquote
 
 import psutil
+import pytest
+from kombu import Connection
 
+from loadtests.bench.attacks.patience import wait_for_consumer
 from loadtests.bench.candidate import OURS
+from loadtests.bench.gauge import LEFT
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import world
@@ -25,6 +30,8 @@ from loadtests.load.record import Record
 from loadtests.load.run import play
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.verdict import Word, judge
+from loadtests.servers.rabbitmq import RabbitMQ
+from pos_gateway.broker import topology
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,14 +81,18 @@ def an_easy_one(tmp_path: Path, **changes: str) -> Path:
 
 @contextmanager
 def slowed(*programs: str) -> Iterator[None]:
-    """Stop our children of these names again and again, for a third of the time."""
+    """Stop our children of these names again and again, one after the other.
+
+    In between all of them run: what comes to one that was stopped with the other is late by neither.
+    """
     over = threading.Event()
 
     def slow() -> None:
-        while not over.wait(0.4):
+        while not over.wait(0.1):
             for process in psutil.Process().children():
                 with suppress(psutil.NoSuchProcess):
                     if set(programs) & set(process.cmdline()):
+                        over.wait(0.2)
                         process.send_signal(signal.SIGSTOP)
                         time.sleep(0.2)  # the fault itself
                         process.send_signal(signal.SIGCONT)
@@ -142,6 +153,36 @@ def test_a_run_whose_producer_and_simulator_were_slowed_is_none(
         *("queue_age_seconds.orders", "event_loop_lag_seconds_bucket.+Inf"),
     }
     assert run.record.unseen == 0
+    assert run.readings[-1].used[LEFT] > run.readings[0].used[LEFT]
+
+
+@contextmanager
+def locust(broker_url: str, *options: object) -> Iterator[subprocess.Popen[str]]:
+    """Locust alone, as against any gateway."""
+    command = [sys.executable, "-m", "locust", "--headless", "-f", "loadtests/locustfile.py"]
+    with subprocess.Popen(
+        [*command, *map(str, options)],
+        cwd=ROOT,
+        env={**os.environ, "POS_GATEWAY_BROKER_URL": broker_url},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def restricted(rabbitmq: RabbitMQ, broker_url: str) -> str:
+    """The URL for a user who may declare queues of its own only."""
+    vhost = unquote(broker_url.rpartition("/")[2])
+    rabbitmq.eval(
+        'rabbit_auth_backend_internal:add_user(<<"load">>, <<"load">>, <<"tests">>), '
+        f'rabbit_auth_backend_internal:set_permissions(<<"load">>, <<"{vhost}">>, '
+        '<<"^amq.gen-">>, <<"^(orders$|amq.gen-)">>, <<"^(order-events$|amq.gen-)">>, <<"tests">>)'
+    )
+    return broker_url.replace("guest:guest", "load:load")
 
 
 def test_locust_alone_goes_on_while_the_broker_is_frozen_and_waits_for_what_is_open(
@@ -150,28 +191,24 @@ def test_locust_alone_goes_on_while_the_broker_is_frozen_and_waits_for_what_is_o
     # An outcome comes seconds after locust's users have gone.
     path = an_easy_one(tmp_path, seconds="3", latency="2.5")
     record, scenario = tmp_path / "record.json", LoadScenario.read(str(path))
+    options = ("--scenario", path, "--record", record, "--no-declare")
     with (
         world(servers, scenario.merchant_ids, scenario.profiles(0.0)) as place,
-        Worker(OURS.command, place.environment, place.folder),
-        subprocess.Popen(
-            [
-                *(sys.executable, "-m", "locust", "--headless", "-f", "loadtests/locustfile.py"),
-                *("--scenario", path, "--record", record),
-            ],
-            cwd=ROOT,
-            env={**os.environ, "POS_GATEWAY_BROKER_URL": place.broker_url},
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as locust,
+        Worker(OURS.command, place.environment, place.folder) as worker,
     ):
-        place.merchants.wait_until(requests=1, timeout=60)
-        servers.rabbitmq.pause()
-        frozen = time.time()
-        time.sleep(1)  # the fault itself
-        servers.rabbitmq.resume()
-        _, statistics = locust.communicate(timeout=60)
+        with Connection(place.broker_url) as connection:
+            topology.declare(connection)
+        wait_for_consumer(place.broker_url, worker)
+        broker_url = restricted(servers.rabbitmq, place.broker_url)
+        with locust(broker_url, *options) as process:
+            place.merchants.wait_until(requests=1, timeout=60)
+            servers.rabbitmq.pause()
+            frozen = time.time()
+            time.sleep(1)  # the fault itself
+            servers.rabbitmq.resume()
+            _, statistics = process.communicate(timeout=60)
         made = place.merchants.summary()["creates"]
-    assert locust.returncode == 0, statistics
+    assert process.returncode == 0, statistics
     seen = Record.read(record)
     assert seen.outcomes["healthy"] == {"accepted": made}
     assert seen.outcomes["closed"].keys() == {"rejected"}
@@ -182,3 +219,41 @@ def test_locust_alone_goes_on_while_the_broker_is_frozen_and_waits_for_what_is_o
         seen.began + at + late for at, late in zip(seen.late.at, seen.late.seconds, strict=True)
     )
     assert sum(frozen <= each < frozen + 1 for each in submitted) > scenario.backends
+
+
+def test_locust_says_that_it_heard_no_more_events_and_calls_nothing_missing(
+    servers: Servers, tmp_path: Path
+) -> None:
+    path, record = an_easy_one(tmp_path, seconds="3"), tmp_path / "record.json"
+    scenario = LoadScenario.read(str(path))
+    with (
+        world(servers, scenario.merchant_ids, scenario.profiles(0.0)) as place,
+        Worker(OURS.command, place.environment, place.folder),
+        locust(place.broker_url, "--scenario", path, "--record", record) as process,
+    ):
+        place.merchants.wait_until(requests=1, timeout=60)
+        servers.rabbitmq.drop_connections()
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "This is no result: the events could be followed no more: " in said
+    assert "orders missing" not in said
+    assert Record.read(record).lost.keys() == {"events"}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((), "127.0.0.1:1"),
+        (("--simulator", "127.0.0.1:1"), "no simulated merchants answer at 127.0.0.1:1: "),
+    ],
+)
+def test_a_load_that_cannot_be_started_ends_with_a_sentence(
+    options: tuple[str, ...], reason: str
+) -> None:
+    with locust("amqp://127.0.0.1:1//", *options) as process:
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    [sentence] = [line for line in said.splitlines() if "The load cannot be started: " in line]
+    assert reason in sentence
+    assert "Traceback" not in said
+    assert "enqueue" not in said

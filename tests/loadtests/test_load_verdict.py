@@ -1,14 +1,18 @@
 """The verdict on a load: what limited it, when it is none, and what was missed."""
 
+import socket
 from math import inf
+from typing import Any
 
 import pytest
+from kombu import Connection
 
-from loadtests.bench.gauge import PRODUCER, SIMULATOR, WAITED, WORKER
-from loadtests.load import figures
+from loadtests.bench.gauge import BROKER, DATABASE, LEFT, PRODUCER, SIMULATOR, WAITED, WORKER
+from loadtests.load import figures, scraper
 from loadtests.load.record import Times
-from loadtests.load.scraper import Sample, loop_lag, read
+from loadtests.load.scraper import Sample, Scraper, loop_lag, read
 from loadtests.load.verdict import Word, judge
+from pos_gateway.broker import topology
 from tests.loadtests.load_runs import ORDERS, a_record, a_run, readings, samples, times
 
 
@@ -53,6 +57,10 @@ class TestWhatLimitedIt:
             (SIMULATOR, 0.88, []),
             (WORKER, 0.97, ["worker's CPU"]),
             (WORKER, 0.93, []),
+            (LEFT, 0.92, ["machine"]),
+            (LEFT, 0.88, []),
+            (BROKER, 0.92, ["rabbitmq"]),
+            (DATABASE, 0.92, ["postgresql"]),
         ],
     )
     def test_a_core_that_is_full_at_the_peak_is_enough(
@@ -77,6 +85,22 @@ class TestWhatLimitedIt:
 
     def test_records_that_could_not_be_followed_spoil_the_run(self) -> None:
         assert judge(a_run(record=a_record(unseen=3))).word is Word.NO_RESULT
+
+    @pytest.mark.parametrize(("what", "part"), [("events", "producer"), ("feed", "simulator")])
+    def test_what_could_be_followed_no_more_spoils_the_run(self, what: str, part: str) -> None:
+        record = a_record(lost={what: "ConnectionResetError(104)"})
+        verdict = judge(a_run(record=record))
+        assert verdict.word is Word.NO_RESULT
+        assert [each.what for each in verdict.spoilt] == [part]
+        assert f"Its {what} could be followed no more: Conn" in verdict.spoilt[0].sentence
+
+    def test_without_the_worker_s_metrics_nobody_knows_what_limited_it(self) -> None:
+        few = [each for each in samples() if each.at % 3 == 0]
+        verdict = judge(a_run(samples=few))
+        assert verdict.word is Word.NO_RESULT
+        assert verdict.sentence == "This is no result: what limited it is unknown."
+        assert "In 20 s the worker's metrics could be read 7 times." in verdict.limits[0].sentence
+        assert limited_by(samples=[each for each in samples() if each.at % 2 == 0]) == []
 
     def test_a_core_that_others_use_is_told(self) -> None:
         assert limited_by(readings=readings({WAITED: 0.2})) == ["shared cores"]
@@ -122,18 +146,59 @@ class TestObjectives:
         nothing = a_record(outcomes={}, times={"enqueue": {}, "pos": {}, "event": {}})
         assert judge(a_run(record=nothing)).word is Word.MISSED
 
-    @pytest.mark.parametrize("what", ["missing", "doubled", "phantom"])
+    @pytest.mark.parametrize("what", ["missing", "doubled", "phantom", "contradicted", "denied"])
     def test_an_order_that_is_lost_or_doubled_counts_even_where_the_run_says_nothing(
         self, what: str
     ) -> None:
-        record = a_record(**{what: ["load-1", "load-2"]}, unseen=1)
-        verdict = judge(a_run(record=record))
+        record = a_record(**{what: ["load-1", "load-2"]})
+        verdict = judge(a_run(record=record, simulator_late={"p99": 9.0, "worst": 9.0}))
         assert verdict.word is Word.MISSED
         [broken] = [each for each in verdict.accounts if not each.met]
         assert broken.was == "2 (load-1, load-2)"
 
+    @pytest.mark.parametrize(
+        ("what", "unknown"),
+        [
+            ("missing", {"lost": {"events": "gone"}}),
+            ("phantom", {"lost": {"feed": "gone"}}),
+            ("phantom", {"unseen": 1}),
+        ],
+    )
+    def test_no_order_counts_as_lost_where_not_everything_was_heard_or_seen(
+        self, what: str, unknown: dict[str, Any]
+    ) -> None:
+        verdict = judge(a_run(record=a_record(**{what: ["load-1"]}, **unknown)))
+        assert verdict.word is Word.NO_RESULT
+        assert all(each.met for each in verdict.accounts)
+
+    def test_an_order_is_missing_whether_or_not_the_merchants_records_are_known(self) -> None:
+        record = a_record(missing=["load-1"], unseen=1, lost={"feed": "gone"})
+        assert judge(a_run(record=record)).word is Word.MISSED
+
 
 class TestTheScrape:
+    def test_a_worker_that_answers_nonsense_is_asked_again(
+        self, broker_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(scraper, "PERIOD", 0.01)
+        answers = [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\npos_gateway_parked_orders 7.0\n"]
+        with Connection(broker_url) as connection:
+            topology.declare(connection)
+            with connection.Producer() as producer:
+                producer.publish("{}", routing_key="orders")
+        server = socket.create_server(("127.0.0.1", 0))
+        server.settimeout(20)
+        with Scraper(server.getsockname()[1], broker_url) as scraping, server:
+            for answer in answers:
+                worker, _ = server.accept()
+                with worker:
+                    worker.recv(4096)
+                    worker.sendall(answer)
+        [sample] = scraping.samples
+        assert sample.figures["parked_orders"] == 7.0
+        # Asked of the broker itself, as long as it is; the worker's own figure may be ten seconds old.
+        assert sample.figures["queue_messages.orders"] == 1
+
     def test_the_figures_are_read_by_name_and_label(self) -> None:
         page = (
             "# HELP pos_gateway_slots Slots\n# TYPE pos_gateway_slots gauge\n"
