@@ -56,7 +56,7 @@ class _GatewayTask(Task):
 
     def run(self, *arguments: Any, **named: Any) -> None:
         """Deal with one message; return only when what came of it is stored."""
-        record = arguments[0] if arguments else named.get("order")
+        record = wire.order_in(arguments, named)
         context = self.request
         routing_key = (context.delivery_info or {}).get("routing_key")
         gate = gateway.current()

@@ -1,17 +1,16 @@
 """CPU time and memory by process tree while a run lasts, to be read for any stretch of it afterwards."""
 
-import threading
 import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
 from loadtests.bench.cores import left_cores
+from loadtests.meanwhile import Meanwhile
 
 #: Seconds between two looks, each of which takes 7 ms of a core (psutil reads all processes).
 _PERIOD = 0.5
@@ -33,7 +32,7 @@ class Reading:
     held: Mapping[str, float] = field(default_factory=dict)
 
 
-class Gauge:
+class Gauge(Meanwhile):
     """Looks at process trees from a thread of its own while its block lasts.
 
     Args:
@@ -42,24 +41,10 @@ class Gauge:
     """
 
     def __init__(self, parts: Mapping[str, int], *, waiting: str) -> None:
+        super().__init__()
         self.readings: list[Reading] = []
         self._roots = {name: psutil.Process(pid) for name, pid in parts.items()}
         self._waiting = waiting
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gauge", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._thread.join()
 
     def _run(self) -> None:
         while True:

@@ -1,38 +1,28 @@
 """Orders at a steady rate, and how long each took, by the step of the move in which it was placed."""
 
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from random import Random
-from typing import Self
 
 from loadtests.bench.orders import place
 from loadtests.faults.backend import TERMINAL, Backend, Name
+from loadtests.meanwhile import Meanwhile
 
 #: A step, and whether the order's merchant was in the canary.
 Where = tuple[str, bool]
 
 
-class Orders:
+class Orders(Meanwhile):
     """Places orders on a thread of its own while the block lasts. Customers do not wait in line."""
 
     def __init__(self, backend: Backend, merchants: Sequence[str], rate: float, seed: int) -> None:
+        super().__init__()
         self.step = ""
         self._backend, self._merchants, self._rate = backend, merchants, rate
         self._chance = Random(seed)
         self._placed: dict[Name, tuple[Where, float]] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
 
     def counts(self) -> dict[Where, int]:
         """How many were placed so far."""

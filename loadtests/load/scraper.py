@@ -4,16 +4,14 @@ How long the queues are the worker asks the broker every ten seconds only; here 
 """
 
 import re
-import threading
 import time
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from math import inf
-from types import TracebackType
-from typing import Self
 
+from loadtests.meanwhile import Meanwhile
 from pos_gateway.broker.depths import Depths
 
 #: Seconds between two scrapes, each of which takes a few milliseconds of the worker's time.
@@ -33,30 +31,16 @@ class Sample:
     figures: Mapping[str, float]
 
 
-class Scraper:
+class Scraper(Meanwhile):
     """Scrapes from a thread of its own while its block lasts."""
 
     def __init__(self, port: int, broker_url: str) -> None:
+        super().__init__()
         self.samples: list[Sample] = []
         self._url = f"http://127.0.0.1:{port}/metrics"
         self._depths = Depths(broker_url)
         # No proxy of the environment stands between us and loopback.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._thread.join()
 
     def _run(self) -> None:
         while not self._over.wait(PERIOD):

@@ -4,7 +4,7 @@
 another language could not send: two headers and the body.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -64,6 +64,11 @@ def dead_letter(message: Message, *, code: str, reason: str) -> Message:
         routing_key=topology.DEAD_KEY,
         headers={**message.headers, "x-reason-code": code, "x-reason": reason},
     )
+
+
+def order_in(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """What a task's arguments have for an order: a message's body begins with both."""
+    return arguments[0] if arguments else named.get("order")
 
 
 def home_key(routing_key: str | None) -> str:

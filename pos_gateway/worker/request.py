@@ -8,7 +8,7 @@ import structlog
 from pydantic_core import from_json
 
 from pos_gateway.admission.lane import Call
-from pos_gateway.broker.wire import ATTEMPTS, RESOLVE
+from pos_gateway.broker import wire
 from pos_gateway.ledger.states import Action
 from pos_gateway.record import identifier
 from pos_gateway.transport.deadline import Patience
@@ -74,7 +74,7 @@ class OrderRequest:
         self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
         self.acknowledged = False
         self.received = received
-        record = order_in(payload)
+        record = wire.order_in(*payload[:2])
         said = record if isinstance(record, dict) else {}
         #: Whose order it is, and which; empty or None when the message does not say.
         self.merchant_id = identifier(said.get("merchant_id")) or ""
@@ -82,7 +82,7 @@ class OrderRequest:
         #: When it was placed (Unix time, by the backend's clock), and when it is worthless; None
         #: when the message does not say, or what became of the order is to be found out anyhow.
         self.placed_at = timestamp(said.get("placed_at"))
-        is_late_allowed = message.headers.get(RESOLVE) is True
+        is_late_allowed = message.headers.get(wire.RESOLVE) is True
         self.deliver_by = None if is_late_allowed else timestamp(said.get("deliver_by"))
         #: What tells two messages that ask for the same; None when it does not say for what.
         self.key: tuple[str, str, Action] | None = None
@@ -98,7 +98,7 @@ class OrderRequest:
     @property
     def record(self) -> Any:
         """What the message has for an order, read anew."""
-        return order_in(from_json(self.message.body))
+        return wire.order_in(*from_json(self.message.body)[:2])
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class OrderRequest:
     @property
     def attempts(self) -> int:
         """Attempts that were made before this message was published."""
-        value = self.headers.get(ATTEMPTS)
+        value = self.headers.get(wire.ATTEMPTS)
         return value if isinstance(value, int) else 0
 
     @property
@@ -170,12 +170,6 @@ class OrderRequest:
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
         """Do nothing: when a worker is shut down cold, ``Drain`` says what becomes of its orders."""
-
-
-def order_in(payload: Any) -> Any:
-    """What a message's body, ``[[order], {}, {}]``, has for an order."""
-    arguments, named, _ = payload
-    return arguments[0] if arguments else named.get("order")
 
 
 def body_of(message: Any) -> bytes:
