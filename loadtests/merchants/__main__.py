@@ -17,6 +17,8 @@ from loadtests.merchants.orders import NEAR
 from loadtests.merchants.scenario import Scenario
 from loadtests.merchants.server import MerchantServer
 
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+
 
 def main() -> int:
     """Listen, say where in one line of JSON, and play until told to stop."""
@@ -31,6 +33,8 @@ def main() -> int:
     # latency. What becomes garbage here is young (asyncio leaves a cycle for each connection).
     gc.set_threshold(2000, 10, 1_000_000)
     asyncio.run(_serve(scenario, arguments))
+    for number in _STOPS:  # the interpreter, ending, puts handlers back to what kills
+        signal.signal(number, signal.SIG_IGN)
     return 0
 
 
@@ -57,7 +61,7 @@ async def _serve(scenario: Scenario, arguments: argparse.Namespace) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: it is ending already
             loop.call_soon_threadsafe(stopped.set)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOPS:
         # Not the loop's own handlers, which end with it: a second signal would then kill.
         signal.signal(number, stop)
     if arguments.parent:
