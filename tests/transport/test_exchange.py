@@ -120,7 +120,7 @@ def test_an_exchange_that_fails_leaves_nothing_to_the_garbage_collector(script: 
         gc.enable()
 
 
-@pytest.mark.timeout(60)  # looked at again for each of the blanks, these take the better part of an hour
+@pytest.mark.timeout(60)  # looked at again for each of the blanks, they take half an hour
 @pytest.mark.parametrize("end", [b"\0\r\n", b"\r", b""], ids=["NUL", "CR", "cut"])
 def test_a_field_of_blanks_is_looked_at_once(end: bytes) -> None:
     """Nobody else has a turn meanwhile, and no deadline can end it."""
@@ -308,9 +308,17 @@ def test_a_peer_that_drips_ends_at_the_deadline(drip: bytes) -> None:
         b"Content-Length: 1\r\n\r\nx",
         a_reply(b"x" * (BODY_LIMIT + 1)),
     ],
-    ids="closed, cut, nonsense, chunks, many headers, long header, encoded, encoded again, long".split(
-        ", "
-    ),
+    ids=[
+        "closed",
+        "cut",
+        "nonsense",
+        "chunks",
+        "many",
+        "header",
+        "encoded",
+        "encoded later",
+        "long",
+    ],
 )
 def test_anything_but_a_complete_valid_reply_is_in_doubt_and_costs_the_connection(
     reply: bytes,
@@ -326,22 +334,6 @@ def test_anything_but_a_complete_valid_reply_is_in_doubt_and_costs_the_connectio
             with pytest.raises(NoValidReply):
                 exchange(seen, transport)
     assert seen.connections == 2
-
-
-def test_a_connection_that_is_given_up_ends_at_once_whoever_keeps_the_error() -> None:
-    over = threading.Event()
-
-    def script(connection: socket.socket) -> None:
-        read_request(connection)
-        connection.sendall(a_reply(b"x" * (BODY_LIMIT + 1), Connection="close"))
-        if connection.recv(1) == b"":
-            over.set()
-
-    with peer(script) as seen:
-        with pytest.raises(NoValidReply) as kept:
-            exchange(seen)
-        assert over.wait(10)
-    assert kept.value.__traceback__ is not None
 
 
 @pytest.mark.parametrize(
