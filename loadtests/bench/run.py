@@ -29,6 +29,9 @@ from loadtests.merchants.client import SimulatedMerchants
 
 #: Seconds between two looks at whether all orders have come.
 _LOOK = 0.2
+#: Seconds without an event after which no more are expected: an order that was cut short comes again
+#: after half a minute, if its merchant has no other that shows sooner how it does.
+_PATIENCE = 60.0
 
 
 class InvalidRunError(RuntimeError):
@@ -176,5 +179,5 @@ def _wait_for(
 
 def account_for(place: World, order_ids: list[str]) -> Accounting:
     """Compare these orders with the merchants' records and the events in the broker."""
-    events = read_events(place.broker_url, len(order_ids))
+    events = read_events(place.broker_url, len(order_ids), patience=_PATIENCE)
     return account(order_ids, place.merchants.orders(), events)

@@ -82,11 +82,9 @@ class Suspects(Generic[Ticket]):
         self.ending -= call.cut_short
 
     def answered(self, call: Call[Ticket], now: float) -> None:
-        """Its merchant has answered, if not for the first time: then nobody knows what is usual."""
-        if call.lane.pace.mean is None:
-            return
+        """Its merchant has answered. A first answer is late, if it is, for what is usual for all."""
         self._late += NEWEST * (call.is_suspect - self._late)
-        if not call.is_suspect:
+        if not call.is_suspect and call.lane.pace.mean is not None:
             self._answered_at = now
 
     def cut_short(self, most: int, now: float) -> list[Call[Ticket]]:

@@ -353,8 +353,14 @@ FAULTS = [
     _fault(
         "answers that are late themselves say nothing against other calls",
         "suspects",
-        "        if not call.is_suspect:\n",
-        "        if True:\n",
+        "        if not call.is_suspect and call",
+        "        if call",
+    ),
+    _fault(
+        "first answers tell as well whether this process is late",
+        "suspects",
+        "        self._late += NEWEST",
+        "        if call.lane.pace.mean is None:\n            return\n        self._late += NEWEST",
     ),
     _fault(
         "where many answers are late nothing is cut short before it is slow",

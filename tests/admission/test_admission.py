@@ -874,6 +874,23 @@ def test_where_all_answers_are_late_no_call_is_cut_short_before_it_is_slow() -> 
     assert cut_short(stage) == []
 
 
+def test_where_all_first_answers_are_late_no_call_is_cut_short_before_it_is_slow() -> None:
+    """A worker that has just started: two hundred connections at once take it a while."""
+    stage = Stage(limit=1, slots=40, slow_share=0.25)
+    for _ in range(2):
+        stage.answer("prompt", after=0.01)
+    for n in range(40):
+        assert stage.offer(f"stranger{n}") == START
+    stage.pass_time(0.1)
+    for n in range(10):
+        stage.reply(f"stranger{n}", after=0.002)
+    stage.answer("prompt", after=0.01)  # one of many
+    for n in range(40):
+        stage.offer(f"waiting{n}")
+    stage.pass_time(GRACE)
+    assert cut_short(stage) == []
+
+
 def test_answers_that_lie_unread_are_read_before_calls_are_cut_short() -> None:
     """After this process was held up all calls have been out for long, and most were answered."""
     stage = Stage(limit=1, slots=8, slow_share=0.25)
