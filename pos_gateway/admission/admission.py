@@ -496,11 +496,12 @@ class Admission(Generic[Ticket]):
         """Whether the merchant is slow, from how long a call took."""
         lane, seconds = call.lane, now - call.started
         slow = seconds >= lane.pace.slow_after(self.limits.slow_after)
+        is_first = lane.pace.mean is None
         lane.pace.came_back(seconds, contact, slow=slow, late=call.late)
         if call.probe is not None and contact is Contact.ANSWERED:
             lane.pace.is_now(seconds)
-        if contact is Contact.ANSWERED and not call.late:
-            self._suspects.took(seconds)
+        if is_first and lane.pace.mean is not None:
+            self._suspects.first_took(seconds)
         if call.cut_short and contact is Contact.TIMED_OUT:
             self._out_too_long(call, now)
         elif slow:

@@ -20,7 +20,7 @@ GRACE = 0.05
 #: hundred replies at once keep it busy for longer than a quick merchant takes. And the weight of
 #: the newest in it.
 LATE, NEWEST = 0.25, 0.1
-#: Weight of the newest answer in what is usual for all merchants together.
+#: Weight of the newest answer in what is usual for a first one.
 NEWEST_OF_ALL = 0.02
 
 
@@ -41,21 +41,22 @@ class Suspects(Generic[Ticket]):
         self._answered_at = 0.0
         #: The part of the last answers that took longer.
         self._late = 0.0
-        #: How long merchants take to answer, whichever, and of how many answers that is.
+        #: How long merchants' first answers take, whichever, and of how many that is.
         self._usual = Usual()
         self._answers = 0
 
     def suspicious_after(self, lane: Lane[Ticket], slow_after: float) -> float:
         """When a call is out for longer than is usual for its merchant, or slow.
 
-        A merchant that has never answered is taken to be like the others. Its first call would else
-        hold a slot until it is slow, and of those that stop together many may be strangers.
+        A merchant that has never answered is taken to be like others at their first call, which has a
+        connection to make. It would else hold a slot until it is slow, and of those that stop
+        together many may be strangers.
         """
         usual = self._usual if lane.pace.mean is None else lane.pace
         return min(slow_after, usual.exceeded_after(slow_after))
 
-    def took(self, seconds: float) -> None:
-        """A merchant, whichever, has answered after so long."""
+    def first_took(self, seconds: float) -> None:
+        """A merchant, whichever, has answered for the first time, after so long."""
         self._answers += 1
         self._usual.learn(seconds, max(NEWEST_OF_ALL, 1 / self._answers))
 
@@ -82,7 +83,7 @@ class Suspects(Generic[Ticket]):
         self.ending -= call.cut_short
 
     def answered(self, call: Call[Ticket], now: float) -> None:
-        """Its merchant has answered. A first answer is late, if it is, for what is usual for all."""
+        """Its merchant has answered. A first answer is late if it is for a first one."""
         self._late += NEWEST * (call.is_suspect - self._late)
         if not call.is_suspect and call.lane.pace.mean is not None:
             self._answered_at = now

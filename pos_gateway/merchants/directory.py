@@ -32,8 +32,9 @@ STALE = 3600.0
 #: Records in memory, those of unknown merchants included.
 MOST = 50_000
 #: Entries of catalogs in memory, two hundred bytes each, all merchants' together; that a merchant has
-#: no catalog counts as one. And catalogs in a load: all of them are read before others have turns.
-MOST_ENTRIES, TOGETHER = 500_000, 10
+#: no catalog counts as one. And merchants in a load of them, most of whom have none: a worker that has
+#: just started asks for all merchants', and orders under way wait for them.
+MOST_ENTRIES, TOGETHER = 500_000, 100
 #: Seconds to wait after a failed load.
 PAUSE = 1.0
 #: Seconds between two looks for edits, about.

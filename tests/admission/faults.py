@@ -333,16 +333,22 @@ FAULTS = [
         "Share(slow, slow)",
     ),
     _fault(
-        "a merchant that has never answered is taken to be like the others",
+        "a merchant that has never answered is taken to be like others at their first call",
         "suspects",
         "usual = self._usual if lane.pace.mean is None else lane.pace",
         "usual = lane.pace",
     ),
     _fault(
-        "what is usual for all is their mean at first",
+        "what is usual for a first answer is their mean at first",
         "suspects",
         "max(NEWEST_OF_ALL, 1 / self._answers)",
         "NEWEST_OF_ALL",
+    ),
+    _fault(
+        "what is usual for a first answer is learnt from first answers",
+        "admission",
+        "if is_first and lane.pace.mean is not None:",
+        "if contact is Contact.ANSWERED and not call.late:",
     ),
     _fault(
         "answers that have come already are read before anything is cut short",

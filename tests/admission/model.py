@@ -287,7 +287,7 @@ class Model:
         return mean + max(usual.DEVIATIONS * deviation, usual.PART * mean, usual.SECONDS)
 
     def learn(self, seconds: float) -> None:
-        """A merchant, whichever, has answered in so long."""
+        """A merchant, whichever, has answered for the first time, in so long."""
         self.answers += 1
         if self.answers == 1:
             self.mean, self.deviation = seconds, usual.FIRST_DEVIATION * seconds
@@ -362,14 +362,14 @@ class Model:
         after = self.slow_after(merchant)
         if contact in (Contact.ANSWERED, Contact.OVERLOADED):
             merchant.last_answer = now
-            if before is not None:
-                self.late += suspects.NEWEST * ((sent.suspected < inf) - self.late)
-                self.last_answer = now if sent.suspected == inf else self.last_answer
+            self.late += suspects.NEWEST * ((sent.suspected < inf) - self.late)
+            if before is not None and sent.suspected == inf:
+                self.last_answer = now
             if sent.provider:
                 self.providers[sent.provider] = Fellows(silent=False, last_answer=now)
             if merchant.slow:
                 self.slow_ones = Fellows(silent=False, last_answer=now)
-        if answered and not sent.late:
+        if answered and before is None:
             self.learn(seconds)
         if answered and (sent.probe is not None or (before is None and not sent.late)):
             merchant.mean, merchant.deviation = seconds, usual.FIRST_DEVIATION * seconds

@@ -2,15 +2,16 @@
 
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from pos_gateway import green
 from pos_gateway.errors import NotLoaded
 from pos_gateway.merchants import directory as subject
-from pos_gateway.merchants.catalogs import CatalogStore, of_text
+from pos_gateway.merchants.catalogs import AT_ONCE, CatalogStore, of_text
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.store import IN_A_ROW, MerchantStore
 from pos_gateway.shelves import Shelves
@@ -66,6 +67,23 @@ def test_whose_catalog_was_written_of_late_is_known(
     assert sorted(catalogs.edited_since(first)) == [("m", first), ("n", last)]
     assert catalogs.edited_since(last) == [("n", last)]
     assert catalogs.stamped(["n", "nobody"]) == {"n": ({"b": "2"}, last)}
+
+
+def test_of_many_merchants_at_once_those_are_read_that_have_a_catalog_a_few_at_a_time(
+    catalogs: CatalogStore, engine: Engine
+) -> None:
+    written = {f"m{number}": {"a": str(number)} for number in range(2 * AT_ONCE + 1)}
+    catalogs.put(written)
+    asked_for: list[int] = []
+
+    def heard(*told: Any) -> None:
+        if "entries" in told[2]:
+            asked_for.append(len(told[3]))
+
+    event.listen(engine, "before_cursor_execute", heard)
+    found = catalogs.stamped([*written, *(f"none{number}" for number in range(50))])
+    assert {merchant: catalog for merchant, (catalog, _) in found.items()} == written
+    assert asked_for == [AT_ONCE, AT_ONCE, 1]
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', "null", "{", ""])
