@@ -37,6 +37,7 @@ class Shelves:
             "catalogs",
             encode=lambda _, catalog: catalogs.as_text(catalog),
             decode=lambda _, text: catalogs.of_text(text),
+            at_once=catalogs.AT_ONCE,
         )
         self.tokens: SharedValues[Token] = SharedValues(
             redis_url, "tokens", encode=self._sealed, decode=self._token

@@ -21,7 +21,7 @@ GRACE = 0.05
 #: the newest in it.
 LATE, NEWEST = 0.25, 0.1
 #: Weight of the newest answer in what is usual for a first one.
-NEWEST_OF_ALL = 0.02
+NEWEST_FIRST = 0.02
 
 
 class Suspects(Generic[Ticket]):
@@ -58,7 +58,7 @@ class Suspects(Generic[Ticket]):
     def first_took(self, seconds: float) -> None:
         """A merchant, whichever, has answered for the first time, after so long."""
         self._answers += 1
-        self._usual.learn(seconds, max(NEWEST_OF_ALL, 1 / self._answers))
+        self._usual.learn(seconds, max(NEWEST_FIRST, 1 / self._answers))
 
     def add(self, call: Call[Ticket], now: float) -> None:
         """It is out for longer than is usual from now."""

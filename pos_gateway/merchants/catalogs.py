@@ -14,7 +14,7 @@ from pos_gateway.green import in_turns
 from pos_gateway.ledger.schema import catalogs
 from pos_gateway.merchants.store import IN_A_ROW
 
-#: Catalogs that the driver reads at once: it has no turns for others meanwhile.
+#: Catalogs that are read at once, from the database or Redis: nobody else has a turn meanwhile.
 AT_ONCE = 10
 
 

@@ -14,6 +14,7 @@ import structlog
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import SharedUnavailable
+from pos_gateway.green import in_turns
 from pos_gateway.merchants.cache import JITTER, Gift, Loaded, Standing
 from pos_gateway.redis_client import redis_client
 from pos_gateway.vault import CannotOpen
@@ -31,8 +32,8 @@ PAUSE = 5.0
 #: when things go badly, and a few more.
 LEASE = 15.0
 PREFIX = "pos_gateway:cache:"
-#: Values in one exchange with Redis.
-_MOST = 500
+#: Values in one exchange with Redis, unless they are large.
+AT_ONCE = 500
 
 
 class SharedValues(Generic[Value]):
@@ -45,6 +46,8 @@ class SharedValues(Generic[Value]):
             CannotOpen for what is not to be shared.
         decode: the same back; raises ValueError for what it cannot read.
         lease: seconds for loading.
+        at_once: values in one exchange, which has to be over within the timeout, and between others'
+            turns.
 
     Raises:
         InvalidSettings: the package ``redis`` is not installed, or the URL is none.
@@ -58,6 +61,7 @@ class SharedValues(Generic[Value]):
         encode: Callable[[str, Value], str],
         decode: Callable[[str, str], Value],
         lease: float = LEASE,
+        at_once: int = AT_ONCE,
         prefix: str = PREFIX,
         timeout: float = TIMEOUT,
         clock: Clock = SYSTEM_CLOCK,
@@ -70,6 +74,7 @@ class SharedValues(Generic[Value]):
         self._owner = f"{platform.node()[:64]}:{uuid.uuid4().hex}"
         self._encode, self._decode = encode, decode
         self._lease = lease
+        self._at_once = at_once
         self._now = clock.monotonic
         self._away_until = -inf
 
@@ -82,7 +87,7 @@ class SharedValues(Generic[Value]):
         found: dict[str, Loaded[Value]] = {}
         ours: dict[str, int] = {}
         elsewhere: set[str] = set()
-        for keys in _batched(least):
+        for keys in self._batched(least):
             versions = [repr(least[key]) for key in keys]
             replies = self._do(keys, "claim", self._owner, _milliseconds(self._lease), *versions)
             for key, reply in zip(keys, replies, strict=True):
@@ -106,12 +111,12 @@ class SharedValues(Generic[Value]):
             SharedUnavailable: Redis is away; whether they were stored is not known.
         """
         texts, private = {}, {}
-        for key, each in gifts.items():
+        for key, each in in_turns(gifts.items(), self._at_once):
             try:
                 texts[key] = "" if each.value is None else self._encode(key, each.value)
             except CannotOpen:
                 private[key] = each.fence
-        for keys in _batched(texts):
+        for keys in self._batched(texts):
             arguments: list[Any] = []
             for key in keys:
                 each = gifts[key]
@@ -127,13 +132,17 @@ class SharedValues(Generic[Value]):
         Raises:
             SharedUnavailable: Redis is away.
         """
-        for keys in _batched(fences):
+        for keys in self._batched(fences):
             numbers = [fences[key] for key in keys]
             self._do(keys, "give up", self._owner, max(1, _milliseconds(pause)), *numbers)
 
     def close(self) -> None:
         """Let go of the connections. Idempotent."""
         self._client.connection_pool.disconnect()
+
+    def _batched(self, keys: Mapping[str, Any]) -> list[list[str]]:
+        every, most = list(keys), self._at_once
+        return [every[start : start + most] for start in range(0, len(every), most)]
 
     def _do(self, keys: Sequence[str], *arguments: Any) -> Sequence[Any]:
         if self._now() < self._away_until:
@@ -171,11 +180,6 @@ class SharedValues(Generic[Value]):
         except (ValueError, TypeError, AttributeError) as error:
             log.warning("cache.unreadable", cache=self._name, error=str(error))
             return None
-
-
-def _batched(keys: Mapping[str, Any]) -> list[list[str]]:
-    every = list(keys)
-    return [every[start : start + _MOST] for start in range(0, len(every), _MOST)]
 
 
 def _milliseconds(seconds: float) -> int:

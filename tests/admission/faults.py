@@ -341,8 +341,8 @@ FAULTS = [
     _fault(
         "what is usual for a first answer is their mean at first",
         "suspects",
-        "max(NEWEST_OF_ALL, 1 / self._answers)",
-        "NEWEST_OF_ALL",
+        "max(NEWEST_FIRST, 1 / self._answers)",
+        "NEWEST_FIRST",
     ),
     _fault(
         "what is usual for a first answer is learnt from first answers",

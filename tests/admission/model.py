@@ -292,7 +292,7 @@ class Model:
         if self.answers == 1:
             self.mean, self.deviation = seconds, usual.FIRST_DEVIATION * seconds
             return
-        weight = max(suspects.NEWEST_OF_ALL, 1 / self.answers)
+        weight = max(suspects.NEWEST_FIRST, 1 / self.answers)
         self.deviation += weight * (abs(seconds - self.mean) - self.deviation)
         self.mean += weight * (seconds - self.mean)
 

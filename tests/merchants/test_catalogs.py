@@ -1,6 +1,7 @@
 """Merchants' catalogs: the store, and the directory that hands them on with the records."""
 
 import threading
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from pos_gateway import green
 from pos_gateway.errors import NotLoaded
 from pos_gateway.merchants import directory as subject
+from pos_gateway.merchants.cache import Gift
 from pos_gateway.merchants.catalogs import AT_ONCE, CatalogStore, of_text
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.store import IN_A_ROW, MerchantStore
@@ -201,6 +203,57 @@ def test_workers_read_each_others_catalogs_and_none_from_before_an_import(
     assert one.get("m").catalog == {"burger": "V2"}
     assert one.get("without").catalog == {"burger": "V3"}
     shelves.close()
+
+
+def test_catalogs_of_many_merchants_are_few_loads(
+    directory: Directory, catalogs: CatalogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that has just started meets all merchants, and their orders hold slots meanwhile."""
+    came, loads = threading.Semaphore(0), 0
+    stamped = catalogs.stamped
+
+    def heard(ids: Sequence[str]) -> dict[str, tuple[Mapping[str, str], float]]:
+        nonlocal loads
+        loads += 1
+        return stamped(ids)
+
+    monkeypatch.setattr(catalogs, "stamped", heard)
+    directory._catalogs.listen(lambda _id, _catalog: came.release())
+    with started(directory):
+        for number in range(100):
+            directory._catalogs.want(f"m{number}")
+        for _ in range(100):
+            assert came.acquire(timeout=SOON)
+    assert loads < 10
+
+
+def test_catalogs_go_to_redis_and_come_from_it_a_few_at_a_time(
+    redis_url: str, store: MerchantStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each exchange has half a second, and nobody else has a turn while one's values are read."""
+    shared = Shelves(redis_url, store, Vault()).catalogs
+    exchanges: list[tuple[str, int]] = []
+    do = shared._do
+
+    def heard(keys: Sequence[str], what: str, *more: Any) -> Sequence[Any]:
+        exchanges.append((what, len(keys)))
+        return do(keys, what, *more)
+
+    monkeypatch.setattr(shared, "_do", heard)
+    least = dict.fromkeys((f"m{number}" for number in range(2 * AT_ONCE + 1)), 0.0)
+    ours = shared.claim(least).ours
+    assert ours.keys() == least.keys()
+    shared.store(
+        {
+            key: Gift(fence, {"a": key}, 1.0, age=0.0, young=45.0, lifetime=100.0)
+            for key, fence in ours.items()
+        }
+    )
+    found = shared.claim(least).found
+    assert {key: loaded.value for key, loaded in found.items()} == {k: {"a": k} for k in least}
+    sizes = [AT_ONCE, AT_ONCE, 1]
+    assert exchanges == [(what, n) for what in ("claim", "store", "claim") for n in sizes]
+    shared.close()
 
 
 def test_a_catalog_is_loaded_beside_the_orders_as_soon_as_its_merchant_is_known(

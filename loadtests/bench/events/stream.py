@@ -2,23 +2,24 @@
 
 import json
 import re
-import threading
 import time
 from datetime import datetime
-from typing import Any, Self
+from typing import Any
 
 from kombu import Connection
 
 from loadtests.bench.run import InvalidRunError
+from loadtests.meanwhile import Meanwhile
 from pos_gateway.broker import topology
 
 _POSITION = re.compile(r'"position":(\d+)')
 
 
-class Stream:
+class Stream(Meanwhile):
     """Takes events off the queue on a thread of its own while its block lasts."""
 
     def __init__(self, broker_url: str) -> None:
+        super().__init__()
         self._broker_url = broker_url
         #: When each was received first, by its id; of those that are no bulk's, since their outcome.
         self.received: dict[str, float] = {}
@@ -28,8 +29,6 @@ class Stream:
         #: The highest position so far, and whether each was the one behind the last, or a repeat.
         self._last = 0
         self._is_in_order = True
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="stream", daemon=True)
 
     def wait_for(self, name: str, count: int, *, seconds: float) -> list[float]:
         """When each event of a bulk was received, once all were.
@@ -78,14 +77,6 @@ class Stream:
             position = int(found[1])
             self._is_in_order &= position <= self._last + 1
             self._last = max(self._last, position)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
 
 
 def _moment(text: str) -> float:
