@@ -49,15 +49,21 @@ class Sampled(Worker):
         return self._worker
 
     def start(self) -> None:
-        """Start both; returns when the worker's process is there."""
+        """Start both; returns when the worker's process runs the worker's command."""
         super().start()
         profiler, deadline = psutil.Process(super().pid), time.monotonic() + _PATIENCE
-        while not (children := profiler.children()):
+        while not (workers := [one for one in profiler.children() if self._runs(one)]):
             self.check()
             if time.monotonic() >= deadline:
                 raise WorkerEndedError("py-spy did not start the worker")
             time.sleep(0.01)
-        self._worker = children[0].pid
+        self._worker = workers[0].pid
+
+    def _runs(self, child: psutil.Process) -> bool:
+        """Whether it has become the worker: before, it is a copy of whoever started it."""
+        with suppress(psutil.NoSuchProcess):
+            return child.cmdline() == self._command
+        return False
 
     def kill(self) -> None:
         """Have the profiler write what it has seen, then end both."""
