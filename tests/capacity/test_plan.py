@@ -17,6 +17,7 @@ from pos_gateway.capacity import (
     plan,
     staffed,
 )
+from pos_gateway.ledger.commits import GATHER
 from pos_gateway.worker import consumer
 from tests.capacity.fleet import Fleet
 
@@ -105,7 +106,7 @@ class TestTheArithmetic:
     def test_writes_share_transactions_once_there_are_many(self) -> None:
         few, many = plan(Demand(20, latency=1.0), Pod()), plan(Demand(1000, latency=1.0), Pod())
         assert few.transactions == 20 + 20 + 20
-        assert many.transactions == many.pods / 0.0025 + 50
+        assert many.transactions == pytest.approx(many.pods / GATHER + 50)
         assert (few.messages, few.prefetch) == (40, 10 * few.slots)
 
     def test_a_mean_is_above_a_median(self) -> None:

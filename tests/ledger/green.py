@@ -10,16 +10,18 @@ monkey.patch_all()
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gevent
+from gevent.event import Event
 from sqlalchemy import Engine, text
 
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.gateway import off_the_loop
 from pos_gateway.ledger import commits, database, writer
 from pos_gateway.ledger import ledger as module
+from pos_gateway.ledger.commits import GroupCommit
 from pos_gateway.ledger.database import open_database
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.schema import metadata
@@ -95,6 +97,32 @@ def others_go_on(ledger: Ledger, hold: Hold, _engine: Engine) -> None:
         assert not writing.ready()
         hold.open()
         assert writing.get(timeout=30) is True
+
+
+def an_outcome_takes_the_claim_along_that_follows_from_it(
+    _ledger: Ledger, _hold: Hold, _engine: Engine
+) -> None:
+    """The order that gets its place begins in the same turn of the loop, and a little later."""
+    transactions: list[list[Any]] = []
+
+    def write(operations: Sequence[Any]) -> list[Any]:
+        transactions.append(list(operations))
+        return list(operations)
+
+    group, place = GroupCommit(write), Event()
+
+    def dispatch() -> None:
+        place.wait()
+        gevent.spawn(group, "the next one's claim").join()
+
+    dispatcher = gevent.spawn(dispatch)
+    group("something before, so that there is a thread")
+    gevent.sleep(2 * commits.GATHER)
+    place.set()
+    group("an outcome")
+    dispatcher.get()
+    assert transactions[1:] == [["an outcome", "the next one's claim"]], transactions
+    assert group.close()
 
 
 def the_server_sleeps(ledger: Ledger, _hold: Hold, engine: Engine) -> None:
@@ -240,6 +268,7 @@ def an_outage_is_said_in_the_log_alone(ledger: Ledger, hold: Hold, engine: Engin
 
 ANYWHERE: list[Story] = [
     others_go_on,
+    an_outcome_takes_the_claim_along_that_follows_from_it,
     the_killed_lose_nobody_anything,
     native_threads_and_green_ones_share_the_engine,
 ]

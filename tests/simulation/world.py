@@ -213,7 +213,7 @@ class World:
             f"submit {order_id}" in scheduler.current.name for order_id in self.poison
         ):
             scheduler.say("POISON")
-            self.poisoned += 1
+            self.poisoned += self._has(worker, "o0")
             if self.poisoned > poison.POISONOUS:
                 self.violations.append(f"o0 has killed {self.poisoned} workers")
             self._kill(worker)
@@ -247,6 +247,17 @@ class World:
             self._later(random.uniform(0.1, 5), self._start_worker)
         if self._happens("kill"):
             self._kill(worker)
+
+    def _has(self, worker: Worker, order_id: str) -> bool:
+        """Whether the order is under the worker's present lease.
+
+        If not, the worker was held up and goes on under another: nothing would have been sent, and
+        its death then is not the order's.
+        """
+        found = self.database.rows(
+            "select owner from orders where order_id = ? and action = 'submit'", order_id
+        )
+        return worker.ledger is not None and found == [(worker.ledger.lease.id,)]
 
     def _kill(self, worker: Worker) -> None:
         random = self.scheduler.random
