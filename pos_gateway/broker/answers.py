@@ -6,6 +6,7 @@ not help whoever waits, since it is he who would look after them.
 """
 
 from functools import cache, partial
+from struct import Struct
 from typing import Any
 
 from amqp.transport import TCPTransport
@@ -42,8 +43,29 @@ class _Channel(pyamqp.Channel):
         super().__init__(*arguments, auto_decode=False, **options)
 
 
+#: A frame's kind, its channel and its payload's size; and the byte behind the payload.
+_HEAD, _END = Struct(">BHI"), 0xCE
+
+
+class _Frames(ReadAhead):
+    """Reads ahead, and knows where a frame ends."""
+
+    def whole(self) -> tuple[int, int, bytes] | None:
+        """The next frame, if all of it has come; None too if it is none: the library says why."""
+        kept, start = self._kept, self._at + _HEAD.size
+        if len(kept) < start:
+            return None
+        kind, channel, size = _HEAD.unpack_from(kept, self._at)
+        end = start + size
+        if len(kept) <= end or kept[end] != _END:
+            return None
+        self._at = end + 1
+        return kind, channel, kept[start:end]
+
+
 class _Answered(pyamqp.Connection):
     Channel = _Channel
+    _frames: _Frames | None = None
 
     def connect(self, callback: Any = None) -> Any:
         """Connect, and read and write from then on with fewer system calls.
@@ -53,11 +75,19 @@ class _Answered(pyamqp.Connection):
         """
         result = super().connect(callback)
         transport = self.transport
-        if not isinstance(transport._quick_recv, ReadAhead):
-            transport._quick_recv = ReadAhead(transport._quick_recv)
+        if not isinstance(transport._quick_recv, _Frames):
+            self._frames = transport._quick_recv = _Frames(transport._quick_recv)
             if isinstance(transport, TCPTransport):
                 transport._write = partial(send_all, transport.sock)
         return result
+
+    def blocking_read(self, timeout: float | None = None) -> Any:
+        """Read a frame. One that has come already is taken as it is, with no time limit to set."""
+        if self._frames is not None and self._transport is not None:  # it may be closed meanwhile
+            frame = self._frames.whole()
+            if frame is not None:
+                return self.on_inbound_frame(frame)
+        return super().blocking_read(timeout)
 
     def drain_events(self, timeout: float | None = None) -> None:
         """Read until something was dealt with; without a time limit, somebody has a question."""

@@ -13,6 +13,8 @@ from math import ceil, isfinite
 from typing import Any, Self
 from uuid import uuid4
 
+from pydantic_core import to_json
+
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import NO_EMBED
@@ -53,7 +55,7 @@ class ParkedOrder:
         }
         if self.deliver_by is not None:
             said["deliver_by"] = self.deliver_by
-        return json.dumps(said).encode() + _NEXT + self.message.body.replace(b"\n", b" ")
+        return to_json(said) + _NEXT + self.message.body.replace(b"\n", b" ")
 
 
 @dataclass(slots=True)
@@ -193,7 +195,7 @@ def joined(bundles: Iterable[Bundle]) -> Bundle:
 def is_plain(value: object) -> bool:
     """Whether a header's value fits into JSON and AMQP alike."""
     if isinstance(value, str):
-        return not any("\ud800" <= character <= "\udfff" for character in value)
+        return value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
     return isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
 
 

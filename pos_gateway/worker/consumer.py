@@ -26,7 +26,7 @@ from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.properties import COMPRESSION, tolerate_bad_properties
 from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.standings import Standings
-from pos_gateway.worker.strategy import known_headers, why_undecodable
+from pos_gateway.worker.strategy import why_undecodable
 
 log = structlog.get_logger(__name__)
 
@@ -309,7 +309,7 @@ def _same_again(request: OrderRequest) -> Message:
         routing_key=wire.home_key(request.routing_key),
         body=body_of(message),
         message_id=request.order_id or "",
-        headers=known_headers(message.headers),
+        headers=request.headers,
     )
 
 

@@ -10,8 +10,8 @@ import gevent
 from celery.bootsteps import RUN
 from celery.worker import loops, state
 
-#: Frames (three to a message) after which other green threads have their turn: while the next one
-#: is there already, reading it waits for nothing, and nobody else would run.
+#: Messages after which other green threads have their turn: while the next one is there already,
+#: reading it waits for nothing, and nobody else would run.
 IN_A_ROW = 30
 #: Seconds after which the loop looks whether it is to stop, when no message comes.
 IDLE = 1.0
@@ -42,7 +42,7 @@ def green_loop(
     task_consumer.on_message = consumer.create_task_handler()
     task_consumer.consume()
     consumer.on_ready()
-    frames = 0
+    messages = 0
     try:
         while blueprint.state == RUN and consumer.connection:
             state.maybe_shutdown()
@@ -52,8 +52,8 @@ def green_loop(
             if qos.prev != qos.value:
                 qos.update()
             consumer.perform_pending_operations()
-            frames += 1
-            if frames % IN_A_ROW == 0:
+            messages += 1
+            if messages % IN_A_ROW == 0:
                 gevent.sleep(0)
             try:
                 connection.drain_events(timeout=IDLE)
