@@ -68,6 +68,14 @@ class RabbitMQ(Server):
             "|| C <- rabbit_networking:connections()]"
         )
 
+    def lose_leader(self, url: str, queue: str) -> None:
+        """Leave a queue with no leader, as a crash seconds after its making can leave a stream."""
+        vhost = unquote(url.rpartition("/")[2])
+        name = f"rabbit_misc:r({_binary(vhost)}, queue, {_binary(queue)})"
+        self.eval(
+            f"{{ok, _}} = rabbit_amqqueue:lookup({name}), mnesia:dirty_delete(rabbit_queue, {name})"
+        )
+
     @contextmanager
     def memory_alarm(self) -> Iterator[None]:
         """Keep the memory alarm raised, which blocks every connection that publishes."""

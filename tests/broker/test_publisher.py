@@ -13,6 +13,7 @@ from kombu.transport.native_delayed_delivery import (
     bind_queue_to_native_delayed_delivery_exchange,
     declare_native_delayed_delivery_exchanges_and_queues,
 )
+from structlog.testing import capture_logs
 
 from loadtests.servers.proxy import Proxy
 from loadtests.servers.rabbitmq import RabbitMQ
@@ -123,6 +124,20 @@ def test_publishing_goes_on_when_the_broker_is_back(
     rabbitmq.start()
     publisher.publish(a_message(3))
     assert count(broker_url) == 2
+
+
+def test_orders_do_not_wait_for_a_stream_without_a_leader(
+    publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    publisher.publish(a_message(1))
+    rabbitmq.lose_leader(broker_url, topology.splits_stream.name)
+    later = Publisher(broker_url)
+    with capture_logs() as said:
+        later.publish(a_message(2))
+    later.close()
+    assert count(broker_url) == 2
+    assert [each["event"] for each in said] == ["canary.split_away"]
+    assert "down or inaccessible" in said[0]["error"]
 
 
 def test_a_patient_publish_outlasts_the_broker(

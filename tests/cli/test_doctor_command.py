@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from kombu import Connection, Queue
 
+from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
@@ -83,6 +84,19 @@ def test_a_queue_of_another_type_fails(connected: Program, broker_url: str) -> N
     assert done.exit_code == 1
     assert "fail  queue orders: has another type or other arguments" in done.stdout
     assert "warn  queue orders.dead: not there yet" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_a_stream_without_a_leader_fails(
+    connected: Program, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    with Connection(broker_url) as connection:
+        topology.declare(connection)
+    rabbitmq.lose_leader(broker_url, topology.splits_stream.name)
+    done = connected.invoke("doctor")
+    assert done.exit_code == 1
+    assert "fail  queue orders.canary.split: nobody leads it" in done.stdout
+    assert "start that node, or restart it if it runs" in done.stdout
 
 
 @pytest.mark.usefixtures("unpatched")

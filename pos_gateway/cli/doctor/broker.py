@@ -27,7 +27,7 @@ def check_broker(settings: Settings) -> Iterator[Finding]:
     try:
         connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
         yield _version(connection, shown)
-        for queue in topology.QUEUES:
+        for queue in (*topology.QUEUES, topology.splits_stream):
             yield _queue(connection, queue)
     except CONNECTION_ERRORS as error:
         yield fail(
@@ -55,7 +55,12 @@ def _queue(connection: Connection, queue: Queue) -> Finding:
     with connection.channel() as channel:
         try:
             state = channel.queue_declare(queue.name, passive=True)
-        except NotFound:
+        except NotFound as error:
+            if "down or inaccessible" in error.reply_text:  # only its words tell it from the other
+                return fail(
+                    f"{what}: nobody leads it ({error.reply_text})",
+                    "start that node, or restart it if it runs",
+                )
             return warn(
                 f"{what}: not there yet", "the first worker or pos-gateway enqueue makes it"
             )
