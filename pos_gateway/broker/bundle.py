@@ -13,8 +13,6 @@ from math import ceil, isfinite
 from typing import Any, Self
 from uuid import uuid4
 
-from pydantic_core import to_json
-
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import NO_EMBED
@@ -55,7 +53,7 @@ class ParkedOrder:
         }
         if self.deliver_by is not None:
             said["deliver_by"] = self.deliver_by
-        return to_json(said) + _NEXT + self.message.body.replace(b"\n", b" ")
+        return json.dumps(said).encode() + _NEXT + self.message.body.replace(b"\n", b" ")
 
 
 @dataclass(slots=True)
