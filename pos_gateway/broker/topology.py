@@ -75,6 +75,8 @@ splits_stream = Queue(
 def declare(connection: Connection) -> None:
     """Declare everything; harmless when it is there already.
 
+    A stream of splits that nobody leads at present is only said in the log.
+
     Raises:
         PublishRefused: a queue of that name exists with other arguments.
     """
