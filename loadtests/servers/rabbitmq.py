@@ -19,6 +19,15 @@ _EVERY_QUEUE_HAS_ITS_LEADER = (
     "[State] = ets:lookup(ra_state, Name), element(2, State) =:= leader end, "
     "[Queue || Queue <- rabbit_amqqueue:list(), amqqueue:is_quorum(Queue)])"
 )
+#: The coordinator of streams knows of each how far it is with writing down its leader.
+_LEADER_IS_WRITTEN_DOWN = (
+    "{{ok, Stream}} = rabbit_amqqueue:lookup({name}), "
+    "Id = maps:get(name, amqqueue:get_type_state(Stream)), "
+    "{{ok, {{_, Known}}, _}} = "
+    "ra:local_query({{rabbit_stream_coordinator, node()}}, fun(State) -> State end), "
+    "lists:keymember(updated, 1, [Each || Each <- tuple_to_list(maps:get(Id, element(2, Known))), "
+    "is_tuple(Each)])"
+)
 
 
 class RabbitMQ(Server):
@@ -69,12 +78,16 @@ class RabbitMQ(Server):
         )
 
     def lose_leader(self, url: str, queue: str) -> None:
-        """Leave a queue with no leader, as a crash seconds after its making can leave a stream."""
+        """Leave a stream with no leader, as a crash seconds after its making can."""
         vhost = unquote(url.rpartition("/")[2])
         name = f"rabbit_misc:r({_binary(vhost)}, queue, {_binary(queue)})"
-        self.eval(
-            f"{{ok, _}} = rabbit_amqqueue:lookup({name}), mnesia:dirty_delete(rabbit_queue, {name})"
+        # Who leads a new stream is written down a moment after it was declared, over what is gone.
+        self._wait_for(
+            lambda: self.eval(_LEADER_IS_WRITTEN_DOWN.format(name=name)) == "true",
+            self._running(),
+            f"did not write down who leads {queue}",
         )
+        self.eval(f"mnesia:dirty_delete(rabbit_queue, {name})")
 
     @contextmanager
     def memory_alarm(self) -> Iterator[None]:
