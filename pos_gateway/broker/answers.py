@@ -5,15 +5,21 @@ The library bounds its handshake and no question after it. A broker whose packet
 not help whoever waits, since it is he who would look after them.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
-from struct import Struct
 from typing import Any
 
+import structlog
+from amqp.exceptions import RecoverableConnectionError
 from amqp.transport import TCPTransport
 from kombu import Connection
 from kombu.transport import pyamqp
 
-from pos_gateway.sockets import ReadAhead, send_all
+from pos_gateway.broker.frames import Incoming, Outgoing, acknowledgement
+from pos_gateway.sockets import send_all
+
+log = structlog.get_logger(__name__)
 
 #: Seconds for the broker's answer to whatever is asked of it (a queue to be declared, say). It may
 #: have much to do, and is asked again on a new connection.
@@ -25,6 +31,17 @@ class AnsweredConnection(Connection):
 
     The connection is given up with it, so that closing it asks nothing more.
     """
+
+    def acknowledge_together(self, later: Callable[[Callable[[], None]], object]) -> None:
+        """Write acknowledgements many at once from now on, when ``later`` calls what it is given.
+
+        Each for itself is a system call and a packet, and a worker's come together: one
+        transaction has the outcomes of many orders. One that is lost on the way is as one that was
+        never made: the message comes again, and the ledger knows its order.
+        """
+        connection = self.connection
+        if isinstance(connection, _Answered):  # there are brokers in memory, too
+            connection.later = later
 
     def get_transport_cls(self) -> Any:
         found = super().get_transport_cls()
@@ -42,30 +59,24 @@ class _Channel(pyamqp.Channel):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, auto_decode=False, **options)
 
-
-#: A frame's kind, its channel and its payload's size; and the byte behind the payload.
-_HEAD, _END = Struct(">BHI"), 0xCE
-
-
-class _Frames(ReadAhead):
-    """Reads ahead, and knows where a frame ends."""
-
-    def whole(self) -> tuple[int, int, bytes] | None:
-        """The next frame, if all of it has come; None too if it is none: the library says why."""
-        kept, start = self._kept, self._at + _HEAD.size
-        if len(kept) < start:
-            return None
-        kind, channel, size = _HEAD.unpack_from(kept, self._at)
-        end = start + size
-        if len(kept) <= end or kept[end] != _END:
-            return None
-        self._at = end + 1
-        return kind, channel, kept[start:end]
+    def basic_ack(self, delivery_tag: int, multiple: bool = False, argsig: str = "Lb") -> Any:
+        """Acknowledge; what it says may be written later (``acknowledge_together``)."""
+        if self.connection is None:
+            raise RecoverableConnectionError("connection already closed")
+        if self.connection.later is None:
+            return super().basic_ack(delivery_tag, multiple, argsig)
+        return self.connection.write_later(
+            acknowledgement(self.channel_id, delivery_tag, multiple=multiple)
+        )
 
 
 class _Answered(pyamqp.Connection):
     Channel = _Channel
-    _frames: _Frames | None = None
+    #: What has come, and what is to go; None until it is connected.
+    _incoming: Incoming | None = None
+    _outgoing: Outgoing | None = None
+    #: Calls what it is given when others have had their turns; None: nothing is written later.
+    later: Callable[[Callable[[], None]], object] | None = None
 
     def connect(self, callback: Any = None) -> Any:
         """Connect, and read and write from then on with fewer system calls.
@@ -75,16 +86,55 @@ class _Answered(pyamqp.Connection):
         """
         result = super().connect(callback)
         transport = self.transport
-        if not isinstance(transport._quick_recv, _Frames):
-            self._frames = transport._quick_recv = _Frames(transport._quick_recv)
-            if isinstance(transport, TCPTransport):
-                transport._write = partial(send_all, transport.sock)
+        if not isinstance(transport._quick_recv, Incoming):
+            self._incoming = transport._quick_recv = Incoming(transport._quick_recv)
+            is_plain = isinstance(transport, TCPTransport)
+            write = partial(send_all, transport.sock) if is_plain else transport._write
+            self._outgoing = transport._write = Outgoing(write)
         return result
+
+    def collect(self) -> None:
+        """Give the connection up; what has come of it is not dealt with any more."""
+        self._incoming = self._outgoing = None
+        super().collect()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write what is sent meanwhile many frames at a time, and all of it at the end.
+
+        Raises:
+            OSError, RecoverableConnectionError: it could not be written.
+        """
+        transport, outgoing = self._transport, self._outgoing
+        if outgoing is None:
+            raise RecoverableConnectionError("connection already closed")
+        outgoing.gathers = True
+        try:
+            yield
+        finally:
+            outgoing.gathers = False
+            transport.write(b"")
+
+    def write_later(self, frame: bytes) -> None:
+        """Write a frame with the next ones, or when ``later`` says."""
+        self.bytes_sent += 1  # the library's heartbeats look whether anything was sent
+        is_first = self._outgoing is not None and self._outgoing.keep(frame)
+        if is_first and self.later is not None:
+            self.later(self._write_kept)
+
+    def _write_kept(self) -> None:
+        try:
+            if self._transport is not None:
+                self._transport.write(b"")
+        except OSError as error:  # whoever reads hears of it, too
+            log.warning("acknowledgements.not_written", error=str(error))
 
     def blocking_read(self, timeout: float | None = None) -> Any:
         """Read a frame. One that has come already is taken as it is, with no time limit to set."""
-        if self._frames is not None and self._transport is not None:  # it may be closed meanwhile
-            frame = self._frames.whole()
+        if self._transport is None:  # the library would connect again, to nobody's knowledge
+            raise RecoverableConnectionError("connection already closed")
+        if self._incoming is not None:
+            frame = self._incoming.frame()
             if frame is not None:
                 return self.on_inbound_frame(frame)
         return super().blocking_read(timeout)

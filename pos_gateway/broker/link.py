@@ -6,11 +6,13 @@ A link never recovers: whoever waits on it hears of its end, and the publisher m
 import contextlib
 import threading
 import time
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 from amqp import spec
 from amqp.basic_message import Message as AmqpMessage
 from amqp.exceptions import AMQPError
+from amqp.serialization import dumps
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
@@ -25,6 +27,17 @@ PATIENCE = HEARTBEAT / 4
 
 #: What the AMQP library raises when a connection is gone or was never there.
 CONNECTION_ERRORS = (OSError, AMQPError, OperationalError)
+
+
+#: The kind of a frame that has a method in it.
+_METHOD = 1
+
+
+@lru_cache(maxsize=256)
+def _arguments(exchange: str, routing_key: str) -> bytes:
+    """Those of basic.publish, mandatory."""
+    arguments: bytes = dumps("Bssbb", (0, exchange, routing_key, True, False))
+    return arguments
 
 
 class Confirm:
@@ -52,11 +65,15 @@ class Confirm:
 
 
 class Link(Protocol):
-    """What the publisher needs of a connection. ``send`` is called under the write lock."""
+    """What the publisher needs of a connection. ``send`` is called under the write lock.
+
+    So is ``together``: what is sent meanwhile is written many messages at a time.
+    """
 
     alive: bool
 
     def send(self, confirm: Confirm) -> None: ...
+    def together(self) -> contextlib.AbstractContextManager[None]: ...
     def fail(self, error: BaseException) -> None: ...
     def close(self) -> None: ...
 
@@ -70,7 +87,7 @@ class AmqpLink:
         self.blocked: str | None = None
         self._connection = connection
         #: Held on to, since asking a closed connection for its parts makes it connect again.
-        self._amqp = connection.connection
+        self._amqp: Any = connection.connection
         self._transport = self._amqp.transport
         self._write_lock = write_lock
         self._waiting: dict[int, Confirm] = {}
@@ -98,10 +115,11 @@ class AmqpLink:
         self._waiting[self._tag] = confirm
         # Channel.basic_publish would read from the socket first ("are we blocked?"), but the
         # socket has one reader, and that is the reader thread.
-        self._channel.send_method(
+        self._amqp.frame_writer(
+            _METHOD,
+            self._channel.channel_id,
             spec.Basic.Publish,
-            "Bssbb",
-            (0, exchange, routing_key, True, False),
+            _arguments(exchange, routing_key),
             AmqpMessage(
                 message.body,
                 content_type="application/json",
@@ -112,6 +130,10 @@ class AmqpLink:
                 application_headers=dict(message.headers),
             ),
         )
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        together: contextlib.AbstractContextManager[None] = self._amqp.together()
+        return together
 
     def fail(self, error: BaseException) -> None:
         """Give up this connection; whoever waits hears of it. Idempotent."""
@@ -200,6 +222,9 @@ class MemoryLink:
         else:
             self._deliver(message)
         confirm.settle()
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def fail(self, error: BaseException) -> None:
         self.alive = False

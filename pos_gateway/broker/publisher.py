@@ -173,10 +173,14 @@ class Publisher:
                 link, _ = self._connected()
             except PublishError as error:
                 raise BatchCutShort(0, str(error)) from error
-            for message in in_turns(messages, IN_A_ROW):  # others do not get the lock meanwhile
-                confirms.append(self._write(link, message))
-                if confirms[-1].error is not None:
-                    break  # one that follows could come before it
+            try:
+                with link.together():
+                    for message in in_turns(messages, IN_A_ROW):  # others do not get the lock
+                        confirms.append(self._write(link, message))
+                        if confirms[-1].error is not None:
+                            break  # one that follows could come before it
+            except CONNECTION_ERRORS as error:
+                link.fail(error)
         return confirms
 
     def _send(self, message: Message) -> tuple[Confirm, bool]:

@@ -1,6 +1,5 @@
 """Celery's consumer, with what an order needs: its own loop, admission, and a quarantine."""
 
-import threading
 from typing import Any
 
 import structlog
@@ -44,7 +43,6 @@ class OrderConsumer(Consumer):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._gateway = gateway.current()
-        self._acknowledging = threading.RLock()
         self.max_order_bytes = self._gateway.settings.max_order_bytes
         self._longest = max(self.max_order_bytes, BYTES_ALLOWED)
         self.dispatcher: Dispatcher | None = None
@@ -132,11 +130,6 @@ class OrderConsumer(Consumer):
             self._companion = Companion()
             self._companion.start()
             self._gateway.before_stop(self._companion.stop)
-
-    def call_soon_ack(self, promise: Any, *arguments: Any, **options: Any) -> Any:
-        # Many green threads acknowledge on one connection: one frame at a time, whole.
-        with self._acknowledging:
-            return super().call_soon_ack(promise, *arguments, **options)
 
     def on_close(self) -> None:
         self._reads = False
@@ -238,8 +231,7 @@ class OrderConsumer(Consumer):
         except PublishError:
             return  # this process is going down; unacknowledged, the message comes back
         metrics.set_aside(code)
-        with self._acknowledging:
-            message.ack_log_error(log, self.connection_errors)
+        message.ack_log_error(log, self.connection_errors)
 
     def _be_watched(self, dispatcher: Dispatcher) -> None:
         """Tell the metrics' port what is known here.

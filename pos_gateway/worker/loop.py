@@ -39,6 +39,7 @@ def green_loop(
         monitoring = consumer.event_dispatcher.connection
         failures.append(loops._enable_amqheartbeats(consumer.timer, monitoring, rate=hbrate))
         monitor = gevent.spawn(_drain, monitoring)
+    connection.acknowledge_together(gevent.spawn)
     task_consumer.on_message = consumer.create_task_handler()
     task_consumer.consume()
     consumer.on_ready()

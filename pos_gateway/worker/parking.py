@@ -33,7 +33,7 @@ OPEN_FOR, OPEN_FOR_SILENT = 0.2, 2.0
 AT_ONCE = 8
 
 #: Acknowledgements after which other green threads have their turn.
-IN_A_ROW = 16
+IN_A_ROW = 50
 
 
 class Original(Protocol):

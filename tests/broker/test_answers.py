@@ -1,16 +1,19 @@
 """Frames come as they were sent, however the network cuts them up."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import pack
 from typing import Any
 
 import pytest
-from amqp.exceptions import UnexpectedFrame
+from amqp.exceptions import RecoverableConnectionError, UnexpectedFrame
+from amqp.method_framing import frame_writer
 from amqp.transport import TCPTransport
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from pos_gateway.broker.answers import _Answered, _Frames
+from pos_gateway.broker.answers import _Answered
+from pos_gateway.broker.frames import MOST, Incoming, Outgoing, acknowledgement
 
 
 def sent(kind: int, payload: bytes, end: int = 0xCE) -> bytes:
@@ -36,6 +39,12 @@ class Socket:
     def settimeout(self, _seconds: float | None) -> None:
         self.timeouts_set += 1
 
+    def shutdown(self, _how: int) -> None:
+        """Nobody looks."""
+
+    def close(self) -> None:
+        """Nobody looks."""
+
 
 def reading(socket: Socket) -> tuple[_Answered, list[Any]]:
     """A connection that has been made, and the frames that it has read."""
@@ -43,7 +52,7 @@ def reading(socket: Socket) -> tuple[_Answered, list[Any]]:
     transport = TCPTransport("there")
     transport.sock, transport.connected, transport._read_buffer = socket, True, b""
     connection._transport = transport
-    connection._frames = transport._quick_recv = _Frames(socket.recv)
+    connection._incoming = transport._quick_recv = Incoming(socket.recv)
     connection.on_inbound_frame = lambda frame: came.append(frame) or True
     return connection, came
 
@@ -88,3 +97,127 @@ def test_what_does_not_end_as_a_frame_is_the_librarys_to_refuse() -> None:
     with pytest.raises(UnexpectedFrame):
         connection.blocking_read(1)
     assert len(came) == 1
+
+
+def test_what_came_of_a_connection_that_was_given_up_is_dealt_with_no_more() -> None:
+    connection, came = reading(Socket([sent(1, b"a") + sent(1, b"b")]))
+    connection.blocking_read(1)
+    connection.collect()
+    connection.connect = lambda: pytest.fail("it connects again")
+    with pytest.raises(RecoverableConnectionError):
+        connection.blocking_read(1)
+    assert len(came) == 1
+
+
+class Calls:
+    """What was written, and what is to be called later."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.later: list[Callable[[], None]] = []
+
+    def connection(self) -> tuple[_Answered, Any]:
+        """A connection that has been made, on which one acknowledges together, and a channel."""
+        connection, _ = reading(Socket([]))
+        connection._outgoing = connection._transport._write = Outgoing(self._write)
+        connection.later = self.later.append
+        connection.frame_writer = frame_writer(connection, connection._transport)
+        connection.channels = {}
+        channel = _Answered.Channel.__new__(_Answered.Channel)
+        channel.connection, channel.channel_id = connection, 7
+        return connection, channel
+
+    def _write(self, data: bytes | memoryview) -> None:
+        self.written.append(bytes(data))
+
+
+@given(st.integers(1, 65535), st.integers(1, 2**64 - 1), st.booleans())
+def test_an_acknowledgement_is_what_the_library_writes(
+    number: int, tag: int, multiple: bool
+) -> None:
+    calls = Calls()
+    connection, channel = calls.connection()
+    channel.channel_id, connection.later = number, None
+    channel.basic_ack(tag, multiple)
+    assert calls.written == [acknowledgement(number, tag, multiple=multiple)]
+
+
+def test_acknowledgements_that_come_together_are_one_write() -> None:
+    calls = Calls()
+    _, channel = calls.connection()
+    for tag in (1, 2, 3):
+        channel.basic_ack(tag)
+    assert calls.written == []
+    [write] = calls.later
+    write()
+    assert calls.written == [b"".join(acknowledgement(7, tag, multiple=False) for tag in (1, 2, 3))]
+    channel.basic_ack(4)
+    assert len(calls.later) == 2  # the next ones are not forgotten
+
+
+def test_nothing_overtakes_an_acknowledgement() -> None:
+    calls = Calls()
+    connection, channel = calls.connection()
+    channel.basic_ack(1)
+    connection.frame_writer(8, 0, None, None, None)  # a heartbeat
+    [written] = calls.written
+    assert written.startswith(acknowledgement(7, 1, multiple=False))
+    assert len(written) > len(acknowledgement(7, 1, multiple=False))
+    calls.later[0]()
+    assert len(calls.written) == 1
+
+
+def test_acknowledgements_on_a_connection_that_was_given_up_go_nowhere() -> None:
+    calls = Calls()
+    connection, channel = calls.connection()
+    channel.basic_ack(1)
+    connection.collect()
+    calls.later[0]()
+    assert calls.written == []
+    channel.connection = None
+    with pytest.raises(RecoverableConnectionError):
+        channel.basic_ack(2)
+
+
+def test_one_who_cannot_write_acknowledgements_says_so_and_lives() -> None:
+    calls = Calls()
+    connection, channel = calls.connection()
+
+    def fails(_data: bytes | memoryview) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    connection._outgoing = connection._transport._write = Outgoing(fails)
+    channel.basic_ack(1)
+    with capture_logs() as said:
+        calls.later[0]()
+    assert [each["event"] for each in said] == ["acknowledgements.not_written"]
+
+
+def test_what_is_sent_together_is_written_in_few_pieces_in_its_order() -> None:
+    calls = Calls()
+    connection, _ = calls.connection()
+    frames = [bytes([number]) * 1000 for number in range(100)]
+    with connection.together():
+        for frame in frames:
+            connection._transport.write(memoryview(frame))
+        assert 0 < len(calls.written) < 5
+    assert b"".join(calls.written) == b"".join(frames)
+    assert max(map(len, calls.written)) < MOST + 1000
+    connection._transport.write(b"alone")
+    assert calls.written[-1] == b"alone"
+
+
+def test_what_is_sent_together_is_written_also_if_somebody_fails_meanwhile() -> None:
+    calls = Calls()
+    connection, _ = calls.connection()
+    with pytest.raises(ValueError, match="no"), connection.together():
+        connection._transport.write(b"whole")
+        raise ValueError("no")
+    assert calls.written == [b"whole"]
+
+
+def test_nothing_is_sent_together_on_a_connection_that_was_given_up() -> None:
+    connection, _ = Calls().connection()
+    connection.collect()
+    with pytest.raises(RecoverableConnectionError), connection.together():
+        pytest.fail("it is gone")

@@ -1,6 +1,7 @@
 """Batches on a link that does what it is told: how many from the front are stored."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
@@ -26,6 +27,9 @@ class FakeLink:
         error = self._fate(len(self.sent))
         self.sent.append(confirm.message.message_id)
         confirm.settle(error)
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def fail(self, error: BaseException) -> None:
         self.alive = False
