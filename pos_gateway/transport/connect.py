@@ -9,11 +9,10 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
-from http.client import HTTPConnection as PlainHTTPConnection
 from http.client import HTTPException, RemoteDisconnected
 from typing import Any, Protocol
 
@@ -128,14 +127,12 @@ class _Tracked:
     timeout: Any
     port: int
     _dns_host: str
-    request: Any
+    close: Any
     _is_plain = True
 
     def __init__(self, *arguments: Any, dial: Dial, **options: Any) -> None:
         self._dial = dial
         self._idle_until = 0.0
-        #: What a request has written so far; None: it is written at once.
-        self._unsent: list[bytes] | None = None
         super().__init__(*arguments, **options)
 
     def _new_conn(self) -> socket.socket:
@@ -146,8 +143,6 @@ class _Tracked:
         """It is idle from now on; its peer keeps it for so many seconds, or has not said."""
         seconds = IDLE if kept is None else min(kept, LONGEST_IDLE) - 1
         self._idle_until = time.monotonic() + seconds
-        # http.client keeps the last reply, a kilobyte of it, until the next request.
-        self._HTTPConnection__response = None
 
     @property
     def is_connected(self) -> bool:
@@ -167,34 +162,29 @@ class _Tracked:
         """Whether it was left idle after its last exchange."""
         return self._idle_until > 0
 
-    def ask(
-        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> StrictResponse:
-        """Send a request, and return the head of the reply; its body is to be read from it.
+    def ask(self, method: str, request: bytes) -> StrictResponse:
+        """Send a whole request, and return the head of the reply; its body is to be read from it.
 
         Head and body leave in one write: each is a system call, and wakes the peer up.
         """
         self._idle_until = 0.0
-        unsent: list[bytes] = []
-        self._unsent = unsent
-        try:
-            self.request(method, target, body=body, headers=headers)
-        finally:
-            self._unsent = None
         if self.sock is None:
             self.connect()
         self.sock.settimeout(self.timeout)  # connecting had a shorter one
         with suppress(BrokenPipeError, ConnectionResetError):  # it may have replied before its end
-            self.send(b"".join(unsent))
+            self.send(request)
         failpoints.reach("byte.last")
-        # urllib3's would wrap it in one of its own.
-        response: StrictResponse = PlainHTTPConnection.getresponse(self)  # type: ignore[arg-type, assignment]
+        response = StrictResponse(self.sock, method=method)
+        try:
+            response.begin()
+        except BaseException:
+            response.close()
+            raise
+        if response.will_close:
+            self.close()  # the socket is the reply's alone, up to its end
         return response
 
     def send(self, data: Any) -> None:
-        if self._unsent is not None:
-            self._unsent.append(data)
-            return
         exchange = progress.get()
         if not exchange.sent and exchange.fence is not None:
             exchange.fence()
@@ -231,13 +221,10 @@ class _Tracked:
 class TrackedHTTPConnection(_Tracked, HTTPConnection):
     """Plain HTTP."""
 
-    response_class = StrictResponse
-
 
 class TrackedHTTPSConnection(_Tracked, HTTPSConnection):
     """HTTP over TLS."""
 
-    response_class = StrictResponse
     _is_plain = False
 
     def connect(self) -> None:

@@ -6,7 +6,7 @@ Socket timeouts cannot do this: they start anew with every byte that a peer drip
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 
 from pos_gateway.green import green
@@ -41,9 +41,8 @@ class Patience:
         if self._interrupt is not None:
             self._interrupt()
 
-    @contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """``end`` reaches the block. For green threads."""
+    def begin(self) -> None:
+        """``end`` reaches this green thread from now on. Raises DeadlineExceeded if it was called."""
         import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)
 
         if self.is_over:
@@ -51,18 +50,17 @@ class Patience:
         thread = gevent.getcurrent()
 
         def throw() -> None:
-            if self._interrupt is not None:  # it may have left the block meanwhile
+            if self._interrupt is not None:  # the exchange may be over meanwhile
                 thread.throw(DeadlineExceeded())
 
         self._interrupt = lambda: gevent.get_hub().loop.run_callback(throw)
-        try:
-            yield
-        finally:
-            self._interrupt = None
+
+    def finish(self) -> None:
+        """The exchange is over; ``end`` reaches nobody."""
+        self._interrupt = None
 
 
-@contextmanager
-def deadline(seconds: float, patience: Patience) -> Iterator[None]:
+def deadline(seconds: float, patience: Patience) -> AbstractContextManager[None]:
     """Raise DeadlineExceeded inside the block when so many seconds, or the patience, are over.
 
     Green threads each have their own. In a process without them it is the main thread's
@@ -70,15 +68,30 @@ def deadline(seconds: float, patience: Patience) -> Iterator[None]:
     the socket timeouts beneath.
     """
     if green():
+        return _Green(seconds, patience)
+    if threading.current_thread() is threading.main_thread():
+        return _alarm(seconds)
+    return nullcontext()
+
+
+class _Green:
+    """A green thread's. No generator: every order has one."""
+
+    __slots__ = ("_patience", "_timeout")
+
+    def __init__(self, seconds: float, patience: Patience) -> None:
         import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)
 
-        with gevent.Timeout(seconds, DeadlineExceeded()), patience.interruptible():
-            yield
-    elif threading.current_thread() is threading.main_thread():
-        with _alarm(seconds):
-            yield
-    else:
-        yield
+        self._timeout = gevent.Timeout(seconds, DeadlineExceeded())
+        self._patience = patience
+
+    def __enter__(self) -> None:
+        self._patience.begin()
+        self._timeout.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._patience.finish()
+        self._timeout.close()
 
 
 @contextmanager

@@ -11,7 +11,6 @@ import ssl
 from http import HTTPStatus
 from http.client import (
     HTTPException,
-    HTTPMessage,
     HTTPResponse,
     IncompleteRead,
     RemoteDisconnected,
@@ -47,6 +46,9 @@ class StrictResponse(HTTPResponse):
     def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
         self._socket = sock
+        #: The head's fields by their names in lower case, each with all that was said under it.
+        #: http.client's are the parser's for e-mail, which takes half the time of a reply.
+        self.fields: dict[str, list[str]] = {}
         #: Bytes came after its end, that nobody asked for.
         self.is_followed = False
 
@@ -55,15 +57,15 @@ class StrictResponse(HTTPResponse):
         head = _Head(self.fp)
         minor, self.status, self.reason = head.status()
         stages.replied()
-        self.headers = self.msg = head.fields()
+        self.fields = head.fields()
         while self.status == HTTPStatus.CONTINUE:  # nobody asked for it, and it says nothing
             minor, self.status, self.reason = head.status()
-            self.headers = self.msg = head.fields()
+            self.fields = head.fields()
         if self.status < HTTPStatus.OK:
             raise HTTPException(f"an interim response, {self.status}, instead of a final one")
         self.code, self.version = self.status, 11 if minor else 10
-        lengths = self.headers.get_all("Content-Length", [])
-        encodings = self.headers.get_all("Transfer-Encoding", [])
+        lengths = self.fields.get("content-length", [])
+        encodings = self.fields.get("transfer-encoding", [])
         if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
             raise HTTPException("not one length of the body")
         if encodings and (lengths or [value.lower() for value in encodings] != ["chunked"]):
@@ -73,7 +75,14 @@ class StrictResponse(HTTPResponse):
         if self.status in _WITHOUT_BODY or self._method == "HEAD":  # type: ignore[attr-defined]
             self.length = 0
         ends = self.chunked or self.length is not None
-        self.will_close = self._check_close() or not ends  # type: ignore[attr-defined]
+        self.will_close = not (ends and self._stays_open())
+
+    def _stays_open(self) -> bool:
+        """Whether the peer keeps the connection for another exchange."""
+        said = ",".join(self.fields.get("connection", ())).lower()
+        if self.version == 11:
+            return "close" not in said
+        return "keep-alive" in self.fields or "keep-alive" in said
 
     def _read_chunked(self, amt: int | None = None) -> bytes:
         # In http.client's list of pieces, those of two bytes take twenty times their size.
@@ -150,18 +159,16 @@ class _Head:
         said = _matched(_STATUS, line)
         return int(said[1]), int(said[2]), (said[3] or b"").decode("latin-1").strip()
 
-    def fields(self) -> HTTPMessage:
-        """All up to the empty line.
-
-        Python's own reader has the parser for e-mail do it, which takes half the time of a reply.
-        """
-        fields = HTTPMessage()
+    def fields(self) -> dict[str, list[str]]:
+        """All up to the empty line, by their names in lower case."""
+        fields: dict[str, list[str]] = {}
         for _ in range(_FIELDS + 1):
             line = self._line()
             if _END.fullmatch(line):
                 return fields
             field = _matched(_FIELD, line)
-            fields[field[1].decode("latin-1")] = field[2].decode("latin-1").rstrip(" \t")
+            value = field[2].decode("latin-1").rstrip(" \t")
+            fields.setdefault(field[1].decode("latin-1").lower(), []).append(value)
         raise HTTPException(f"more than {_FIELDS} fields")
 
     def _line(self) -> bytes:

@@ -149,8 +149,7 @@ def test_a_request_has_the_time_of_its_exchange_and_not_what_was_left_for_connec
     class Listening(TrackedHTTPConnection):
         def send(self, data: object) -> None:
             super().send(data)
-            if self._unsent is None:
-                timeouts.append(self.sock.gettimeout())
+            timeouts.append(self.sock.gettimeout())
 
     monkeypatch.setattr(HTTPPool, "ConnectionCls", Listening)
     transport = Transport(guard=Guard(allow_all=True))

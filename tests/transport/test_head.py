@@ -1,0 +1,109 @@
+"""What is asked is said in HTTP, and nothing that somebody else has put into it."""
+
+import http.client
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pos_gateway.transport.errors import Misconfigured
+from pos_gateway.transport.head import framing, head, host
+
+VALUES = st.text(st.characters(codec="latin-1", exclude_categories=["Cc"]), max_size=20)
+FIELDS = st.dictionaries(st.from_regex(r"\A[A-Za-z][A-Za-z0-9-]{0,10}\Z"), VALUES, max_size=5)
+
+
+@given(FIELDS)
+def test_a_head_is_read_as_it_was_meant(fields: dict[str, str]) -> None:
+    lines = io.BytesIO(head("POST", "/orders", fields))
+    assert lines.readline() == b"POST /orders HTTP/1.1\r\n"
+    told = [
+        line.decode("latin-1").removesuffix("\r\n").split(": ", 1) for line in lines.readlines()
+    ]
+    assert told == [*([name, value] for name, value in fields.items()), [""]]
+
+
+@given(st.text(max_size=5), st.text(max_size=5))
+def test_a_field_is_one_line_or_is_not_sent(name: str, value: str) -> None:
+    try:
+        said = head("GET", "/", {f"X{name}": f"{value}y"})
+    except Misconfigured as error:
+        assert error.code == "header"
+        return
+    assert said.count(b"\n") == said.count(b"\r") == 3
+    assert said.isascii() or f"{value}y".encode("latin-1") in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("X", "a\r\nX-Other: 1"),
+        ("X", "a\nb"),
+        ("X", "a\rb"),
+        ("X", "a\0b"),
+        ("X", "😀"),
+        ("X\r\nY", "a"),
+        ("X Y", "a"),
+        ("", "a"),
+        ("ü", "a"),
+    ],
+)
+def test_what_is_no_field_is_not_sent_and_its_value_not_told(name: str, value: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        head("GET", "/", {name: f"{value} of a secret"})
+    assert caught.value.code == "header"
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [("GET /x HTTP/1.1\r\nX: y", "/"), ("", "/"), ("GET", "/a b"), ("GET", "/a\r\n"), ("GET", "")],
+)
+def test_what_is_no_request_is_not_sent(method: str, target: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        head(method, target, {})
+    assert caught.value.code == "url"
+
+
+@pytest.mark.parametrize(
+    ("name", "port", "scheme", "said"),
+    [
+        ("pos.example", 443, "https", "pos.example"),
+        ("pos.example", 80, "http", "pos.example"),
+        ("pos.example", 80, "https", "pos.example:80"),
+        ("127.0.0.1", 8080, "http", "127.0.0.1:8080"),
+        ("::1", 443, "https", "[::1]"),
+        ("::1", 8443, "https", "[::1]:8443"),
+        ("fe80::1%eth0", 443, "https", "[fe80::1]"),
+        ("bücher.example", 443, "https", "xn--bcher-kva.example"),
+    ],
+)
+def test_a_host_is_called_as_the_library_calls_it(
+    name: str, port: int, scheme: str, said: str
+) -> None:
+    assert host(name, port, scheme) == said
+    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+    connection = kind(name, port)
+    written: list[bytes] = []
+    connection.send = written.append  # type: ignore[method-assign, assignment]
+    connection.putrequest("GET", "/")
+    connection.endheaders()
+    assert f"\r\nHost: {said}\r\n".encode() in written[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "length"),
+    [
+        ("POST", b"{}", "2"),
+        ("POST", b"", "0"),
+        ("POST", None, "0"),
+        ("GET", None, None),
+        ("DELETE", None, None),
+        ("GET", b"x", "1"),
+    ],
+)
+def test_how_long_the_body_is_is_said_wherever_one_is_expected(
+    method: str, body: bytes | None, length: str | None
+) -> None:
+    assert framing(method, body).get("Content-Length") == length
