@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -136,7 +135,7 @@ class Caller:
             return outcome
         # The adapter says nothing of how the merchant fared: there was a reply.
         makes_no_sense = outcome.kind is Kind.IN_DOUBT
-        return replace(outcome, contact=Contact.FAILED if makes_no_sense else Contact.ANSWERED)
+        return outcome.after(Contact.FAILED if makes_no_sense else Contact.ANSWERED)
 
     def _send(
         self,

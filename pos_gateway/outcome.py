@@ -58,6 +58,18 @@ class Outcome:
     #: In doubt for good: nobody but an operator can find out (a POS that cannot be asked).
     for_operator: bool = False
 
+    def after(self, contact: Contact) -> "Outcome":
+        """The same, with how the merchant fared. ``replace`` takes five times as long."""
+        return Outcome(
+            self.kind,
+            self.reason,
+            self.external_id,
+            self.retry_after,
+            self.look_again,
+            contact,
+            self.for_operator,
+        )
+
 
 def one_line(text: str) -> str:
     """Text from outside as one line that can be printed, and kept in any database."""

@@ -7,7 +7,7 @@ start one after the other, so that the next death has one culprit only.
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 #: Deaths after which an order is a suspect, and after which it is sent no more.
 SUSPECT, POISONOUS = 2, 3
@@ -23,15 +23,15 @@ class Alone:
         self._seconds = seconds
         self._turn = threading.Lock()
 
-    @contextmanager
-    def if_suspect(self, deaths: int) -> Iterator[bool]:
+    def if_suspect(self, deaths: int) -> AbstractContextManager[bool]:
         """Whether it may start: not while another one is alone, after so many deaths of its own.
 
         It is not waited for: a claim that waits would be in the dead worker's hands, too.
         """
-        if deaths < SUSPECT:
-            yield True
-            return
+        return nullcontext(True) if deaths < SUSPECT else self._alone()
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
         if not self._turn.acquire(blocking=False):
             yield False
             return

@@ -630,6 +630,9 @@ class Admission(Generic[Ticket]):
 
     def _change(self, lane: Lane[Ticket], change: Callable[[], None]) -> None:
         """Do something that may bring the lane into trouble or out of it, and keep the counts."""
+        if not lane.waiting:  # then there is nothing to count
+            change()
+            return
         was_troubled, provider = lane.is_troubled, lane.provider
         change()
         self._room.recount(lane, was_troubled=was_troubled, provider=provider)

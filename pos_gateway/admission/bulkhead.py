@@ -31,13 +31,14 @@ class Bulkhead:
     @property
     def limit(self) -> int:
         """How many may be under way in this process."""
-        limit = self.here
-        return limit if self.allotment is None else min(limit, self.allotment)
+        here, allotment = self.here, self.allotment
+        return here if allotment is None or here < allotment else allotment
 
     @property
     def here(self) -> int:
         """How many might be, if there were no other workers."""
-        return int(min(self.ceiling, self._adapted))
+        ceiling, adapted = self.ceiling, self._adapted
+        return ceiling if ceiling <= adapted else int(adapted)
 
     @property
     def part(self) -> float:
@@ -53,7 +54,8 @@ class Bulkhead:
     @property
     def is_full(self) -> bool:
         """It is at a limit. One that only waits for the fleet's first word has no room either."""
-        return self.in_flight >= (self.here if self.allotment == UNASKED else self.limit)
+        counts = self.allotment is not None and self.allotment != UNASKED
+        return self.in_flight >= (self.limit if counts else self.here)
 
     @property
     def is_short(self) -> bool:

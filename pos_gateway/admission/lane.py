@@ -120,8 +120,10 @@ class Lane(Generic[Ticket]):
     @property
     def is_troubled(self) -> bool:
         """Its orders wait for the merchant itself, not for somebody else's."""
-        at_a_limit = self.is_spent or (self.known and self.bulkhead.is_full)
-        return self.pace.slow or not self.breaker.is_closed or at_a_limit
+        if self.pace.slow or self.breaker.state is not State.CLOSED:
+            return True
+        is_spent = self.rate is not None and self.rate.is_spent
+        return is_spent or (self.known and self.bulkhead.is_full)
 
     @property
     def is_idle(self) -> bool:

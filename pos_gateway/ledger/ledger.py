@@ -8,8 +8,8 @@ an earlier one changes nothing. So a message may be delivered any number of time
 
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -156,14 +156,9 @@ class Ledger:
         """
         self._abandoned.setdefault(claim.ticket, sent)
 
-    @contextmanager
-    def dealing_with(self, claim: Claim) -> Iterator[None]:
+    def dealing_with(self, claim: Claim) -> AbstractContextManager[None]:
         """Give the claim up if the block does not get to its end."""
-        try:
-            yield
-        except BaseException:
-            self.abandon(claim, sent=claim.sending)
-            raise
+        return _Dealing(self, claim)
 
     def finish(self, claim: Claim, entry: Entry, *, patience: float = inf) -> bool:
         """Write what came of it, and its event; False: somebody else has taken the order over.
@@ -319,3 +314,19 @@ class Ledger:
             self._run(give_back)
         except LedgerUnavailable as error:
             log.warning("lease.not_given_back", error=str(error))
+
+
+class _Dealing:
+    """See ``Ledger.dealing_with``. No generator: every order has two."""
+
+    __slots__ = ("_claim", "_ledger")
+
+    def __init__(self, ledger: Ledger, claim: Claim) -> None:
+        self._ledger, self._claim = ledger, claim
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._ledger.abandon(self._claim, sent=self._claim.sending)
