@@ -419,8 +419,14 @@ FAULTS = [
     _fault(
         "a merchant keeps to what the fleet leaves it",
         "bulkhead",
-        "return limit if self.allotment is None else min(limit, self.allotment)",
-        "return limit",
+        "return here if allotment is None or here < allotment else allotment",
+        "return here",
+    ),
+    _fault(
+        "orders that wait are counted anew when their merchant comes into trouble",
+        "admission",
+        "if not lane.waiting:  # then there is nothing to count",
+        "if True:",
     ),
     _fault(
         "the fleet is asked when an order waits for an allotment only",

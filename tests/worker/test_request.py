@@ -35,6 +35,7 @@ def request_() -> Iterator[OrderRequest]:
     handle(a_message(), None, _say("ack"), _say("reject"), ())
     [request] = offered
     said.clear()
+    state.reset_state()  # another test's orders may be there as long as nobody collects them
     state.task_reserved(request)
     yield request
     state.task_ready(request)
