@@ -153,7 +153,8 @@ def test_without_the_fourth_step_the_backend_stops_at_the_first_position_that_is
     with lab.worker():
         backend.place("after")
         with pytest.raises(SystemExit, match="set back to a backup"):
-            backend.consume(1)
+            while True:  # the first one's may come again: the backup can be from before its confirm
+                backend.consume(1)
 
 
 def test_a_broker_that_is_lost_is_filled_again_by_the_backend_and_from_the_events_table(

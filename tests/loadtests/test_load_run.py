@@ -134,7 +134,9 @@ def test_a_whole_run_is_judged_and_told_on_one_page(tmp_path: Path) -> None:
 def test_a_run_whose_producer_and_simulator_were_slowed_is_none(
     servers: Servers, tmp_path: Path
 ) -> None:
-    scenario = LoadScenario.read(str(an_easy_one(tmp_path, tolerance="0.1")))
+    # Replies that take so long are on their way whenever the simulator is stopped.
+    slow = "{ lognormal = [0.3, 0.3] }"
+    scenario = LoadScenario.read(str(an_easy_one(tmp_path, tolerance="0.1", latency=slow)))
     with slowed("locust", "loadtests.merchants"):
         run = play(servers, scenario)
 
