@@ -94,18 +94,10 @@ class Caller:
     ) -> Outcome:
         """Talk to the merchant's POS within its time limit, or these seconds if they are fewer.
 
-        It begins when it is its turn; nothing is sent if there is no time left then. A claim whose green thread is killed meanwhile is given up, for the next one to take.
+        A claim whose green thread is killed meanwhile is given up, for the next one to take.
         """
-        sending, began = _Sending(), self._clock.monotonic()
-        try:
-            patience.await_turn()
-        except BaseException:
-            self._ledger.abandon(claim, sent=False)
-            raise
-        left -= self._clock.monotonic() - began
         passed = stages.call()
-        if left <= 0:
-            return Outcome(Kind.RETRY, Reason.of("expired", "deliver_by has passed"))
+        sending = _Sending()
         seconds = min(self.time_limit(merchant) * patience.part, left)
         try:
             send = self._send(merchant, claim, sending, patience, seconds)

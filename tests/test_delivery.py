@@ -52,15 +52,6 @@ class StandingClock:
         return datetime.now(UTC)
 
 
-class RunningClock(StandingClock):
-    """Time passes when it is told to."""
-
-    passed = 0.0
-
-    def monotonic(self) -> float:
-        return self.passed
-
-
 class Transport:
     """Has one answer, and remembers how long it was given."""
 
@@ -125,12 +116,11 @@ def attempt(
     directory: Directory | None = None,
     ledger: Ledger | None = None,
     adapter: Adapter | None = None,
-    clock: StandingClock | None = None,
 ) -> Outcome:
     parts: Any = {
         "directory": directory or Directory(),
         "ledger": ledger or Ledger(),
-        "clock": clock or StandingClock(),
+        "clock": StandingClock(),
     }
     caller = Caller(transport=transport, default_concurrency=10, default_timeout=10, **parts)  # type: ignore[arg-type]
     adapters = {"rest": adapter or RestAdapter()}
@@ -242,32 +232,6 @@ def test_a_probe_has_a_part_of_the_merchants_time_limit() -> None:
     assert transport.seconds == 4.0
     attempt(transport)
     assert transport.seconds == 8.0
-
-
-def test_a_call_has_all_its_time_when_it_is_its_turn_and_none_after_deliver_by() -> None:
-    clock, transport = RunningClock(), Transport(reply(500))
-
-    def wait(seconds: float) -> None:
-        clock.passed += seconds
-
-    attempt(transport, Patience(1.0, lambda: wait(60)), clock=clock)
-    assert transport.seconds == 8.0
-    transport.seconds = 0.0
-    ledger = Ledger()
-    late = attempt(transport, Patience(1.0, lambda: wait(1e9)), clock=clock, ledger=ledger)
-    assert (late.kind, late.reason and late.reason.code) == (Kind.RETRY, "expired")
-    assert late.contact is Contact.NONE
-    assert transport.seconds == 0.0
-
-
-def test_a_claim_whose_green_thread_is_killed_while_it_waits_for_its_turn_is_given_up() -> None:
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    ledger = Ledger()
-    with pytest.raises(KeyboardInterrupt):
-        attempt(Transport(reply(201)), Patience(1.0, die), ledger=ledger)
-    assert ledger.abandoned[0] is False  # nothing was sent
 
 
 def test_a_pos_that_says_that_it_is_gone_is_sent_nothing_more() -> None:

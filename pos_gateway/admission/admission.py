@@ -93,8 +93,6 @@ class Admission(Generic[Ticket]):
         #: Every order that waits, by ``since``; those that are done are skipped.
         self._by_age: deque[Waiting[Ticket]] = deque()
         self._suspects: Suspects[Ticket] = Suspects()
-        #: Calls that have started, and may go to their merchants when there is a slot.
-        self._ready: deque[Call[Ticket]] = deque()
         self._expired: list[Ticket] = []
         self._agenda = Agenda()
         #: The time, as far as it is known.
@@ -104,8 +102,7 @@ class Admission(Generic[Ticket]):
         #: Orders that this worker has parked.
         self.parked_count = ParkedCount()
         self._room: Room[Ticket] = Room(limits, self._turns.slow)
-        #: Orders that have started, and how many of them hold a slot.
-        self.in_flight = self.entered = 0
+        self.in_flight = 0
 
     @property
     def waiting(self) -> int:
@@ -128,7 +125,7 @@ class Admission(Generic[Ticket]):
         """Take an order in.
 
         Returns:
-            A call: it has started, and may go to its merchant once it has entered. WAIT: it will come out
+            A call: it has started and holds its slot until ``release``. WAIT: it will come out
             of ``next_start``, ``expired``, ``overdue`` or ``drop_waiting``. PARK: it is the
             caller's again, to be handed back to the broker until ``place`` says. EXPIRE:
             it is the caller's again, and can certainly not be started before its deadline.
@@ -140,7 +137,7 @@ class Admission(Generic[Ticket]):
         if deadline <= self._not_before(lane, now):
             return Verdict.EXPIRE
         only_a_slot_is_missing = not self._turns and self._turns.may_start(lane)
-        if not lane.waiting and self._one_may_start and only_a_slot_is_missing:
+        if not lane.waiting and self._slot_is_free and only_a_slot_is_missing:
             return self._start(lane, ticket, now)
         if self._is_too_much(lane, now):
             return Verdict.PARK
@@ -155,35 +152,13 @@ class Admission(Generic[Ticket]):
     def next_start(self, now: float) -> Call[Ticket] | None:
         """The call of the next waiting order that may start; None if there is none."""
         self.tick(now)
-        while self._one_may_start and (lane := self._turns.next()) is not None:
+        while self._slot_is_free and (lane := self._turns.next()) is not None:
             call = self._start_first(lane, now) if self._turns.may_start(lane) else None
             self._turns.done_with(lane)
             self._ask_if_short(lane)
             if call is not None:
                 return call
-        return self._start_above_share(now) if self._one_may_start else None
-
-    def enter(self, call: Call[Ticket], now: float) -> bool:
-        """Whether a call that has started may go to its merchant: it holds its slot until ``release``.
-
-        If not, all slots are taken; it comes out of ``next_entered``. Only with ``Limits.ahead``:
-        without it every call that starts has entered.
-        """
-        self.tick(now)
-        if not call.entered and self.entered < self.limits.slots:
-            self._enter(call, now)
-        if not call.entered:
-            self._ready.append(call)
-        return call.entered
-
-    def next_entered(self, now: float) -> Call[Ticket] | None:
-        """The next call for which there was no slot, and is one now; None if there is none."""
-        while self._ready and self.entered < self.limits.slots:
-            call = self._ready.popleft()
-            if not call.done:
-                self._enter(call, now)
-                return call
-        return None
+        return self._start_above_share(now) if self._slot_is_free else None
 
     def answered(
         self,
@@ -422,8 +397,8 @@ class Admission(Generic[Ticket]):
     # Whether an order may start
 
     @property
-    def _one_may_start(self) -> bool:
-        return self.in_flight < self.limits.slots + self.limits.ahead
+    def _slot_is_free(self) -> bool:
+        return self.in_flight < self.limits.slots
 
     def _may_exceed(self, provider: Share) -> bool:
         """Whether a provider may go above its share: nobody wants the slots that it would take.
@@ -448,18 +423,10 @@ class Admission(Generic[Ticket]):
         if not lane.breaker.is_closed:
             call.probe = lane.breaker.begin_probe()
         self._change(lane, lambda: self._begin(call, now))
-        if not self.limits.ahead:
-            self._enter(call, now)
-        return call
-
-    def _enter(self, call: Call[Ticket], now: float) -> None:
-        """It goes to its merchant, whose time begins now."""
-        lane = call.lane
-        call.entered, call.started = True, now
-        self.entered += 1
         slow_after = lane.pace.slow_after(self.limits.slow_after)
         suspicious_at = now + self._suspects.suspicious_after(lane, slow_after)
         self._agenda.add(suspicious_at, self._suspicious_now, call)
+        return call
 
     def _begin(self, call: Call[Ticket], now: float) -> None:
         self._move(call, 1)
@@ -492,7 +459,6 @@ class Admission(Generic[Ticket]):
         bulkhead = call.lane.bulkhead
         bulkhead.enter() if by > 0 else bulkhead.leave()
         self.in_flight += by
-        self.entered += by * call.entered
         if call.provider is not None:
             call.provider.in_flight += by
         if call.lane.pace.slow:

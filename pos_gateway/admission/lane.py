@@ -197,11 +197,10 @@ class Lane(Generic[Ticket]):
 
 @dataclass(slots=True, eq=False)
 class Call(Generic[Ticket]):
-    """An order under way: it holds a slot, once it has entered, until it is released."""
+    """An order under way: it holds a slot until it is released."""
 
     lane: Lane[Ticket]
     ticket: Ticket
-    #: Since when it has a slot; until then, when it began to wait for one.
     started: float
     #: What it was counted in when it started; its merchant may have moved since.
     provider: Share | None
@@ -215,8 +214,6 @@ class Call(Generic[Ticket]):
     suspected_at: float = inf
     #: It was asked to end early, for somebody else's sake.
     cut_short: bool = False
-    #: It has a slot.
-    entered: bool = False
     done: bool = False
 
     @property

@@ -23,11 +23,8 @@ class Terms:
 class Limits:
     """What admission keeps to."""
 
-    #: Orders at their merchants at once.
+    #: Orders under way at once.
     slots: int = 200
-    #: Orders that may start while all slots are taken: what has to be done before a merchant is
-    #: called (the claim is written) is done when the next slot is free.
-    ahead: int = 0
     #: Share of the slots that the merchants of one provider may hold together.
     provider_share: float = 0.5
     #: Share of the slots that all slow merchants may hold together.
@@ -54,8 +51,6 @@ class Limits:
             value = getattr(self, name)
             if not value > 0:
                 raise ValueError(f"{name}: must be greater than 0 (got {value!r})")
-        if self.ahead < 0:
-            raise ValueError(f"ahead: must be at least 0 (got {self.ahead!r})")
         for name in ("provider_share", "slow_share"):
             if getattr(self, name) > 1:
                 raise ValueError(f"{name}: must be at most 1 (got {getattr(self, name)!r})")

@@ -233,12 +233,12 @@ publish_trouble = Counter(
 
 # The ledger
 
-ledger_commit_seconds = Quick(
+ledger_commit_seconds = Histogram(
     "pos_gateway_ledger_commit_seconds",
     "Time of one of the ledger's transactions, many orders' writes in each.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
 )
-ledger_commit_writes = Quick(
+ledger_commit_writes = Histogram(
     "pos_gateway_ledger_commit_writes",
     "Writes in one of the ledger's transactions; an order has two.",
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
@@ -250,7 +250,7 @@ ledger_failures = Counter(
 
 # Events
 
-_events = Quick(
+_events = Histogram(
     "pos_gateway_event_seconds",
     "Time from an event's outcome until the leader has it (each event); then a batch's until it is"
     " hydrated, until it is sent, and until the broker has confirmed it (each batch).",

@@ -25,12 +25,10 @@ class Patience:
 
     Args:
         part: the part of its merchant's time limit that it has.
-        turn: returns when it may call its merchant; its time begins then.
     """
 
-    def __init__(self, part: float = 1.0, turn: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, part: float = 1.0) -> None:
         self.part = part
-        self.await_turn = turn
         self.is_over = False
         self._interrupt: Callable[[], None] | None = None
 

@@ -260,7 +260,6 @@ class OrderConsumer(Consumer):
             pool=pool,
             limits=Limits(
                 slots=pool.limit,
-                ahead=pool.limit // AHEAD,
                 provider_share=settings.provider_share,
                 slow_share=settings.slow_share,
                 slow_after=settings.slow_after,
@@ -281,10 +280,6 @@ CONNECT_TIMEOUT = 5.0
 RECONNECT_AFTER = 3.0
 #: Seconds for the broker to confirm that it sends no more, and to store what is being parked.
 CANCEL_TIMEOUT = 2.0
-
-#: Slots for each order that starts ahead of its slot: a claim takes a few milliseconds to be
-#: written, in which a slot of a pod that has nothing but slots to want for would hold nothing.
-AHEAD = 10
 
 #: Messages in the prefetch window for each slot.
 WINDOW = 10

@@ -98,8 +98,6 @@ class Dispatcher:
         self._parking = Parking(gate, self.admission, quarantine, self._clock.now)
         self._timing = Timing()
         self._storing = 0
-        #: Set for those that have started when there is a slot for them.
-        self._turns: dict[Call[OrderRequest], Event] = {}
         self._under_way: dict[tuple[str, str, Action], OrderRequest] = {}
         self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
         self._concluding = Group()
@@ -114,7 +112,7 @@ class Dispatcher:
         """Begin; whether it had not begun before."""
         if self._ticker is not None:
             return False
-        self._pool.grow(self.admission.limits.slots + self.admission.limits.ahead)
+        self._pool.grow(self.admission.limits.slots)
         if self._fleet is not None:
             self._fleet.start()
         self._ticker = gevent.spawn(self._run)
@@ -269,7 +267,7 @@ class Dispatcher:
     def _start(self, call: Call[OrderRequest]) -> None:
         request = call.ticket
         request.call = call
-        request.patience = Patience(call.patience, partial(self._await_turn, call))
+        request.patience = Patience(call.patience)
         if request.key is not None:
             self._under_way[request.key] = request
         task_accepted(request)
@@ -312,12 +310,6 @@ class Dispatcher:
         request.acknowledge()
         failpoints.reach("acknowledged")
 
-    def _await_turn(self, call: Call[OrderRequest]) -> None:
-        """Return when the order may go to its merchant: its claim is written, and a slot is free."""
-        if not self.admission.enter(call, self._clock.now()):
-            turn = self._turns[call] = Event()
-            turn.wait()
-
     def _finished(self, request: OrderRequest, thread: Any) -> None:
         task_ready(request)
         # Celery gives the thread a method of its own, a cycle: left to the garbage collector,
@@ -357,10 +349,6 @@ class Dispatcher:
             self.admission.release(call, self._clock.now(), Contact.NONE)
         else:
             self.admission.release(call, self._clock.now(), outcome.contact, outcome.retry_after)
-        del request.patience  # it knows of the call, which knows of the request
-        self._turns.pop(call, None)
-        while (entered := self.admission.next_entered(self._clock.now())) is not None:
-            self._turns.pop(entered).set()
         if self.admission.waiting:  # as a rule nobody waits for the slot
             self._wake.set()
 

@@ -82,8 +82,8 @@ class Standings:
     def _show_slots(self) -> None:
         admission = self._admission
         slow = admission.slow_in_flight
-        metrics.slots.labels("free").set(max(0, admission.limits.slots - admission.entered))
-        metrics.slots.labels("busy").set(max(0, admission.entered - slow))
+        metrics.slots.labels("free").set(max(0, admission.limits.slots - admission.in_flight))
+        metrics.slots.labels("busy").set(admission.in_flight - slow)
         metrics.slots.labels("slow").set(slow)
         metrics.waiting.labels("merchant").set(admission.blocked)
         metrics.waiting.labels("slot").set(admission.waiting - admission.blocked)

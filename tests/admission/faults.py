@@ -14,38 +14,8 @@ FAULTS = [
     _fault(
         "no more are under way than there are slots",
         "admission",
-        "return self.in_flight < self.limits.slots + self.limits.ahead",
-        "return self.in_flight <= self.limits.slots + self.limits.ahead",
-    ),
-    _fault(
-        "no more are at their merchants than there are slots",
-        "admission",
-        "if not call.entered and self.entered < self.limits.slots:",
-        "if not call.entered:",
-    ),
-    _fault(
-        "those that wait for a slot have it in the order in which they came",
-        "admission",
-        "call = self._ready.popleft()",
-        "call = self._ready.pop()",
-    ),
-    _fault(
-        "one that does not want its slot any more keeps nobody from it",
-        "admission",
-        "            if not call.done:\n                self._enter",
-        "            if True:\n                self._enter",
-    ),
-    _fault(
-        "a slot that was never had is not given back",
-        "admission",
-        "self.entered += by * call.entered",
-        "self.entered += by",
-    ),
-    _fault(
-        "a merchant's time begins when its order has a slot",
-        "admission",
-        "call.entered, call.started = True, now",
-        "call.entered = True",
+        "return self.in_flight < self.limits.slots",
+        "return self.in_flight <= self.limits.slots",
     ),
     _fault(
         "a merchant keeps to its limit",
@@ -117,7 +87,7 @@ FAULTS = [
     _fault(
         "idle slots are not kept from a provider at its share",
         "admission",
-        "return self._start_above_share(now) if self._one_may_start else None",
+        "return self._start_above_share(now) if self._slot_is_free else None",
         "return None",
     ),
     _fault(

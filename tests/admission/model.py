@@ -14,7 +14,7 @@ from pos_gateway.outcome import Contact
 
 @dataclass(eq=False)
 class Sent:
-    """An order that has started."""
+    """An order under way."""
 
     merchant: "Merchant"
     number: int
@@ -29,8 +29,6 @@ class Sent:
     late_at: float = inf
     late: bool = False
     cut_short: bool = False
-    #: It has a slot; before that it is not at its merchant, and no time runs.
-    entered: bool = False
     #: Its merchant is done with; the slot is held until the broker has stored what came of it.
     held: bool = False
 
@@ -126,16 +124,7 @@ class Model:
         return [each for each in self.sent if not each.held]
 
     def slots_free(self) -> int:
-        """How many would be free if all that have started had one; less than none, if they lack."""
         return self.limits.slots - len(self.sent)
-
-    def places_free(self) -> int:
-        """How many may start."""
-        return self.slots_free() + self.limits.ahead
-
-    def entered(self) -> int:
-        """How many have a slot."""
-        return sum(each.entered for each in self.sent)
 
     @property
     def slow_cap_now(self) -> int:
@@ -273,26 +262,19 @@ class Model:
     def start(self, name: str, number: int, now: float) -> Sent:
         merchant = self.merchants[name]
         assert merchant.terms is not None
-        probe = merchant.spell if merchant.state == "half_open" else None
-        sent = Sent(merchant, number, now, merchant.terms.provider, probe)
-        self.sent.append(sent)
-        merchant.starts.append(now)
-        if len(self.of(merchant)) >= merchant.limit:
-            merchant.reached = True
-        if not self.limits.ahead:
-            self.enter(sent, now)
-        return sent
-
-    def enter(self, sent: Sent, now: float) -> None:
-        """It goes to its merchant, whose time begins."""
-        merchant = sent.merchant
         suspicious = inf
         if merchant.mean is not None:
             suspicious = self.unusual(merchant.mean, merchant.deviation)
         elif self.answers:
             suspicious = self.unusual(self.mean, self.deviation)
-        sent.entered, sent.started = True, now
+        probe = merchant.spell if merchant.state == "half_open" else None
+        sent = Sent(merchant, number, now, merchant.terms.provider, probe)
         sent.suspicious_at = now + min(suspicious, self.slow_after(merchant))
+        self.sent.append(sent)
+        merchant.starts.append(now)
+        if len(self.of(merchant)) >= merchant.limit:
+            merchant.reached = True
+        return sent
 
     def slow_after(self, merchant: Merchant) -> float:
         """When a call has been out for too long."""

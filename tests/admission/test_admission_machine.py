@@ -28,9 +28,7 @@ LIMITS = Limits(
     max_wait=5.0,
     max_blocked=8,
 )
-SMALL = replace(
-    LIMITS, slots=4, ahead=2, provider_share=0.5, slow_share=0.5, max_waiting=4, max_blocked=6
-)
+SMALL = replace(LIMITS, slots=4, provider_share=0.5, slow_share=0.5, max_waiting=4, max_blocked=6)
 TERMS: dict[str, Terms | None] = {
     "a": Terms(1),
     "b": Terms(2, "x"),
@@ -61,9 +59,6 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.number = 0
         self.calls: list[tuple[Sent, Call[int]]] = []
-        #: Those whose claims are being written, and those that wait for a slot, in their order.
-        self.claiming: list[tuple[Sent, Call[int]]] = []
-        self.ready: list[tuple[Sent, Call[int]]] = []
         #: Those whose merchant is done with, while the broker stores nothing.
         self.held: list[tuple[Sent, Call[int]]] = []
         self.announced: list[tuple[str, str]] = []
@@ -124,29 +119,6 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.held.append((sent, call))
         else:
             self.model.sent.remove(sent)
-        self._let_enter()
-        self._expire()
-        self._end(sent.number)
-        self._dispatch()
-
-    @precondition(lambda self: self.claiming)
-    @rule(seconds=SECONDS, number=st.integers(1, 3))
-    def claims_are_written(self, seconds: float, number: int) -> None:
-        self._pass(seconds)
-        for _ in range(min(number, len(self.claiming))):
-            self._enter(*self.claiming.pop(0))
-        self._dispatch()
-
-    @precondition(lambda self: self.claiming or self.ready)
-    @rule(which=st.integers(0, 20), is_ready=st.booleans())
-    def be_somebody_elses(self, which: int, *, is_ready: bool) -> None:
-        """An order that has started turns out to be none of ours, or its green thread is killed."""
-        those = self.ready if is_ready and self.ready else self.claiming or self.ready
-        sent, call = those.pop(which % len(those))
-        self.admission.release(call, self.now, Contact.NONE)
-        self.model.come_back(sent, self.now, Contact.NONE, None)
-        self.model.sent.remove(sent)
-        self._let_enter()
         self._expire()
         self._end(sent.number)
         self._dispatch()
@@ -159,7 +131,6 @@ class AdmissionMachine(RuleBasedStateMachine):
         for sent, call in self.held[:number]:
             self.admission.release(call, self.now, Contact.FAILED, 9.0)
             self.model.sent.remove(sent)
-            self._let_enter()
         del self.held[:number]
         self._dispatch()
 
@@ -269,10 +240,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        most = self.limits.slots + self.limits.ahead
-        assert self.admission.in_flight == len(self.model.sent) <= most
-        assert self.admission.entered == self.model.entered() <= self.limits.slots
-        assert self.model.entered() == self.limits.slots or not self.ready
+        assert self.admission.in_flight == len(self.model.sent) <= self.limits.slots
         assert self.admission.waiting == len(self.model.kept)
         assert self.admission.blocked == self.model.kept_in_trouble()
 
@@ -296,7 +264,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_who_may_start(self) -> None:
-        if self.model.places_free():
+        if self.model.slots_free():
             assert self.model.startable() == set()
 
     @invariant()
@@ -317,7 +285,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         merchant = self._met(name)
         self.model.on_arrival(merchant, self.now)
         hopeless = deadline <= (merchant.until if merchant.state == "open" else self.now)
-        may_start = self.model.may_start_within_share(merchant) and self.model.places_free() > 0
+        may_start = self.model.may_start_within_share(merchant) and self.model.slots_free() > 0
         too_much = self.model.is_too_much(merchant, self.now)
         match self.admission.offer(name, self.number, self.now, deadline):
             case Call() as call:
@@ -449,31 +417,9 @@ class AdmissionMachine(RuleBasedStateMachine):
         name = call.lane.merchant_id
         merchant = self.model.merchants[name]
         assert self.model.may_start(merchant)
-        assert self.model.places_free() > 0
+        assert self.model.slots_free() > 0
         assert (call.patience < 1) <= (merchant.state == "half_open")
-        sent = self.model.start(name, call.ticket, self.now)
-        if self.limits.ahead and call.ticket % 3 == 0:
-            self.claiming.append((sent, call))
-        else:  # the others' claims take no time
-            self._enter(sent, call)
-
-    def _enter(self, sent: Sent, call: Call[int]) -> None:
-        has_slot = sent.entered or self.model.entered() < self.limits.slots
-        assert self.admission.enter(call, self.now) == has_slot
-        if not has_slot:
-            self.ready.append((sent, call))
-            return
-        if not sent.entered:
-            self.model.enter(sent, self.now)
-        self.calls.append((sent, call))
-
-    def _let_enter(self) -> None:
-        """Those that wait for a slot have it in the order in which they came."""
-        while (call := self.admission.next_entered(self.now)) is not None:
-            sent, first = self.ready.pop(0)
-            assert call is first
-            self.model.enter(sent, self.now)
-            self.calls.append((sent, call))
+        self.calls.append((self.model.start(name, call.ticket, self.now), call))
 
     def _pass(self, seconds: float) -> None:
         self.now += seconds

@@ -25,7 +25,6 @@ from pos_gateway.decision import Decision
 from pos_gateway.delivery import held
 from pos_gateway.ledger.states import Action
 from pos_gateway.outcome import Contact, Kind, Outcome
-from pos_gateway.transport.deadline import Patience
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
 
@@ -64,12 +63,7 @@ class Order:
 
 class Scene:
     def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        *,
-        default: int = 1,
-        ahead: int = 0,
-        **merchant: Any,
+        self, monkeypatch: pytest.MonkeyPatch, *, default: int = 1, **merchant: Any
     ) -> None:
         monkeypatch.setattr(subject, "deliver", self._deliver)
         terms = {
@@ -81,8 +75,6 @@ class Scene:
         }
         self.adapters: dict[str, Any] = {}
         self.stored: list[tuple[str, str]] = []
-        #: Those whose delivery has begun.
-        self.claimed: list[str] = []
         self.broker_answers = Event()
         self.broker_answers.set()
         #: Whether another worker has taken over what was under way here.
@@ -108,7 +100,7 @@ class Scene:
         self.dispatcher = Dispatcher(
             gate=gate,
             pool=pool,
-            limits=Limits(slots=SLOTS, ahead=ahead),
+            limits=Limits(slots=SLOTS),
             park_message=lambda each: Message("orders", "orders", b"", each.order_id or ""),
             quarantine=lambda *_: None,
         )
@@ -133,18 +125,8 @@ class Scene:
         return self._replies.setdefault(order, AsyncResult())
 
     def _deliver(
-        self,
-        _gate: Any,
-        record: str,
-        _action: Action,
-        *,
-        hopeless: bool,
-        patience: Patience,
-        **_: Any,
+        self, _gate: Any, record: str, _action: Action, *, hopeless: bool, **_: Any
     ) -> Decision:
-        self.claimed.append(record)
-        if not hopeless:
-            patience.await_turn()
         outcome = Outcome(Kind.EXPIRED) if hopeless else self._reply(record).get(timeout=10)
         messages: Any = [(outcome.kind, record)]
         return Decision(outcome, messages=messages)
@@ -266,67 +248,6 @@ def test_a_merchant_is_judged_by_its_answer_not_by_a_broker_that_stores_nothing(
     standing = admission.merchant("m")
     assert standing is not None
     assert (standing.in_flight, standing.slow, standing.breaker) == (0, False, State.OPEN)
-
-
-def test_orders_that_start_ahead_are_sent_one_for_each_slot_that_is_free_in_their_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scene = Scene(monkeypatch, ahead=2, max_concurrency=2 * SLOTS)
-    orders = [Order(f"o{number}") for number in range(SLOTS + 3)]
-    names = [each.order_id for each in orders]
-    scene.offer(*orders)
-    gevent.sleep(0)
-    assert scene.claimed == names[: SLOTS + 2]
-    assert [each for each in names if scene.is_sent(each)] == names[:SLOTS]
-    for done, sent in (("o2", SLOTS), ("o0", SLOTS + 1), (f"o{SLOTS}", SLOTS + 2)):
-        scene.reply(done)
-        orders[names.index(done)].said.wait(10)
-        gevent.sleep(0.01)
-        assert [each for each in names if scene.is_sent(each)] == names[: sent + 1]
-        assert scene.dispatcher.admission.entered == SLOTS
-    for each in names:
-        scene.reply(each)
-    for order in orders:
-        assert order.said.wait(10)
-
-
-def test_an_order_that_waits_for_its_slot_goes_back_when_its_green_thread_is_killed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scene = Scene(monkeypatch, ahead=2, max_concurrency=2 * SLOTS)
-    orders = [Order(f"o{number}") for number in range(SLOTS + 2)]
-    scene.offer(*orders)
-    gevent.sleep(0)
-    scene.dispatcher.let_go()
-    for order in orders:
-        assert order.said.wait(10)
-        assert order.word == "requeue"
-    gevent.sleep(0)
-    admission = scene.dispatcher.admission
-    assert (admission.in_flight, admission.entered, scene.dispatcher._turns) == (0, 0, {})
-    assert not any(scene.is_sent(each.order_id) for each in orders[SLOTS:])
-
-
-def test_an_order_that_waited_for_its_slot_leaves_nothing_to_the_garbage_collector(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scene = Scene(monkeypatch, ahead=1, max_concurrency=2 * SLOTS)
-    gc.disable()
-    try:
-        orders = [Order(f"o{number}") for number in range(SLOTS + 1)]
-        live = [weakref.ref(order) for order in orders]
-        scene.offer(*orders)
-        for order in orders:
-            scene.reply(order.order_id)
-        for order in orders:
-            order.said.wait(10)
-        gevent.sleep(0.01)
-        del order, orders
-        scene.now += 10
-        scene.dispatcher._dispatch()
-        assert [each() for each in live] == [None] * len(live)
-    finally:
-        gc.enable()
 
 
 def test_an_order_that_was_taken_over_comes_again(scene: Scene) -> None:
