@@ -19,15 +19,18 @@ def everything_ended_once(lab: Lab, order_ids: list[str]) -> None:
 
 
 def test_a_hanging_merchant_takes_nothing_from_the_others(lab: Lab) -> None:
-    """Ten of its orders are out at once and the rest wait: nobody else waits for them."""
-    healthy = [f"fast-{n}" for n in range(20)]
+    """Ten of its orders are out at once and the rest wait: nobody else waits for them.
+
+    There are slots for all: else calls that hang may be ended for the others' sake.
+    """
+    healthy = [f"fast-{n}" for n in range(15)]
     lab.open_merchants("hang-1", *healthy)
     lab.submit("hang-1", *[f"h{n}" for n in range(500)])
     for merchant in healthy:
         lab.submit(merchant, *[f"{merchant}-{n}" for n in range(20)])
     with lab.worker():
-        told = by_type(lab.events(400))
-        assert len(told["order.accepted"]) == 400
+        told = by_type(lab.events(300))
+        assert len(told["order.accepted"]) == 300
         hanging = lab.merchants.merchant("hang-1")
         assert hanging["in_flight"] == 10
         assert hanging["max_in_flight"] == 10
