@@ -48,6 +48,8 @@ def _configured() -> Celery:
         task_reject_on_worker_lost=True,
         task_ignore_result=True,
         worker_cancel_long_running_tasks_on_connection_loss=False,
+        # Admission says how many start, and what was under way may have ended long since.
+        worker_enable_prefetch_count_reduction=False,
         # The connection: a dead peer is noticed within half a minute, and waited for.
         broker_heartbeat=15,
         broker_heartbeat_checkrate=2,

@@ -11,12 +11,13 @@ from functools import cache, partial
 from typing import Any
 
 import structlog
+from amqp import spec
 from amqp.exceptions import RecoverableConnectionError
 from amqp.transport import TCPTransport
 from kombu import Connection
 from kombu.transport import pyamqp
 
-from pos_gateway.broker.frames import Incoming, Outgoing, acknowledgement
+from pos_gateway.broker.frames import Incoming, Outgoing, acknowledgement, delivery
 from pos_gateway.sockets import send_all
 
 log = structlog.get_logger(__name__)
@@ -58,6 +59,12 @@ class _Channel(pyamqp.Channel):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, auto_decode=False, **options)
+
+    def dispatch_method(self, method_sig: tuple[int, int], payload: bytes, content: Any) -> None:
+        if method_sig == spec.Basic.Deliver and not self.is_closing:
+            self._on_basic_deliver(*delivery(payload), content)
+        else:
+            super().dispatch_method(method_sig, payload, content)
 
     def basic_ack(self, delivery_tag: int, multiple: bool = False, argsig: str = "Lb") -> Any:
         """Acknowledge; what it says may be written later (``acknowledge_together``)."""

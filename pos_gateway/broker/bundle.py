@@ -74,15 +74,16 @@ class Bundle:
     _lines: bytes = b""
 
     @classmethod
-    def of(cls, merchant_id: str, routing_key: str, parked: Iterable[ParkedOrder]) -> Self:
+    def of(cls, merchant_id: str, routing_key: str, parked: Iterable[ParkedOrder]) -> "Bundle":
         """A bundle of these orders, however many."""
-        bundle = cls(merchant_id, routing_key)
-        chunks = []
-        for each in parked:
-            chunks.append(each.lines())
-            bundle._count(1, len(chunks[-1]), each.deliver_by)
-        bundle._lines = _NEXT.join(chunks)
-        return bundle
+        return joined([cls.of_one(merchant_id, routing_key, each) for each in parked])
+
+    @classmethod
+    def of_one(cls, merchant_id: str, routing_key: str, parked: ParkedOrder) -> Self:
+        """A bundle of one order, to be joined with others."""
+        lines, by = parked.lines(), parked.deliver_by
+        due = None if by is None else ceil(by)
+        return cls(merchant_id, routing_key, 1, len(lines), due, False, lines)
 
     @classmethod
     def read(cls, headers: Mapping[str, Any], body: bytes, routing_key: str) -> Self:
@@ -172,22 +173,21 @@ class Bundle:
             raise InvalidBundle(f"what is said of an order cannot be read: {error}") from error
         raise InvalidBundle("what is said of an order is not what it should be")
 
-    def _count(self, orders: int, size: int, deliver_by: float | None) -> None:
-        self.size += size + (len(_NEXT) if self.orders else 0)
-        self.orders += orders
-        if deliver_by is not None:
-            due = ceil(deliver_by)
-            self.deliver_by = due if self.deliver_by is None else min(self.deliver_by, due)
-
 
 def joined(bundles: Iterable[Bundle]) -> Bundle:
     """One bundle of all the orders in these, which are one merchant's and have one key."""
     parts = list(bundles)
-    whole = Bundle(parts[0].merchant_id, parts[0].routing_key)
-    for part in parts:
-        whole._count(part.orders, part.size, part.deliver_by)
-    whole._lines = _NEXT.join(part._lines for part in parts)
-    return whole
+    lines = _NEXT.join([part._lines for part in parts])
+    dues = [part.deliver_by for part in parts if part.deliver_by is not None]
+    return Bundle(
+        parts[0].merchant_id,
+        parts[0].routing_key,
+        sum([part.orders for part in parts]),
+        len(lines),
+        min(dues, default=None),
+        False,
+        lines,
+    )
 
 
 def is_plain(value: object) -> bool:

@@ -185,12 +185,12 @@ class Dispatcher:
             self._gate.directory.want(request.merchant_id)
             if not self._gate.directory.is_fresh(request.merchant_id):
                 self.admission.forget_terms(request.merchant_id)
-        task_reserved(request)
         now, left = self._clock.now(), self._seconds_left(request)
         match self.admission.offer(request.merchant_id, request, now, now + left):
             case Call() as call:
                 self._start(call)
             case Verdict.WAIT:
+                task_reserved(request)
                 self._dispatch()
             case Verdict.PARK:
                 self._park_soon(request)
@@ -212,6 +212,7 @@ class Dispatcher:
             self._dispatch()
             overdue = self.admission.overdue(self._clock.now(), AT_ONCE)
             for request in overdue:
+                task_ready(request)
                 self._park_soon(request)
             if len(overdue) >= AT_ONCE:
                 self._wake.set()
@@ -260,8 +261,10 @@ class Dispatcher:
             case Call() as call:
                 self._start(call)
             case Verdict.PARK:
+                task_ready(request)
                 self._park(request)
             case _:
+                task_reserved(request)
                 self._dispatch()
 
     def _start(self, call: Call[OrderRequest]) -> None:
@@ -362,7 +365,6 @@ class Dispatcher:
 
     def _park(self, request: OrderRequest) -> None:
         order = ParkedOrder(self._park_message(request), request.deliver_by)
-        task_ready(request)
         self._parking.park(request.merchant_id, order, request)
 
     @staticmethod

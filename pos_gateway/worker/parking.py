@@ -77,7 +77,7 @@ class Parking:
 
     def park(self, merchant_id: str, order: ParkedOrder, original: Original) -> None:
         """Hand an order back to the broker, and acknowledge its message."""
-        self._gather(Bundle.of(merchant_id, order.message.routing_key, [order]), original)
+        self._gather(Bundle.of_one(merchant_id, order.message.routing_key, order), original)
 
     def take_back(self, back: ReturnedBundle) -> None:
         """Let out as many of a bundle's orders as may come; the others are parked again."""

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from amqp.exceptions import RecoverableConnectionError, UnexpectedFrame
 from amqp.method_framing import frame_writer
+from amqp.serialization import dumps
 from amqp.transport import TCPTransport
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from pos_gateway.broker.answers import _Answered
-from pos_gateway.broker.frames import MOST, Incoming, Outgoing, acknowledgement
+from pos_gateway.broker.frames import MOST, Incoming, Outgoing, acknowledgement, delivery
 
 
 def sent(kind: int, payload: bytes, end: int = 0xCE) -> bytes:
@@ -55,6 +56,14 @@ def reading(socket: Socket) -> tuple[_Answered, list[Any]]:
     connection._incoming = transport._quick_recv = Incoming(socket.recv)
     connection.on_inbound_frame = lambda frame: came.append(frame) or True
     return connection, came
+
+
+SHORT = st.text(max_size=60)
+
+
+@given(st.tuples(SHORT, st.integers(0, 2**64 - 1), st.booleans(), SHORT, SHORT))
+def test_a_delivery_is_read_as_the_library_writes_it(said: tuple[Any, ...]) -> None:
+    assert delivery(pack(">HH", 60, 60) + dumps("sLbss", said)) == said
 
 
 FRAMES = st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=20)), max_size=6)

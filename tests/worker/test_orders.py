@@ -163,7 +163,8 @@ NO_ORDERS: dict[str, tuple[bytes, dict[str, Any], str]] = {
     "no task": (b"[[{}],{},{}]", {}, "unknown_message"),
     "a table for a task": (b"[[{}],{},{}]", {"task": {"a": 1}, "id": "x"}, "unknown_message"),
     "a list for a task": (b"[[{}],{},{}]", {"task": ["a"], "id": "x"}, "unknown_message"),
-    "protocol 1 with a list": (b'{"task":["x"],"id":"y"}', {}, "invalid_message"),
+    "protocol 1": (b'{"task":"pos_gateway.submit_order","id":"y"}', {}, "unknown_message"),
+    "protocol 1 with a list": (b'{"task":["x"],"id":"y"}', {}, "unknown_message"),
     "a task of Celery's own": (
         b"[1,2]",
         {"task": "celery.backend_cleanup", "id": "x"},
