@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from amqp import spec
 from amqp.basic_message import Message as AmqpMessage
-from amqp.exceptions import AMQPError
+from amqp.exceptions import AMQPError, RecoverableConnectionError
 from amqp.serialization import dumps
 from kombu import Connection
 from kombu.exceptions import OperationalError
@@ -109,6 +109,9 @@ class AmqpLink:
             # The broker has stopped reading. More would only fill the socket.
             confirm.settle(BrokerUnavailable(f"the broker takes no messages: {self.blocked}"))
             return
+        channel = self._channel.channel_id
+        if channel is None:  # the broker has closed the connection; the reader is about to say so
+            raise RecoverableConnectionError("connection already closed")
         message = confirm.message
         exchange, routing_key = message.route()
         self._tag += 1
@@ -117,7 +120,7 @@ class AmqpLink:
         # socket has one reader, and that is the reader thread.
         self._amqp.frame_writer(
             _METHOD,
-            self._channel.channel_id,
+            channel,
             spec.Basic.Publish,
             _arguments(exchange, routing_key),
             AmqpMessage(
@@ -141,8 +144,9 @@ class AmqpLink:
         waiting, self._waiting = self._waiting, {}
         for confirm in waiting.values():
             confirm.settle(BrokerUnavailable(f"the connection to the broker was lost: {error}"))
-        with contextlib.suppress(AttributeError):
-            # The reader may be closing it at this moment (the broker's reply to our goodbye).
+        with contextlib.suppress(Exception):
+            # The reader may be closing it at this moment (the broker's reply to our goodbye), and
+            # gevent has nobody wait for a TLS socket's end who is not the first to.
             self._connection.collect(socket_timeout=1)
 
     def close(self) -> None:

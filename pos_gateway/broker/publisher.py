@@ -113,6 +113,8 @@ class Publisher:
                 on_trouble(error)
                 self._drop_link()
                 return stored
+        if len(confirms) < len(messages):  # of the others nothing was written
+            raise BatchCutShort(len(confirms), "the connection to the broker was lost")
         return len(messages)
 
     def publish_patiently(
@@ -181,6 +183,9 @@ class Publisher:
                             break  # one that follows could come before it
             except CONNECTION_ERRORS as error:
                 link.fail(error)
+            except BaseException as error:
+                link.fail(error)  # as in ``_write``
+                raise
         return confirms
 
     def _send(self, message: Message) -> tuple[Confirm, bool]:

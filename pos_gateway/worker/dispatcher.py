@@ -334,10 +334,10 @@ class Dispatcher:
             # the order over: it must come again.
             request.reject(requeue=True)
         for each in joined:
+            task_ready(each)
             # One with more attempts behind it is no copy of this one but what followed from it
             # (its delay can be over before the confirm is here): acknowledged, it would be lost.
             if request.settled and each.attempts <= request.attempts:
-                task_ready(each)
                 each.acknowledge()
             elif self._closed:
                 each.reject(requeue=True)

@@ -1,11 +1,14 @@
 """Batches on a link that does what it is told: how many from the front are stored."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from amqp.exceptions import RecoverableConnectionError
 
-from pos_gateway.broker.link import Confirm
+from pos_gateway.broker.link import AmqpLink, Confirm
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.errors import BatchCutShort, BrokerUnavailable, PublishError, PublishRefused
@@ -98,6 +101,52 @@ def test_a_link_that_cannot_be_written_to_is_given_up() -> None:
     with pytest.raises(BatchCutShort, match="by peer") as caught:
         published(link, messages())
     assert (caught.value.confirmed, link.alive, link.sent) == (1, False, ["0"])
+
+
+def test_nothing_of_a_batch_is_stored_on_a_link_that_was_given_up_before_it() -> None:
+    class GivenUp(FakeLink):
+        def together(self) -> AbstractContextManager[None]:
+            raise RecoverableConnectionError("connection already closed")
+
+    link = GivenUp(lambda _: None)
+    with pytest.raises(BatchCutShort, match="lost") as caught:
+        published(link, messages())
+    assert (caught.value.confirmed, link.alive, link.sent) == (0, False, [])
+
+
+def test_what_a_link_took_before_its_end_is_what_counts_of_a_batch() -> None:
+    class GivenUp(FakeLink):
+        @contextmanager
+        def together(self) -> Iterator[None]:
+            try:
+                yield
+            finally:
+                raise ConnectionResetError("by peer")
+
+    def fate(n: int) -> None:
+        if n == 2:
+            raise KeyError(n)
+
+    link = GivenUp(fate)
+    with pytest.raises(BatchCutShort) as caught:
+        published(link, messages())
+    assert (caught.value.confirmed, link.alive) == (2, False)
+
+
+def test_a_mistake_in_a_batch_ends_its_link() -> None:
+    def fate(n: int) -> None:
+        raise KeyError(n)
+
+    link = FakeLink(fate)
+    with pytest.raises(KeyError):
+        published(link, messages())
+    assert not link.alive
+
+
+def test_nothing_is_sent_on_a_channel_that_the_broker_has_closed() -> None:
+    closed: Any = SimpleNamespace(blocked=None, _channel=SimpleNamespace(channel_id=None))
+    with pytest.raises(RecoverableConnectionError):
+        AmqpLink.send(closed, Confirm(messages(1)[0]))
 
 
 def test_a_confirm_that_does_not_come_ends_the_wait() -> None:
