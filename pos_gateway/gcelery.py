@@ -5,7 +5,8 @@ their feet leaves names behind that stop every green thread. Even ``-P gevent``,
 Celery's first lines, does: while gevent looks for existing locks it wakes Celery's lazy modules,
 and kombu takes ``from time import sleep`` before ``time`` is patched, so that a worker that
 waits for its broker stands still as a whole. Therefore the same command runs again, in this same
-process, under ``python -m gevent.monkey``, where nothing of Celery is there yet. Flags are kept.
+process, under ``python -m gevent.monkey``, where nothing of Celery is there yet, nor ever is what
+only a person at a terminal has a use for (``light_celery.py``). Flags are kept.
 """
 
 import os
@@ -62,7 +63,7 @@ if _green and _patched_late() and _is_worker_command(sys.argv):
             sys.executable,
             *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
             "-P",  # no celery.py of the working directory is taken for Celery
-            *("-m", "gevent.monkey", "--module", "celery"),
+            *("-m", "gevent.monkey", "--module", "pos_gateway.light_celery"),
             *sys.argv[1:],
             *(() if _named else ("--pool=gevent",)),
         ],

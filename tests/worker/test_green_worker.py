@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from loadtests.merchants.client import SimulatedMerchants
+from pos_gateway import light_celery
 from tests.orders import an_order
 from tests.worker.lab import PATIENCE, ROOT, Lab, by_type
 
@@ -40,6 +41,27 @@ def test_without_flags_it_is_not_capped_at_ten_orders_a_second(lab: Lab) -> None
 
 def test_sending_task_events_does_not_slow_it_either(lab: Lab) -> None:
     assert placed_one_by_one_while_it_runs(lab, "-E") < 20
+
+
+def test_it_loads_nothing_that_only_a_person_at_a_terminal_has_a_use_for() -> None:
+    """16 MiB of each worker."""
+    loaded = set(after_loading("import sys; print(*sys.modules)").split())
+    assert {"celery.bin.worker", "kombu.serialization", "requests", "structlog"} <= loaded
+    assert not loaded & {"click_repl", "prompt_toolkit", *light_celery.HIDDEN}
+
+
+def test_whoever_asks_for_some_of_it_later_gets_it() -> None:
+    names = ["click_repl", *light_celery.HIDDEN]
+    after_loading(f"import {', '.join(names)}; click_repl.repl")
+
+
+def after_loading(code: str) -> str:
+    """What this prints in a worker's process; nobody is warned of anything."""
+    load = f"from pos_gateway import light_celery; light_celery.load(); {code}"
+    command = [sys.executable, "-c", load]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 def placed_one_by_one_while_it_runs(lab: Lab, *flags: str) -> float:
