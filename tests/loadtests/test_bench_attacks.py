@@ -4,14 +4,21 @@ Nothing here asserts on how fast anything was: a figure of a busy machine says n
 """
 
 import math
+import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from kombu import Connection, Queue
+from kombu.transport.native_delayed_delivery import (
+    CELERY_DELAYED_DELIVERY_EXCHANGE,
+    declare_native_delayed_delivery_exchanges_and_queues,
+)
 
-from loadtests.bench import catalogue
+from loadtests.bench import catalogue, filling
 from loadtests.bench.attacks import bout as bouts
 from loadtests.bench.attacks import steady as steadying
 from loadtests.bench.attacks.attack import ATTACKS, Attack
@@ -25,6 +32,7 @@ from loadtests.bench.attacks.full_queue import QueueSize, full_queue
 from loadtests.bench.attacks.latency import Latency, disturbed_by, latency
 from loadtests.bench.attacks.load import PROBE, SHARE, Load, share_of
 from loadtests.bench.attacks.observation import Observation
+from loadtests.bench.attacks.patience import wait_until
 from loadtests.bench.attacks.population import THOUSAND, Group, Population, group_of
 from loadtests.bench.attacks.producer import Production
 from loadtests.bench.attacks.report import judge, report
@@ -474,6 +482,28 @@ class TestTheCatalogue:
         rounds.append(catalogue.Bout(slow, 100.0, 200))
         assert [each.word for each in catalogue.judge(rounds)] == ["met", "MISSED"]
         assert "62 ways" in catalogue.report(rounds).replace(str(len(CATALOGUE)), "62")
+
+    def test_the_brokers_part_is_shown_and_not_judged(self) -> None:
+        pair, sham = Pair(PROMPT, PROMPT), replace(PROMPT, p99=1.4 * PROMPT.p99)
+        rounds = [catalogue.Bout(pair, 1.0, 2.0, sham), catalogue.Bout(pair, 1.0, 2.0)]
+        assert [each.word for each in catalogue.judge(rounds)] == ["met", "", "met"]
+        assert re.search(r"round 1, its broker alone +\|", catalogue.report(rounds))
+        assert re.search(r"broker alone / undisturbed +\| +1\.40 \|", catalogue.report(rounds))
+
+    def test_the_broker_has_something_to_delay_beside_merchants_that_are_well(
+        self, servers: Servers
+    ) -> None:
+        sham = replace(catalogue.SHAM, delays=50.0)
+        with (
+            Trial(OURS, catalogue.POPULATION, sham).world(servers, 0.1) as place,
+            Connection(place.broker_url) as connection,
+        ):
+            declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
+            back = Queue("back", durable=False, exclusive=True, channel=connection.default_channel)
+            back.declare()
+            # All that was delayed comes by this exchange, under the key of its own behind the delay's.
+            back.bind_to(CELERY_DELAYED_DELIVERY_EXCHANGE, "#.bystander")
+            assert wait_until(lambda: filling.depth(connection, back) > 50, time.monotonic() + 30)
 
     def test_a_round_that_says_nothing_is_left_out_and_named(self) -> None:
         late = Pair(PROMPT, replace(PROMPT, fault="the producer fell behind"))

@@ -28,6 +28,8 @@ class Attack:
     flaps_every: float | None = None
     #: They are no simulated merchants then, but the catalogue's scripted peers, from the start.
     hostile: bool = False
+    #: Messages a second that the broker delays for somebody else: no merchant gets into trouble.
+    delays: float = 0.0
     #: Seconds of an exchange with a merchant in trouble; None: as with all others.
     timeout: float | None = None
 

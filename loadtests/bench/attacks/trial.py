@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
 from loadtests.bench.attacks.attack import Attack
+from loadtests.bench.attacks.bystander import Bystander
 from loadtests.bench.attacks.population import Population
 from loadtests.bench.candidate import Candidate
 from loadtests.bench.servers import Servers
@@ -63,9 +64,11 @@ class Trial:
                 with world(servers, ids, profiles, terms, urls=urls, ca_file=trusted) as place:
                     yield place
             return
-        with world(servers, ids, profiles, terms) as place:
+        with world(servers, ids, profiles, terms) as place, ExitStack() as beside:
             if self.attack is not None and not self.attack.mid_run:
                 strike(place, self.attack, latency)
+            if self.attack is not None and self.attack.delays:
+                beside.enter_context(Bystander(place.broker_url, self.attack.delays))
             yield place
 
     def created(self, place: World) -> int:

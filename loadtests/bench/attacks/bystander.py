@@ -1,0 +1,90 @@
+"""A bystander: has the broker delay messages that are nobody's orders, and takes them when they are back.
+
+A retry waits in the broker. Beside merchants that are all well, the bystander shows how much of what
+an attack does to healthy orders is the broker's work, where it shares a core with everything else.
+"""
+
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kombu import Connection, Exchange, Queue
+from kombu.transport.native_delayed_delivery import (
+    bind_queue_to_native_delayed_delivery_exchange,
+    declare_native_delayed_delivery_exchanges_and_queues,
+)
+
+from loadtests.bench.run import InvalidRunError
+from loadtests.servers.process import end
+from pos_gateway.broker.message import Message
+
+_ROOT = Path(__file__).resolve().parents[3]
+_QUEUE = Queue(
+    "bystander",
+    Exchange("bystander", type="topic"),
+    routing_key="bystander",
+    queue_arguments={"x-queue-type": "quorum"},
+)
+#: Seconds that a message is delayed, and bytes of it: about a retried order's.
+_DELAY, _SIZE = 2, 600
+
+
+class Bystander:
+    """So many messages a second, while its block lasts; in a process of its own."""
+
+    def __init__(self, broker_url: str, rate: float) -> None:
+        self._command = [sys.executable, "-m", __name__, broker_url, str(rate)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", *self._command], cwd=_ROOT
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            ended = process.poll() is not None
+            end(process)
+            if ended and error is None:
+                raise InvalidRunError("the bystander ended before the run")
+
+
+def stand_by(broker_url: str, rate: float) -> None:
+    """Have messages delayed and take them, for as long as somebody lets us."""
+    with Connection(broker_url) as connection:
+        declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
+        queue = _QUEUE(connection.default_channel)
+        queue.declare()
+        bind_queue_to_native_delayed_delivery_exchange(connection, queue)
+        message = Message("", "bystander", b"x" * _SIZE, "").delayed(_DELAY)
+        exchange, routing_key = message.route()
+        producer = connection.Producer()
+        with connection.Consumer([queue], on_message=_take, prefetch_count=100):
+            began, sent = time.monotonic(), 0
+            while True:
+                while sent < rate * (time.monotonic() - began):
+                    producer.publish(
+                        message.body, exchange=exchange, routing_key=routing_key, delivery_mode=2
+                    )
+                    sent += 1
+                with suppress(TimeoutError):
+                    connection.drain_events(timeout=0.005)
+
+
+def _take(message: Any) -> None:
+    message.ack()
+
+
+if __name__ == "__main__":
+    stand_by(sys.argv[1], float(sys.argv[2]))
