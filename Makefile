@@ -10,7 +10,7 @@ REQUIREMENTS := $(VENV)/requirements-installed
 RIVALS := $(VENV)/rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo canary-demo test faults check docs-check simulate load bench profile soak requirements manifests image servers clean
+.PHONY: help demo canary-demo test faults check docs-check simulate load bench profile soak fuzz requirements manifests image servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -57,6 +57,10 @@ profile: $(RIVALS) servers ## Say where an order's CPU goes, and draw build/prof
 
 soak: $(INSTALLED) servers ## Break everything under load, and judge; ARGS are the soak's
 	$(BIN)/python -m loadtests.soak $(ARGS)
+
+fuzz: $(INSTALLED) servers ## A hundred thousand damaged replies, twenty thousand damaged messages; SEED= chooses others
+	FUZZ=100000 $(BIN)/pytest --timeout 3600 tests/transport/test_reply_fuzz.py
+	FUZZ=20000 $(BIN)/pytest --timeout 3600 tests/worker/test_message_fuzz.py
 
 # Pins that still fit are kept; ARGS=--upgrade takes the newest.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -16,6 +16,8 @@ from functools import partial
 from statistics import median
 from types import FrameType
 
+import structlog
+
 from loadtests.faults import parts
 from loadtests.faults.parts import Result
 from loadtests.faults.progress import progress
@@ -37,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table; 0 if every invariant holds, 1 if one is broken or the run was cut short."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     results: list[Result] = []
     cut_short = ""
     try:
