@@ -73,6 +73,15 @@ class Decision:
     #: What is written last, for whoever finds it is to know that all the rest was done.
     closing: tuple[Claim, Entry] | None = None
 
+    @property
+    def again(self) -> Message | None:
+        """What brings the order again after a while; None if nothing is to."""
+        return next((message for message in self.messages if message.delay), None)
+
+    def without_again(self) -> "Decision":
+        """The rest of it, for whoever lets the order itself wait for so long."""
+        return replace(self, messages=[each for each in self.messages if not each.delay])
+
 
 def on_submission(order: Order, attempt: Attempt, trip: Trip) -> Decision:
     """What follows from an attempt to get an order to its POS."""

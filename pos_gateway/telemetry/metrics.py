@@ -164,7 +164,8 @@ slots = Gauge(
 )
 waiting = Gauge(
     "pos_gateway_waiting",
-    "Orders that wait in this worker: for their merchant, which is in trouble, or for a slot.",
+    "Orders that wait in this worker: for their merchant, which is in trouble, for a slot, or for"
+    " their next attempt (retry).",
     ("reason",),
 )
 storing = Gauge(

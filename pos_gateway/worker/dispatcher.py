@@ -42,6 +42,7 @@ from pos_gateway.worker.bundles import ReturnedBundle
 from pos_gateway.worker.crash import end_worker
 from pos_gateway.worker.parking import Parking
 from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.timing import Timing
 
 log = structlog.get_logger(__name__)
@@ -53,6 +54,8 @@ TICK = 0.1
 #: Orders that are taken out to be parked before those under way have their turn, for so many
 #: seconds. When merchants stop together, the orders of all of them have waited too long together.
 AT_ONCE, TURN = 8, 0.005
+#: Orders may be kept for their next attempt, for so many that may wait for merchants in trouble.
+KEPT = 4
 #: Seconds between looks at the time of day.
 TIME_OF_DAY = 0.5
 
@@ -96,6 +99,7 @@ class Dispatcher:
             self._fleet = Coordinator(gate.permits, self.admission, on_change=self._wake_up)
             gate.before_stop(self._fleet.stop)
         self._parking = Parking(gate, self.admission, quarantine, self._clock.now)
+        self._retries = Retries(limits.max_blocked // KEPT)
         self._timing = Timing()
         self._storing = 0
         self._under_way: dict[tuple[str, str, Action], OrderRequest] = {}
@@ -129,7 +133,7 @@ class Dispatcher:
         Called once nothing is consumed any more: the broker would send it straight back. What is
         being parked has so many seconds to be stored.
         """
-        for request in self.admission.drop_waiting() + self._late:
+        for request in self.admission.drop_waiting() + self._retries.drop() + self._late:
             task_ready(request)
             request.reject(requeue=True)
         for back in self._late_bundles:
@@ -141,6 +145,7 @@ class Dispatcher:
     def show(self) -> None:
         """Set the gauges of what is known here."""
         metrics.storing.set(self._storing)
+        metrics.waiting.labels("retry").set(len(self._retries))
         self._timing.show(self._gate.depths.ready)
 
     @property
@@ -158,7 +163,7 @@ class Dispatcher:
 
     def connection_lost(self) -> None:
         """Forget what waits: it came by a connection that is gone, and the broker has it back."""
-        for request in self.admission.drop_waiting():
+        for request in self.admission.drop_waiting() + self._retries.drop():
             task_ready(request)
         self._joined.clear()
         self._late.clear()
@@ -203,8 +208,12 @@ class Dispatcher:
         for back in bundles:
             self.take_back(back)
         while True:
-            self._wake.wait(min(TICK, max(0.0, self.admission.next_at - self._clock.now())))
+            next_at = min(self.admission.next_at, self._retries.next_at)
+            self._wake.wait(min(TICK, max(0.0, next_at - self._clock.now())))
             self._wake.clear()
+            for request in self._retries.due(self._clock.now()):
+                task_ready(request)
+                self.offer(request)
             if self._late and not self._closed:
                 late, self._late = self._late, []
                 for request in late:  # they came when nothing could be started
@@ -302,13 +311,17 @@ class Dispatcher:
             self.admission.answered(
                 request.call, self._clock.now(), outcome.contact, outcome.retry_after
             )
+        again = decision.again if not self._closed and self._retries.takes(decision) else None
         try:
-            request.settled = self._gate.settle(decision)
+            request.settled = self._gate.settle(decision.without_again() if again else decision)
         finally:
             self._storing -= early
         if not request.settled:
             return  # somebody else has the order: the message goes back
         self._timing.settled(request, decision)
+        if again is not None:
+            request.again = again
+            return
         failpoints.reach("acknowledge.before")
         request.acknowledge()
         failpoints.reach("acknowledged")
@@ -324,12 +337,22 @@ class Dispatcher:
         if request.key is not None:
             del self._under_way[request.key]
             joined = self._joined.pop(request.key, [])
-        if joined or not request.settled:
+        if request.again is not None and not self._closed:
+            self._keep(request.again, [request, *joined])
+        elif joined or request.again is not None or not request.settled:
             # Writing may block, and this is the hub, which may not.
             self._concluding.spawn(self._conclude, request, joined)
 
+    def _keep(self, again: Message, requests: list[OrderRequest]) -> None:
+        """Have them wait for their next attempt, copies too: after a lost connection one of them is
+        the order's only message."""
+        for request in requests:
+            task_reserved(request)
+            self._retries.keep(request, again, self._clock.now())
+
     def _conclude(self, request: OrderRequest, joined: list[OrderRequest]) -> None:
-        if not request.settled:
+        is_over = request.settled and request.again is None
+        if not is_over:
             # Its green thread was killed, the process is going down, or another worker has taken
             # the order over: it must come again.
             request.reject(requeue=True)
@@ -337,7 +360,7 @@ class Dispatcher:
             task_ready(each)
             # One with more attempts behind it is no copy of this one but what followed from it
             # (its delay can be over before the confirm is here): acknowledged, it would be lost.
-            if request.settled and each.attempts <= request.attempts:
+            if is_over and each.attempts <= request.attempts:
                 each.acknowledge()
             elif self._closed:
                 each.reject(requeue=True)

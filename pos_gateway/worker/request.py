@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from pos_gateway.admission.lane import Call
 from pos_gateway.broker import wire
+from pos_gateway.broker.message import Message
 from pos_gateway.ledger.states import Action
 from pos_gateway.record import identifier
 from pos_gateway.transport.deadline import Patience
@@ -39,6 +40,7 @@ class OrderRequest:
         "_consumer",
         "_reject",
         "acknowledged",
+        "again",
         "call",
         "deliver_by",
         "eventer",
@@ -73,6 +75,17 @@ class OrderRequest:
         self._ack, self._reject, self._consumer = ack, reject, consumer
         self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
         self.acknowledged = False
+        self._begin(payload, received)
+
+    def become(self, again: Message, received: float) -> None:
+        """Be what that message asks for, as if it had been published and had come at that moment.
+
+        It is acknowledged, or given back, as the message that came.
+        """
+        self.message.body, self.message.headers = again.body, dict(again.headers)
+        self._begin(from_json(again.body), received)
+
+    def _begin(self, payload: Any, received: float) -> None:
         self.received = received
         record = wire.order_in(*payload[:2])
         said = record if isinstance(record, dict) else {}
@@ -82,7 +95,7 @@ class OrderRequest:
         #: When it was placed (Unix time, by the backend's clock), and when it is worthless; None
         #: when the message does not say, or what became of the order is to be found out anyhow.
         self.placed_at = timestamp(said.get("placed_at"))
-        is_late_allowed = message.headers.get(wire.RESOLVE) is True
+        is_late_allowed = self.headers.get(wire.RESOLVE) is True
         self.deliver_by = None if is_late_allowed else timestamp(said.get("deliver_by"))
         #: What tells two messages that ask for the same; None when it does not say for what.
         self.key: tuple[str, str, Action] | None = None
@@ -94,6 +107,8 @@ class OrderRequest:
         self.hopeless = False
         #: Whether what follows from its outcome is stored.
         self.settled = False
+        #: The part of it that is not: the order itself is to wait for its next attempt.
+        self.again: Message | None = None
 
     @property
     def record(self) -> Any:

@@ -38,7 +38,7 @@ FAULTS = [
         "call",
         "if not self._ledger.holds(claim):",
         "if False:",
-        seed=4,
+        seed=40,
     ),
     Fault(
         "a lease is over for its holder before it is for others",
@@ -58,7 +58,7 @@ FAULTS = [
         "ledger.ledger",
         "if is_old or not self._others.know(owners):",
         "if is_old:",
-        seed=510,
+        seed=276,
     ),
     Fault(
         "somebody takes over from a worker that is dead",
@@ -86,14 +86,14 @@ FAULTS = [
         "ledger.batch",
         "return self._in_doubt(row) if self._abandoned[row.ticket] else row.past",
         "return row.past",
-        seed=3,
+        seed=38,
     ),
     Fault(
         "whether a killed green thread had sent is remembered",
         "call",
         "sent=sending.begun)",
         "sent=False)",
-        seed=3,
+        seed=38,
     ),
     Fault(
         "what a killed green thread had is given up",
@@ -107,14 +107,14 @@ FAULTS = [
         "ledger.batch",
         "self.resumed.append(row.ticket)\n        return self._in_doubt(row) if self._abandoned[row.ticket]",
         "return self._in_doubt(row) if self._abandoned.pop(row.ticket)",
-        seed=81,
+        seed=170,
     ),
     Fault(
         "what is written under an earlier claim changes nothing",
         "ledger.statements",
         "_UNDER_CLAIM\n    + \" and orders.state in ('claimed', 'sending')\"",
         "_THIS",
-        seed=39,
+        seed=145,
     ),
     Fault(
         "an order is taken over only as it was found",
@@ -153,7 +153,7 @@ FAULTS = [
         "delivery",
         "return min(longest, max(0.0, left))",
         "return 0.0",
-        seed=80,
+        seed=60,
     ),
     Fault(
         "a POS that can be asked is asked before an order in doubt is sent again",
@@ -167,7 +167,7 @@ FAULTS = [
         "delivery",
         "if past.pending or ask_first or late:",
         "if ask_first or late:",
-        seed=10,
+        seed=5,
     ),
     Fault(
         "an order in doubt at a POS that cannot be asked is not sent again",
@@ -181,7 +181,7 @@ FAULTS = [
         "delivery",
         "if past.may_be_there:\n        return Outcome(",
         "if False:\n        return Outcome(",
-        seed=3,
+        seed=1,
     ),
     Fault(
         "an order that kills its workers is sent no more",
@@ -202,14 +202,14 @@ FAULTS = [
         "decision",
         "after = replace(past, pending=True)",
         "after = past",
-        seed=10,
+        seed=5,
     ),
     Fault(
         "an order in doubt has not failed",
         "decision",
         "case Kind.FAILED if not past.may_be_there:",
         "case Kind.FAILED:",
-        seed=123,
+        seed=35,
     ),
     Fault(
         "doubt is written down",
@@ -223,7 +223,7 @@ FAULTS = [
         "decision",
         "self._at if newly or claim.sending else since",
         "self._at if newly else since",
-        seed=167,
+        seed=244,
     ),
     Fault(
         "an attempt that came to nothing is followed by another",
@@ -249,7 +249,7 @@ FAULTS = [
         "cancellation",
         "if wait > 0:",
         "if False:",
-        seed=570,
+        seed=353,
     ),
     Fault(
         "an outcome is written before it is told",
@@ -262,13 +262,19 @@ FAULTS = [
         "gateway",
         "                    return False",
         "                    return True",
-        seed=545,
+        seed=406,
     ),
     Fault(
         "nothing is acknowledged before what follows from it is stored",
         "worker.dispatcher",
-        "            request.settled = self._gate.settle(decision)",
-        "            request.acknowledge()\n            request.settled = self._gate.settle(decision)",
+        "            request.settled = self._gate.settle(",
+        "            request.acknowledge()\n            request.settled = self._gate.settle(",
+    ),
+    Fault(
+        "an order that waits in the worker for its next attempt is not acknowledged",
+        "worker.dispatcher",
+        "            request.again = again\n            return\n",
+        "            request.again = again\n",
     ),
     Fault(
         "a cancellation waits for whoever has the order, however late it is",

@@ -18,6 +18,7 @@ from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.worker.dispatcher import Dispatcher
+from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.timing import Timing
 from tests.simulation.adapters import ADAPTERS
 from tests.simulation.broker import Broker, Channel, Publisher, Stored
@@ -91,16 +92,20 @@ class Request:
     def __init__(self, channel: Channel, stored: Stored) -> None:
         message: Message = stored.message
         self._channel, self._stored = channel, stored
-        self.record = json.loads(message.body)[0][0]
         is_cancel = message.headers["task"] == wire.CANCEL_ORDER
         self.action = Action.CANCEL if is_cancel else Action.SUBMIT
-        self.headers = message.headers
         self.routing_key = message.routing_key
+        self.placed_at = self.received = None  # nothing is timed here
+        self.become(message)
+
+    def become(self, message: Message, _received: float = 0.0) -> None:
+        self.record = json.loads(message.body)[0][0]
+        self.headers = message.headers
         self.patience = Patience()
         self.hopeless = False
-        self.placed_at = self.received = None  # nothing is timed here
         self.call = None
         self.settled = False
+        self.again: Message | None = None
 
     def acknowledge(self) -> None:
         self._channel.acknowledge(self._stored)
@@ -136,6 +141,7 @@ class Worker:
         # What the dispatcher's method for one message needs.
         self._storing = 0
         self._timing = Timing()
+        self._retries = Retries(3)
         self.admission = _NoAdmission
         self._channel: Channel | None = None
         self.ledger: Ledger | None = None
@@ -166,22 +172,27 @@ class Worker:
         self._is_stopping = True
         if self._channel is not None:
             self._channel.drain()
+        for request in self._retries.drop():
+            request.reject()
+
+    @property
+    def _closed(self) -> bool:
+        return self._is_stopping
 
     def _consume(self, channel: Channel) -> None:
         while (stored := channel.take()) is not None:
-            request = Request(channel, stored)
-            resolves = stored.message.headers.get(wire.RESOLVE) is True
-            deliver_by = (
-                Order.parse(request.record).deliver_by if "items" in request.record else None
-            )
-            if deliver_by is not None and not resolves:
-                request.hopeless = deliver_by <= self._scheduler.now()
             self._scheduler.say(f"takes {stored}")
-            self._scheduler.spawn(
-                self.process, str(stored), lambda request=request: self._deal_with(request)
-            )
+            self._offer(Request(channel, stored), str(stored))
+        self._retries.drop()  # the broker has them back
 
-    def _deal_with(self, request: Request) -> None:
+    def _offer(self, request: Request, name: str) -> None:
+        resolves = request.headers.get(wire.RESOLVE) is True
+        deliver_by = Order.parse(request.record).deliver_by if "items" in request.record else None
+        if deliver_by is not None and not resolves:
+            request.hopeless = deliver_by <= self._scheduler.now()
+        self._scheduler.spawn(self.process, name, lambda: self._deal_with(request, name))
+
+    def _deal_with(self, request: Request, name: str) -> None:
         task = self._scheduler.current
         self.delivering.append(task)
         try:
@@ -193,8 +204,17 @@ class Worker:
             raise
         finally:
             self.delivering.remove(task)
-        if not request.settled:
+        if request.again is None and request.settled:
+            return
+        if request.again is None or self._is_stopping:
             request.reject()
+            return
+        again = request.again
+        self._scheduler.say(f"keeps {name}")
+        self._retries.keep(request, again, self._scheduler.time)  # type: ignore[arg-type]
+        self._scheduler.sleep(again.delay)
+        for due in self._retries.due(self._scheduler.time):
+            self._offer(due, name)  # type: ignore[arg-type]
 
 
 class _Beats:

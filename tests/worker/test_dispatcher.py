@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import gevent
 import pytest
 from celery.concurrency.gevent import TaskPool
+from celery.worker import state as celery_state
 from gevent.event import AsyncResult, Event
 
 from pos_gateway.adapters.clover import CloverAdapter
@@ -45,9 +46,15 @@ class Order:
         self.patience: Any = None
         self.received: float | None = None
         self.hopeless = self.settled = False
+        self.again: Message | None = None
         self.attempts = 0
         self.said = Event()
         self.word = ""
+
+    def become(self, again: Message, received: float) -> None:
+        self.hopeless = self.settled = False
+        self.again, self.received = None, received
+        self.attempts = again.headers["x-attempts"]
 
     def acknowledge(self) -> None:
         self._say("ack")
@@ -79,6 +86,8 @@ class Scene:
         self.broker_answers.set()
         #: Whether another worker has taken over what was under way here.
         self.taken_over = False
+        #: Seconds until the next attempt at what is to be tried again.
+        self.delay = 30
         self._replies: dict[str, AsyncResult[Outcome]] = {}
         directory = SimpleNamespace(
             listen=lambda _: None,
@@ -128,12 +137,15 @@ class Scene:
         self, _gate: Any, record: str, _action: Action, *, hopeless: bool, **_: Any
     ) -> Decision:
         outcome = Outcome(Kind.EXPIRED) if hopeless else self._reply(record).get(timeout=10)
-        messages: Any = [(outcome.kind, record)]
-        return Decision(outcome, messages=messages)
+        self._replies.pop(record, None)
+        delay = self.delay if outcome.kind is Kind.RETRY else 0
+        headers = {"x-attempts": 1}
+        message = Message(outcome.kind, "orders", b"", record, headers=headers, delay=delay)
+        return Decision(outcome, messages=[message])
 
-    def _store(self, messages: Iterable[Any]) -> bool:
+    def _store(self, messages: Iterable[Message]) -> bool:
         self.broker_answers.wait(10)
-        self.stored += messages
+        self.stored += [(each.exchange, each.message_id) for each in messages]
         return not self.taken_over
 
 
@@ -258,6 +270,110 @@ def test_an_order_that_was_taken_over_comes_again(scene: Scene) -> None:
     scene.offer(order)
     assert order.said.wait(10)
     assert order.word == "requeue"
+
+
+def fail(scene: Scene, *orders: Order, delay: int = 2) -> None:
+    """They are sent, and their merchant has them come again after so many seconds."""
+    scene.delay = delay
+    scene.offer(*orders)
+    scene.reply(orders[0].order_id, Outcome(Kind.RETRY, contact=Contact.ANSWERED))
+    gevent.sleep(0.01)
+
+
+def look_again(scene: Scene, seconds: float) -> None:
+    """So many seconds later the dispatcher has looked at what is due."""
+    scene.now += seconds
+    scene.dispatcher._wake.set()
+    gevent.sleep(0.01)
+
+
+def test_an_order_waits_here_for_an_attempt_that_is_due_soon(scene: Scene) -> None:
+    order = Order("o1")
+    fail(scene, order)
+    look_again(scene, 1.9)
+    assert (order.word, scene.stored, scene.is_sent("o1")) == ("", [], False)
+    look_again(scene, 0.2)
+    assert (scene.is_sent("o1"), order.attempts) == (True, 1)
+    scene.reply("o1")
+    assert order.said.wait(10)
+    assert (order.word, scene.stored) == ("ack", [("accepted", "o1")])
+
+
+def test_celery_knows_of_an_order_that_waits_here_until_it_is_due(scene: Scene) -> None:
+    order, reserved = Order("o1"), []
+    fail(scene, order)
+    assert order in celery_state.reserved_requests
+    assert order not in celery_state.active_requests
+    scene.dispatcher.offer = lambda each: reserved.append(  # type: ignore[method-assign]
+        each in celery_state.reserved_requests
+    )
+    look_again(scene, 2.1)
+    assert reserved == [False]
+
+
+def test_the_broker_keeps_what_is_due_later(scene: Scene) -> None:
+    order = Order("o1")
+    fail(scene, order, delay=5)
+    assert (order.word, scene.stored) == ("ack", [("retry", "o1")])
+
+
+def test_the_broker_keeps_what_a_worker_has_no_room_for(scene: Scene) -> None:
+    most = Limits(slots=SLOTS).max_blocked // subject.KEPT
+    for number in range(most + 1):
+        fail(scene, Order(f"o{number}", f"m{number}"))
+    assert scene.stored == [("retry", f"o{most}")]
+
+
+def test_a_copy_of_an_order_that_waits_here_is_not_acknowledged_before_it(scene: Scene) -> None:
+    """When a connection was lost meanwhile, the copy is the order's only message."""
+    order, copy = Order("twice"), Order("twice")
+    fail(scene, order, copy)
+    assert (order.word, copy.word) == ("", "")
+    look_again(scene, 2.1)
+    scene.reply("twice")
+    assert order.said.wait(10)
+    assert copy.said.wait(10)
+    assert (order.word, copy.word) == ("ack", "ack")
+    assert scene.stored == [("accepted", "twice")]  # once
+
+
+def test_what_waits_here_goes_back_when_the_worker_stops(scene: Scene) -> None:
+    waits, under_way = Order("waits"), Order("under way", "other")
+    fail(scene, waits)
+    scene.offer(under_way)
+    scene.dispatcher.close()
+    scene.dispatcher.hand_back(1)
+    assert waits.word == "requeue"
+    scene.reply("under way", Outcome(Kind.RETRY, contact=Contact.ANSWERED))
+    assert under_way.said.wait(10)
+    assert (under_way.word, scene.stored) == ("ack", [("retry", "under way")])
+
+
+def test_what_is_to_wait_here_goes_back_if_the_worker_is_told_to_stop_just_then(
+    scene: Scene,
+) -> None:
+    scene.broker_answers.clear()
+    order, copy, other = Order("twice"), Order("twice"), Order("once", "other")
+    fail(scene, order, copy)
+    fail(scene, other)
+    scene.dispatcher.close()
+    scene.dispatcher.hand_back(1)
+    scene.broker_answers.set()
+    for each in (order, copy, other):
+        assert each.said.wait(10)
+        assert each.word == "requeue"
+
+
+def test_what_waits_here_is_forgotten_with_the_connection_that_it_came_by(scene: Scene) -> None:
+    order, again = Order("o1"), Order("o1")
+    fail(scene, order)
+    scene.dispatcher.connection_lost()
+    scene.offer(again)  # the broker has it back, and sends it
+    scene.reply("o1")
+    assert again.said.wait(10)
+    look_again(scene, 10)
+    assert (order.word, scene.stored) == ("", [("accepted", "o1")])
+    assert not scene.is_sent("o1")
 
 
 def test_no_breaker_opens_over_an_order_that_another_worker_has(scene: Scene) -> None:

@@ -2,6 +2,15 @@
 
 import json
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from kombu import Connection
+from kombu.transport.native_delayed_delivery import (
+    declare_native_delayed_delivery_exchanges_and_queues,
+    level_name,
+)
 
 from loadtests.servers.rabbitmq import RabbitMQ
 from tests.orders import an_order
@@ -16,6 +25,18 @@ def everything_ended_once(lab: Lab, order_ids: list[str]) -> None:
     assert {order for order, ids in seen.items() if len(ids) > 1} == set()
     made = {order["order_id"]: order["creates"] for order in lab.merchants.orders()}
     assert made == dict.fromkeys(order_ids, 1)
+
+
+@contextmanager
+def counted_delays(broker_url: str) -> Iterator[Callable[[], int]]:
+    """How many messages the broker has delayed meanwhile, for up to seven seconds each."""
+    with Connection(broker_url) as connection:
+        declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
+        channel = connection.default_channel
+        queue = channel.queue_declare(exclusive=True).queue
+        for level in range(3):
+            channel.queue_bind(queue, level_name(level), "#")
+        yield lambda: int(channel.queue_declare(queue, passive=True).message_count)
 
 
 def test_a_hanging_merchant_takes_nothing_from_the_others(lab: Lab) -> None:
@@ -150,6 +171,38 @@ def test_a_worker_that_is_killed_loses_nothing(lab: Lab) -> None:
         worker.wait()
     with lab.worker():
         everything_ended_once(lab, orders)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
+def test_a_worker_that_ends_loses_none_that_waits_for_its_next_attempt(
+    lab: Lab, number: signal.Signals
+) -> None:
+    """It waits in the worker, and its message is the broker's until there is an outcome."""
+    merchants = [f"m{n}" for n in range(10)]
+    orders = [f"o{n}" for n in range(10)]
+    lab.open_merchants(*merchants)
+    lab.merchants.profile("m*", {"kind": "fail", "status": 503})
+    for merchant, order_id in zip(merchants, orders, strict=True):
+        lab.submit(merchant, order_id)
+    with lab.worker() as worker:
+        lab.merchants.wait_until(requests=10, idle=True, timeout=30)
+        worker.send(number)
+        worker.wait()
+    lab.merchants.profile("m*", {"kind": "accept"})
+    with lab.worker():
+        everything_ended_once(lab, orders)
+
+
+def test_an_order_that_is_tried_again_soon_is_none_of_the_brokers_business(lab: Lab) -> None:
+    """Its message is there once, and the broker delays nothing."""
+    lab.open_merchants("m")
+    lab.merchants.profile("m", {"kind": "fail", "status": 503})
+    lab.submit("m", "o1")
+    with lab.worker(), counted_delays(lab.broker_url) as delays:
+        lab.merchants.wait_until(requests=2, idle=True, timeout=30)
+        lab.merchants.profile("m", {"kind": "accept"})
+        everything_ended_once(lab, ["o1"])
+        assert delays() == 0
 
 
 def test_an_order_is_not_acknowledged_before_its_event_is_stored(

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,6 +81,25 @@ def test_of_an_order_that_waits_nothing_is_kept_but_its_bytes(request_: OrderReq
     assert message.properties["delivery_tag"] == 7  # the in-memory broker wants it back
     assert b"Ada Lovelace" in message.body
     assert "Ada Lovelace" not in repr(held)
+
+
+def test_it_becomes_what_its_next_attempt_would_bring_and_stays_the_message_that_came(
+    request_: OrderRequest,
+) -> None:
+    later = {**ORDER, "deliver_by": "2100-01-01T00:00:00Z"}
+    headers = {wire.ATTEMPTS: 4, wire.RESOLVE: True}
+    body = json.dumps(later).encode()
+    again = wire.submit_message("o1", body, routing_key="orders", headers=headers)
+    request_.hopeless = request_.settled = True
+    request_.again = again
+    request_.become(again, 7.0)
+    assert (request_.key, request_.record) == (("m1", "o1", "submit"), later)
+    assert (request_.attempts, request_.deliver_by, request_.received) == (4, None, 7.0)
+    assert not (request_.hopeless or request_.settled or request_.again)
+    request_.become(replace(again, headers={**again.headers, wire.RESOLVE: False}), 8.0)
+    assert request_.deliver_by == datetime.fromisoformat("2100-01-01T00:00:00Z").timestamp()
+    request_.acknowledge()
+    assert said == [("ack", (OSError,))]
 
 
 def test_the_broker_is_told_once(request_: OrderRequest) -> None:

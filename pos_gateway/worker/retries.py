@@ -1,0 +1,72 @@
+"""Orders whose next attempt is so soon that it is waited for here.
+
+A message that the broker delays costs it some 2 ms and several writes; one that stays unacknowledged
+costs nothing, and comes again if this worker dies. They take places in its window, so that they are
+few, and each for seconds only.
+"""
+
+import heapq
+from itertools import count
+from math import inf
+from time import perf_counter
+
+from pos_gateway.broker.message import Message
+from pos_gateway.decision import Decision
+from pos_gateway.outcome import Contact
+from pos_gateway.worker.request import OrderRequest
+
+#: Seconds: the first two attempts after a failure as a rule, and some of the later ones.
+LONGEST = 4
+
+
+class Retries:
+    """Keeps orders until their next attempt. Safe from green threads: nothing here blocks.
+
+    Args:
+        most: how many, as a rule: copies of one that is kept are kept with it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: list[tuple[float, int, OrderRequest, Message]] = []
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def takes(self, decision: Decision) -> bool:
+        """Whether the order that it is about can be kept.
+
+        Only after a call on its merchant: whatever else stands in its way may be in the hands of
+        another worker, which the message is to reach. And not when the merchant asked to be left
+        alone for so long: an order that is kept goes back to the broker if this worker stops, and
+        may be sent before its time.
+        """
+        again, outcome = decision.again, decision.outcome
+        is_short = again is not None and again.delay <= LONGEST
+        was_called = outcome.contact is not Contact.NONE and outcome.retry_after is None
+        return is_short and was_called and len(self._kept) < self._most
+
+    def keep(self, request: OrderRequest, again: Message, now: float) -> None:
+        """Keep an order until the message would have brought it again."""
+        heapq.heappush(self._kept, (now + again.delay, next(self._numbers), request, again))
+
+    @property
+    def next_at(self) -> float:
+        """When the next one is due."""
+        return self._kept[0][0] if self._kept else inf
+
+    def due(self, now: float) -> list[OrderRequest]:
+        """Those whose time has come, as the messages would have brought them; the caller's."""
+        due = []
+        while self.next_at <= now:
+            _, _, request, again = heapq.heappop(self._kept)
+            request.become(again, perf_counter())
+            due.append(request)
+        return due
+
+    def drop(self) -> list[OrderRequest]:
+        """Let go of all, as they came."""
+        dropped = [request for _, _, request, _ in sorted(self._kept)]
+        self._kept.clear()
+        return dropped

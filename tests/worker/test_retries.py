@@ -1,0 +1,82 @@
+"""What waits in a worker for its next attempt, by itself."""
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from pos_gateway.broker.message import Message
+from pos_gateway.decision import Decision
+from pos_gateway.delivery import held
+from pos_gateway.outcome import Contact, Kind, Outcome
+from pos_gateway.worker.retries import LONGEST, Retries
+
+RETRY = Outcome(Kind.RETRY, contact=Contact.FAILED)
+
+
+def a_message(delay: int) -> Message:
+    return Message("orders", "orders", b"", "o1", delay=delay)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "delays", "taken"),
+    [
+        (RETRY, [1], True),
+        (RETRY, [LONGEST], True),
+        (RETRY, [LONGEST + 1], False),
+        (RETRY.after(Contact.OVERLOADED), [2], True),
+        (replace(RETRY, retry_after=1.0), [1], False),
+        (held(), [2], False),  # another worker may get it
+        (Outcome(Kind.ACCEPTED, contact=Contact.ANSWERED), [], False),
+        (Outcome(Kind.FAILED, contact=Contact.ANSWERED), [0], False),  # a dead letter
+        (Outcome(Kind.IN_DOUBT, contact=Contact.TIMED_OUT), [0, 3], True),
+    ],
+)
+def test_what_is_due_soon_is_taken_unless_the_merchant_asked_for_the_time(
+    outcome: Outcome, delays: list[int], taken: bool
+) -> None:
+    decision = Decision(outcome, messages=[a_message(delay) for delay in delays])
+    assert Retries(1).takes(decision) is taken
+
+
+def test_what_else_follows_is_stored_by_the_broker() -> None:
+    decision = Decision(RETRY, messages=[a_message(0), a_message(2)])
+    assert decision.again == a_message(2)
+    assert decision.without_again().messages == [a_message(0)]
+
+
+def test_no_more_are_taken_than_there_is_room_for() -> None:
+    retries, decision = Retries(2), Decision(RETRY, messages=[a_message(1)])
+    retries.keep(an_order(), a_message(1), 0.0)
+    assert retries.takes(decision)
+    retries.keep(an_order(), a_message(1), 0.0)
+    assert not retries.takes(decision)
+    retries.due(1.0)
+    assert retries.takes(decision)
+
+
+def test_each_is_due_in_its_time_as_what_the_message_asks_for() -> None:
+    retries, first, second, third = Retries(3), an_order(), an_order(), an_order()
+    retries.keep(second, a_message(3), 10.0)
+    retries.keep(first, a_message(1), 10.5)
+    retries.keep(third, a_message(3), 10.0)
+    assert retries.next_at == 11.5
+    assert retries.due(11.4) == []
+    assert retries.due(11.5) == [first]
+    assert first.become.call_args[0][0] == a_message(1)
+    assert retries.due(13.0) == [second, third]
+    assert (len(retries), retries.next_at) == (0, inf)
+
+
+def test_what_is_dropped_is_as_it_came() -> None:
+    retries, order = Retries(1), an_order()
+    retries.keep(order, a_message(1), 0.0)
+    assert retries.drop() == [order]
+    assert not order.become.called
+    assert (len(retries), retries.drop()) == (0, [])
+
+
+def an_order() -> Any:
+    return Mock(spec=["become"])
