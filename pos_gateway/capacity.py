@@ -24,7 +24,7 @@ CPU_MS = 1.8
 HELD = 0.01
 #: MiB of a worker with nothing to do, for each slot with its orders that wait, and for each merchant
 #: that is known (docs/performance.md: memory, admission).
-IDLE_MIB, SLOT_MIB, MERCHANT_MIB = 120.0, 0.19, 0.0025
+IDLE_MIB, SLOT_MIB, MERCHANT_MIB = 95.0, 0.12, 0.0025
 #: Orders that a worker takes for each slot, those under way among them.
 WINDOW = 10
 #: Events a second that the one worker which publishes them manages (docs/performance.md: events).
