@@ -311,7 +311,8 @@ class Dispatcher:
             self.admission.answered(
                 request.call, self._clock.now(), outcome.contact, outcome.retry_after
             )
-        again = decision.again if not self._closed and self._retries.takes(decision) else None
+        is_kept = not self._closed and self._retries.takes(request, decision)
+        again = decision.again if is_kept else None
         try:
             request.settled = self._gate.settle(decision.without_again() if again else decision)
         finally:

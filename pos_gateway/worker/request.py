@@ -45,6 +45,7 @@ class OrderRequest:
         "deliver_by",
         "eventer",
         "hopeless",
+        "kept",
         "key",
         "merchant_id",
         "message",
@@ -75,6 +76,8 @@ class OrderRequest:
         self._ack, self._reject, self._consumer = ack, reject, consumer
         self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
         self.acknowledged = False
+        #: How often it has waited here for its next attempt.
+        self.kept = 0
         self._begin(payload, received)
 
     def become(self, again: Message, received: float) -> None:

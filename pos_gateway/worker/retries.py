@@ -17,6 +17,10 @@ from pos_gateway.worker.request import OrderRequest
 
 #: Seconds: the first two attempts after a failure as a rule, and some of the later ones.
 LONGEST = 4
+#: Times that a message is kept. An order that its POS has and does not decide about is asked for every
+#: few seconds, for hours, and RabbitMQ ends a channel over a message that is not acknowledged for half
+#: an hour (``consumer_timeout``).
+TIMES = 4
 
 
 class Retries:
@@ -34,8 +38,8 @@ class Retries:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def takes(self, decision: Decision) -> bool:
-        """Whether the order that it is about can be kept.
+    def takes(self, request: OrderRequest, decision: Decision) -> bool:
+        """Whether an order of which that was decided can be kept.
 
         Only after a call on its merchant: whatever else stands in its way may be in the hands of
         another worker, which the message is to reach. And not when the merchant asked to be left
@@ -45,10 +49,12 @@ class Retries:
         again, outcome = decision.again, decision.outcome
         is_short = again is not None and again.delay <= LONGEST
         was_called = outcome.contact is not Contact.NONE and outcome.retry_after is None
-        return is_short and was_called and len(self._kept) < self._most
+        has_room = request.kept < TIMES and len(self._kept) < self._most
+        return is_short and was_called and has_room
 
     def keep(self, request: OrderRequest, again: Message, now: float) -> None:
         """Keep an order until the message would have brought it again."""
+        request.kept += 1
         heapq.heappush(self._kept, (now + again.delay, next(self._numbers), request, again))
 
     @property

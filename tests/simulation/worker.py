@@ -96,6 +96,7 @@ class Request:
         self.action = Action.CANCEL if is_cancel else Action.SUBMIT
         self.routing_key = message.routing_key
         self.placed_at = self.received = None  # nothing is timed here
+        self.kept = 0
         self.become(message)
 
     def become(self, message: Message, _received: float = 0.0) -> None:

@@ -47,6 +47,7 @@ class Order:
         self.received: float | None = None
         self.hopeless = self.settled = False
         self.again: Message | None = None
+        self.kept = 0
         self.attempts = 0
         self.said = Event()
         self.word = ""

@@ -11,7 +11,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.decision import Decision
 from pos_gateway.delivery import held
 from pos_gateway.outcome import Contact, Kind, Outcome
-from pos_gateway.worker.retries import LONGEST, Retries
+from pos_gateway.worker.retries import LONGEST, TIMES, Retries
 
 RETRY = Outcome(Kind.RETRY, contact=Contact.FAILED)
 
@@ -38,7 +38,7 @@ def test_what_is_due_soon_is_taken_unless_the_merchant_asked_for_the_time(
     outcome: Outcome, delays: list[int], taken: bool
 ) -> None:
     decision = Decision(outcome, messages=[a_message(delay) for delay in delays])
-    assert Retries(1).takes(decision) is taken
+    assert Retries(1).takes(an_order(), decision) is taken
 
 
 def test_what_else_follows_is_stored_by_the_broker() -> None:
@@ -50,11 +50,22 @@ def test_what_else_follows_is_stored_by_the_broker() -> None:
 def test_no_more_are_taken_than_there_is_room_for() -> None:
     retries, decision = Retries(2), Decision(RETRY, messages=[a_message(1)])
     retries.keep(an_order(), a_message(1), 0.0)
-    assert retries.takes(decision)
+    assert retries.takes(an_order(), decision)
     retries.keep(an_order(), a_message(1), 0.0)
-    assert not retries.takes(decision)
+    assert not retries.takes(an_order(), decision)
     retries.due(1.0)
-    assert retries.takes(decision)
+    assert retries.takes(an_order(), decision)
+
+
+def test_no_message_is_kept_so_often_that_the_broker_ends_its_channel() -> None:
+    retries, order = Retries(2), an_order()
+    pending = Outcome(Kind.PENDING, contact=Contact.ANSWERED)
+    decision = Decision(pending, messages=[a_message(3)])
+    for _ in range(TIMES):
+        assert retries.takes(order, decision)
+        retries.keep(order, a_message(3), 0.0)
+        retries.due(3.0)
+    assert not retries.takes(order, decision)
 
 
 def test_each_is_due_in_its_time_as_what_the_message_asks_for() -> None:
@@ -79,4 +90,4 @@ def test_what_is_dropped_is_as_it_came() -> None:
 
 
 def an_order() -> Any:
-    return Mock(spec=["become"])
+    return Mock(spec=["become", "kept"], kept=0)
