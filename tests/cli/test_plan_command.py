@@ -36,7 +36,7 @@ def test_a_program_gets_the_same_as_json(program: Program) -> None:
         (("--latency", "0"), "--latency: must be a number from 0.000001"),
         (("--latency", "nan"), "--latency: must be a number from 0.000001"),
         (("--latency", "1", "--slow", "5"), "--slow: must be a share, 0 to 1 (got 5)"),
-        (("--latency", "1", "--memory", "100"), "--memory: a worker takes"),
+        (("--latency", "1", "--memory", "50"), "--memory: a worker takes"),
         (("--p50", "2", "--p99", "1"), "--p99: must be at least p50"),
     ],
 )
