@@ -162,7 +162,12 @@ class Dispatcher:
         self._concluding.join(timeout)
 
     def connection_lost(self) -> None:
-        """Forget what waits: it came by a connection that is gone, and the broker has it back."""
+        """Forget what waits: it came by a connection that is gone, and the broker has it back.
+
+        What is under way goes on, and so do its claims; its next attempt is its message's.
+        """
+        for request in self._under_way.values():
+            request.is_lost = True
         for request in self.admission.drop_waiting() + self._retries.drop():
             task_ready(request)
         self._joined.clear()
@@ -311,8 +316,10 @@ class Dispatcher:
             self.admission.answered(
                 request.call, self._clock.now(), outcome.contact, outcome.retry_after
             )
+        # A message that the broker has back brings the order again. Another one would be a second,
+        # and with each connection that is lost there would be twice as many.
         is_kept = not self._closed and self._retries.takes(request, decision)
-        again = decision.again if is_kept else None
+        again = decision.again if is_kept or request.is_lost else None
         try:
             request.settled = self._gate.settle(decision.without_again() if again else decision)
         finally:
@@ -338,7 +345,7 @@ class Dispatcher:
         if request.key is not None:
             del self._under_way[request.key]
             joined = self._joined.pop(request.key, [])
-        if request.again is not None and not self._closed:
+        if request.again is not None and not (self._closed or request.is_lost):
             self._keep(request.again, [request, *joined])
         elif joined or request.again is not None or not request.settled:
             # Writing may block, and this is the hub, which may not.
@@ -354,8 +361,8 @@ class Dispatcher:
     def _conclude(self, request: OrderRequest, joined: list[OrderRequest]) -> None:
         is_over = request.settled and request.again is None
         if not is_over:
-            # Its green thread was killed, the process is going down, or another worker has taken
-            # the order over: it must come again.
+            # Its green thread was killed, the process is going down, its connection was lost, or
+            # another worker has taken the order over: it must come again.
             request.reject(requeue=True)
         for each in joined:
             task_ready(each)

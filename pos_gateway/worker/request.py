@@ -45,6 +45,7 @@ class OrderRequest:
         "deliver_by",
         "eventer",
         "hopeless",
+        "is_lost",
         "kept",
         "key",
         "merchant_id",
@@ -78,6 +79,8 @@ class OrderRequest:
         self.acknowledged = False
         #: How often it has waited here for its next attempt.
         self.kept = 0
+        #: Whether the connection is gone that it came by: the broker has the message back.
+        self.is_lost = False
         self._begin(payload, received)
 
     def become(self, again: Message, received: float) -> None:
@@ -143,14 +146,17 @@ class OrderRequest:
         return action
 
     def acknowledge(self) -> None:
-        """What came of it is stored: the broker may forget the message. Idempotent."""
-        if not self.acknowledged:
+        """What came of it is stored: the broker may forget the message. Idempotent.
+
+        Nothing happens to a message that the broker has back; whoever gets it next finds out.
+        """
+        if not (self.acknowledged or self.is_lost):
             self._ack(log, self._consumer.connection_errors)
             self.acknowledged = True
 
     def reject(self, requeue: bool = False) -> None:
         """Give the message back. Idempotent, and nothing after ``acknowledge``."""
-        if not self.acknowledged:
+        if not (self.acknowledged or self.is_lost):
             self._reject(log, self._consumer.connection_errors, requeue)
             self.acknowledged = True
 

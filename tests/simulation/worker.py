@@ -108,6 +108,10 @@ class Request:
         self.settled = False
         self.again: Message | None = None
 
+    @property
+    def is_lost(self) -> bool:
+        return not self._channel.is_open
+
     def acknowledge(self) -> None:
         self._channel.acknowledge(self._stored)
 
@@ -207,7 +211,7 @@ class Worker:
             self.delivering.remove(task)
         if request.again is None and request.settled:
             return
-        if request.again is None or self._is_stopping:
+        if request.again is None or request.is_lost or self._is_stopping:
             request.reject()
             return
         again = request.again

@@ -47,6 +47,7 @@ class Order:
         self.received: float | None = None
         self.hopeless = self.settled = False
         self.again: Message | None = None
+        self.is_lost = False
         self.kept = 0
         self.attempts = 0
         self.said = Event()
@@ -375,6 +376,35 @@ def test_what_waits_here_is_forgotten_with_the_connection_that_it_came_by(scene:
     look_again(scene, 10)
     assert (order.word, scene.stored) == ("", [("accepted", "o1")])
     assert not scene.is_sent("o1")
+
+
+@pytest.mark.parametrize("delay", [2, 30])
+def test_what_the_broker_has_back_gets_no_second_message(scene: Scene, delay: int) -> None:
+    """With each connection that is lost there would be twice as many."""
+    order, copy = Order("twice"), Order("twice")
+    scene.offer(order)
+    scene.dispatcher.connection_lost()
+    fail(scene, copy, delay=delay)  # it came by the next connection, while the other was under way
+    assert (order.is_lost, copy.word, scene.stored) == (True, "", [])
+    look_again(scene, delay + 0.1)
+    assert len(scene.dispatcher._retries) == 0
+    scene.reply("twice")
+    assert copy.said.wait(10)
+    assert (copy.word, scene.stored) == ("ack", [("accepted", "twice")])
+
+
+def test_what_the_broker_has_back_before_its_end_is_stored_waits_for_nothing(scene: Scene) -> None:
+    scene.broker_answers.clear()
+    order, copy = Order("twice"), Order("twice")
+    fail(scene, order)
+    scene.dispatcher.connection_lost()
+    scene.offer(copy)
+    scene.broker_answers.set()
+    gevent.sleep(0.01)
+    assert len(scene.dispatcher._retries) == 0
+    scene.reply("twice")
+    assert copy.said.wait(10)
+    assert (copy.word, scene.stored) == ("ack", [("accepted", "twice")])
 
 
 def test_no_breaker_opens_over_an_order_that_another_worker_has(scene: Scene) -> None:

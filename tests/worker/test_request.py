@@ -116,6 +116,13 @@ def test_it_is_given_back_once(request_: OrderRequest) -> None:
     assert said == [("reject", (OSError,), True)]
 
 
+def test_the_broker_is_told_nothing_of_what_it_has_back(request_: OrderRequest) -> None:
+    request_.is_lost = True
+    request_.acknowledge()
+    request_.reject(requeue=True)
+    assert said == []
+
+
 def test_celery_inspect_shows_whose_it_is_and_nothing_of_what_is_in_it(
     request_: OrderRequest,
 ) -> None:
