@@ -134,6 +134,7 @@ class Batch:
         self._now = now
         #: Abandoned claims that are over once this is written.
         self.resumed: list[int] = []
+        self._resuming: dict[int, int] = {}
 
     def run(self, operations: Sequence[Operation]) -> list[Any]:
         """What each comes to, in their order."""
@@ -227,6 +228,8 @@ class Batch:
                 }
             )
         taken = self._say.take(self._cursor, takeovers) if takeovers else set()
+        # Where the abandoned one itself, which nobody waits for, was written again, it still is one.
+        self.resumed = [self._resuming[ticket] for ticket in taken if ticket in self._resuming]
         lost = {row["ticket"] for row in takeovers} - taken  # somebody else was faster
         return results | {ticket: Held("") for ticket in lost}
 
@@ -258,7 +261,7 @@ class Batch:
             return Claim(row.key, owner, row.epoch, ticket, row.past, sending)
         if row.ticket not in self._abandoned:
             return Held(owner)
-        self.resumed.append(row.ticket)
+        self._resuming[ticket] = row.ticket
         return self._in_doubt(row) if self._abandoned[row.ticket] else row.past
 
     def _in_doubt(self, row: Found) -> Past:

@@ -128,11 +128,18 @@ FAULTS = [
     Fault(
         "an abandoned claim is remembered until somebody has resumed it",
         "ledger/batch",
-        "        self.resumed.append(row.ticket)\n"
+        "        self._resuming[ticket] = row.ticket\n"
         "        return self._in_doubt(row) if self._abandoned[row.ticket] else row.past",
         "        sent = self._abandoned.pop(row.ticket)  # type: ignore[attr-defined]\n"
         "        return self._in_doubt(row) if sent else row.past",
         "unknown_commits::an_abandoned_order_is_resumed_once",
+    ),
+    Fault(
+        "an abandoned claim that is written once more is still abandoned",
+        "ledger/batch",
+        "[self._resuming[ticket] for ticket in taken if ticket in self._resuming]",
+        "list(self._resuming.values())",
+        "claims::written_once_more",
     ),
     Fault(
         "an abandoned claim is in doubt if bytes have left",

@@ -508,6 +508,24 @@ def test_of_two_that_want_an_abandoned_order_in_one_transaction_one_wins(worker:
     assert isinstance(one.claim(KEY, send=True), Held)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_an_abandoned_claim_that_is_written_once_more_is_had_by_the_next(
+    worker: Workers, first: bool
+) -> None:
+    """Its caller is gone, and its transaction is tried again after the lease ran out."""
+    one = worker()
+    abandoned, another = claiming(one), claiming(one)
+    one.together(abandoned)  # written, and the answer lost
+    one.abandoned[abandoned.ticket] = False
+    one.clock.advance(LEASE)
+    one.beat()
+    both = [abandoned, another] if first else [another, abandoned]
+    results = dict(zip(both, one.together(*both), strict=True))
+    is_held = isinstance(results[another], Held)
+    assert isinstance(results[abandoned], Held) is not is_held
+    assert isinstance(one.claim(KEY, send=True), Held) is not is_held
+
+
 def test_each_operation_has_its_own_result_whatever_shares_the_transaction(
     worker: Workers, rows: Rows
 ) -> None:

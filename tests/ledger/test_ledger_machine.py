@@ -173,10 +173,11 @@ class LedgerMachine(RuleBasedStateMachine):
         row = self.rows.order(key)
         counted = row.deaths - known.deaths
         # A lease that was given back is no death, nor one of which nothing is known any more, nor
-        # one whose worker is seen to go on under a later one.
+        # one whose worker was seen to go on under a later one, at the taker's last look.
         assert counted in (0, 1)
         if holder.claim is not None and holder.claim.owner in (leases := self.rows.leases()):
-            assert counted == 1 or any(_is_later(each, holder.claim.owner) for each in leases)
+            seen = {*leases, *taker._others._seen}
+            assert counted == 1 or any(_is_later(each, holder.claim.owner) for each in seen)
         known.deaths = row.deaths
 
     def _find_out_about_a_claim(self, worker: Worker, key: Key) -> None:
