@@ -1,6 +1,6 @@
 """Messages that were orders, and are not any more: each ends in an event or in ``orders.dead``.
 
-A few hundred go through one worker each time. ``FUZZ=20000 pytest tests/worker/test_message_fuzz.py
+A few hundred go through one worker each time. ``FUZZ=100000 pytest tests/worker/test_message_fuzz.py
 --timeout 3600`` sends so many, a few hundred at a time; ``SEED`` chooses others. What became of
 them is judged by the broker's queues and the merchants' records.
 """

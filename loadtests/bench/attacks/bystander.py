@@ -7,10 +7,10 @@ an attack does to healthy orders is the broker's work, where it shares a core wi
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from kombu import Connection, Exchange, Queue
 from kombu.transport.native_delayed_delivery import (
@@ -33,31 +33,21 @@ _QUEUE = Queue(
 _DELAY, _SIZE = 2, 600
 
 
-class Bystander:
-    """So many messages a second, while its block lasts; in a process of its own."""
+@contextmanager
+def bystander(broker_url: str, rate: float) -> Iterator[None]:
+    """So many messages a second while the block lasts, by a process of its own.
 
-    def __init__(self, broker_url: str, rate: float) -> None:
-        self._command = [sys.executable, "-m", __name__, broker_url, str(rate)]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", *self._command], cwd=_ROOT
-        )
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            ended = process.poll() is not None
-            end(process)
-            if ended and error is None:
-                raise InvalidRunError("the bystander ended before the run")
+    Raises:
+        InvalidRunError: it ended before the block did.
+    """
+    command = [sys.executable, "-m", __name__, broker_url, str(rate)]
+    process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *command], cwd=_ROOT)
+    try:
+        yield
+        if process.poll() is not None:
+            raise InvalidRunError("the bystander ended before the run")
+    finally:
+        end(process)
 
 
 def stand_by(broker_url: str, rate: float) -> None:

@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Any
 
 from loadtests.bench.attacks.attack import Attack
-from loadtests.bench.attacks.bystander import Bystander
+from loadtests.bench.attacks.bystander import bystander
 from loadtests.bench.attacks.population import Population
 from loadtests.bench.candidate import Candidate
 from loadtests.bench.servers import Servers
@@ -68,7 +68,7 @@ class Trial:
             if self.attack is not None and not self.attack.mid_run:
                 strike(place, self.attack, latency)
             if self.attack is not None and self.attack.delays:
-                beside.enter_context(Bystander(place.broker_url, self.attack.delays))
+                beside.enter_context(bystander(place.broker_url, self.attack.delays))
             yield place
 
     def created(self, place: World) -> int:
