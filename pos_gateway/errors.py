@@ -12,6 +12,7 @@ PosGatewayError
 ├── SchemaTooNew            the database's schema is a later version's, and has lost what this one needs
 ├── OrderChanged            something happened to an order since it was looked at; look again
 ├── LedgerUnavailable       the database did not answer; what was being written may be, or not
+│   └── LedgerUnreachable   there was no connection to it: nothing was written
 ├── NotLoaded               a value that an order needs could not be had in time
 ├── SharedUnavailable       Redis did not answer, or answered nonsense: each process loads by itself
 ├── MetricsUnavailable      a page of metrics that was asked for cannot be read
@@ -108,6 +109,10 @@ class SchemaTooNew(PosGatewayError):
 
 class LedgerUnavailable(PosGatewayError):
     """Raised when the database does not answer: what was to be written may be written, or not."""
+
+
+class LedgerUnreachable(LedgerUnavailable):
+    """Raised when there is no connection to the database: nothing was written."""
 
 
 class OrderChanged(PosGatewayError):

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway import failpoints
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.errors import LedgerUnavailable, LedgerUnreachable
 from pos_gateway.ledger.batch import (
     Batch,
     Claiming,
@@ -91,6 +91,8 @@ class Ledger:
         #: Claims of this worker's that nobody deals with any more, and whether bytes may have left
         #: under them.
         self._abandoned: dict[int, bool] = {}
+        #: Claims that may have been written, by tickets, and no answer has come yet.
+        self._unheard: set[int] = set()
         self.lease = Lease(ALONE, clock)
         self._others = Others(clock)
         self._looked_at = -inf
@@ -121,8 +123,12 @@ class Ledger:
                 Claiming(key, ticket, send, deliver_by, payload), patience=CLAIM_PATIENCE
             )
             failpoints.reach("claim.after")
-        except BaseException:
-            self._abandoned[ticket] = False  # it may have been written, or not
+        except BaseException as error:
+            # While the database is away for hours, thousands of claims were never written.
+            given_up = isinstance(error, LedgerUnavailable)
+            if ticket in self._unheard or not given_up:
+                self._abandoned[ticket] = False
+            self._unheard.discard(ticket)
             raise
         if isinstance(claimed, Ended) and claimed.reason is not None:
             return replace(claimed, reason=self._payloads.open_reason(key, claimed.reason))
@@ -288,13 +294,17 @@ class Ledger:
         results: list[Any]
         try:
             results, resumed = self._writer.write(write)
-        except LedgerUnavailable:
+        except LedgerUnavailable as error:
             self._away_since = started
+            if not isinstance(error, LedgerUnreachable):
+                self._unheard.update(_tickets(operations))
             raise
         if beat is not None:
             self.lease.beaten(*beat)
         for ticket in resumed:
             self._abandoned.pop(ticket, None)
+        if self._unheard:
+            self._unheard.difference_update(_tickets(operations))
         return results
 
     def _look(self, cursor: Any, owners: Collection[str]) -> Others:
@@ -314,6 +324,10 @@ class Ledger:
             self._run(give_back)
         except LedgerUnavailable as error:
             log.warning("lease.not_given_back", error=str(error))
+
+
+def _tickets(operations: Sequence[Operation]) -> list[int]:
+    return [each.ticket for each in operations if isinstance(each, Claiming)]
 
 
 class _Dealing:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.errors import LedgerUnavailable, LedgerUnreachable
 from pos_gateway.green import green
 from pos_gateway.ledger.statements import PostgreSQL, SQLite, Statements
 
@@ -49,11 +49,14 @@ class Writer:
 
         Raises:
             LedgerUnavailable: the database is away; whether anything was written is not known.
+            LedgerUnreachable: it is, and nothing was.
         """
+        away: type[LedgerUnavailable] = LedgerUnreachable
         try:
             cursor = self._cursor()
             if self._is_sqlite:
                 cursor.execute("begin immediate")
+            away = LedgerUnavailable
             result = do(cursor)
             if self._is_sqlite:
                 cursor.execute("commit")
@@ -62,7 +65,7 @@ class Writer:
             self.close()
             if isinstance(error, SQLAlchemyError) or self._is_away(error):
                 why = str(error.__cause__ or error).strip().splitlines() or [""]
-                raise LedgerUnavailable(why[0] or type(error).__name__) from error
+                raise away(why[0] or type(error).__name__) from error
             raise
         return result
 

@@ -156,6 +156,20 @@ FAULTS = [
         "unknown_commits::lost_for_good",
     ),
     Fault(
+        "a claim that may have been written is remembered while it is tried again",
+        "ledger/ledger",
+        "self._unheard.update(_tickets(operations))",
+        "pass",
+        "unknown_commits::lost_for_good",
+    ),
+    Fault(
+        "a claim that was not written is not remembered",
+        "ledger/ledger",
+        "if ticket in self._unheard or not given_up:",
+        "if True:",
+        "unknown_commits::never_written_are_not",
+    ),
+    Fault(
         "a lease that is younger than the last look is not over",
         "ledger/ledger",
         "if is_old or not self._others.know(owners):",

@@ -277,6 +277,22 @@ def test_a_server_that_has_vanished_without_a_word_counts_as_away(
     assert len(Rows(direct).events()) == 1
 
 
+def test_claims_that_were_never_written_are_not_remembered(
+    wired: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a night without a database they would be a hundred thousand and more."""
+    monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
+    worker, proxy, _ = wired
+    worker.beat()
+    proxy.down()
+    for _ in range(5):  # the first is said to a connection that is gone
+        with pytest.raises(LedgerUnavailable):
+            worker.claim(KEY, send=True)
+    assert (len(worker.abandoned), worker._unheard) == (1, set())
+    proxy.heal()
+    assert claimed(worker.claim(KEY, send=True)).epoch == 1
+
+
 def test_the_kernel_looks_after_connections_on_which_nothing_is_said(postgres_url: str) -> None:
     engine = open_database(postgres_url)
     with engine.connect() as connection:
