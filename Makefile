@@ -58,7 +58,7 @@ profile: $(RIVALS) servers ## Say where an order's CPU goes, and draw build/prof
 soak: $(INSTALLED) servers ## Break everything under load, and judge; ARGS are the soak's
 	$(BIN)/python -m loadtests.soak $(ARGS)
 
-fuzz: $(INSTALLED) servers ## A hundred thousand damaged replies and as many damaged messages, in 20 minutes; SEED= chooses others
+fuzz: $(INSTALLED) servers ## A hundred thousand damaged replies and as many damaged messages, in a quarter of an hour; SEED= chooses others
 	FUZZ=100000 $(BIN)/pytest --timeout 3600 tests/transport/test_reply_fuzz.py
 	FUZZ=100000 $(BIN)/pytest --timeout 3600 tests/worker/test_message_fuzz.py
 

@@ -48,6 +48,7 @@ class OrderConsumer(Consumer):
         self.dispatcher: Dispatcher | None = None
         self._drain = Drain(self._begin_to_stop)
         self._reads = False
+        self._stops = False
         self._companion: Companion | None = None
         pool = options["pool"]
         if getattr(pool, "is_green", False):
@@ -153,8 +154,9 @@ class OrderConsumer(Consumer):
             self._gateway.before_stop(self._companion.stop)
 
     def on_close(self) -> None:
+        """The connection is lost; or it is to be closed once nothing is under way (``stop``)."""
         self._reads = False
-        if self.dispatcher is not None:
+        if self.dispatcher is not None and not self._stops:
             self.dispatcher.connection_lost()
         super().on_close()
 
@@ -163,6 +165,7 @@ class OrderConsumer(Consumer):
         if self.dispatcher is not None:
             self._drain.bound(self._longest_exchange() + DRAIN_MARGIN, self._let_go)
             self.dispatcher.close()
+            self._stops = True
             if self._reads and self._stop_consuming():
                 self.dispatcher.hand_back(CANCEL_TIMEOUT)
             else:

@@ -88,7 +88,8 @@ class OrderRequest:
 
         It is acknowledged, or given back, as the message that came.
         """
-        self.message.body, self.message.headers = again.body, dict(again.headers)
+        # Its id stays, by which Celery knows it.
+        self.message.body, self.message.headers = again.body, {**again.headers, "id": self.id}
         self._begin(from_json(again.body), received)
 
     def _begin(self, payload: Any, received: float) -> None:

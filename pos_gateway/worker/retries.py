@@ -27,7 +27,8 @@ class Retries:
     """Keeps orders until their next attempt. Safe from green threads: nothing here blocks.
 
     Args:
-        most: how many, as a rule: copies of one that is kept are kept with it.
+        most: how many, as a rule: copies of one that is kept are kept with it, and so are those
+            whose outcomes were being stored when the last place was taken.
     """
 
     def __init__(self, most: int) -> None:

@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from kombu import Connection
@@ -158,6 +159,32 @@ def test_a_worker_that_is_stopped_in_mid_order_finishes_it_and_hands_back_the_re
         rest = by_type(lab.events(60 - sent))
     assert sorted(told["order.accepted"] + rest["order.accepted"]) == sorted(orders)
     assert lab.merchants.summary()["requests"] == 60
+
+
+def test_what_comes_of_an_order_while_its_worker_stops_is_stored_and_its_message_gone(
+    lab: Lab,
+) -> None:
+    comes_to: dict[str, dict[str, Any]] = {
+        "accepted": {"kind": "accept", "latency": 0.01},
+        "failed": {"kind": "fail", "status": 401},
+        "put-off": {"kind": "limit", "retry_after": "60"},
+    }
+    lab.open_merchants(*comes_to, max_concurrency=1)
+    for merchant in comes_to:
+        lab.merchants.profile(merchant, {"kind": "hang"})
+    lab.submit("accepted", "accepted", "waits")
+    lab.submit("failed", "failed")
+    lab.submit("put-off", "put-off")
+    with lab.worker(request_timeout=60) as worker:
+        lab.merchants.wait_until(in_flight=3, timeout=30)
+        worker.send(signal.SIGTERM)
+        lab.wait_until_queued("orders", 1)
+        for merchant, profile in comes_to.items():
+            lab.merchants.profile(merchant, profile, release=True)
+        assert worker.wait() == 0
+    assert (lab.queued(), lab.delayed(), lab.queued("orders.dead")) == (1, 1, 1)
+    told = by_type(lab.events(2))
+    assert told == {"order.accepted": ["accepted"], "order.failed": ["failed"]}
 
 
 def test_a_worker_that_is_killed_loses_nothing(lab: Lab) -> None:

@@ -100,6 +100,8 @@ def test_it_becomes_what_its_next_attempt_would_bring_and_stays_the_message_that
     assert request_.deliver_by == datetime.fromisoformat("2100-01-01T00:00:00Z").timestamp()
     request_.acknowledge()
     assert said == [("ack", (OSError,))]
+    state.task_ready(request_)
+    assert state.requests == {}  # Celery knows it by the id that it came with
 
 
 def test_the_broker_is_told_once(request_: OrderRequest) -> None:
