@@ -186,6 +186,14 @@ class EventsLab:
                 delete(workers).where(workers.c.id.like(f"%-{dead[0].process.pid}-%"))
             )
 
+    def wait_until_confirmed(self, count: int) -> None:
+        """Wait until the leader has written that the broker has confirmed so many."""
+        outbox, until = Outbox(self.engine), time.monotonic() + PATIENCE
+        while (published := outbox.look()[0].published) < count:
+            assert time.monotonic() < until, f"{published} of {count} events are confirmed"
+            time.sleep(0.02)
+        outbox.close()
+
     @contextmanager
     def nobody_leads(self) -> Iterator[None]:
         """Somebody has the lead meanwhile, and beats, and does nothing."""
@@ -332,6 +340,7 @@ def test_a_leader_that_the_broker_vanishes_from_goes_on_when_it_is_back(
         leader = events_lab.leader(broker_url=proxy.url)
         events_lab.write(600)
         events_lab.consumer.wait_for(600)
+        events_lab.wait_until_confirmed(600)  # or it waits for that, and stores nothing more
         proxy.timeout(stream="downstream")  # what is stored now is not confirmed
         events_lab.write(600)
         events_lab.consumer.wait_for(600 + BATCH)
