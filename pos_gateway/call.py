@@ -111,7 +111,7 @@ class Caller:
             self._ledger.abandon(claim, sent=sending.begun)
             raise
         outcome = self._authenticator.redacted(merchant, outcome)
-        if outcome.reason is not None and outcome.reason.code == "http_410":
+        if outcome.merchant_gone:
             self._pause(merchant)
         seconds = passed.total
         metrics.attempted(outcome.kind, merchant.provider, seconds)

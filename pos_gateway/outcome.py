@@ -57,6 +57,8 @@ class Outcome:
     contact: Contact = Contact.NONE
     #: In doubt for good: nobody but an operator can find out (a POS that cannot be asked).
     for_operator: bool = False
+    #: The POS says that it no longer serves this merchant: it is paused until an operator has looked.
+    merchant_gone: bool = False
 
     def after(self, contact: Contact) -> "Outcome":
         """The same, with how the merchant fared. ``replace`` takes five times as long."""
@@ -68,6 +70,7 @@ class Outcome:
             self.look_again,
             contact,
             self.for_operator,
+            self.merchant_gone,
         )
 
 

@@ -242,6 +242,14 @@ def test_a_pos_that_says_that_it_is_gone_is_sent_nothing_more() -> None:
     assert directory.paused == ["m"]
 
 
+def test_what_is_gone_for_one_order_stops_no_other_of_its_merchant() -> None:
+    directory = Directory()
+    in_doubt = Ledger(attempts=1, doubt_since=1.0)
+    attempt(Transport(reply(410)), directory=directory, ledger=in_doubt, adapter=QueryableAdapter())
+    assert in_doubt.said == []  # it was looked up, not created
+    assert directory.paused == []
+
+
 def test_that_it_cannot_be_paused_changes_nothing_about_the_order() -> None:
     directory = Directory()
     directory.problem = OperationalError("update", {}, Exception("the database is away"))

@@ -4,6 +4,7 @@ import email.utils
 import json
 import re
 from collections.abc import Mapping, Set
+from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any
@@ -79,6 +80,14 @@ def by_status(reply: Reply, unprocessed: Set[int] = frozenset()) -> Outcome:
         return Outcome(Kind.FAILED, reason)
     contact = Contact.OVERLOADED if status in (503, 504) else Contact.FAILED
     return Outcome(Kind.IN_DOUBT, reason, retry_after=retry_after(reply), contact=contact)
+
+
+def merchant_gone(reply: Reply) -> Outcome:
+    """A 410 for a URL that names the merchant and no order: the POS no longer serves the merchant.
+
+    Any other 410 may be about one order, and is no reason to stop the merchant's others.
+    """
+    return replace(by_status(reply), merchant_gone=True)
 
 
 def no_answer(reply: Reply) -> Outcome:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pos_gateway.adapters.pos_fields import problems
 from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.adapters.replies import by_status, in_doubt, json_object, no_answer
+from pos_gateway.adapters.replies import by_status, in_doubt, json_object, merchant_gone, no_answer
 from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
@@ -47,7 +47,7 @@ class RestAdapter:
             return known or Outcome(Kind.REJECTED, _error(reply, "conflict"))
         if reply.status in (400, 422):
             return Outcome(Kind.REJECTED, _error(reply, "rejected"))
-        return by_status(reply)
+        return merchant_gone(reply) if reply.status == 410 else by_status(reply)
 
     def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         reply = send(Request("POST", f"{_url(order, merchant)}/cancel"))

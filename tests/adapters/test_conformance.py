@@ -115,6 +115,18 @@ def test_each_status_has_its_outcome(vendor: Vendor, status: int, kind: Kind) ->
     assert submitted(vendor, reply(status, b"")).kind is kind
 
 
+def test_a_410_is_the_merchants_only_for_a_create_whose_url_names_it_alone(vendor: Vendor) -> None:
+    gone = reply(410, b"")
+    assert submitted(vendor, gone).merchant_gone is (vendor.adapter.name == "rest")
+    looked_up = vendor.adapter.look_up(ORDER, vendor.merchant, Scripted(gone))
+    asked_after_a_conflict = submitted(vendor, reply(409), gone)
+    *first, _ = vendor.cancelled(vendor.accepted(ORDER.order_id))
+    cancelled = vendor.adapter.cancel(ORDER, vendor.merchant, Scripted(*first, gone))
+    for outcome in (looked_up, asked_after_a_conflict, cancelled):
+        assert outcome is not None
+        assert not outcome.merchant_gone
+
+
 def test_a_503_is_tried_again_only_where_it_is_documented_as_not_processed(vendor: Vendor) -> None:
     is_refusal = 503 in vendor.adapter.limits.unprocessed
     expected = Kind.RETRY if is_refusal else Kind.IN_DOUBT
