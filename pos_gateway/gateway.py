@@ -59,7 +59,9 @@ class Gateway:
         vault = Vault(settings.secret_keys)
         store = MerchantStore(self.database, vault=vault)
         #: What this worker has read or fetched and others need not; None: each does for itself.
-        self.shared = Shelves(settings.redis_url, store, vault) if settings.redis_url else None
+        #: Without a key to seal it with, whoever can write to Redis could have orders sent elsewhere.
+        shares = settings.redis_url if vault.current else None
+        self.shared = Shelves(shares, store, vault) if shares else None
         self.directory = Directory(
             store,
             CatalogStore(self.database),

@@ -72,8 +72,8 @@ class Settings(BaseModel):
     )
     redis_url: Annotated[str, _url("redis", "rediss", "unix")] | None = Field(
         None,
-        description="Where workers share merchants' limits, breakers, records and tokens; unset: each"
-        " for itself.",
+        description="Where workers share merchants' limits and breakers, and with "
+        "`POS_GATEWAY_SECRET_KEY` records, catalogs and tokens; unset: each for itself.",
     )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         9808, description="Port of the metrics, `/healthz` and `/readyz`; 0 is off."

@@ -14,6 +14,7 @@ from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.outcome import Kind, Outcome
 from pos_gateway.settings import Settings
+from pos_gateway.vault import new_key
 from tests.ledger.lab import an_entry
 from tests.telemetry.collector import Collector
 from tests.telemetry.lab import value
@@ -38,6 +39,15 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
     yield make
     for each in made:
         each.stop()
+
+
+@pytest.mark.parametrize("key", [None, new_key()])
+def test_workers_share_through_redis_only_what_they_can_seal(
+    make: Callable[..., Gateway], key: str | None
+) -> None:
+    gateway = make(redis_url="redis://127.0.0.1:1/0", secret_key=key)
+    assert (gateway.shared is not None) is (key is not None)
+    assert gateway.permits is not None, "limits have no secrets in them"
 
 
 @pytest.fixture

@@ -1,5 +1,9 @@
 """Values that processes share through Redis, and which of them loads one.
 
+Each is sealed as a whole, for its key and with its version and times: write access to Redis is
+enough neither to read a value nor to have another one believed. Not even an earlier one of the same
+key: it is good for its lifetime after it was sealed, and every reader knows the edits of that time.
+
 Redis Cluster is not supported: a script has keys of many values.
 """
 
@@ -17,7 +21,7 @@ from pos_gateway.errors import SharedUnavailable
 from pos_gateway.green import in_turns
 from pos_gateway.merchants.cache import JITTER, Gift, Loaded, Standing
 from pos_gateway.redis_client import redis_client
-from pos_gateway.vault import CannotOpen
+from pos_gateway.vault import CannotOpen, Vault
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +35,7 @@ PAUSE = 5.0
 #: Seconds after which another process may load what one has the right to load: those that it takes
 #: when things go badly, and a few more.
 LEASE = 15.0
-PREFIX = "pos_gateway:cache:"
+PREFIX = "pos_gateway:sealed:"
 #: Values in one exchange with Redis, unless they are large.
 AT_ONCE = 500
 
@@ -42,8 +46,8 @@ class SharedValues(Generic[Value]):
     Args:
         url: where Redis is.
         name: of this kind.
-        encode: a value as it is kept there, with nothing secret that could be read; raises
-            CannotOpen for what is not to be shared.
+        vault: seals and opens; it has a key.
+        encode: a value as text, never an empty one; raises CannotOpen for what is not to be shared.
         decode: the same back; raises ValueError for what it cannot read.
         lease: seconds for loading.
         at_once: values in one exchange, which has to be over within the timeout, and between others'
@@ -58,8 +62,9 @@ class SharedValues(Generic[Value]):
         url: str,
         name: str,
         *,
-        encode: Callable[[str, Value], str],
-        decode: Callable[[str, str], Value],
+        vault: Vault,
+        encode: Callable[[Value], str],
+        decode: Callable[[str], Value],
         lease: float = LEASE,
         at_once: int = AT_ONCE,
         prefix: str = PREFIX,
@@ -72,10 +77,10 @@ class SharedValues(Generic[Value]):
         self._prefix = f"{prefix}{name}:"
         self._name = name
         self._owner = f"{platform.node()[:64]}:{uuid.uuid4().hex}"
-        self._encode, self._decode = encode, decode
+        self._vault, self._encode, self._decode = vault, encode, decode
         self._lease = lease
         self._at_once = at_once
-        self._now = clock.monotonic
+        self._clock, self._now = clock, clock.monotonic
         self._away_until = -inf
 
     def claim(self, least: Mapping[str, float]) -> Standing[Value]:
@@ -110,18 +115,14 @@ class SharedValues(Generic[Value]):
         Raises:
             SharedUnavailable: Redis is away; whether they were stored is not known.
         """
-        texts, private = {}, {}
+        stored, private = {}, {}
         for key, each in in_turns(gifts.items(), self._at_once):
             try:
-                texts[key] = "" if each.value is None else self._encode(key, each.value)
+                stored[key] = self._stored(key, each)
             except CannotOpen:
                 private[key] = each.fence
-        for keys in self._batched(texts):
-            arguments: list[Any] = []
-            for key in keys:
-                each = gifts[key]
-                durations = map(_milliseconds, (each.age, each.young, each.lifetime))
-                arguments += (each.fence, repr(each.version), texts[key], *durations)
+        for keys in self._batched(stored):
+            arguments = [argument for key in keys for argument in stored[key]]
             self._do(keys, "store", self._owner, *arguments)
         if private:
             self.give_up(private, 0.0)
@@ -165,21 +166,44 @@ class SharedValues(Generic[Value]):
         name = f"{self._prefix}={key}".encode("utf-8", "surrogatepass")
         return name, name + b":lock"
 
+    def _stored(self, key: str, gift: Gift[Value]) -> Sequence[Any]:
+        """What the script stores of a value."""
+        text = "" if gift.value is None else self._encode(gift.value)
+        version, young, lifetime = repr(gift.version), *map(_in_ms, (gift.young, gift.lifetime))
+        data = self._vault.seal_bytes(
+            f"{self._clock.now().timestamp()!r} {text}".encode(),
+            whose=self._whose(key, version, young, lifetime),
+        )
+        return gift.fence, version, data, _milliseconds(gift.age), young, lifetime
+
+    def _whose(self, key: str, *terms: str) -> str:
+        """What a value is sealed for. No other sealed text's has as many blanks in it."""
+        return " ".join(("shared", self._name, ascii(key), *terms))
+
     def _loaded(self, key: str, reply: Sequence[Any]) -> Loaded[Value] | None:
         """None: it is not to be read here, and is loaded."""
         try:
             version, data, age, young, lifetime = reply
-            text = data.decode()
+            terms = [each.decode() for each in (version, young, lifetime)]
+            opened = self._vault.open_bytes(data.decode(), whose=self._whose(key, *terms)).decode()
+            sealed_at, _, text = opened.partition(" ")
+            good_for = int(lifetime) / 1000
+            if self._clock.now().timestamp() - float(sealed_at) >= good_for:
+                raise ValueError("sealed too long ago, or clocks differ")
             return Loaded(
-                self._decode(key, text) if text else None,
+                self._decode(text) if text else None,
                 float(version),
-                lifetime=int(lifetime) / 1000,
+                lifetime=good_for,
                 refresh_after=int(young) / 1000 / (1 - JITTER),
                 age=max(0, int(age)) / 1000,
             )
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, CannotOpen) as error:
             log.warning("cache.unreadable", cache=self._name, error=str(error))
             return None
+
+
+def _in_ms(seconds: float) -> str:
+    return str(_milliseconds(seconds))
 
 
 def _milliseconds(seconds: float) -> int:

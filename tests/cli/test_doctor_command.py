@@ -11,7 +11,10 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.cli.doctor import command
+from pos_gateway.cli.doctor.finding import Level
 from pos_gateway.cli.doctor.patching import check_patching
+from pos_gateway.cli.doctor.redis import check_redis
+from pos_gateway.settings import Settings
 from pos_gateway.vault import new_key
 from tests.cli.books import Books
 from tests.cli.conftest import Orders, Program
@@ -144,3 +147,14 @@ def test_patching_that_comes_too_late_is_found(program: Program, tmp_path: Path)
     done = program.run("doctor", PYTHONPATH=f"{tmp_path}:{root}")
     assert done.returncode == 1
     assert "fail  green threads: TLS" in done.stdout
+
+
+def test_without_a_key_doctor_says_what_workers_do_not_share(redis_url: str) -> None:
+    def found(**settings: str) -> list[Level]:
+        return [
+            each.level
+            for each in check_redis(Settings.model_validate({"redis_url": redis_url, **settings}))
+        ]
+
+    assert found() == [Level.OK, Level.WARN]
+    assert found(secret_key="k") == [Level.OK]

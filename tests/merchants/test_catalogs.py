@@ -17,9 +17,8 @@ from pos_gateway.merchants.catalogs import AT_ONCE, CatalogStore, of_text
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.store import IN_A_ROW, MerchantStore
 from pos_gateway.shelves import Shelves
-from pos_gateway.vault import Vault
 from tests.merchants.conftest import HandClock
-from tests.merchants.test_directory import SOON, started
+from tests.merchants.test_directory import SOON, VAULT, started
 from tests.merchants.test_store import a_merchant
 
 
@@ -187,7 +186,7 @@ def test_workers_read_each_others_catalogs_and_none_from_before_an_import(
 ) -> None:
     store.put([a_merchant(), a_merchant("without")])
     catalogs.put({"m": {"burger": "V1"}})
-    shelves = Shelves(redis_url, store, Vault())
+    shelves = Shelves(redis_url, store, VAULT)
     one, other, late = (
         Directory(store, catalogs, shared_catalogs=shelves.catalogs, clock=clock) for _ in range(3)
     )
@@ -231,7 +230,7 @@ def test_catalogs_go_to_redis_and_come_from_it_a_few_at_a_time(
     redis_url: str, store: MerchantStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each exchange has half a second, and nobody else has a turn while one's values are read."""
-    shared = Shelves(redis_url, store, Vault()).catalogs
+    shared = Shelves(redis_url, store, VAULT).catalogs
     exchanges: list[tuple[str, int]] = []
     do = shared._do
 

@@ -1,8 +1,10 @@
 """Values that processes share through a real Redis: one loads, the others take over."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from redis import Redis as Client
@@ -12,8 +14,9 @@ from pos_gateway.clock import SYSTEM_CLOCK
 from pos_gateway.errors import SharedUnavailable
 from pos_gateway.merchants.cache import Gift, Standing
 from pos_gateway.merchants.shared import PREFIX, SharedValues
-from pos_gateway.vault import CannotOpen
+from pos_gateway.vault import CannotOpen, Vault, new_key
 from tests.fleet.liar import lying
+from tests.merchants.conftest import HandClock
 from tests.merchants.test_cache import SOON, Scene, threaded
 
 NONSENSE = {
@@ -27,21 +30,21 @@ NONSENSE = {
 }
 
 
-def encode(key: str, value: str) -> str:
-    if value.startswith("secret"):
+VAULT = Vault(new_key())
+
+
+def encode(value: str) -> str:
+    if value.startswith("private"):
         raise CannotOpen("not to be shared")
-    return f"{key}={value}"
+    return f"={value}"
 
 
-def decode(key: str, text: str) -> str:
-    name, _, value = text.partition("=")
-    if name != key:
-        raise ValueError("another's")
-    return value
+def decode(text: str) -> str:
+    return text.removeprefix("=")
 
 
-def share(url: str, **terms: float) -> SharedValues[str]:
-    return SharedValues(url, "test", encode=encode, decode=decode, **terms)  # type: ignore[arg-type]
+def share(url: str, name: str = "test", **terms: Any) -> SharedValues[str]:
+    return SharedValues(url, name, vault=VAULT, encode=encode, decode=decode, **terms)
 
 
 def a_gift(fence: int, text: str | None = "v", version: float = 1.0, age: float = 0.0) -> Gift[str]:
@@ -144,9 +147,9 @@ def test_what_is_not_to_be_shared_is_not_there_and_keeps_nobody_waiting(
     one: SharedValues[str], client: "Client[bytes]"
 ) -> None:
     mine = one.claim({"k": 0.0, "l": 0.0}).ours
-    one.store({key: a_gift(fence, "secret") for key, fence in mine.items()})
+    one.store({key: a_gift(fence, "private") for key, fence in mine.items()})
     kept = [value for key in client.scan_iter() for value in [key, *_fields(client, key)]]
-    assert not [each for each in kept if b"secret" in each]
+    assert not [each for each in kept if b"private" in each]
     assert all(client.pttl(lock(key)) <= 1 for key in mine)
 
 
@@ -154,11 +157,77 @@ def _fields(client: "Client[bytes]", key: bytes) -> list[bytes]:
     return list(client.hgetall(key).values()) if client.type(key) == b"hash" else []
 
 
-def test_what_cannot_be_read_is_loaded(one: SharedValues[str], client: "Client[bytes]") -> None:
-    one.store({"k": a_gift(one.claim({"k": 0.0}).ours["k"])})
-    client.hset(f"{PREFIX}test:=k", "data", "l=v")
+class _Later(HandClock):
+    def now(self) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=self.seconds)
+
+
+def test_nothing_that_is_shared_can_be_read_in_redis(
+    one: SharedValues[str], client: "Client[bytes]"
+) -> None:
+    mine = one.claim({"k": 0.0}).ours["k"]
+    one.store({"k": a_gift(mine, "s3cr3t")})
+    assert b"s3cr3t" not in b"".join(_fields(client, _value("k")))
+
+
+_FORGED = {
+    "another key's": lambda fields: fields | {b"data": fields[b"of l"]},
+    "of no value, which says that there is none": lambda fields: fields | {b"data": b""},
+    "an absent one's": lambda fields: fields | {b"data": fields[b"of none"]},
+    "one that was changed": lambda fields: fields | {b"data": fields[b"data"][:-4] + b"AAAA"},
+    "in clear": lambda fields: fields | {b"data": b"1795000000.0 =v"},
+    "under a key of the attacker's": lambda fields: (
+        fields | {b"data": Vault(new_key()).seal_bytes(b"0 =v", whose="")}
+    ),
+    "no text": lambda fields: fields | {b"data": b"\xff"},
+    "as if it were newer": lambda fields: fields | {b"version": b"2.0"},
+    "as if it were good for ever": lambda fields: fields | {b"lifetime": b"99999999"},
+    "as if it were young for ever": lambda fields: fields | {b"young": b"99999999"},
+}
+
+
+@pytest.mark.parametrize("forge", _FORGED.values(), ids=_FORGED.keys())
+def test_write_access_to_redis_is_not_enough_to_have_a_value_believed(
+    one: SharedValues[str], client: "Client[bytes]", forge: Callable[[Any], Any]
+) -> None:
+    keys = ("k", "l", "none")
+    mine = one.claim(dict.fromkeys(keys, 0.0)).ours
+    one.store({key: a_gift(mine[key], None if key == "none" else "v") for key in keys})
+    others = {f"of {key}".encode(): client.hget(_value(key), "data") for key in keys}
+    forged = forge({**client.hgetall(_value("k")), **others})
+    client.hset(_value("k"), mapping=forged)
     standing = one.claim({"k": 0.0})
-    assert not (standing.found or standing.ours or standing.elsewhere)
+    assert not (standing.found or standing.ours or standing.elsewhere)  # it is loaded here
+
+
+def test_nor_is_it_for_a_value_of_another_kind(
+    one: SharedValues[str], redis_url: str, client: "Client[bytes]"
+) -> None:
+    other_kind = share(redis_url, "other")
+    for shared in (one, other_kind):
+        shared.store({"k": a_gift(shared.claim({"k": 0.0}).ours["k"])})
+    client.hset(_value("k"), "data", client.hget(f"{PREFIX}other:=k", "data") or b"")
+    assert not one.claim({"k": 0.0}).found
+    other_kind.close()
+
+
+def test_a_value_that_was_put_back_after_its_lifetime_is_none(
+    redis_url: str, client: "Client[bytes]"
+) -> None:
+    clock = _Later()
+    one = share(redis_url, clock=clock)
+    one.store({"k": a_gift(one.claim({"k": 0.0}).ours["k"])})
+    earlier = client.hgetall(_value("k"))
+    clock.seconds = 99.0
+    assert one.claim({"k": 0.0}).found
+    clock.seconds = 101.0
+    client.hset(_value("k"), mapping=earlier | {b"at": b"99999999999999"})  # as if loaded just now
+    assert not one.claim({"k": 0.0}).found
+    one.close()
+
+
+def _value(key: str) -> bytes:
+    return f"{PREFIX}test:={key}".encode()
 
 
 @pytest.mark.parametrize("reply", NONSENSE.values(), ids=NONSENSE.keys())
@@ -210,7 +279,7 @@ def test_one_that_waits_for_another_process_loads_when_that_is_dead(
                 looked.set()
             return standing
 
-    shared = Watched(redis_url, "test", encode=encode, decode=decode)
+    shared = Watched(redis_url, "test", vault=VAULT, encode=encode, decode=decode)
     with threaded(shared=shared, clock=SYSTEM_CLOCK) as scene, ThreadPoolExecutor(1) as pool:
         scene.source.rows["k"] = "value", 1.0
         reader = pool.submit(scene.cache.get, "k")

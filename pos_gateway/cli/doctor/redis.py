@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pos_gateway.cli.doctor.finding import Finding, fail, ok
+from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
 from pos_gateway.settings import Settings, mask_url
 
 _PATIENCE = 3.0
@@ -31,3 +31,8 @@ def check_redis(settings: Settings) -> Iterator[Finding]:
         )
     else:
         yield ok(f"redis: {shown} answers")
+        if settings.secret_key is None:
+            yield warn(
+                "redis: records, catalogs and tokens are not shared, for want of a key to seal them",
+                "set POS_GATEWAY_SECRET_KEY (pos-gateway secrets key makes one)",
+            )
