@@ -37,8 +37,8 @@ def redis_client(url: str, timeout: float) -> tuple[Any, tuple[type[BaseExceptio
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
-    except ValueError as error:
-        raise _invalid(f"cannot be used: {error}") from None
+    except ValueError:  # in words that may repeat the password
+        raise _invalid("is not a URL that can be used") from None
     return client, (RedisError, OSError, *_NONSENSE)
 
 

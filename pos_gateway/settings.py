@@ -19,6 +19,7 @@ from pos_gateway.addresses import networks, ports
 from pos_gateway.errors import FieldError, InvalidSettings
 from pos_gateway.record import field_errors
 from pos_gateway.split import Percent
+from pos_gateway.urls import MASK, mask_url, require_usable
 
 PREFIX = "POS_GATEWAY_"
 #: Seconds.
@@ -32,6 +33,8 @@ def _url(*schemes: str) -> AfterValidator:
     def check(url: str) -> str:
         if urlsplit(url.split(";", maxsplit=1)[0]).scheme.split("+")[0] not in schemes:
             raise ValueError(f"must start with {' or '.join(f'{s}://' for s in schemes)}")
+        if "sqlite" not in schemes:  # SQLAlchemy reads its URLs otherwise
+            require_usable(url)
         return url
 
     return AfterValidator(check)
@@ -237,8 +240,7 @@ def explain(environment: Mapping[str, str] | None = None) -> list[Setting]:
             )
         )
     lines += [
-        Setting(error.field, "", "", str(error.value), error.problem)
-        for error in _unknown(given, Settings)
+        Setting(error.field, "", "", MASK, error.problem) for error in _unknown(given, Settings)
     ]
     return lines
 
@@ -257,7 +259,8 @@ def _unknown(given: Mapping[str, str], settings: type[Settings]) -> list[FieldEr
     for name in sorted(given.keys() - settings.model_fields.keys()):
         near = difflib.get_close_matches(name, settings.model_fields, n=1, cutoff=0.5)
         advice = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
-        errors.append(FieldError(PREFIX + name.upper(), f"is not a setting{advice}", given[name]))
+        # Its value is not shown: it may be a secret whose variable was mistyped.
+        errors.append(FieldError(PREFIX + name.upper(), f"is not a setting{advice}"))
     return errors
 
 
@@ -265,20 +268,7 @@ def _shown(name: str, value: Any) -> str:
     if value is None:
         return "(unset)"
     if isinstance(value, SecretStr) or name == "secret_key":
-        return "********"
+        return MASK
     if name.endswith("_url") and value != Settings.model_fields[name].default:
         return mask_url(str(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def mask_url(urls: str) -> str:
-    """A URL (or several, ``;`` between them) with its passwords masked."""
-    masked = []
-    for url in urls.split(";"):
-        try:
-            password = urlsplit(url).password
-        except ValueError:
-            masked.append("(not a URL)")
-            continue
-        masked.append(url.replace(f":{password}@", ":********@", 1) if password else url)
-    return ";".join(masked)

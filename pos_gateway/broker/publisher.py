@@ -24,6 +24,7 @@ from pos_gateway.broker.link import (
 from pos_gateway.broker.message import Message
 from pos_gateway.errors import BatchCutShort, BrokerUnavailable, PublishError
 from pos_gateway.green import in_turns
+from pos_gateway.urls import mask_url
 
 #: Seconds to wait for a TCP connection and the AMQP handshake.
 CONNECT_TIMEOUT = 5.0
@@ -240,7 +241,7 @@ class Publisher:
         except CONNECTION_ERRORS as error:
             connection.collect(socket_timeout=1)
             raise BrokerUnavailable(
-                f"cannot reach the broker at {connection.as_uri()}: {error}"
+                f"cannot reach the broker at {mask_url(self._broker_url)}: {error}"
             ) from error
         self._link = link
         return link, True

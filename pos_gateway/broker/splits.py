@@ -23,6 +23,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT
 from pos_gateway.errors import BrokerUnavailable, FieldError, InvalidSplit
 from pos_gateway.split import Split
+from pos_gateway.urls import mask_url
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +66,7 @@ def present(broker_url: str) -> Split | None:
     except CONNECTION_ERRORS as error:
         connection.collect(socket_timeout=1)
         raise BrokerUnavailable(
-            f"cannot read {topology.splits_stream.name} at {connection.as_uri()}: {error}"
+            f"cannot read {topology.splits_stream.name} at {mask_url(broker_url)}: {error}"
         ) from error
     try:
         return Split.parse_json(found[-1]) if found else None

@@ -14,6 +14,7 @@ from prometheus_client.samples import Sample
 
 from pos_gateway.canary.verdict import Costs, Spent
 from pos_gateway.errors import MetricsUnavailable
+from pos_gateway.urls import mask_url
 
 #: How often the workers are looked at after the first time.
 LOOKS = 10
@@ -82,4 +83,4 @@ def _samples(url: str) -> list[Sample]:
             page = reply.read().decode()
         return [each for family in text_string_to_metric_families(page) for each in family.samples]
     except (OSError, ValueError, HTTPException) as error:
-        raise MetricsUnavailable(f"cannot read the metrics at {url}: {error}") from error
+        raise MetricsUnavailable(f"cannot read the metrics at {mask_url(url)}: {error}") from error

@@ -14,7 +14,8 @@ from pos_gateway.ledger.desk import Desk
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.settings import Settings, mask_url
+from pos_gateway.settings import Settings
+from pos_gateway.urls import mask_url
 from pos_gateway.vault import Vault
 
 
@@ -33,7 +34,7 @@ def database(*, current: bool = True) -> Iterator[Engine]:
     try:
         engine = open_database(url)
     except (SQLAlchemyError, ValueError) as error:
-        raise Failure(f"POS_GATEWAY_DATABASE_URL: {mask_url(url)} is no URL: {error}") from error
+        raise Failure(f"POS_GATEWAY_DATABASE_URL: {mask_url(url)} is no URL") from error
     try:
         if current:
             require_exists(engine)

@@ -26,9 +26,10 @@ def upgrade() -> None:
     from pos_gateway.errors import PendingMigration
     from pos_gateway.ledger.database import require_current
     from pos_gateway.ledger.database import upgrade as upgrade_schema
+    from pos_gateway.urls import mask_url
 
     with database(current=False) as engine:
-        shown = engine.url.render_as_string(hide_password=True)
+        shown = mask_url(engine.url.render_as_string(hide_password=False))
         try:
             require_current(engine)
         except PendingMigration:

@@ -47,6 +47,8 @@ def open_database(url: str) -> Engine:
     try:
         connect: dict[str, Any] = _POSTGRESQL if scheme == "postgresql+psycopg" else {}
         engine = create_engine(url, pool_pre_ping=True, connect_args=connect, hide_parameters=True)
+        if "@" in (engine.url.host or ""):  # the rest of a password that is not encoded
+            raise ArgumentError
     except ModuleNotFoundError as error:
         raise InvalidSettings(
             [
@@ -57,10 +59,10 @@ def open_database(url: str) -> Engine:
                 )
             ]
         ) from error
-    except (ArgumentError, ValueError) as error:
-        raise InvalidSettings(
-            [FieldError("POS_GATEWAY_DATABASE_URL", f"is not a database's URL: {error}", scheme)]
-        ) from error
+    except (ArgumentError, ValueError):
+        # Not in the parser's words: of a password that is not encoded they repeat a part.
+        problem = "is not a database's URL; in a password @ is written %40, / %2F, : %3A"
+        raise InvalidSettings([FieldError("POS_GATEWAY_DATABASE_URL", problem, scheme)]) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
     return engine

@@ -175,3 +175,24 @@ def test_the_schema_of_an_order_is_one() -> None:
     assert validator.is_valid(order)
     assert not validator.is_valid({**order, "total": -1})
     assert not validator.is_valid({**order, "items": []})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://127.0.0.1:1/x?user=u&password=s3cr3t",
+        "postgresql://u:s/s3cr3t@127.0.0.1:1/x",
+        "postgresql://u:s@s3cr3t@127.0.0.1:1/x",
+        "postgresql://u:s@s:s3cr3t@127.0.0.1:1/x",
+        "postgresql://u:s@s3cr3t:7@127.0.0.1:1/x",
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [("db", "upgrade"), ("merchants", "list"), ("settings",), ("settings", "--json")]
+)
+def test_no_command_shows_the_databases_password(
+    program: Program, url: str, command: tuple[str, ...]
+) -> None:
+    done = program.invoke(*command, POS_GATEWAY_DATABASE_URL=url)
+    assert "s3cr3t" not in done.output
+    assert done.exit_code != 0 or command[0] == "settings"

@@ -3,7 +3,7 @@
 import pytest
 
 from pos_gateway.errors import InvalidSettings
-from pos_gateway.settings import Settings, explain, mask_url, setting
+from pos_gateway.settings import Settings, explain, setting
 
 
 def test_the_defaults_are_those_of_the_contract() -> None:
@@ -51,7 +51,23 @@ def test_secrets_are_never_shown() -> None:
     assert "s3cr3t" not in repr(
         Settings.from_environment({"POS_GATEWAY_SECRET_KEY": "a long s3cr3t passphrase"})
     )
-    assert mask_url("amqp://u@h//") == "amqp://u@h//"
+
+
+def test_the_value_of_an_unknown_variable_is_not_shown() -> None:
+    """It may be a secret under a mistyped name."""
+    environment = {"POS_GATEWAY_SECRETKEY": "s3cr3t", "POS_GATEWAY_DATABASE": "amqp://u:s3cr3t@h"}
+    assert "s3cr3t" not in repr(explain(environment))
+    with pytest.raises(InvalidSettings) as caught:
+        Settings.from_environment(environment)
+    assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["BROKER_URL", "REDIS_URL"])
+def test_a_url_whose_password_would_be_read_as_a_port_is_refused_without_it(name: str) -> None:
+    scheme = {"BROKER_URL": "amqp", "REDIS_URL": "redis"}[name]
+    with pytest.raises(InvalidSettings, match="%2F") as caught:
+        Settings.from_environment({f"POS_GATEWAY_{name}": f"{scheme}://u:s3cr3t/2@h//"})
+    assert "s3cr3t" not in str(caught.value)
 
 
 def test_one_setting_is_read_without_minding_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

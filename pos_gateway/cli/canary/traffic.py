@@ -9,6 +9,7 @@ from pos_gateway.broker.answers import AnsweredConnection
 from pos_gateway.broker.link import CONNECTION_ERRORS
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT
 from pos_gateway.errors import BrokerUnavailable
+from pos_gateway.urls import mask_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def look(broker_url: str) -> tuple[Traffic, Traffic]:
     except CONNECTION_ERRORS as error:
         connection.collect(socket_timeout=1)
         raise BrokerUnavailable(
-            f"cannot look at the queues at {connection.as_uri()}: {error}"
+            f"cannot look at the queues at {mask_url(broker_url)}: {error}"
         ) from error
     return found[0], found[1]
 

@@ -21,6 +21,7 @@ from pos_gateway.broker.link import CONNECTION_ERRORS
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT
 from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.errors import BrokerUnavailable
+from pos_gateway.urls import mask_url
 from pos_gateway.worker.properties import tolerate_bad_properties
 
 #: Messages that are looked through; those behind them are not seen.
@@ -38,6 +39,7 @@ class DeadLetters:
     """
 
     def __init__(self, broker_url: str) -> None:
+        self._shown = mask_url(broker_url)
         self._connection = Connection(broker_url, connect_timeout=CONNECT_TIMEOUT)
         self._received: deque[Letter] = deque()
         self._come = self._removed = 0
@@ -54,9 +56,7 @@ class DeadLetters:
             self._channel = self._connection.channel()
         except CONNECTION_ERRORS as error:
             self._connection.collect(socket_timeout=1)
-            raise BrokerUnavailable(
-                f"cannot reach the broker at {self._connection.as_uri()}: {error}"
-            ) from error
+            raise BrokerUnavailable(f"cannot reach the broker at {self._shown}: {error}") from error
         return self
 
     def __exit__(

@@ -10,6 +10,7 @@ from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT
 from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
 from pos_gateway.settings import Settings
+from pos_gateway.urls import mask_url
 
 #: Before it, quorum queues had no at-least-once dead-lettering.
 _OLDEST = (3, 10)
@@ -23,7 +24,7 @@ def check_broker(settings: Settings) -> Iterator[Finding]:
     connection = Connection(
         settings.broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT
     )
-    shown = connection.as_uri()
+    shown = mask_url(settings.broker_url)
     try:
         connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
         yield _version(connection, shown)

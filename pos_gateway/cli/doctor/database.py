@@ -14,7 +14,8 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import any_in_clear
 from pos_gateway.ledger.schema import merchants
 from pos_gateway.ledger.states import State
-from pos_gateway.settings import Settings, mask_url
+from pos_gateway.settings import Settings
+from pos_gateway.urls import mask_url
 from pos_gateway.vault import Vault
 
 #: Seconds to wait for PostgreSQL, whose driver would wait for minutes.
@@ -32,8 +33,8 @@ def check_database(settings: Settings) -> Iterator[Finding]:
     except InvalidSettings as error:
         yield fail(f"database: {error}", "pos-gateway settings")
         return
-    except (SQLAlchemyError, ValueError) as error:
-        yield fail(f"database: {shown} is not a URL: {error}", "set POS_GATEWAY_DATABASE_URL")
+    except (SQLAlchemyError, ValueError):
+        yield fail(f"database: {shown} is not a URL", "set POS_GATEWAY_DATABASE_URL")
         return
     try:
         require_exists(engine)

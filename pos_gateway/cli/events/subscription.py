@@ -11,6 +11,7 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT, PATIENCE
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT, RECONNECT_AFTER
 from pos_gateway.errors import BrokerUnavailable
+from pos_gateway.urls import mask_url
 
 #: Events that the broker keeps for a terminal that does not read; older ones are dropped.
 _LENGTH = 10_000
@@ -54,7 +55,7 @@ class Subscription:
             except CONNECTION_ERRORS as error:
                 if not listened:
                     raise BrokerUnavailable(
-                        f"cannot follow the events at {connection.as_uri()}: {error}"
+                        f"cannot follow the events at {mask_url(self._url)}: {error}"
                     ) from error
                 if pause == RECONNECT_AFTER[0]:
                     self._notice(f"the broker is gone, events may be missed: {error}")
