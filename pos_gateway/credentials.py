@@ -4,7 +4,7 @@ import hashlib
 import json
 import ssl
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -174,15 +174,20 @@ class Unreadable(Credentials):
     problem: str = ""
 
 
+_Kinds = NoAuth | ApiKey | Basic | Bearer | Signature | OAuth2 | ToastLogin
+_TYPES = [get_args(kind.model_fields["type"].annotation)[0] for kind in get_args(_Kinds)]
+
+
 def _given(value: Any) -> Any:
-    return {"type": "none"} if value == {} else value
+    if value == {}:
+        return {"type": "none"}
+    if isinstance(value, dict) and value.get("type") not in _TYPES:  # pydantic would repeat it
+        raise ValueError(f"should have a type: {', '.join(_TYPES)}")
+    return value
 
 
 Auth = Annotated[
-    Annotated[
-        NoAuth | ApiKey | Basic | Bearer | Signature | OAuth2 | ToastLogin,
-        Field(discriminator="type"),
-    ],
+    Annotated[_Kinds, Field(discriminator="type")],
     BeforeValidator(_given),
 ]
 

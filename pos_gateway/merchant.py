@@ -16,8 +16,8 @@ def _base_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         port_is_fine = parts.port is None or parts.port > 0
-    except ValueError as error:
-        raise ValueError(f"is not a URL: {error}") from None
+    except ValueError:  # in words that may repeat a password
+        raise ValueError("is not a URL") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
         raise ValueError("must look like https://pos.example.com/api")
     if parts.username or parts.password:
@@ -71,11 +71,17 @@ class Merchant(Record):
 
     @classmethod
     def parse(cls, record: Any) -> Self:
-        """A merchant from decoded JSON. Raises InvalidMerchant naming every wrong field."""
+        """A merchant from decoded JSON.
+
+        Raises:
+            InvalidMerchant: names every wrong field, and repeats no value: any may be a secret in
+                the wrong place.
+        """
         try:
             return cls.model_validate(record)
         except ValidationError as error:
-            raise InvalidMerchant([_discreet(each) for each in field_errors(error)]) from None
+            wrong = [FieldError(each.field, each.problem) for each in field_errors(error)]
+            raise InvalidMerchant(wrong) from None
 
     def pos_id(self, sku: str | None) -> str | None:
         """What its POS calls an item or a modifier; None: it is not in the catalog."""
@@ -101,9 +107,3 @@ class Merchant(Record):
 
 
 _ALL_FIELDS = set(Merchant.model_fields)
-
-
-def _discreet(error: FieldError) -> FieldError:
-    """What stands in ``auth`` is not repeated: it may be a secret in the wrong place."""
-    is_auth = error.field == "auth" or error.field.startswith("auth.")
-    return FieldError(error.field, error.problem) if is_auth else error

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from pos_gateway.errors import FieldError
+from pos_gateway.errors import ABSENT, FieldError
 
 #: Bytes of the longest line that is read.
 LINE_LIMIT = 16 * 2**20
@@ -38,8 +38,12 @@ def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
             yield number, line.strip()
 
 
-def decode(line: bytes | None) -> Any:
+def decode(line: bytes | None, *, excerpt: bool = True) -> Any:
     """The line's value.
+
+    Args:
+        line: as ``lines`` gives it.
+        excerpt: whether the error may show how the line begins.
 
     Raises:
         InvalidLine: too long, not UTF-8, not JSON, a key given twice, NaN, nested too deeply.
@@ -49,8 +53,8 @@ def decode(line: bytes | None) -> Any:
     try:
         return parse(line)
     except ValueError as error:
-        excerpt = line[:100].decode(errors="backslashreplace")
-        raise InvalidLine(FieldError(WHOLE, str(error), excerpt)) from None
+        shown = line[:100].decode(errors="backslashreplace") if excerpt else ABSENT
+        raise InvalidLine(FieldError(WHOLE, str(error), shown)) from None
 
 
 def parse(text: bytes) -> Any:

@@ -68,13 +68,13 @@ def test_one_wrong_record_and_nothing_is_written(migrated: Program) -> None:
     done = migrated.invoke("merchants", "import", "-", stdin=records + "{\n")
     assert (done.exit_code, done.stdout) == (1, "")
     expected = (
-        "line 2: base_url: must look like https://pos.example.com/api (got 'ftp:",
-        "line 3: max_concurency: is not a field of this record (got 5)",
-        "line 4: max_concurrency: input should be a valid integer (got '5')",
+        "line 2: base_url: must look like https://pos.example.com/api",
+        "line 3: max_concurency: is not a field of this record",
+        "line 4: max_concurrency: input should be a valid integer",
         "line 5: id: string should match pattern",
         "line 6: base_url: is required",
-        "line 7: adapter: is not one of the adapters here: clover, rest, square, toast (got 'fax')",
-        "line 8: id: was given by line 1 already (got 'good')",
+        "line 7: adapter: is not one of the adapters here: clover, rest, square, toast",
+        "line 8: id: was given by line 1 already",
         "line 9: (record): should be an object",
         "line 10: (record): is not JSON: ",
         "pos-gateway: 9 of 10 records are wrong; none was written",
@@ -84,6 +84,33 @@ def test_one_wrong_record_and_nothing_is_written(migrated: Program) -> None:
     for line, beginning in zip(reported, expected, strict=True):
         assert line.startswith(beginning), (line, beginning)
     assert len(migrated.invoke("merchants", "list").stdout.splitlines()) == 1
+
+
+def test_what_is_wrong_with_a_record_repeats_nothing_that_may_be_a_secret(
+    migrated: Program,
+) -> None:
+    wrong = [
+        merchant("a", auth={"type": "s3cr3t"}),
+        merchant("b", auth="s3cr3t"),
+        merchant("c", auth={"type": "bearer", "token": "s3cr3t\n"}),
+        merchant("d", base_url="https://user:s3cr3t@pos.example.com"),
+        merchant("f", base_url="https://user:s3cr3t"),
+        merchant("g", base_url="https://[s3cr3t"),
+        merchant("h", token="s3cr3t"),
+        merchant("i", adapter="s3cr3t"),
+        merchant("j", max_concurrency="s3cr3t"),
+        merchant("k", adapter="toast", pos={"restaurant": "s3cr3t"}),
+        merchant("s3cr3t "),
+        "s3cr3t",
+    ]
+    broken = '{"id": "x", "auth": {"type": "bearer", "token": "s3cr3t"'
+    done = migrated.invoke("merchants", "import", "-", stdin=json_lines(*wrong) + broken)
+    assert f"{len(wrong) + 1} of {len(wrong) + 1} records are wrong" in done.stderr
+    assert "s3cr3t" not in done.output
+    entry = '{"merchant_id": "m", "sku": "a", "pos_id": "b", "token": "s3cr3t"'
+    assert (
+        "s3cr3t" not in migrated.invoke("merchants", "catalog", "import", "-", stdin=entry).output
+    )
 
 
 def test_an_adapter_names_what_it_needs_of_a_record(migrated: Program) -> None:
@@ -97,7 +124,7 @@ def test_an_adapter_names_what_it_needs_of_a_record(migrated: Program) -> None:
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.splitlines() == [
         "line 1: pos.location_id: is required: the Square location's id",
-        "line 2: max_concurrency: must be at most 5: the POS allows no more at once (got 6)",
+        "line 2: max_concurrency: must be at most 5: the POS allows no more at once",
         "line 4: pos.location_id: is no field of this adapter; it has: none",
         "pos-gateway: 3 of 4 records are wrong; none was written",
     ]

@@ -69,7 +69,7 @@ class _Checked:
         except InvalidMerchant as error:
             self.problems += 1
             for each in error.errors:
-                notice(f"{place}: {each}")
+                notice(f"{place}: {each.field}: {each.problem}")  # its value may be a secret
         else:
             self.merchants[merchant.id] = merchant
             self._places[merchant.id] = place

@@ -15,6 +15,8 @@ FILE_LIMIT = 256 * 2**20
 def records(file: BinaryIO) -> Iterator[tuple[str, Any]]:
     """Every record with its place; InvalidLine in place of one that cannot be decoded.
 
+    It shows nothing of the line, in which there may be secrets.
+
     Raises:
         Failure: the file cannot be read, or is too large.
     """
@@ -44,6 +46,6 @@ def _text(file: BinaryIO) -> bytes:
 def _lines(text: bytes) -> Iterator[tuple[str, Any]]:
     for number, line in jsonl.lines(BytesIO(text)):
         try:
-            yield f"line {number}", jsonl.decode(line)
+            yield f"line {number}", jsonl.decode(line, excerpt=False)
         except jsonl.InvalidLine as error:
             yield f"line {number}", error
