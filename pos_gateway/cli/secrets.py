@@ -1,10 +1,16 @@
 """``pos-gateway secrets``: the keys that merchants' secrets and orders are sealed with."""
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import click
 
-from pos_gateway.cli.database import database, merchant_store
+from pos_gateway.cli.database import database
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.output import notice
+
+if TYPE_CHECKING:
+    from pos_gateway.ledger.resealing import Resealed
 
 
 @click.group()
@@ -39,48 +45,43 @@ def rotate() -> None:
     Workers go on meanwhile. What is sealed with it already stays as it is, so that it can be run
     again after an interruption.
 
-    Exit code: 0, or 1 if a merchant's secrets or an order cannot be opened.
+    What no key opens stays as it is, and keeps nothing else from being sealed.
+
+    Exit code: 0, or 1 if there is something that no key opens.
     """
-    _merchants()
-    _orders()
-
-
-def _merchants() -> None:
-    from pos_gateway.vault import CannotOpen
-
-    looked_at = sealed = 0
-    with merchant_store() as store:
-        try:
-            for rows, stale in store.reseal():
-                looked_at, sealed = looked_at + rows, sealed + stale
-                if looked_at % 10_000 < rows:
-                    notice(f"{looked_at} merchants looked at, {sealed} sealed anew")
-        except CannotOpen as error:
-            raise Failure(f"stopped after {sealed} were sealed anew: {error}") from error
-    click.echo(f"{sealed} of {looked_at} merchants sealed anew")
-
-
-def _orders() -> None:
     from pos_gateway.ledger.payloads import Payloads
     from pos_gateway.ledger.resealing import reseal, reseal_events
+    from pos_gateway.merchants.store import MerchantStore
     from pos_gateway.settings import Settings
     from pos_gateway.vault import Vault
 
-    payloads = Payloads(Vault(Settings.from_environment().secret_keys))
-    unopened = 0
+    vault = Vault(Settings.from_environment().secret_keys)
+    payloads = Payloads(vault)
+    left = []
     with database() as engine:
         for what, batches in (
+            ("merchants", MerchantStore(engine, vault=vault).reseal()),
             ("orders", reseal(engine, payloads)),
             ("events", reseal_events(engine, payloads)),
         ):
-            looked_at = sealed = 0
-            for batch in batches:
-                for key, why in batch.unopened[: 1 if not unopened else 0]:
-                    notice(f"order {key.order_id!r} of merchant {key.merchant_id!r} is {why}")
-                looked_at, sealed = looked_at + batch.looked_at, sealed + batch.sealed
-                unopened += len(batch.unopened)
-                if looked_at % 10_000 < batch.looked_at:
-                    notice(f"{looked_at} {what} looked at, {sealed} sealed anew")
-            click.echo(f"{sealed} of {looked_at} {what} sealed anew")
-    if unopened:
-        raise Failure(f"{unopened} orders cannot be opened with any key, and stay as they are")
+            unopened = _seal(what, batches)
+            left += [f"{unopened} {what}"] if unopened else []
+    if left:
+        raise Failure(
+            f"no key opens {', '.join(left)}, which stay as they are; put the key that they are sealed "
+            "with behind the others in POS_GATEWAY_SECRET_KEY, and run this again"
+        )
+
+
+def _seal(what: str, batches: "Iterator[Resealed]") -> int:
+    """Say what the batches came to; how many cannot be opened. The first of those is named."""
+    looked_at = sealed = unopened = 0
+    for batch in batches:
+        if batch.unopened and not unopened:
+            notice(batch.unopened[0])
+        looked_at, sealed = looked_at + batch.looked_at, sealed + batch.sealed
+        unopened += len(batch.unopened)
+        if looked_at % 10_000 < batch.looked_at:
+            notice(f"{looked_at} {what} looked at, {sealed} sealed anew")
+    click.echo(f"{sealed} of {looked_at} {what} sealed anew")
+    return unopened

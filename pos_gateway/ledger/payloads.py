@@ -54,13 +54,26 @@ class Payloads:
 
     def open_reason(self, key: Key, reason: Reason) -> Reason:
         """The reason as it was; without its message if there is no key to that any more."""
-        if not reason.message.startswith(_SEALED):
-            return reason
         try:
-            sealed = reason.message.removeprefix(_SEALED)
-            return Reason(*json.loads(self._vault.open_bytes(sealed, whose=_whose(key))))
+            return self._opened_reason(key, reason)
         except CannotOpen as error:
             return replace(reason, message=f"(cannot be read: {error})")
+
+    def resealed(self, key: Key, payload: str) -> str:
+        """The same order, sealed with the present key. Raises CannotOpen."""
+        return self.seal(key, self.open(key, payload)) if self.is_stale(payload) else payload
+
+    def resealed_reason(self, key: Key, reason: Reason) -> Reason:
+        """The same reason, sealed with the present key. Raises CannotOpen."""
+        if not self.is_stale(reason.message.removeprefix(_SEALED)):
+            return reason
+        return self.seal_reason(key, self._opened_reason(key, reason))
+
+    def _opened_reason(self, key: Key, reason: Reason) -> Reason:
+        if not reason.message.startswith(_SEALED):
+            return reason
+        sealed = reason.message.removeprefix(_SEALED)
+        return Reason(*json.loads(self._vault.open_bytes(sealed, whose=_whose(key))))
 
 
 def _whose(key: Key) -> str:

@@ -1,13 +1,15 @@
 """Sealing what is kept of orders with the present key, while others read and write."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Engine, and_, or_, select, tuple_, update
 
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import events, orders, pipeline
-from pos_gateway.ledger.states import Action, Key
+from pos_gateway.ledger.states import Key
+from pos_gateway.outcome import Reason
 from pos_gateway.vault import CannotOpen
 
 #: Orders a transaction: workers wait for no more than that.
@@ -22,25 +24,24 @@ class Resealed:
 
     looked_at: int
     sealed: int
-    #: Orders that no key opens, and why. They stay as they are.
-    unopened: tuple[tuple[Key, str], ...] = ()
+    #: Whose secrets no key opens, and why, each as a sentence. They stay as they are.
+    unopened: tuple[str, ...] = ()
 
 
 def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
-    """Seal every order that is in clear or under an earlier key; what each batch came to.
+    """Seal every order and reason that is in clear or under an earlier key; what each batch came to.
 
     An order that somebody writes meanwhile is left as they wrote it. It can be broken off and
     begun again at any time.
     """
-    key = (orders.c.merchant_id, orders.c.order_id)
-    last = ("", "")
+    key = (orders.c.merchant_id, orders.c.order_id, orders.c.action)
+    last = ("", "", "")
     while True:
         query = (
-            select(*key, orders.c.payload)
+            select(*key, orders.c.payload, orders.c.reason_code, orders.c.reason_message)
             .where(
                 tuple_(*key) > tuple_(*last),
-                orders.c.action == Action.SUBMIT,
-                orders.c.payload.is_not(None),
+                or_(orders.c.payload.is_not(None), orders.c.reason_message.is_not(None)),
             )
             .order_by(*key)
             .limit(batch)
@@ -49,45 +50,32 @@ def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[R
             rows = connection.execute(query).all()
         if not rows:
             return
-        last = (rows[-1].merchant_id, rows[-1].order_id)
+        last = (rows[-1].merchant_id, rows[-1].order_id, rows[-1].action)
         # Sealed before the transaction begins, which is then as short as can be.
-        anew, unopened = [], []
-        for row in rows:
-            whose = Key(row.merchant_id, row.order_id)
-            if payloads.is_stale(row.payload):
-                try:
-                    order_json = payloads.open(whose, row.payload)
-                except CannotOpen as error:
-                    unopened.append((whose, str(error)))
-                else:
-                    anew.append((whose, row.payload, payloads.seal(whose, order_json)))
+        anew, unopened = _anew(rows, payloads)
         sealed = 0
         with engine.begin() as connection:
-            for whose, before, after in anew:
-                unchanged = and_(
-                    orders.c.merchant_id == whose.merchant_id,
-                    orders.c.order_id == whose.order_id,
-                    orders.c.action == whose.action,
-                    orders.c.payload == before,
-                )
-                done = connection.execute(update(orders).where(unchanged).values(payload=after))
-                sealed += done.rowcount
-        yield Resealed(len(rows), sealed, tuple(unopened))
+            for row, changes in anew:
+                same_row = (column == getattr(row, column.name) for column in key)
+                unchanged = (orders.c[name] == getattr(row, name) for name in changes)
+                change = update(orders).where(*same_row, *unchanged).values(changes)
+                sealed += connection.execute(change).rowcount
+        yield Resealed(len(rows), sealed, unopened)
 
 
 def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
-    """The same for what events have of orders: what came as one and was none, and what was hydrated.
+    """The same for what events have of orders: what came as one and was none, reasons, and what was
+    hydrated.
 
-    The former is sealed anew. The latter is removed, for it can be hydrated again; from events that
+    The first two are sealed anew. The last is removed, for it can be hydrated again; from events that
     are not published it is left to be used, and does no harm if it cannot be opened then.
     """
     last = 0
     while True:
+        some = (events.c.payload, events.c.body, events.c.reason_message)
         query = (
             select(events)
-            .where(
-                events.c.id > last, or_(events.c.payload.is_not(None), events.c.body.is_not(None))
-            )
+            .where(events.c.id > last, or_(*(column.is_not(None) for column in some)))
             .order_by(events.c.id)
             .limit(batch)
         )
@@ -96,29 +84,56 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
         if not rows:
             return
         last = rows[-1].id
-        anew, unopened = [], []
-        for row in rows:
-            whose = Key(row.merchant_id, row.order_id)
-            if row.payload is not None and payloads.is_stale(row.payload):
-                try:
-                    kept = payloads.open(whose, row.payload)
-                except CannotOpen as error:
-                    unopened.append((whose, str(error)))
-                else:
-                    anew.append((row.id, payloads.seal(whose, kept)))
-        hydrated = [row.id for row in rows if row.body is not None and payloads.is_stale(row.body)]
+        anew, unopened = _anew(rows, payloads)
         # One by one: the leader, which locks many, waits for none of it.
-        for row_id, payload in anew:
+        for row, changes in anew:
             with engine.begin() as connection:
-                one = events.c.id == row_id
-                connection.execute(update(events).where(one).values(payload=payload))
+                connection.execute(update(events).where(events.c.id == row.id).values(changes))
         sealed = len(anew)
+        hydrated = [row.id for row in rows if row.body is not None and payloads.is_stale(row.body)]
         if hydrated:
             published = select(pipeline.c.published).scalar_subquery()
             these = and_(events.c.id.in_(hydrated), events.c.position <= published)
             with engine.begin() as connection:
                 sealed += connection.execute(update(events).where(these).values(body=None)).rowcount
-        yield Resealed(len(rows), sealed, tuple(unopened))
+        yield Resealed(len(rows), sealed, unopened)
+
+
+def _anew(
+    rows: Sequence[Any], payloads: Payloads
+) -> tuple[list[tuple[Any, dict[str, str]]], tuple[str, ...]]:
+    """The columns of each row that are to be sealed anew, as they then are; and what no key opens."""
+    anew, unopened = [], []
+    for row in rows:
+        changes: dict[str, str] = {}
+        problem = None
+        for part in (_payload, _reason):  # one that no key opens is no reason to leave the other
+            try:
+                changes |= part(row, payloads)
+            except CannotOpen as error:
+                problem = str(error)
+            except (ValueError, TypeError):
+                problem = "changed since it was sealed"
+        if problem is not None:
+            unopened.append(f"order {row.order_id!r} of merchant {row.merchant_id!r} is {problem}")
+        changed = {name: text for name, text in changes.items() if text != getattr(row, name)}
+        if changed:
+            anew.append((row, changed))
+    return anew, tuple(unopened)
+
+
+def _payload(row: Any, payloads: Payloads) -> dict[str, str]:
+    if row.payload is None:
+        return {}
+    return {"payload": payloads.resealed(Key(row.merchant_id, row.order_id), row.payload)}
+
+
+def _reason(row: Any, payloads: Payloads) -> dict[str, str]:
+    if row.reason_message is None:
+        return {}
+    reason = Reason(row.reason_code or "", row.reason_message)
+    reason = payloads.resealed_reason(Key(row.merchant_id, row.order_id), reason)
+    return {"reason_code": reason.code, "reason_message": reason.message}
 
 
 def any_in_clear(engine: Engine) -> bool:

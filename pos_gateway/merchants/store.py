@@ -13,6 +13,7 @@ from sqlalchemy import Engine, Row, delete, insert, select, update
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.credentials import NONE, Auth, Credentials, Unreadable
 from pos_gateway.green import in_turns
+from pos_gateway.ledger.resealing import Resealed
 from pos_gateway.ledger.schema import merchants
 from pos_gateway.merchant import Merchant
 from pos_gateway.vault import CannotOpen, Vault
@@ -118,38 +119,35 @@ class MerchantStore:
             for row in rows:
                 yield self._merchant(row)
 
-    def reseal(self, batch: int = _BATCH) -> Iterator[tuple[int, int]]:
+    def reseal(self, batch: int = _BATCH) -> Iterator[Resealed]:
         """Seal all secrets with the vault's present key, while others read and write.
 
-        Yields how many rows were looked at and how many sealed anew, after each batch. A row that
-        somebody writes meanwhile is left as they wrote it: sealed with their present key.
-
-        Raises:
-            CannotOpen: secrets that no key opens; those before are sealed.
+        Yields what each batch came to. A row that somebody writes meanwhile is left as they wrote it:
+        sealed with their present key.
         """
         last = ""
         while True:
             query = select(merchants).where(merchants.c.id > last).order_by(merchants.c.id)
             with self._engine.begin() as connection:
                 rows = connection.execute(query.limit(batch)).all()
-                stale = [row for row in rows if _is_stale(row.auth, self._vault.current)]
-                for row in stale:
-                    opened = self._opened(row.id, row.auth)
-                    connection.execute(
-                        update(merchants)
-                        .where(merchants.c.id == row.id, merchants.c.updated_at == row.updated_at)
-                        .values(auth=self._vault.seal(opened, whose=row.id))
+                sealed, unopened = 0, []
+                for row in rows:
+                    if not _is_stale(row.auth, self._vault.current):
+                        continue
+                    try:
+                        opened = self._vault.open(row.auth, whose=row.id)
+                    except CannotOpen as error:
+                        unopened.append(f"the secrets of merchant {row.id!r} are {error}")
+                        continue
+                    unchanged = update(merchants).where(
+                        merchants.c.id == row.id, merchants.c.updated_at == row.updated_at
                     )
+                    auth = self._vault.seal(opened, whose=row.id)
+                    sealed += connection.execute(unchanged.values(auth=auth)).rowcount
             if not rows:
                 return
             last = rows[-1].id
-            yield len(rows), len(stale)
-
-    def _opened(self, merchant_id: str, auth: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._vault.open(auth, whose=merchant_id)
-        except CannotOpen as error:
-            raise CannotOpen(f"the secrets of merchant {merchant_id!r} are {error}") from None
+            yield Resealed(len(rows), sealed, tuple(unopened))
 
     def _row(self, merchant: Merchant) -> dict[str, Any]:
         fields = merchant.model_dump(exclude={"auth"})

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, text, update
 
 from pos_gateway.credentials import Unreadable
 from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.ledger.resealing import Resealed
 from pos_gateway.ledger.schema import merchants
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
@@ -123,16 +124,16 @@ def test_all_are_sealed_anew_a_batch_at_a_time_while_others_write(engine: Engine
     old.put([record(name) for name in names])
     new = MerchantStore(engine, vault=Vault(f"{NEW},{OLD}"))
     steps = new.reseal(10)
-    assert next(steps) == (10, 10)
+    assert next(steps) == Resealed(10, 10)
     new.put([record("m20", type="bearer", token="changed")])
-    assert list(steps) == [(10, 10), (5, 4)]
+    assert list(steps) == [Resealed(10, 10), Resealed(5, 4)]
     only_new = MerchantStore(engine, vault=Vault(NEW))
     found = only_new.get(names)
     assert {name: found[name] for name in names if name != "m20"} == {
         name: record(name) for name in names if name != "m20"
     }
     assert found["m20"] == record("m20", type="bearer", token="changed")
-    assert [sealed for _, sealed in only_new.reseal()] == [0]
+    assert [each.sealed for each in only_new.reseal()] == [0]
 
 
 def test_what_somebody_writes_in_the_same_moment_stays(postgres_url: str) -> None:
@@ -151,7 +152,12 @@ def test_what_somebody_writes_in_the_same_moment_stays(postgres_url: str) -> Non
     engine.dispose()
 
 
-def test_secrets_that_no_key_opens_stop_it_and_are_named(engine: Engine) -> None:
-    MerchantStore(engine, vault=Vault(OLD)).put([record("m1")])
-    with pytest.raises(CannotOpen, match="'m1'"):
-        list(MerchantStore(engine, vault=Vault(NEW)).reseal())
+def test_secrets_that_no_key_opens_are_named_and_keep_no_others_from_being_sealed(
+    engine: Engine,
+) -> None:
+    MerchantStore(engine, vault=Vault(new_key())).put([record("m1")])
+    MerchantStore(engine, vault=Vault(OLD)).put([record("m2")])
+    [done] = MerchantStore(engine, vault=Vault(f"{NEW},{OLD}")).reseal()
+    assert (done.looked_at, done.sealed) == (2, 1)
+    assert ["'m1'" in each for each in done.unopened] == [True]
+    assert MerchantStore(engine, vault=Vault(NEW)).get(["m2"])["m2"] == record("m2")

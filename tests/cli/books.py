@@ -33,7 +33,8 @@ class Books:
         self.url = database_url
         self.engine = open_database(database_url)
         upgrade(self.engine)
-        self.payloads = Payloads(Vault(keys))
+        self.vault = Vault(keys)
+        self.payloads = Payloads(self.vault)
         self.ledger = Ledger(self.engine, self.payloads)
         self.desk = Desk(self.engine, self.payloads)
         self._make = make

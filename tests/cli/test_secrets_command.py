@@ -5,17 +5,30 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Table, select
 
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import Resealed, reseal, reseal_events
 from pos_gateway.ledger.schema import events, orders
 from pos_gateway.ledger.states import Key, State
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.outcome import Reason
 from pos_gateway.vault import Vault, new_key
-from tests.cli.books import Books
+from tests.cli.books import WHY, Books
 from tests.cli.conftest import Program
 
 OLD, NEW = new_key(), new_key()
+
+
+def bearer(merchant_id: str) -> Merchant:
+    auth = {"type": "bearer", "token": "s3cr3t"}
+    return Merchant.parse({"id": merchant_id, "base_url": "https://pos.example", "auth": auth})
+
+
+def rows(books: Books, table: Table) -> list[Any]:
+    with books.engine.connect() as connection:
+        return list(connection.execute(select(table)))
 
 
 def payloads(books: Books) -> list[str]:
@@ -32,9 +45,14 @@ def test_orders_are_sealed_with_the_new_key_and_those_in_clear_too(
     done = program.invoke("secrets", "rotate", POS_GATEWAY_SECRET_KEY=f"{NEW},{OLD}")
     assert done.exit_code == 0
     assert done.stdout == (
-        "0 of 0 merchants sealed anew\n2 of 2 orders sealed anew\n0 of 0 events sealed anew\n"
+        "0 of 0 merchants sealed anew\n2 of 2 orders sealed anew\n2 of 2 events sealed anew\n"
     )
     assert not any("Quackenbush" in payload for payload in payloads(any_books))
+    opened = Payloads(Vault(NEW))
+    for row in [*rows(any_books, orders), *rows(any_books, events)]:
+        sealed = Reason(row.reason_code, row.reason_message)
+        assert sealed.message != WHY.message
+        assert opened.open_reason(Key("m-1", row.order_id), sealed) == WHY
     for order_id in ("clear", "old"):
         shown = program.invoke(
             "orders", "show", order_id, "--json", "--reveal", POS_GATEWAY_SECRET_KEY=NEW
@@ -56,17 +74,22 @@ def test_an_order_that_no_key_opens_stays_and_the_others_are_sealed(
     program: Program, database_url: str, order: Callable[..., dict[str, Any]]
 ) -> None:
     lost, old = Books(database_url, order, new_key()), Books(database_url, order, OLD)
+    for merchant_id, books in (("m-1", lost), ("m-2", old)):
+        MerchantStore(old.engine, vault=books.vault).put([bearer(merchant_id)])
     lost.in_doubt("a")
     before = payloads(lost)
     old.in_doubt("b")
     done = program.invoke("secrets", "rotate", POS_GATEWAY_SECRET_KEY=f"{NEW},{OLD}")
     assert done.exit_code == 1
+    assert "1 of 2 merchants sealed anew" in done.stdout
+    assert "the secrets of merchant 'm-1' are sealed with the key" in done.stderr
     assert "1 of 2 orders sealed anew" in done.stdout
     assert "order 'a' of merchant 'm-1' is sealed with the key" in done.stderr
-    assert "1 orders cannot be opened with any key, and stay as they are" in done.stderr
+    assert "no key opens 1 merchants, 1 orders, 1 events, which stay as they are" in done.stderr
     after = payloads(lost)
     assert after[:1] == before
     assert Payloads(Vault(NEW)).open(Key("m-1", "b"), after[1])
+    assert MerchantStore(old.engine, vault=Vault(NEW)).get(["m-2"]) == {"m-2": bearer("m-2")}
     lost.close()
     old.close()
 
@@ -110,7 +133,7 @@ def test_what_events_have_of_orders_is_sealed_anew_or_removed(
     kept: dict[str, dict[str, str | None]] = {}
 
     def write(name: str, **columns: bytes) -> None:
-        key = any_books.order(name, State.FAILED)
+        key = any_books.order(name, State.FAILED, reason=None)
         seal = vaults[name.partition("-")[0]].seal
         kept[name] = {column: seal(key, text) for column, text in columns.items()}
         with any_books.engine.begin() as connection:
@@ -119,14 +142,14 @@ def test_what_events_have_of_orders_is_sealed_anew_or_removed(
 
     for name in ("old-1", "new-1", "lost-1"):
         write(name, payload=b'{"no": "order"}', body=b'{"whole": "event"}')
-    any_books.order("neither", State.FAILED)
+    any_books.order("neither", State.FAILED, reason=None)
     any_books.publish()
     write("old-unpublished", body=b'{"whole": "event"}')
     done = list(reseal_events(any_books.engine, Payloads(Vault(f"{NEW},{OLD}")), batch))
     assert sum(each.looked_at for each in done) == 4
     assert sum(each.sealed for each in done) == 3  # a payload and a body, and a body
-    [(unopened, _)] = [each for step in done for each in step.unopened]
-    assert unopened.order_id == "lost-1"
+    [unopened] = [each for step in done for each in step.unopened]
+    assert "'lost-1'" in unopened
 
     def now(name: str) -> Any:
         with any_books.engine.connect() as connection:
