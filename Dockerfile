@@ -51,10 +51,12 @@ LABEL org.opencontainers.image.title="POS Gateway" \
       org.opencontainers.image.revision="$REVISION"
 COPY --from=build /venv /venv
 # Log lines appear when they are written, also the last ones before a crash. No bytecode: the
-# root file system is read-only, and pip has compiled everything.
+# root file system is read-only, and pip has compiled everything. Whoever looks at a container's
+# metrics is outside of it.
 ENV PATH=/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    PYTHONDONTWRITEBYTECODE=1
+    PYTHONDONTWRITEBYTECODE=1 \
+    POS_GATEWAY_METRICS_HOST=0.0.0.0
 # By number, so that Kubernetes can see that it is not root; it owns nothing in the image.
 USER 10001:10001
 EXPOSE 9808

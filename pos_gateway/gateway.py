@@ -120,7 +120,7 @@ class Gateway:
         )
         self.depths = Depths(settings.broker_url)
         #: What this process shows of itself; whoever knows something adds it.
-        self.metrics_port = MetricsPort(settings.metrics_port)
+        self.metrics_port = MetricsPort(settings.metrics_port, settings.metrics_host)
         self.metrics_port.readiness.require("database", lambda: self.ledger.problem)
         self.metrics_port.scrape.before(self._show)
         #: The process in which it has begun. One that is forked from there has not.

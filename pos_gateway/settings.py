@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from ipaddress import ip_address
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
@@ -48,6 +49,13 @@ def _listing(parse: Callable[[str], Any]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _address(text: str) -> str:
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise ValueError("should be an IP address, 127.0.0.1 or 0.0.0.0") from None
+
+
 def _can_trace(wanted: bool) -> bool:
     if wanted and not _is_installed("opentelemetry.exporter.otlp.proto.http"):
         raise ValueError("needs OpenTelemetry: pip install 'pos-gateway[tracing]'")
@@ -80,6 +88,11 @@ class Settings(BaseModel):
     )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         9808, description="Port of the metrics, `/healthz` and `/readyz`; 0 is off."
+    )
+    metrics_host: Annotated[str, AfterValidator(_address)] = Field(
+        "127.0.0.1",
+        description="IP address at which that port is open; `0.0.0.0` is every one of this machine "
+        "(`::` with IPv6). It asks nobody who they are.",
     )
     slots: Annotated[int, Field(ge=1, le=10_000)] = Field(
         200, description="Orders under way at once in this process (green threads)."

@@ -4,7 +4,7 @@ _INTRODUCTION = """\
 # Metrics
 
 A worker serves them for Prometheus at `http://…:9808/metrics` (`POS_GATEWAY_METRICS_PORT`; 0 turns
-the port off), and so does `pos-gateway events run`, as far as they are about events and the process.
+the port off; `POS_GATEWAY_METRICS_HOST` says where it is: at this machine alone by default), and so does `pos-gateway events run`, as far as they are about events and the process.
 This page is generated from the code by `pos-gateway schema`. [The runbook](runbook.md) says what to
 do when an alert goes by one of them.
 
@@ -28,7 +28,9 @@ as it was at the moment of the scrape.
 | `/readyz` | 200, or 503 with the reasons in JSON: `broker` (nothing is taken from the queue), `database` (it has not answered for seconds), `draining` (the worker was told to stop). No answer of it asks anybody, so it may be called at any rate |
 | `/debug/merchants` | how things stand with the merchants that have orders in this worker, or parked by it, or are in trouble, as JSON: `limit` (of `agreed`), `in_flight`, `waiting`, `parked`, `slow`, `breaker`. `?troubled=1` leaves out those that are well, `?page=2` goes on, `?per_page=500` is the longest page (100) |
 
-Whoever can reach the port can read them: merchants' ids, and no secrets. The port opens before the
+Whoever can reach the port can read them without a token: merchants' ids, how much traffic each has, and no
+secrets. So it is at `127.0.0.1` unless `POS_GATEWAY_METRICS_HOST` opens it, as the image, the compose file
+and the manifests do, where network policies say who may reach it. The port opens before the
 worker connects to the broker, so `/readyz` also says what a worker waits for when it starts. A
 synchronous worker (`-P prefork`) does not serve them: it forks, and a thread of its own could hold a
 lock at that moment, which the child would wait for. What is at the port then is the process beside it

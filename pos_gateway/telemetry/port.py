@@ -19,7 +19,7 @@ from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.loop_lag import LoopLag
 from pos_gateway.telemetry.readiness import Readiness
 from pos_gateway.telemetry.scrape import Scrape
-from pos_gateway.telemetry.serving import Answer, Page, Server, one_at_a_time
+from pos_gateway.telemetry.serving import LOOPBACK, Answer, Page, Server, one_at_a_time
 
 
 class MetricsPort:
@@ -27,9 +27,10 @@ class MetricsPort:
 
     Args:
         port: 0 turns all of it off.
+        host: the address of this machine at which it is.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, host: str = LOOPBACK) -> None:
         self.is_on = bool(port)
         self.scrape, self.readiness = Scrape(), Readiness()
         self.scrape.before(self.readiness.show)
@@ -41,6 +42,7 @@ class MetricsPort:
                 "/healthz": _healthz,
                 "/readyz": self._readyz,
             },
+            host=host,
         )
 
     def add(self, path: str, page: Page) -> None:

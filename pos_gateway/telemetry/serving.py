@@ -18,6 +18,8 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
+#: Who asks from this machine alone.
+LOOPBACK = "127.0.0.1"
 #: Seconds that a client may take over its request, and over the reply, however it spends them.
 PATIENCE = 5.0
 #: Bytes of a request at most: more would keep the loop from orders while they are read.
@@ -73,10 +75,11 @@ class Server:
     Args:
         port: where; 0: nothing is served.
         pages: by path; more may be added at any time.
+        host: the address of this machine at which they are.
     """
 
-    def __init__(self, port: int, pages: Mapping[str, Page]) -> None:
-        self._port = port
+    def __init__(self, port: int, pages: Mapping[str, Page], *, host: str = LOOPBACK) -> None:
+        self._port, self._host = port, host
         self.pages = dict(pages)
         self._server: _HTTPServer | None = None
 
@@ -85,9 +88,9 @@ class Server:
         if not self._port or self._server is not None:
             return
         try:
-            self._server = _HTTPServer(self._port, self.pages)
+            self._server = _HTTPServer(self._host, self._port, self.pages)
         except OSError as error:
-            log.warning("metrics.port_taken", port=self._port, error=str(error))
+            log.warning("metrics.port_taken", host=self._host, port=self._port, error=str(error))
             return
         threading.Thread(
             target=self._server.serve_forever, args=(_POLL,), name="metrics", daemon=True
@@ -102,11 +105,12 @@ class Server:
 
 
 class _HTTPServer(ThreadingHTTPServer):
-    def __init__(self, port: int, pages: Mapping[str, Page]) -> None:
+    def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
         self.pages = pages
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         #: The oldest first.
         self._clients: dict[Any, None] = {}
-        super().__init__(("", port), _Handler)
+        super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
         # HTTPServer's own looks up the name of this host, and DNS may take its time.

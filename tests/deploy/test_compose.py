@@ -135,6 +135,8 @@ def test_prometheus_scrapes_the_workers_and_goes_by_the_alerts() -> None:
     [found] = job["dns_sd_configs"]
     assert found["names"] == ["worker"]
     assert found["port"] == Settings().metrics_port
+    host = SERVICES["worker"]["environment"]["POS_GATEWAY_METRICS_HOST"]
+    assert host == "0.0.0.0"
     assert job["job_name"] == "pos-gateway"
     assert files["/etc/prometheus/rules.yml"] == ROOT / "deploy/prometheus/rules.yml"
     done = subprocess.run(

@@ -185,6 +185,7 @@ def test_the_container_is_the_worker_itself_and_is_told_to_stop_by_sigterm() -> 
     assert LAST.all("ENTRYPOINT") == []
     assert LAST.the("STOPSIGNAL") == "SIGTERM"
     assert LAST.environment["PYTHONUNBUFFERED"] == "1"
+    assert LAST.environment["POS_GATEWAY_METRICS_HOST"] == "0.0.0.0", "else it is asked in vain"
 
 
 def test_the_venv_has_no_tools_to_build_with(image: Path) -> None:

@@ -277,6 +277,8 @@ def test_it_is_probed_over_http_where_its_own_event_loop_answers(name: str) -> N
     [port] = container["ports"]
     assert port == {"name": "metrics", "containerPort": 9808}
     assert str(port["containerPort"]) == settings_in("base")["POS_GATEWAY_METRICS_PORT"]
+    # The kubelet asks from outside the pod, at the pod's address.
+    assert settings_in("base")["POS_GATEWAY_METRICS_HOST"] == "0.0.0.0"
     for probe, path in (
         ("livenessProbe", "/healthz"),
         ("startupProbe", "/healthz"),

@@ -1,6 +1,8 @@
 """What is at the metrics' port, whatever process it is."""
 
+import socket
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.metadata import version
 from types import SimpleNamespace
 
@@ -23,6 +25,20 @@ def port() -> Iterator[tuple[MetricsPort, int]]:
     port.start()
     yield port, number
     port.stop()
+
+
+def test_it_is_at_the_loopback_address_alone_unless_it_is_opened() -> None:
+    """On Linux 127.0.0.2 is this machine's, too, and as far from 127.0.0.1 as any other address."""
+    for host, is_open in ((None, False), ("0.0.0.0", True), ("::", True)):
+        number = free_port()
+        port = MetricsPort(number) if host is None else MetricsPort(number, host)
+        port.start()
+        try:
+            assert get_json(number, "/healthz")[0] == 200
+            with closing(socket.socket()) as other:
+                assert (other.connect_ex(("127.0.0.2", number)) == 0) is is_open, host
+        finally:
+            port.stop()
 
 
 def test_it_is_healthy_as_long_as_it_answers(port: tuple[MetricsPort, int]) -> None:

@@ -12,6 +12,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert settings.database_url == "sqlite:///pos_gateway.db"
     assert settings.redis_url is None
     assert (settings.metrics_port, settings.slots, settings.request_timeout) == (9808, 200, 10)
+    assert settings.metrics_host == "127.0.0.1"
     assert settings.allow_private_addresses is False
 
 

@@ -24,7 +24,7 @@ CHECKS: tuple[tuple[Check, tuple[str, ...] | None], ...] = (
     (check_database, ("database_url",)),
     (check_redis, ("redis_url",)),
     (check_files, ("slots",)),
-    (check_metrics_port, ("metrics_port",)),
+    (check_metrics_port, ("metrics_host", "metrics_port")),
     (check_patching, None),
 )
 

@@ -24,18 +24,18 @@ def check_files(settings: Settings) -> Iterator[Finding]:
 
 def check_metrics_port(settings: Settings) -> Iterator[Finding]:
     """A worker that is started now can serve its metrics."""
-    port = settings.metrics_port
+    host, port = settings.metrics_host, settings.metrics_port
     if not port:
         yield ok("metrics: off")
         return
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
         try:
-            probe.bind(("", port))
+            probe.bind((host, port))
         except OSError as error:
             yield warn(
-                f"metrics: port {port} cannot be used: {error.strerror}",
-                "if that is no worker, set POS_GATEWAY_METRICS_PORT (0 is off)",
+                f"metrics: port {port} of {host} cannot be used: {error.strerror}",
+                "if that is no worker, set POS_GATEWAY_METRICS_HOST or POS_GATEWAY_METRICS_PORT (0 is off)",
             )
         else:
-            yield ok(f"metrics: port {port} is free")
+            yield ok(f"metrics: port {port} of {host} is free")

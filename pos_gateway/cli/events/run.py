@@ -68,7 +68,7 @@ def run(*, until_eof: bool) -> None:
             relay.publisher.connect()  # a queue that is not what it should be is said now
         except BrokerUnavailable as error:
             structlog.get_logger(__name__).warning("broker.unavailable", error=str(error))
-        port = MetricsPort(settings.metrics_port)
+        port = MetricsPort(settings.metrics_port, settings.metrics_host)
         port.readiness.require("database", lambda: ledger.problem)
         port.scrape.before(relay.show)
         port.start()
