@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, Valid
 
 from pos_gateway.credentials import NONE, Auth
 from pos_gateway.errors import FieldError, InvalidMerchant
-from pos_gateway.record import Identifier, Record, field_errors
+from pos_gateway.record import Identifier, Record, field_errors, has_dot_segment
 
 
 def _base_url(url: str) -> str:
@@ -20,10 +20,12 @@ def _base_url(url: str) -> str:
         raise ValueError("is not a URL") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
         raise ValueError("must look like https://pos.example.com/api")
-    if parts.username or parts.password:
+    if "@" in parts.netloc:
         raise ValueError("must not carry a user or password; put them into auth")
-    if parts.query or parts.fragment:
+    if "?" in url or "#" in url:  # also an empty one: a path that is added to it would be in it
         raise ValueError("must not carry a query or fragment")
+    if has_dot_segment(parts.path):
+        raise ValueError("must not have . or .. in its path")
     if any(ord(character) <= 0x20 or ord(character) == 0x7F for character in url):
         raise ValueError("must not contain white space or control characters")
     return url.rstrip("/")

@@ -2,15 +2,33 @@
 
 import re
 from typing import Annotated, Any
+from urllib.parse import unquote
 
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError
 
 from pos_gateway.errors import ABSENT, FieldError
 
+#: Where a path is divided, as servers and proxies in front of them may see it.
+_DIVIDED = re.compile(r"[/\\;?#]")
+
+
+def has_dot_segment(text: str) -> bool:
+    """Whether a URL with it in its path may lead elsewhere: ``..``, also with ``/`` or ``%2e``."""
+    if "." not in text and "%" not in text:
+        return False
+    return not {".", ".."}.isdisjoint(_DIVIDED.split(unquote(text)))
+
+
+def _no_dot_segment(value: str) -> str:
+    if has_dot_segment(value):
+        raise ValueError("must not be . or .., nor have either between slashes: it goes into URLs")
+    return value
+
+
 #: An identifier that is safe in an HTTP header, a message's properties, the database and,
-#: quoted, in a URL: visible ASCII.
+#: quoted, in a URL: visible ASCII, and no way to another path.
 IDENTIFIER = r"^[\x21-\x7e]{1,128}$"
-Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER)]
+Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER), AfterValidator(_no_dot_segment)]
 _IDENTIFIER = re.compile(IDENTIFIER)
 #: Money in the currency's minor unit (cents), never a float: 12.50 is 1250.
 Money = Annotated[int, Field(strict=True, ge=0, le=2**53)]
@@ -18,7 +36,8 @@ Money = Annotated[int, Field(strict=True, ge=0, le=2**53)]
 
 def identifier(value: Any) -> str | None:
     """The value if it is an identifier, else None: for records that are not checked yet."""
-    return value if isinstance(value, str) and _IDENTIFIER.fullmatch(value) else None
+    is_one = isinstance(value, str) and _IDENTIFIER.fullmatch(value) and not has_dot_segment(value)
+    return value if is_one else None
 
 
 def field_errors(error: ValidationError) -> list[FieldError]:

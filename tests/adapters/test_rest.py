@@ -1,10 +1,15 @@
 """The reference POS API: each reply, and what is made of it."""
 
 import json
+import posixpath
+from urllib.parse import unquote, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pos_gateway.adapters.rest import RestAdapter
+from pos_gateway.errors import InvalidOrder
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Outcome
@@ -125,3 +130,18 @@ def test_an_order_is_cancelled_under_its_id() -> None:
     assert request.url == "https://pos.example.com/api/orders/order%2F1/cancel"
     kept = RestAdapter().cancel(ORDER, MERCHANT, Scripted(reply(200, {"status": "accepted"})))
     assert kept.kind is Kind.IN_DOUBT
+
+
+@given(st.text(st.sampled_from("a./%2e\\;?#F"), min_size=1, max_size=8))
+def test_no_server_that_follows_dots_is_asked_for_anything_but_the_order(order_id: str) -> None:
+    """It takes the path apart as RFC 3986 says (5.2.4), before or after it decodes it."""
+    try:
+        order = Order.parse(an_order(order_id))
+    except InvalidOrder:
+        return
+    send = Scripted(reply(404))
+    RestAdapter().cancel(order, MERCHANT, send)
+    path = urlsplit(send.requests[0].url).path
+    for seen in (path, unquote(path)):
+        asked = [part for part in seen.split("/") if part]
+        assert [part for part in posixpath.normpath(seen).split("/") if part] == asked

@@ -8,7 +8,11 @@ import pytest
 
 from pos_gateway.errors import InvalidOrder
 from pos_gateway.order import Order
+from pos_gateway.record import identifier
 from tests.orders import an_order
+
+#: Ids that a server may follow to another path.
+TRAPS = (".", "..", "../x", "a/..", "a/./b", "%2e%2E", "..%2fx", "..;x", "a\\..\\b")
 
 
 def test_a_valid_order_survives_the_way_to_json_and_back() -> None:
@@ -28,6 +32,8 @@ def test_fields_that_the_gateway_does_not_know_are_passed_on() -> None:
         ({"order_id": "a b"}, "order_id"),
         ({"order_id": "line\nbreak"}, "order_id"),
         ({"order_id": 7}, "order_id"),
+        *(({"order_id": each}, "order_id") for each in TRAPS),
+        ({"merchant_id": ".."}, "merchant_id"),
         ({"merchant_id": None}, "merchant_id"),
         ({"currency": "euro"}, "currency"),
         ({"total": -1}, "total"),
@@ -76,3 +82,15 @@ def test_an_order_is_expired_from_its_last_moment_on() -> None:
     assert order.expired(order.deliver_by)
     assert not order.expired(order.placed_at)
     assert isinstance(order.deliver_by, datetime)
+
+
+@pytest.mark.parametrize(
+    "order_id", ["...", "a.b", ".a", "a..b", "#1", "a/b", "%", "%25", "1;2", "v1.2/7"]
+)
+def test_an_id_with_a_dot_is_one_where_it_leads_nowhere_else(order_id: str) -> None:
+    assert Order.parse(an_order(order_id)).order_id == order_id
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_what_a_pos_calls_an_order_leads_nowhere_else_either(trap: str) -> None:
+    assert identifier(trap) is None
