@@ -31,14 +31,25 @@ def redacted(outcome: Outcome, secrets: tuple[str, ...]) -> Outcome:
     pattern, forms = find
     known_as, reason = outcome.external_id, outcome.reason
     if known_as is not None and pattern.search(known_as):
-        outcome = replace(outcome, external_id=pattern.sub(HIDDEN, known_as))
+        outcome = replace(outcome, external_id=_hidden(pattern, known_as))
     if reason is not None:
-        code, message = pattern.sub(HIDDEN, reason.code), pattern.sub(HIDDEN, reason.message)
+        code, message = _hidden(pattern, reason.code), _hidden(pattern, reason.message)
         if len(reason.message) >= REASON_LIMIT:
             message = _without_beginning(message, forms)
         if (code, message) != (reason.code, reason.message):
             outcome = replace(outcome, reason=Reason.of(code, message))
     return outcome
+
+
+def _hidden(pattern: re.Pattern[str], text: str) -> str:
+    """The text without any of the secrets, whichever of them overlap or are in one another."""
+    kept: list[str] = []
+    end = 0
+    for found in pattern.finditer(text):
+        if found.start() > end or not kept:
+            kept.append(text[end : found.start()])
+        end = max(end, found.end(1))
+    return HIDDEN.join([*kept, text[end:]])
 
 
 def _without_beginning(text: str, forms: tuple[str, ...]) -> str:
@@ -58,7 +69,8 @@ def _finder(secrets: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[str, ...]]
     if not forms:
         return None
     longest_first = sorted(forms, key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
+    # Looked for at every character, since one may begin in the middle of another.
+    pattern = re.compile(f"(?=({'|'.join(map(re.escape, longest_first))}))", re.IGNORECASE)
     return pattern, tuple(form.lower() for form in longest_first)
 
 

@@ -62,6 +62,20 @@ def test_whatever_the_secret_is_it_is_not_in_what_is_left(
     assert secret not in left
 
 
+@pytest.mark.parametrize(
+    ("text", "secrets"),
+    [
+        ("no abcdefgh!", ("abcd", "abcdefgh")),  # the shorter one is the longer one's beginning
+        ("no abcdefgh!", ("abcdefgh", "abcd")),
+        ("no abcdefgh!", ("cdef", "abcdefgh")),
+        ("no abcdefgh!", ("abcde", "defgh")),  # one begins in the middle of the other
+        ("no abcdabcd!", ("abcd",)),
+    ],
+)
+def test_of_secrets_that_overlap_nothing_is_left(text: str, secrets: tuple[str, ...]) -> None:
+    assert said(text, *secrets) == f"no {HIDDEN}!"
+
+
 def test_a_secret_that_was_cut_off_is_hidden_too() -> None:
     text = "x" * (REASON_LIMIT - 10) + SECRET
     assert said(text) == "x" * (REASON_LIMIT - 10) + HIDDEN
