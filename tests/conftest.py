@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,11 @@ from loadtests.servers.redis import Redis
 # it in.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Times without an offset pass for UTC only where a machine is in UTC, as build machines are: the tests
+# are elsewhere, east by a number of hours that is none, unless TZ says where.
+os.environ.setdefault("TZ", "<+0530>-05:30")
+time.tzset()
 
 # Whoever runs the tests may have a gateway, a Celery or a PostgreSQL configured: none of it may
 # reach a test. This happens at import, before any test module reads its settings.

@@ -10,6 +10,8 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+#: More is a typing mistake, and before there were calendars.
+_LONGEST = timedelta(days=36_500)
 _LENGTH = re.compile(rf"(\d{{1,6}})([{''.join(_UNITS)}])")
 
 
@@ -24,7 +26,10 @@ class Length(click.ParamType[timedelta]):
         parts = _LENGTH.fullmatch(str(value))
         if parts is None:
             self.fail(f"{value!r} is no length of time; 90s, 30m, 2h or 7d is one", param, ctx)
-        return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
+        length = timedelta(**{_UNITS[parts[2]]: int(parts[1])})
+        if length > _LONGEST:
+            self.fail(f"{value!r} is longer than {_LONGEST.days}d", param, ctx)
+        return length
 
 
 class Moment(click.ParamType[datetime]):
@@ -70,10 +75,14 @@ def deadline(moment: datetime | None, length: timedelta | None) -> datetime | No
 
 
 def shown(at: float | None) -> str | None:
-    """A moment in Unix time as people and programs read it."""
+    """A moment in Unix time as people and programs read it; None for one that no calendar has."""
     if at is None:
         return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    try:
+        moment = datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def age(at: float | None, now: float) -> str | None:

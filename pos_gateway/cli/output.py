@@ -1,16 +1,15 @@
-"""What commands print: tables and colours on a terminal, tab-separated values into a pipe.
+"""What commands print, whatever was in it: tables and colours on a terminal, tab-separated values into a pipe.
 
 ``NO_COLOR`` is honoured by rich; rich itself is only imported where there is a terminal.
 """
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
 
-from pos_gateway.cli.printable import printable
+from pos_gateway.cli.printable import json_text, printable
 
 Row = Sequence[object]
 
@@ -35,12 +34,12 @@ def table(
 
 def json_line(value: Any) -> None:
     """Print the value as one line of JSON."""
-    click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    click.echo(json_text(value, separators=(",", ":")))
 
 
 def json_document(value: Any) -> None:
     """Print the value as JSON that a person can read too."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(json_text(value, indent=2))
 
 
 def line(*parts: tuple[str, str]) -> None:

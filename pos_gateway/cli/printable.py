@@ -1,4 +1,7 @@
-"""Text from outside, made fit for a terminal."""
+"""Text from outside, made fit for a terminal: the one place that decides what is."""
+
+import json
+from typing import Any
 
 
 def printable(text: object) -> str:
@@ -7,3 +10,18 @@ def printable(text: object) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def json_text(value: Any, **layout: Any) -> str:
+    """The value as JSON in which that is escaped, too: control characters (C1, DEL), text direction,
+    half characters. It is the same value to whoever reads it as JSON.
+    """
+    text = json.dumps(value, ensure_ascii=False, **layout)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

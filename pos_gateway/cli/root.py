@@ -29,6 +29,15 @@ COMMANDS = {
 class Root(LazyGroup):
     """Says in words what the package raises on purpose, whichever command it comes from."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for each in args:
+            if not each.isprintable() and any("\ud800" <= c <= "\udfff" for c in each):
+                raise click.UsageError(
+                    f"the argument {each!a} is not UTF-8; a file of such a name can be given as standard "
+                    "input, -"
+                )
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> object:
         with in_words():
             return super().invoke(ctx)

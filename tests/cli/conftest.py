@@ -79,7 +79,9 @@ class Program:
         self._running.close()
 
     def environment(self, settings: dict[str, str]) -> dict[str, str]:
-        inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        inherited = {
+            name: os.environ[name] for name in ("PATH", "HOME", "TZ") if name in os.environ
+        }
         return {**inherited, "PYTHONPATH": str(ROOT), **self.settings, **settings}
 
 

@@ -17,6 +17,7 @@ from kombu import Connection
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.events.archive import Archive
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox, Row
 from pos_gateway.ledger.payloads import Payloads
@@ -277,6 +278,25 @@ def test_what_is_pruned_of_a_range_is_said(
     done = connected.invoke("events", "replay", "--from", "1", "--to", "2")
     assert (done.exit_code, queue()) == (1, [])
     assert "there is nothing to publish" in done.stderr
+
+
+def test_what_is_pruned_meanwhile_is_said_and_nothing_was_broken_off(
+    connected: Program, books: Books, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        told(books, f"o-{number}", at=time.time() - 3600 * (4 - number))
+    count = Archive.count
+
+    def counted(archive: Archive, first: int, last: int) -> int:
+        found = count(archive, first, last)
+        connected.invoke("events", "prune", "--older-than", "150m")
+        return found
+
+    monkeypatch.setattr(Archive, "count", counted)
+    done = connected.invoke("events", "replay", "--from", "1", "--to", "4")
+    assert (done.exit_code, done.stdout) == (0, "2 published again\n")
+    assert done.stderr.splitlines() == ["2 were pruned meanwhile"]
+    assert [event["position"] for event in queue()] == [3, 4]
 
 
 def test_what_is_not_published_is_neither_pruned_nor_replayed(

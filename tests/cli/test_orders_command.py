@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from pos_gateway.broker import topology
+from pos_gateway.cli.masking import MASK
 from pos_gateway.errors import OrderChanged
 from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import Action, Claim, Entry, Key, Past, State
@@ -75,11 +76,34 @@ def test_all_that_is_known_of_an_order_is_shown(program: Program, any_books: Boo
     assert "looked\tat it" in text
 
 
-def test_the_poses_own_words_are_masked(program: Program, books: Books) -> None:
-    books.order("o-1", State.REJECTED, reason=Reason("Quackenbush", "no Quackenbush"))
-    assert "Quackenbush" not in program.invoke("orders", "list").stdout
-    assert "Quackenbush" not in program.invoke("orders", "show", "o-1", "--json").stdout
-    assert "Quackenbush" in program.invoke("orders", "show", "o-1", "--reveal").stdout
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        (State.REJECTED, "Quackenbush"),
+        (State.ACCEPTED, "not_cancelled"),
+        (State.REJECTED, "sold_out"),
+    ],
+)
+def test_the_poses_own_words_are_masked(
+    program: Program, books: Books, state: State, code: str
+) -> None:
+    books.order("o-1", state, reason=Reason(code, "no Quackenbush"))
+    for arguments in (("list",), ("list", "--json"), ("show", "o-1"), ("show", "o-1", "--json")):
+        assert "Quackenbush" not in program.invoke("orders", *arguments).output
+    record = json.loads(program.invoke("orders", "show", "o-1", "--json").stdout)
+    assert record["order"]["reason_message"] == MASK
+    [event] = record["events"]
+    assert (event["reason"], event["message"]) == (MASK, MASK)
+    revealed = json.loads(program.invoke("orders", "show", "o-1", "--json", "--reveal").stdout)
+    assert revealed["order"]["reason_message"] == "no Quackenbush"
+    [event] = revealed["events"]
+    assert (event["reason"], event["message"]) == (code, "no Quackenbush")
+
+
+def test_what_the_gateway_says_itself_is_shown(program: Program, books: Books) -> None:
+    books.order("o-1", State.FAILED, reason=Reason("http_401", "the POS answered 401"))
+    [event] = json.loads(program.invoke("orders", "show", "o-1", "--json").stdout)["events"]
+    assert (event["reason"], event["message"]) == ("http_401", "the POS answered 401")
 
 
 def test_an_order_that_is_sealed_for_somebody_elses_key_is_shown_without_its_content(

@@ -2,6 +2,7 @@
 
 import click
 
+from pos_gateway.cli.counts import LIMIT
 from pos_gateway.cli.database import desk
 from pos_gateway.cli.dead.queue import DeadLetters
 from pos_gateway.cli.dead.selection import Selection, require_named, selecting
@@ -15,7 +16,7 @@ from pos_gateway.settings import Settings
 @click.option("--all", "everything", is_flag=True, help="All of them; needs --yes.")
 @click.option("--yes", is_flag=True, help="That they are lost for good is what you want.")
 @selecting
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N of them.")
+@click.option("--limit", type=LIMIT, metavar="N", help="At most N of them.")
 @by_operator
 def discard(
     ids: tuple[str, ...],

@@ -3,13 +3,14 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import PARKED_ORDERS, Bundle
 from pos_gateway.errors import InvalidBundle, InvalidOrder
 from pos_gateway.order import CancelRequest, Order
+from pos_gateway.outcome import one_line
 from pos_gateway.record import identifier
 from pos_gateway.worker.properties import COMPRESSION
 
@@ -114,11 +115,17 @@ def _by_the_broker(headers: dict[str, Any]) -> tuple[str, str] | None:
 def _time(stamp: Any, headers: dict[str, Any]) -> float | None:
     match headers.get("x-death"):
         case [{"time": datetime() as died}, *_]:
-            return died.timestamp()
+            return _utc(died)
     if isinstance(stamp, datetime):
-        return stamp.timestamp()
+        return _utc(stamp)
     return float(stamp) if isinstance(stamp, int) else None
 
 
+def _utc(moment: datetime) -> float:
+    # The AMQP library gives times in UTC without saying so.
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    """As one line that the audit can keep, whoever has put the message there."""
+    return one_line(value) if isinstance(value, str) else None

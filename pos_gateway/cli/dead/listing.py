@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from pos_gateway.cli import output
+from pos_gateway.cli.counts import LIMIT
 from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.dead.queue import MOST, DeadLetters
 from pos_gateway.cli.dead.selection import Selection, selecting
@@ -18,7 +19,7 @@ from pos_gateway.settings import Settings
 @selecting
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=LIMIT,
     default=100,
     show_default=True,
     metavar="N",

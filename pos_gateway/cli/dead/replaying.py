@@ -12,6 +12,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.splits import in_force
 from pos_gateway.cli import output
+from pos_gateway.cli.counts import LIMIT
 from pos_gateway.cli.database import desk
 from pos_gateway.cli.dead.letter import Letter, NotReplayable
 from pos_gateway.cli.dead.queue import DeadLetters
@@ -35,7 +36,7 @@ _DECIDED = (State.ACCEPTED, State.REJECTED, State.CANCELLED)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All of them.")
 @selecting
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N of them.")
+@click.option("--limit", type=LIMIT, metavar="N", help="At most N of them.")
 @new_deadline
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="JSON Lines: what came of each.")

@@ -39,7 +39,8 @@ def show(letter_id: str, reveal: bool, as_json: bool) -> None:
             continue
         body = record.pop("body")
         output.table(("FIELD", "VALUE"), record.items())
-        click.echo(json.dumps(body, indent=2) if body is not None else "")
+        if body is not None:
+            output.json_document(body)
 
 
 def _content(letter: Letter, *, reveal: bool) -> dict[str, Any]:
@@ -74,6 +75,8 @@ _TOLD = {"task", "x-attempts", "x-in-doubt", "x-orders", "x-deliver-by", "x-cont
 
 def _whole(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        whole = json.loads(body)
+        json.dumps(whole, indent=2)  # as it will be shown: one may be nested too deeply for that
+        return whole
     except (ValueError, RecursionError):
         return body.decode(errors="backslashreplace")

@@ -8,6 +8,7 @@ import click
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.cli import output
+from pos_gateway.cli.counts import POSITION
 from pos_gateway.cli.database import desk
 from pos_gateway.cli.events.archive import archive
 from pos_gateway.cli.failure import INTERRUPTED, Failure
@@ -24,8 +25,8 @@ BATCH = 500
 
 
 @click.command()
-@click.option("--from", "first", type=click.IntRange(1), required=True, metavar="P", help="The first position.")  # fmt: skip
-@click.option("--to", "last", type=click.IntRange(1), required=True, metavar="Q", help="The last one.")  # fmt: skip
+@click.option("--from", "first", type=POSITION, required=True, metavar="P", help="The first position.")  # fmt: skip
+@click.option("--to", "last", type=POSITION, required=True, metavar="Q", help="The last one.")  # fmt: skip
 @click.option("--queue", metavar="NAME", help="Only to this queue. Default: to all that get events.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
 @by_operator
@@ -102,9 +103,11 @@ def _replay(
             go_on = batch[-1][0] + 1
             progress.update(f"{done} of {count}", done)
     click.echo(f"{done} published again")
-    if done < count:
+    if done < count and ctrl_c.pressed:
         output.notice(f"broken off; go on with --from {go_on}" if done else "broken off")
         raise click.exceptions.Exit(INTERRUPTED)
+    if done < count:
+        output.notice(f"{count - done} were pruned meanwhile")
 
 
 def _only_to(queue: str, message: Message) -> Message:

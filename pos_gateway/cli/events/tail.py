@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from pos_gateway.cli import output
+from pos_gateway.cli.counts import LIMIT
 from pos_gateway.cli.moments import Length
 from pos_gateway.outcome import Kind
 
@@ -45,7 +46,7 @@ class _EventType(click.Choice[str]):
 @click.option("--order", "orders", multiple=True, metavar="ID", help="Only this order; repeatable.")
 @click.option("-n", "last", type=click.IntRange(1, MOST), metavar="N", help="The last N first.")
 @click.option("--since", type=Length(), metavar="LENGTH", help="Those of the last 10m first.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after N events.")
+@click.option("--limit", type=LIMIT, metavar="N", help="End after N events.")
 @click.option("--json", "as_json", is_flag=True, help="Whole events, as they are into a pipe.")
 def tail(
     types: tuple[str, ...],

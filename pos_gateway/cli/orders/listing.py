@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from pos_gateway.cli import output
+from pos_gateway.cli.counts import LIMIT
 from pos_gateway.cli.database import desk
 from pos_gateway.cli.moments import Length, shown
 from pos_gateway.ledger.desk import Standing
@@ -48,7 +49,7 @@ _COLUMNS = {
 @click.option("--newer-than", type=Length(), metavar="LENGTH", help="Something happened since: 1h.")
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=LIMIT,
     default=100,
     show_default=True,
     metavar="N",

@@ -44,9 +44,10 @@ def show(order_id: str, merchant_id: str | None, reveal: bool, as_json: bool) ->
                 [list(row.values()) for row in record[part]],
             )
     content = record["content"]
-    click.echo(
-        json.dumps(content, indent=2, ensure_ascii=True) if content else record["no_content"]
-    )
+    if content:
+        output.json_document(content)
+    else:
+        output.line((record["no_content"], ""))
 
 
 def _record(ledger: Desk, order: Standing, *, reveal: bool) -> dict[str, Any]:
