@@ -10,7 +10,7 @@ REQUIREMENTS := $(VENV)/requirements-installed
 RIVALS := $(VENV)/rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo canary-demo test faults check docs-check simulate load bench profile soak fuzz requirements manifests image servers clean
+.PHONY: help demo canary-demo test faults check docs-check simulate load bench profile soak fuzz signals requirements manifests image servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -61,6 +61,9 @@ soak: $(INSTALLED) servers ## Break everything under load, and judge; ARGS are t
 fuzz: $(INSTALLED) servers ## A hundred thousand damaged replies and as many damaged messages, in a quarter of an hour; SEED= chooses others
 	FUZZ=100000 $(BIN)/pytest --timeout 3600 tests/transport/test_reply_fuzz.py
 	FUZZ=100000 $(BIN)/pytest --timeout 3600 tests/worker/test_message_fuzz.py
+
+signals: $(INSTALLED) servers ## Tell every container's command to stop at twenty moments of its first 4 s; `make test` at three
+	SIGNALS=all $(BIN)/pytest tests/faults/test_signals.py
 
 # Pins that still fit are kept; ARGS=--upgrade takes the newest.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

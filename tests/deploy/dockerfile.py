@@ -95,13 +95,20 @@ class Dockerfile:
         ]
 
 
-def caged(command: Sequence[str | Path], *, writable: Sequence[Path] = ()) -> list[str]:
-    """The command as user 10001, where everything but these folders is read-only.
+def caged(
+    command: Sequence[str | Path],
+    *,
+    writable: Sequence[Path] = (),
+    user: int = 10001,
+    group: int = 10001,
+) -> list[str]:
+    """The command as this user, where everything but these folders is read-only.
 
     In namespaces of its own: Linux sees to it, whoever starts it.
     """
     cage = ["unshare", "--map-root-user", "--mount", "--", "sh", "-euc", _CAGE, "sh"]
-    return [*cage, *map(str, writable), "--", *map(str, command)]
+    whose = [f"--map-user={user}", f"--map-group={group}"]
+    return [*cage, *map(str, writable), "--", *whose, "--", *map(str, command)]
 
 
 # Nothing but devices and the kernel's own file systems stays as it was; a container has these, too.
@@ -110,7 +117,7 @@ awk '$2 !~ "^/(proc|sys|dev)(/|$)" {print $2}' /proc/mounts > /dev/shm/places-$$
 while [ "$1" != -- ]; do mount --bind "$1" "$1"; shift; done; shift
 while read -r place; do mount -o remount,bind,ro "$place"; done < /dev/shm/places-$$
 rm /dev/shm/places-$$
-exec unshare --map-user=10001 --map-group=10001 -- "$@"
+exec unshare "$@"
 """
 
 

@@ -81,6 +81,7 @@ def test_a_gateway_starts_with_its_settings_and_is_locked_up(name: str) -> None:
         assert host[1] in SERVICES
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
+    assert service["init"] is True  # tests/faults/test_signals.py says why
 
 
 @every_gateway

@@ -22,6 +22,8 @@ import pytest
 import yaml
 
 from tests.deploy.dockerfile import Dockerfile, Stage, caged, carry_out
+from tests.deploy.kustomize import of_kind, render
+from tests.deploy.policies import pod_of
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = Dockerfile.read(ROOT / "Dockerfile")
@@ -106,8 +108,10 @@ def pass_the_probe(worker: subprocess.Popen[str], port: str) -> str:
 @pytest.fixture
 def worker(image: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     migrate(image, environment)
+    said = pod_of(of_kind("Deployment", render("base"))["pos-gateway"])["securityContext"]
+    whose = {"user": said["runAsUser"], "group": said.get("runAsGroup", 0)}  # the kubelet's way
     process = subprocess.Popen(
-        caged([image / "venv/bin" / LAST.command[0], *LAST.command[1:]]),
+        caged([image / "venv/bin" / LAST.command[0], *LAST.command[1:]], **whose),
         cwd=image,
         env=environment,
         stdout=subprocess.PIPE,
@@ -214,6 +218,7 @@ def test_the_container_s_worker_starts_answers_its_probes_and_stops_when_it_is_t
     # The process that was started is the worker: no shell is in between.
     assert b"pos_gateway.gcelery" in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
     assert "Uid:\t10001" in in_its_namespace(worker.pid)
+    assert "Gid:\t10001" in in_its_namespace(worker.pid)
     worker.send_signal(signal.Signals[LAST.the("STOPSIGNAL")])
     output, _ = worker.communicate(timeout=PATIENCE)
     assert worker.returncode == 0, output
@@ -224,7 +229,7 @@ def in_its_namespace(pid: int) -> str:
     done = subprocess.run(
         [
             *("nsenter", "--target", str(pid), "--user", "--preserve-credentials"),
-            *("grep", "Uid", f"/proc/{pid}/status"),
+            *("grep", "-E", "Uid|Gid", f"/proc/{pid}/status"),
         ],
         capture_output=True,
         text=True,

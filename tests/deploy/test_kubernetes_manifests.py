@@ -17,6 +17,7 @@ from pos_gateway.ledger import commits, ledger
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import consumer
+from tests.deploy.dockerfile import Dockerfile
 from tests.deploy.kustomize import APPLIED, K8S, ROOT, load, of_kind, render, render_with, rendered
 from tests.deploy.policies import pod_of
 
@@ -137,6 +138,13 @@ def test_tracks_share_neither_names_nor_selectors() -> None:
 def test_the_image_is_this_version_by_number(workload: Any) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert the_container_of(workload)["image"].endswith(f"pos-gateway:{version}")
+
+
+@every_gateway
+def test_a_pod_s_user_and_group_are_the_image_s(workload: Any) -> None:
+    said = pod_of(workload)["securityContext"]
+    image = Dockerfile.read(ROOT / "Dockerfile").stages[-1]
+    assert f"{said['runAsUser']}:{said['runAsGroup']}" == image.the("USER")
 
 
 def test_the_registry_and_the_release_are_said_in_one_place() -> None:

@@ -59,7 +59,7 @@ def check(line: str) -> None:
         case ["docker", "build", "--target", stage, *_]:
             dockerfile = Dockerfile.read(ROOT / "Dockerfile")
             assert stage in {each.name for each in dockerfile.stages}
-        case ["docker", "run", "--rm", _, *rest]:
+        case ["docker", "run", "--rm", "--init", _, *rest]:
             check(shlex.join(rest))
         case ["docker", command, *_]:
             assert command in ("tag", "push", "pull")

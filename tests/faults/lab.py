@@ -28,7 +28,8 @@ class FaultLab(Lab):
         super().__init__(broker_url, database_url, merchants, folder)
         self.backend = Backend(broker_url)
         self.backend.__enter__()
-        self._python_path = install(folder)
+        #: Where workers find the adapters of ``loadtests.faults``.
+        self.python_path = install(folder)
         self._placed = 0
 
     def open_poses(self, count: int = 1, **fields: Any) -> list[str]:
@@ -58,7 +59,7 @@ class FaultLab(Lab):
     def worker(
         self, *flags: str, environment: Mapping[str, str] | None = None, **settings: object
     ) -> Iterator[WorkerProcess]:
-        with_adapters = {"PYTHONPATH": self._python_path, **(environment or {})}
+        with_adapters = {"PYTHONPATH": self.python_path, **(environment or {})}
         with super().worker(*flags, environment=with_adapters, **settings) as worker:  # type: ignore[arg-type]
             yield worker
 
