@@ -29,6 +29,7 @@ from pos_gateway.green import green
 from pos_gateway.ledger.database import open_database, require_current
 from pos_gateway.ledger.ledger import Ledger, Run, here
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.schema_watch import SchemaWatch
 from pos_gateway.ledger.states import Entry, Key
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import Directory
@@ -83,6 +84,7 @@ class Gateway:
         #: What was asked for each order, and what came of it.
         payloads, run = Payloads(vault), off_the_loop(self.database)
         self.ledger = Ledger(self.database, payloads, run=run, clock=clock)
+        self.schema = SchemaWatch(self.database, run=run)
         #: Publishes the events that are written with outcomes.
         self.events = Relay(
             self.database,
@@ -121,7 +123,9 @@ class Gateway:
         self.depths = Depths(settings.broker_url)
         #: What this process shows of itself; whoever knows something adds it.
         self.metrics_port = MetricsPort(settings.metrics_port, settings.metrics_host)
-        self.metrics_port.readiness.require("database", lambda: self.ledger.problem)
+        self.metrics_port.readiness.require(
+            "database", lambda: self.schema.problem or self.ledger.problem
+        )
         self.metrics_port.scrape.before(self._show)
         #: The process in which it has begun. One that is forked from there has not.
         self._started_in: int | None = None
@@ -158,6 +162,7 @@ class Gateway:
                 self.tracing.start()
             self.directory.start()
             self.ledger.start()
+            self.schema.start()
             if self.settings.publish_events:
                 self.events.start()
             if self.metrics_port.is_on:
@@ -226,6 +231,7 @@ class Gateway:
         for stop in self._before_stop:
             stop()
         self.directory.stop()
+        self.schema.stop()
         if self.shared is not None:
             self.shared.close()
         self.publisher.close()

@@ -4,11 +4,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    false,
+    inspect,
+    literal,
+    select,
+    text,
+    union_all,
+)
 from sqlalchemy.exc import ArgumentError
 
 from pos_gateway.errors import FieldError, InvalidSettings, PendingMigration, SchemaTooNew
 from pos_gateway.ledger.migrations import REVISIONS
+from pos_gateway.ledger.schema import metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -31,6 +43,10 @@ _LOCK_TIMEOUT = "5s"
 #: In a revision's name: the schema of the oldest version that may work on this one. Without it, all
 #: may: its migration, and those before it, have only added.
 _FROM = "_from_"
+#: Finds nothing, in every table.
+_EVERY_TABLE = union_all(
+    *(select(literal(1)).select_from(table).where(false()) for table in metadata.tables.values())
+)
 
 
 def open_database(url: str) -> Engine:
@@ -89,8 +105,16 @@ def require_current(engine: Engine) -> None:
     Raises:
         PendingMigration: it is older; names the command.
         SchemaTooNew: it is a later one that has taken away what this version needs.
+        SQLAlchemyError: the database cannot be asked, or one of its tables cannot be read.
     """
-    needed, present = REVISIONS[-1], _revision(engine)
+    with engine.connect() as connection:
+        _require_revision(_revision(connection))
+        # Alembic's word alone is not enough: a table may be lost, or another role's.
+        connection.execute(_EVERY_TABLE)
+
+
+def _require_revision(present: str | None) -> None:
+    needed = REVISIONS[-1]
     if present == needed:
         return
     if present is None or present in REVISIONS:
@@ -104,13 +128,12 @@ def require_current(engine: Engine) -> None:
         )
 
 
-def _revision(engine: Engine) -> str | None:
+def _revision(connection: Connection) -> str | None:
     """What Alembic has written of itself; None: nothing."""
-    with engine.connect() as connection:
-        if not inspect(connection).has_table("alembic_version"):
-            return None
-        revision: str | None = connection.scalar(text("select version_num from alembic_version"))
-        return revision
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    revision: str | None = connection.scalar(text("select version_num from alembic_version"))
+    return revision
 
 
 @contextmanager

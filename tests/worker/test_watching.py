@@ -22,14 +22,20 @@ def wait_until(what: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def reasons(port: int) -> set[str]:
-    """Why the worker is not ready; ``nobody`` is there while its port is closed."""
+def said(port: int) -> dict[str, str]:
+    """Why the worker is not ready, in words; ``nobody`` is there while its port is closed."""
     try:
-        status, said = get_json(port, "/readyz")
+        status, answer = get_json(port, "/readyz")
     except OSError:
-        return {"nobody"}
-    assert (status == 200) is (said["ready"] is True) is (said["reasons"] == {})
-    return set(said["reasons"])
+        return {"nobody": ""}
+    assert (status == 200) is (answer["ready"] is True) is (answer["reasons"] == {})
+    reasons: dict[str, str] = answer["reasons"]
+    return reasons
+
+
+def reasons(port: int) -> set[str]:
+    """The same, the names alone."""
+    return set(said(port))
 
 
 def test_a_worker_is_ready_while_it_consumes_and_healthy_all_the_while(lab: Lab) -> None:

@@ -38,6 +38,7 @@ def run(*, until_eof: bool) -> None:
     from pos_gateway.events.relay import Relay
     from pos_gateway.ledger.ledger import Ledger
     from pos_gateway.ledger.payloads import Payloads
+    from pos_gateway.ledger.schema_watch import SchemaWatch
     from pos_gateway.settings import DAY, Settings
     from pos_gateway.telemetry import log
     from pos_gateway.telemetry.port import MetricsPort
@@ -55,7 +56,7 @@ def run(*, until_eof: bool) -> None:
         tracing.start()
     with _until_told() as told_to_stop, database() as engine:
         payloads = Payloads(Vault(settings.secret_keys))
-        ledger = Ledger(engine, payloads)
+        ledger, schema = Ledger(engine, payloads), SchemaWatch(engine)
         relay = Relay(
             engine,
             Hydration(payloads),
@@ -69,16 +70,18 @@ def run(*, until_eof: bool) -> None:
         except BrokerUnavailable as error:
             structlog.get_logger(__name__).warning("broker.unavailable", error=str(error))
         port = MetricsPort(settings.metrics_port, settings.metrics_host)
-        port.readiness.require("database", lambda: ledger.problem)
+        port.readiness.require("database", lambda: schema.problem or ledger.problem)
         port.scrape.before(relay.show)
         port.start()
         ledger.start()
+        schema.start()
         with contextlib.suppress(LedgerUnavailable):
             ledger.catch_up()  # the first beat, without which nobody leads
         relay.start()
         if until_eof:
             threading.Thread(target=_at_eof, args=(told_to_stop.set,), daemon=True).start()
         told_to_stop.wait()
+        schema.stop()
         relay.stop()
         ledger.close()  # last: while its lease is there, nobody else leads
         if tracing is not None:
