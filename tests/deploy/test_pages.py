@@ -75,7 +75,8 @@ def check_kubectl(words: list[str]) -> None:
             pass
         case ["rollout", "status", deployment]:
             assert deployment.removeprefix("deployment/") in DEPLOYMENTS
-        case ["scale", *deployments, "--replicas=0" | "--replicas=2"]:
+        case ["scale", *deployments, replicas]:
+            assert re.fullmatch(r"--replicas=\d+", replicas)
             assert {each.removeprefix("deployment/") for each in deployments} <= DEPLOYMENTS
         case ["exec", "-i", *rest]:
             check_kubectl(["exec", *rest])
@@ -88,10 +89,23 @@ def check_kubectl(words: list[str]) -> None:
             check(shlex.join(rest))
         case ["wait", *_, job] | ["delete", "job", job, "--ignore-not-found"]:
             assert job.removeprefix("job/") in of_kind("Job", render("migrate"))
-        case ["argo", "rollouts", *rest]:
-            name = rest[-1] if rest[0] == "abort" else rest[2]
+        case ["argo", "rollouts", "get", "rollout", name, "--watch"]:
             assert name in of_kind("Rollout", render("overlays/canary-rollout"))
-        case ["annotate", "scaledobject", name, _]:
+        case ["argo", "rollouts", "status" | "abort", name] | ["delete", "rollout", name]:
+            assert name in of_kind("Rollout", render("overlays/canary-rollout"))
+        case ["delete", "analysistemplate", name]:
+            assert name in of_kind("AnalysisTemplate", render("overlays/canary-rollout"))
+        case ["delete", "scaledobject", name]:
+            assert name in of_kind("ScaledObject", render("overlays/production"))
+        case ["apply", "edit-last-applied", deployment]:
+            assert deployment.removeprefix("deployment/") in DEPLOYMENTS
+        case ["annotate", "scaledobject", name, _] | [
+            "annotate",
+            "scaledobject",
+            name,
+            "--overwrite",
+            _,
+        ]:
             assert name in of_kind("ScaledObject", render("overlays/production"))
         case ["patch", "scaledobject", name, "--type=merge", patch]:
             scaled = of_kind("ScaledObject", render("overlays/production"))[name]["spec"]

@@ -1,0 +1,132 @@
+"""docs/deploy.md, carried out on paper: no step of it leaves fewer workers than there were."""
+
+import copy
+import re
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.kustomize import ROOT, of_kind, render, render_with
+from tests.deploy.paper import PaperCluster, merged
+
+PAGE = (ROOT / "docs" / "deploy.md").read_text()
+FIRST = "The database, then the workers"
+PRODUCTION, RELEASE = "For production", "The next release"
+ROLLOUT, SYNCHRONOUS = "By steps, with Argo Rollouts", "Back to synchronous workers"
+#: Sections of the page that follow each other, in whichever way the page leads.
+JOURNEYS = (
+    [FIRST, PRODUCTION, RELEASE, RELEASE],
+    [FIRST, PRODUCTION, "A canary", "Room for the way back", "Back", RELEASE],
+    [FIRST, "A canary", "Back", PRODUCTION],
+    [FIRST, ROLLOUT, PRODUCTION, RELEASE],
+    [FIRST, PRODUCTION, ROLLOUT, ROLLOUT],
+    [FIRST, SYNCHRONOUS, PRODUCTION],
+    [FIRST, PRODUCTION, SYNCHRONOUS, RELEASE],
+)
+#: Overlays that are applied in each other's place, and the way they are when they are at work.
+STABLE = ("base", "overlays/production", "overlays/canary-rollout")
+#: Changes what there is.
+CHANGING = ("apply -k", "delete", "scale", "annotate", "patch")
+
+
+def steps(section: str) -> list[str]:
+    """The section's commands, in the order of the page: those of its blocks, and those in passing."""
+    [text] = re.findall(rf"^##+ {re.escape(section)}\n(.*?)(?=^#|\Z)", _unmarked(), re.M | re.S)
+    found = re.findall(r"^ *(kubectl [^\n]*)$|`(kubectl [^`\n]*)`", text, re.M)
+    return [block or inline for block, inline in found if "edit-last-applied" not in inline]
+
+
+def _unmarked() -> str:
+    """The page; a comment in a block is no heading."""
+    return re.sub(r"^ +#", "", PAGE, flags=re.M)
+
+
+@pytest.mark.parametrize("journey", JOURNEYS, ids=" - ".join)
+@pytest.mark.parametrize("busy", [2, 7])
+def test_no_step_leaves_fewer_workers_than_there_were(journey: list[str], busy: int) -> None:
+    cluster = PaperCluster()
+    for section in journey:
+        there = sum(cluster.workers.values())
+        assert steps(section)
+        for line in steps(section):
+            before = cluster.workers
+            if section == SYNCHRONOUS:  # "as many green workers as there were"
+                line = line.replace("replicas=2", f"replicas={there}")  # noqa: PLW2901
+            cluster.do(line)
+            said = f"{section}: {line}: {before} became {cluster.workers}"
+            assert sum(cluster.workers.values()) >= there, said
+            if "apply" in line:
+                assert all(cluster.workers[name] >= number for name, number in before.items()), said
+        if section == FIRST:
+            assert cluster.workers == {("Deployment", "pos-gateway"): 2}
+            cluster.live["Deployment", "pos-gateway"]["spec"]["replicas"] = busy
+
+
+@pytest.mark.parametrize(("one", "other"), list(permutations(STABLE, 2)))
+@pytest.mark.parametrize("busy", [1, 2, 7])
+def test_whichever_is_applied_after_another_takes_no_worker_away(
+    one: str, other: str, busy: int
+) -> None:
+    cluster = PaperCluster()
+    cluster.apply(render(one))
+    cluster.live["Deployment", "pos-gateway"]["spec"]["replicas"] = busy
+    for folder in (one, other, one):
+        before = cluster.workers
+        cluster.apply(render(folder))
+        assert all(cluster.workers[name] >= number for name, number in before.items())
+
+
+@pytest.mark.parametrize("component", ["components/hpa", "components/keda"])
+def test_an_autoscaler_begins_with_the_workers_that_there_are(
+    component: str, tmp_path: Path
+) -> None:
+    cluster = PaperCluster()
+    cluster.do("kubectl apply -k deploy/k8s/base")
+    cluster.do("kubectl scale deployment/pos-gateway --replicas=7")
+    cluster.apply(render_with(component, tmp_path))
+    assert set(cluster.workers.values()) == {7}
+    cluster.do("kubectl apply -k deploy/k8s/base")
+    assert set(cluster.workers.values()) == {7}
+
+
+def test_every_section_that_changes_workers_is_on_a_journey() -> None:
+    sections = re.findall(r"^##+ (.*)$", PAGE, re.M)
+    changing = {
+        section
+        for section in sections
+        if section != "On a laptop"
+        and any(word in line for line in steps(section) for word in CHANGING)
+    }
+    assert changing - {"The Secret"} <= {section for journey in JOURNEYS for section in journey}
+
+
+def test_a_deployment_that_a_rollout_has_replaced_follows_no_release() -> None:
+    """A release before the first Rollout is Healthy replaces the Rollout's pods alone."""
+    left_over = of_kind("Deployment", render("overlays/canary-rollout"))["pos-gateway"]
+    assert left_over["spec"]["paused"] is True
+    lines = steps(ROLLOUT)
+    [gone] = [n for n, line in enumerate(lines) if line.endswith("pos-gateway --replicas=0")]
+    assert lines[gone - 1] == "kubectl argo rollouts status pos-gateway"
+    cluster = PaperCluster()
+    for folder in ("overlays/canary-rollout", "base"):
+        cluster.apply(render(folder))
+    assert cluster.live["Deployment", "pos-gateway"]["spec"]["paused"] is False
+
+
+def test_a_number_that_one_manifest_has_and_the_next_has_not_is_noticed() -> None:
+    """What an apply makes of it: the server's default, at once."""
+    with_replicas = copy.deepcopy(render("base"))
+    of_kind("Deployment", with_replicas)["pos-gateway"]["spec"]["replicas"] = 2
+    cluster = PaperCluster()
+    cluster.apply(with_replicas)
+    assert cluster.workers == {("Deployment", "pos-gateway"): 2}
+    cluster.apply(render("base"))
+    assert cluster.workers == {("Deployment", "pos-gateway"): 1}
+
+
+def test_a_merge_of_three_takes_out_what_was_applied_and_keeps_what_others_have_written() -> None:
+    live = {"ours": {"a": 1, "b": 2}, "theirs": 3, "list": [1, 2]}
+    before = {"ours": {"a": 1, "b": 2}, "list": [1, 2]}
+    after = {"ours": {"a": 4}, "list": [1]}
+    assert merged(before, after, live) == {"ours": {"a": 4}, "theirs": 3, "list": [1]}
