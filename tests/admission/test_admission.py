@@ -198,6 +198,24 @@ def test_a_share_that_has_room_for_many_at_once_gives_as_many_a_turn() -> None:
     assert stage.starts() == ["b@x", "c@x", "d@x"]
 
 
+def test_room_for_one_is_promised_to_one_and_the_others_keep_their_places() -> None:
+    """Given a turn each, they would find the share full, and be behind who came meanwhile."""
+    stage = Stage(limit=10, slots=4, provider_share=0.5)
+    stage.offers("a@x", 2)
+    stage.offers("h", 2)
+    for order in ("b@x", "c@x", "h"):
+        stage.offer(order, order)
+    stage.reply("a@x")  # there is room for b
+    assert stage.starts() == ["h"]
+    stage.reply("h")
+    assert stage.starts() == ["b@x"]
+    stage.offer("d@x", "d@x")
+    stage.reply("h")
+    assert stage.starts() == []
+    stage.reply("b@x")
+    assert stage.starts() == ["c@x"]
+
+
 def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
     stage = Stage(limit=10, slots=1)
     stage.offer("a")

@@ -1,7 +1,7 @@
 """The refresh-ahead cache: who waits, who loads, and what is read meanwhile."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 
 from pos_gateway.clock import Clock
 from pos_gateway.errors import NotLoaded
-from pos_gateway.merchants.cache import JITTER, REFRESH, Loaded, RefreshAheadCache
+from pos_gateway.merchants.cache import JITTER, REFRESH, Gift, Loaded, RefreshAheadCache, Standing
 
 LIFETIME, ABSENT, STALE, PAUSE = 100.0, 5.0, 1000.0, 1.0
 #: Seconds for what should take none.
@@ -156,6 +156,28 @@ def test_what_was_loaded_together_is_not_refreshed_together() -> None:
         due = {entry.due for entry in scene.cache._entries.values()}
         assert len(due) == 100
         assert all(REFRESH * (1 - JITTER) * LIFETIME <= each <= REFRESH * LIFETIME for each in due)
+
+
+def test_what_processes_share_may_be_loaded_anew_as_soon_as_any_of_them_refreshes_it() -> None:
+    """Taken for young until the last of them would, it would be refreshed by all of them at once."""
+    given: dict[str, Gift[str]] = {}
+
+    class Shared:
+        def claim(self, least: Mapping[str, float]) -> Standing[str]:
+            return Standing(ours=dict.fromkeys(least, 1))
+
+        def store(self, gifts: Mapping[str, Gift[str]]) -> None:
+            given.update(gifts)
+
+        def give_up(self, fences: Mapping[str, int], pause: float) -> None:
+            raise AssertionError("it was loaded")
+
+    scene = Scene(shared=Shared())
+    for key in "abc":
+        scene.source.rows[key] = "value", 1.0
+        scene.cache.get(key)
+    soonest = REFRESH * (1 - JITTER) * LIFETIME
+    assert [(each.young, each.lifetime) for each in given.values()] == [(soonest, LIFETIME)] * 3
 
 
 def test_many_that_are_wanted_are_one_load() -> None:

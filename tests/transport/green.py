@@ -2,7 +2,8 @@
 
 A job has ``url``, ``times`` (how many at once), ``seconds`` (the deadline) and perhaps ``again``
 (how many more times after that), ``ca_file`` and ``bytes`` (of the body). What came of each is ``200``,
-or the error's class and code. With ``budget``, in seconds, it is only to be reached within that.
+or the error's class and code. With ``budget``, in seconds, it is only to be reached within that; with
+``cut_short`` the attempt was cut short before.
 """
 
 from gevent import monkey
@@ -18,6 +19,7 @@ from typing import Any
 import gevent
 
 from pos_gateway.transport import connect
+from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.errors import TransportError
 from pos_gateway.transport.exchange import Request, Transport
 from pos_gateway.transport.guard import Guard
@@ -33,8 +35,15 @@ def play(job: dict[str, Any]) -> dict[str, Any]:
                 connect.CONNECT_BUDGET = job["budget"]
                 transport.reach(job["url"])
                 return "reached"
+            patience = Patience()
+            if job.get("cut_short"):
+                patience.end()
             reply = transport.send(
-                request, key="m", connections=job["times"], seconds=job["seconds"]
+                request,
+                key="m",
+                connections=job["times"],
+                seconds=job["seconds"],
+                patience=patience,
             )
         except TransportError as error:
             return f"{type(error).__name__} {error.code}"

@@ -12,7 +12,7 @@ import pytest
 
 from loadtests.hostile.catalogue import CATALOGUE, DOUBT, Behaviour
 from loadtests.hostile.certificates import Certificates
-from loadtests.hostile.peer import Peer, peer
+from loadtests.hostile.peer import Peer, a_reply, answers, peer
 
 #: Seconds that an exchange may take.
 DEADLINE = 0.4
@@ -105,3 +105,12 @@ def test_two_hundred_at_once_are_taken_for_the_same(
     assert classes <= {behaviour.becomes, "NotSent"} | ({DOUBT} if behaviour.tls else set())
     assert behaviour.becomes in classes
     assert result["mib"] - green.idle <= GROWTH
+
+
+def test_an_attempt_that_was_cut_short_begins_no_further_exchange(green: Green) -> None:
+    """Between its look-up and its create, say: nothing is sent, and that is certain."""
+    with peer(answers(a_reply())) as seen:
+        result = green.play(seen.url(), times=1, cut_short=True)
+        assert result["came_of_them"] == {"NotSent cut_short": 1}
+        assert seen.connections == 0
+        assert green.play(seen.url(), times=1)["came_of_them"] == {"200": 1}

@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -18,7 +19,7 @@ from pos_gateway.transport.connect import HTTPPool, TrackedHTTPConnection
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport, _target
 from pos_gateway.transport.guard import Guard
-from pos_gateway.transport.response import _FIELD
+from pos_gateway.transport.response import _FIELD, HEAD_LIMIT
 
 
 def exchange(seen: Peer, transport: Transport | None = None, *, seconds: float = 5.0) -> Reply:
@@ -181,6 +182,53 @@ def test_others_have_their_turns_while_a_reply_comes_in_many_chunks(
 def test_a_reply_in_ever_so_many_pieces_is_not_read_to_its_end(head_and_body: bytes) -> None:
     script = answers(b"HTTP/1.1 200 OK\r\n" + head_and_body)
     with peer(script) as seen, pytest.raises(NoValidReply, match="more than"):
+        exchange(seen)
+
+
+def in_one_length(body: bytes) -> bytes:
+    return b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def in_chunks(body: bytes) -> bytes:
+    half = len(body) // 2
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in (body[:half], body[half:]))
+    return b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+def until_it_closes(body: bytes) -> bytes:
+    return b"Connection: close\r\n\r\n" + body
+
+
+@pytest.mark.parametrize("framed", [in_one_length, in_chunks, until_it_closes])
+def test_a_body_is_read_up_to_the_limit_and_not_a_byte_beyond(
+    framed: Callable[[bytes], bytes],
+) -> None:
+    def script(body: bytes) -> Script:
+        def play(connection: socket.socket) -> None:
+            read_request(connection)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n" + framed(body))
+
+        return play
+
+    with peer(script(b"x" * BODY_LIMIT)) as seen:
+        assert len(exchange(seen).body) == BODY_LIMIT
+    with peer(script(b"x" * (BODY_LIMIT + 1))) as seen, pytest.raises(NoValidReply) as caught:
+        exchange(seen)
+    assert caught.value.code == "reply_too_long"
+
+
+@pytest.mark.parametrize("interim", [b"", b"HTTP/1.1 100 Continue\r\nX: 1\r\n\r\n"])
+def test_a_head_is_read_up_to_the_limit_and_not_a_byte_beyond(interim: bytes) -> None:
+    def script(size: int) -> Script:
+        before, after = interim + b"HTTP/1.1 200 OK\r\n", b"Content-Length: 2\r\n\r\n"
+        left = size - len(before) - len(after)
+        lines = b"".join(b"X: %b\r\n" % (b"x" * 995) for _ in range(left // 1000 - 1))
+        last = b"Y: %b\r\n" % (b"y" * (left - len(lines) - 5))
+        return answers(before + lines + last + after + b"{}")
+
+    with peer(script(HEAD_LIMIT)) as seen:
+        assert exchange(seen).body == b"{}"
+    with peer(script(HEAD_LIMIT + 1)) as seen, pytest.raises(NoValidReply, match="head is longer"):
         exchange(seen)
 
 
