@@ -1,8 +1,6 @@
 """What PostgreSQL looks at: as many rows as a batch has, however many there are beside them."""
 
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +8,12 @@ from sqlalchemy import Engine, text
 
 from pos_gateway.events.outbox import BACK, Outbox, Row
 from pos_gateway.ledger.database import open_database
-from tests.events.lab import Events
 
-BACKLOG, MOST = 4000, 50
+PUBLISHED, BACKLOG, MOST = 20_000, 4000, 50
+
+YESTERDAY = f"""
+insert into events (event_id, type, merchant_id, order_id, occurred_at, attempts, position)
+select 'past' || n, 'accepted', 'm' || n % 9, 'past' || n, 1, 1, n from generate_series(1, {PUBLISHED}) n"""
 
 WRITE = f"""
 with events as (
@@ -23,34 +24,8 @@ insert into orders (merchant_id, order_id, action, state, ticket, epoch, attempt
 select 'm' || n % 9, 'order' || n, 'submit', 'accepted', 1, 1, 1, 0, false, 0, 1, 1, '{{}}'
 from generate_series(1, {BACKLOG}) n"""
 
-PUBLISHED = "update pipeline set published = (select max(position) from events)"
-
-
-class Explaining:
-    """A cursor that asks for the plan of a statement while it is executed."""
-
-    rowcount = 0
-
-    def __init__(self, cursor: Any) -> None:
-        self._cursor = cursor
-        #: The most rows that any one look at a table came by.
-        self.looked_at = 0
-
-    def execute(self, statement: str, values: Any) -> "Explaining":
-        asked = "explain (analyze, format json) " + statement
-        [[[plan]]] = self._cursor.execute(asked, values, prepare=False).fetchall()
-        self._look(plan["Plan"])
-        return self
-
-    def fetchall(self) -> list[Any]:
-        return []
-
-    def _look(self, node: dict[str, Any]) -> None:
-        if "Index Name" in node or node.get("Relation Name") in ("events", "orders"):
-            seen = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
-            self.looked_at = max(self.looked_at, seen * node["Actual Loops"])
-        for each in node.get("Plans", ()):
-            self._look(each)
+ALL_PUBLISHED = """
+update pipeline set (assigned, published) = (select max(position), max(position) from events)"""
 
 
 @pytest.fixture
@@ -59,10 +34,11 @@ def engine(postgresql_url: str) -> Iterator[Engine]:
     engine = open_database(postgresql_url)
     autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
     outbox = Outbox(engine)
-    Events(engine).write(3)
-    outbox.assign(replace(_led(outbox), published=3), MOST)
+    outbox.take("me-1", outbox.look()[0].epoch)
     outbox.close()
     with autocommit.connect() as connection:
+        connection.execute(text(YESTERDAY))
+        connection.execute(text(ALL_PUBLISHED))
         connection.execute(text("vacuum analyze events, orders"))
         connection.execute(text(WRITE))
     yield engine
@@ -71,48 +47,52 @@ def engine(postgresql_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def _led(outbox: Outbox) -> Any:
-    term = outbox.take("me-1", outbox.look()[0].epoch)
-    assert term is not None
-    return term
-
-
 def _chunk(outbox: Outbox) -> list[Row]:
     return outbox.chunk("h-1", ["h-1"], most=MOST, behind=MOST)
 
 
-STATEMENTS: dict[str, Callable[[Outbox, Any], Any]] = {
-    "assign": lambda outbox, cursor: outbox._say.assign(cursor, outbox.look()[0], MOST),
-    "read": lambda outbox, cursor: outbox._say.read(cursor, 3, MOST),
-    "chunk": lambda outbox, cursor: outbox._say.chunk(
-        cursor,
-        {"helper": "h-1", "alive": ["h-1"], "below": BACK, "most": MOST, "behind": MOST},
-    ),
-    "write": lambda outbox, cursor: outbox._say.write(
-        cursor, [{"id": each.id, "body": "{}"} for each in _chunk(outbox)]
-    ),
-    "prune": lambda outbox, cursor: outbox._say.prune(cursor, {"before": 9.0, "most": MOST}),
+def looked_at(engine: Engine, do: Callable[[Outbox], object]) -> int:
+    """How many rows PostgreSQL came by in the table where it came by the most."""
+
+    def counted() -> list[int]:
+        engine.dispose()
+        with engine.connect() as connection:
+            # A connection that ends says first what it has looked at, and is waited for.
+            connection.execute(
+                text(
+                    "select pg_terminate_backend(pid, 10000) from pg_stat_activity "
+                    "where datname = current_database() and pid <> pg_backend_pid()"
+                )
+            )
+            seen = text(
+                "select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_user_tables "
+                "where relname in ('events', 'orders') order by relname"
+            )
+            return list(connection.execute(seen).scalars())
+
+    outbox = Outbox(engine)
+    before = counted()
+    do(outbox)
+    outbox.close()
+    return max(after - known for after, known in zip(counted(), before, strict=True))
+
+
+OPERATIONS: dict[str, Callable[[Outbox], object]] = {
+    "assign": lambda outbox: outbox.assign(outbox.look()[0], MOST),
+    "read": lambda outbox: outbox.read(PUBLISHED, MOST),
+    "chunk": _chunk,
+    "write": lambda outbox: outbox.write((row.id, "{}") for row in _chunk(outbox)),
+    "prune": lambda outbox: outbox.prune(9.0, MOST),
 }
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
-def test_a_statement_looks_at_no_more_rows_than_it_is_about(engine: Engine, name: str) -> None:
-    outbox, other = Outbox(engine), Outbox(engine)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_looks_at_no_more_rows_than_it_is_about(engine: Engine, name: str) -> None:
     if name in ("read", "prune"):
         with engine.begin() as connection:
             connection.execute(text("update events set position = id where position is null"))
-            connection.execute(text(PUBLISHED))
-    looked_at: list[int] = []
-
-    def ask(cursor: Any) -> None:
-        explaining = Explaining(cursor)
-        STATEMENTS[name](other, explaining)
-        looked_at.append(explaining.looked_at)
-
-    outbox._do(ask)
-    assert MOST <= looked_at[0] <= 4 * MOST
-    outbox.close()
-    other.close()
+            connection.execute(text(ALL_PUBLISHED))
+    assert MOST <= looked_at(engine, OPERATIONS[name]) <= 8 * MOST
 
 
 def test_helpers_do_not_look_through_what_is_done(engine: Engine) -> None:
@@ -136,11 +116,17 @@ def test_helpers_do_not_look_through_what_is_done(engine: Engine) -> None:
     outbox.close()
 
 
-def test_a_plan_is_made_for_the_tables_as_they_are(engine: Engine) -> None:
+@pytest.mark.parametrize("name", ["assign", "chunk"])
+def test_a_plan_is_made_for_the_tables_as_they_are(engine: Engine, name: str) -> None:
     """And not once and for all, while they were empty."""
-    outbox = Outbox(engine)
-    asked = "select current_setting('plan_cache_mode')"
-    assert outbox._do(lambda cursor: json.dumps(cursor.execute(asked).fetchone())) == (
-        '["force_custom_plan"]'
-    )
-    outbox.close()
+    with engine.begin() as connection:
+        connection.execute(text("truncate events, orders"))
+
+    def do(outbox: Outbox) -> None:
+        for _ in range(20):  # a plan that serves all is made by then, if one ever is
+            OPERATIONS[name](outbox)
+        with engine.begin() as connection:
+            connection.execute(text(WRITE))
+        OPERATIONS[name](outbox)
+
+    assert MOST <= looked_at(engine, do) <= 8 * MOST

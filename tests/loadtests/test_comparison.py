@@ -90,7 +90,10 @@ class TestAPackageThatIsMissing:
 
     def test_is_not_missed_where_it_does_not_play(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(one_hangs, "RIVALS", (self.MISSING,))
-        Bench([one_hangs.NAME], None, quick=True).check()
+        quick, whole = (Bench([one_hangs.NAME], None, quick=quick) for quick in (True, False))
+        with pytest.raises(RivalMissingError):
+            whole.check()
+        quick.check()
 
 
 class TestTheMemory:

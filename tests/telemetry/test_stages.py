@@ -78,6 +78,9 @@ def test_two_green_threads_times_are_not_mixed_up() -> None:
     assert (one.connect, other.connect) == (1.0, 0.0)
 
 
-def test_a_connection_of_nobody_s_is_nobody_s() -> None:
-    Context().run(subject.connecting, 1.0)
-    Context().run(subject.replied)
+def test_a_connection_of_nobody_s_is_nobody_s(clock: Callable[[float], None]) -> None:
+    context = Context()
+    context.run(subject.connecting, 1.0)
+    context.run(subject.replied)
+    clock(105.0)
+    assert figures(context.run(subject.call)) == (None, 0.0, 0.0, None, 0.0)

@@ -3,6 +3,7 @@
 import gc
 import weakref
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from time import time
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from celery.concurrency.gevent import TaskPool
 from celery.worker import state as celery_state
 from gevent.event import AsyncResult, Event
+from structlog.testing import capture_logs
 
 from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.protocol import Guarantee
@@ -21,7 +23,7 @@ from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker.message import Message
-from pos_gateway.clock import SYSTEM_CLOCK
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.decision import Decision
 from pos_gateway.delivery import held
 from pos_gateway.ledger.states import Action
@@ -72,7 +74,12 @@ class Order:
 
 class Scene:
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, default: int = 1, **merchant: Any
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        default: int = 1,
+        clock: Clock = SYSTEM_CLOCK,
+        **merchant: Any,
     ) -> None:
         monkeypatch.setattr(subject, "deliver", self._deliver)
         terms = {
@@ -102,7 +109,7 @@ class Scene:
             permits=None,
             adapters=self.adapters,
             settings=SimpleNamespace(merchant_concurrency=default),
-            clock=SYSTEM_CLOCK,
+            clock=clock,
             settle=lambda decision: self._store(decision.messages),
         )
         pool = TaskPool(SLOTS)
@@ -122,6 +129,12 @@ class Scene:
     def offer(self, *orders: Order) -> None:
         for order in orders:
             self.dispatcher.offer(order)  # type: ignore[arg-type]
+        gevent.sleep(0)
+
+    def look_at_the_time(self) -> None:
+        """Time passes until the ticker looks at the time of day again."""
+        self.now += subject.TIME_OF_DAY
+        self.dispatcher._wake.set()
         gevent.sleep(0)
 
     def reply(self, order: str, outcome: Outcome | None = None) -> None:
@@ -444,6 +457,47 @@ def test_nothing_starts_until_a_worker_that_was_paused_knows_what_became_of_its_
     scene.reply("o1")
     assert order.said.wait(10)
     assert order.word == "ack"
+
+
+class SteppedClock:
+    """The machine's clocks, of which the time of day is set by hand."""
+
+    def __init__(self) -> None:
+        self.step = 0.0
+
+    def monotonic(self) -> float:
+        return SYSTEM_CLOCK.monotonic()
+
+    def now(self) -> datetime:
+        return SYSTEM_CLOCK.now() + timedelta(seconds=self.step)
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_step_of_the_time_of_day_is_said_and_what_waits_keeps_its_time(
+    monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    clock = SteppedClock()
+    scene = Scene(monkeypatch, clock=clock)
+    monkeypatch.setattr(subject, "time", lambda: clock.now().timestamp())
+    sent, waiting, late = Order("sent"), Order("waiting"), Order("late", seconds=-60)
+    scene.offer(sent, waiting)
+    with capture_logs() as said:
+        scene.look_at_the_time()
+        assert said == []
+        clock.step = 3600.0 * hours
+        scene.look_at_the_time()
+        scene.look_at_the_time()
+    [event] = said
+    assert (event["event"], event["log_level"]) == ("clock.stepped", "warning")
+    assert event["seconds"] == pytest.approx(clock.step, abs=1)
+    late.deliver_by += clock.step
+    scene.offer(late)
+    assert late.said.wait(10)
+    assert scene.stored == [("expired", "late")]
+    for each in (sent, waiting):
+        scene.reply(each.order_id)
+        assert each.said.wait(10)
+    assert scene.stored[1:] == [("accepted", "sent"), ("accepted", "waiting")]
 
 
 def test_a_ticker_that_dies_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
