@@ -55,6 +55,9 @@ def _configured() -> Celery:
         broker_heartbeat_checkrate=2,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        # A channel that the broker closes (a message was unacknowledged for longer than its
+        # ``consumer_timeout``, say) is a lost connection; to Celery it would be a worker's end.
+        broker_channel_error_retry=True,
         broker_transport_options={"confirm_publish": True, **_memory_options(settings)},
         worker_enable_remote_control=settings.remote_control,
         worker_consumer="pos_gateway.worker.consumer:OrderConsumer",

@@ -70,6 +70,23 @@ class RabbitMQ(Server):
         name = unquote(url.rpartition("/")[2])
         self.eval(f'spawn(fun() -> rabbit_vhost:delete({_binary(name)}, <<"tests">>) end)')
 
+    def add_user(self, name: str, url: str) -> str:
+        """Add a user who may use the virtual host behind a URL; the URL for it, password and all."""
+        vhost = _binary(unquote(url.rpartition("/")[2]))
+        self.set_password(name, name)
+        self.eval(
+            f"rabbit_auth_backend_internal:set_permissions({_binary(name)}, {vhost}, "
+            '<<".*">>, <<".*">>, <<".*">>, <<"tests">>)'
+        )
+        return url.replace("guest:guest@", f"{name}:{name}@", 1)
+
+    def set_password(self, name: str, password: str) -> None:
+        """Have the user log in with this from now on; one that is not there yet is added."""
+        self.eval(
+            f"rabbit_auth_backend_internal:put_user(#{{name => {_binary(name)}, "
+            f'password => {_binary(password)}, tags => <<"">>}}, <<"tests">>)'
+        )
+
     def drop_connections(self) -> None:
         """Have the broker close every client's connection."""
         self.eval(
@@ -103,6 +120,24 @@ class RabbitMQ(Server):
             yield
         finally:
             self.eval(f"vm_memory_monitor:set_vm_memory_high_watermark({before})")
+
+    @contextmanager
+    def consumer_timeout(self, seconds: float) -> Iterator[None]:
+        """Have it close channels over messages that are unacknowledged for so long.
+
+        It looks at a channel once in a tick, a minute by default.
+        """
+        names = ("channel_tick_interval", "consumer_timeout")
+        before = [self.eval(f"element(2, application:get_env(rabbit, {name}))") for name in names]
+        self._set(names, (500, int(seconds * 1000)))
+        try:
+            yield
+        finally:
+            self._set(names, before)
+
+    def _set(self, names: Sequence[str], values: Sequence[object]) -> None:
+        for name, value in zip(names, values, strict=True):
+            self.eval(f"application:set_env(rabbit, {name}, {value})")
 
     def eval(self, expression: str) -> str:
         """Evaluate an Erlang expression in the node, and return its value as Erlang writes it."""

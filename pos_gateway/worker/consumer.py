@@ -1,5 +1,6 @@
 """Celery's consumer, with what an order needs: its own loop, admission, and a quarantine."""
 
+import time
 from typing import Any
 
 import structlog
@@ -82,6 +83,21 @@ class OrderConsumer(Consumer):
         )
         self.first_connection_attempt = False
         return connection
+
+    def on_connection_error_before_connected(self, exc: Exception) -> None:
+        """The broker refuses this worker (its password, its vhost): ask again, but not at once."""
+        super().on_connection_error_before_connected(exc)
+        time.sleep(RECONNECT_AFTER)
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Let go of a connection that was lost, or whose channel the broker has closed.
+
+        One that was lost before anything was consumed would be lost again at once (a queue that this
+        user may not read, a cluster without a quorum): the next one is made later.
+        """
+        super().on_connection_error_after_connected(exc)
+        if not self._reads:
+            time.sleep(RECONNECT_AFTER)
 
     def update_strategies(self) -> None:
         """Take orders, single or parked, and none of the tasks that Celery brings along."""

@@ -36,15 +36,10 @@ def test_an_order_that_the_broker_takes_back_while_it_is_sent_is_not_sent_again(
     for pos in poses:
         slow = {"create": {"kind": "hang", "hangs_for": 8.0}, "keyed": False}
         lab.merchants.profile(pos, slow)
-    rabbitmq.eval("application:set_env(rabbit, channel_tick_interval, 500)")
-    rabbitmq.eval("application:set_env(rabbit, consumer_timeout, 2000)")
-    try:
-        with lab.worker() as worker:
-            lab.place_some(poses, each=2)
-            worker.wait_for_log("PRECONDITION_FAILED")
-            lab.settle()
-    finally:
-        rabbitmq.eval("application:set_env(rabbit, consumer_timeout, 1800000)")
-        rabbitmq.eval("application:set_env(rabbit, channel_tick_interval, 60000)")
+    with rabbitmq.consumer_timeout(2.0), lab.worker() as worker:
+        lab.place_some(poses, each=2)
+        worker.wait_for_log("PRECONDITION_FAILED")
+        lab.settle()
+        assert worker.process.poll() is None
     assert lab.verdict(healthy=lambda _: True).in_doubt == []
     assert lab.merchants.summary()["requests"] == len(lab.backend.placed)

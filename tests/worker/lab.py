@@ -311,10 +311,23 @@ class WorkerProcess:
         return self._log.read_text(errors="replace")
 
     def wait_for_log(self, text: str) -> None:
-        """Wait until it has said this: its log is looked at again and again."""
+        """Wait until it has said this."""
+        self.wait_until(lambda: text in self.log, f"{text!r}")
+
+    def wait_for_more(self, text: str, times: int) -> None:
+        """Wait until it has said this so many times more than by now."""
+        before = self.log.count(text)
+        self.wait_until(lambda: self.log.count(text) >= before + times, f"{text!r}")
+
+    def wait_until(self, happened: Callable[[], bool], what: str) -> None:
+        """Wait until it has said so: its log is looked at again and again."""
         until = time.monotonic() + PATIENCE
-        while text not in self.log:
-            assert time.monotonic() < until, f"{text!r} is not in\n{self.log[-2000:]}"
+        while True:
+            has_ended = self.process.poll() is not None
+            if happened():
+                return
+            if has_ended or time.monotonic() >= until:
+                raise AssertionError(f"{what} is not in\n{self.log[-2000:]}")
             time.sleep(0.02)
 
     def send(self, number: signal.Signals) -> None:

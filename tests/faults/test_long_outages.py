@@ -1,0 +1,83 @@
+"""A database and a broker that are away for longer than RabbitMQ waits for an acknowledgement.
+
+The outcomes of orders that were at their POSes are in the memory of one worker meanwhile. That worker
+must live, whatever becomes of its channel: each order is made by one request, and none is in doubt.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from loadtests.servers.proxy import Proxy
+from loadtests.servers.rabbitmq import RabbitMQ
+from tests.faults.lab import FaultLab
+from tests.worker.lab import GREEN, WorkerProcess
+
+#: Seconds that RabbitMQ waits for an acknowledgement here; half an hour by default.
+CONSUMER_TIMEOUT = 1.5
+BROKER_LOST, NOT_CONNECTED = "Connection to broker lost", "broker.not_connected"
+
+
+@pytest.mark.parametrize(
+    ("app", "flags"),
+    [(GREEN, ()), ("pos_gateway", ("-P", "prefork", "-c", "3"))],
+    ids=["green", "synchronous"],
+)
+def test_a_database_away_for_longer_than_the_consumer_timeout_costs_a_channel_and_no_outcome(
+    lab: FaultLab, rabbitmq: RabbitMQ, app: str, flags: tuple[str, ...]
+) -> None:
+    with (
+        Proxy(lab.database_url) as database,
+        rabbitmq.consumer_timeout(CONSUMER_TIMEOUT),
+        orders_at_their_poses(lab, *flags, app=app, database_url=database.url) as worker,
+    ):
+        database.down()
+        worker.wait_for_more(BROKER_LOST, 2)
+        database.heal()
+
+
+def test_a_broker_and_a_database_that_are_away_together_for_long_lose_no_outcome(
+    lab: FaultLab, rabbitmq: RabbitMQ
+) -> None:
+    """The broker is back first: it delivers orders whose outcomes nobody can write yet."""
+    with (
+        Proxy(lab.database_url) as database,
+        orders_at_their_poses(lab, database_url=database.url) as worker,
+    ):
+        database.down()
+        rabbitmq.kill()
+        worker.wait_for_more(NOT_CONNECTED, 3)
+        rabbitmq.start()
+        with rabbitmq.consumer_timeout(CONSUMER_TIMEOUT):
+            worker.wait_for_more(BROKER_LOST, 2)
+        database.heal()
+
+
+def test_a_broker_that_refuses_the_worker_for_a_while_loses_no_outcome(
+    lab: FaultLab, rabbitmq: RabbitMQ
+) -> None:
+    """Its password is changed, and changed back: a refusal at login is no end of a worker."""
+    url = rabbitmq.add_user("worker", lab.broker_url)
+    with orders_at_their_poses(lab, broker_url=url) as worker:
+        rabbitmq.set_password("worker", "another")
+        rabbitmq.drop_connections()
+        worker.wait_for_more("Cannot connect to", 2)
+        rabbitmq.set_password("worker", "worker")
+
+
+@contextmanager
+def orders_at_their_poses(lab: FaultLab, *flags: str, **settings: str) -> Iterator[WorkerProcess]:
+    """A worker with an order at a POS of each guarantee; in the end all that was placed is judged."""
+    poses = lab.open_poses(request_timeout=10.0)
+    for pos in poses:
+        accept = {"kind": "accept", "latency": 1.0}
+        lab.merchants.profile(pos, {"create": accept, "keyed": pos.startswith("keyed")})
+    with lab.worker(*flags, **settings) as worker:
+        lab.place_some(poses, each=1)
+        lab.merchants.wait_until(in_flight=len(poses), timeout=30)
+        yield worker
+        lab.settle()
+        assert worker.process.poll() is None, worker.log[-2000:]
+    assert lab.verdict(healthy=lambda _: True).in_doubt == []
+    assert lab.merchants.summary()["requests"] == len(poses)
