@@ -128,7 +128,7 @@ class Letters:
     """What is set aside on a broker, and what is put on its other queues."""
 
     def __init__(self, broker_url: str) -> None:
-        self._url = broker_url
+        self.url = broker_url
         self._publisher = Publisher(broker_url)
         self._publisher.connect()
 
@@ -144,11 +144,15 @@ class Letters:
 
     def on(self, queue: str) -> list[Any]:
         """What is on a queue, in its order; it stays there."""
-        with Connection(self._url) as connection:
+        with Connection(self.url) as connection:
             channel = connection.channel()
             found = []
             while (message := channel.basic_get(queue)) is not None:
                 found.append(message)
+            channel.close()
+            asking, until = connection.channel(), time.monotonic() + PATIENCE
+            while asking.queue_declare(queue, passive=True).message_count < len(found):
+                assert time.monotonic() < until, f"{queue} has not got its messages back"
             return found
 
     def bodies(self, queue: str) -> list[Any]:

@@ -449,16 +449,75 @@ def test_somebody_who_stops_in_the_middle_gives_everything_back(
     assert letters.numbers() == ids
 
 
-def test_a_queue_that_is_longer_than_is_looked_through_says_so(
-    connected: Program, letters: Letters, order: Make, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("acknowledged", [[], ["o-0", "o-4", "o-5", "o-9"]], ids=["none", "some"])
+def test_letters_are_looked_through_however_many_there_are_and_are_all_back(
+    letters: Letters,
+    order: Make,
+    broker_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    acknowledged: list[str],
 ) -> None:
-    for module in (queue, __import__("pos_gateway.cli.dead.listing", fromlist=["MOST"])):
-        monkeypatch.setattr(module, "MOST", 3)
-    for number in range(5):
-        letters.order(order(f"o-{number}"))
-    done = connected.invoke("dead", "list")
-    assert len(done.stdout.splitlines()) == 1 + 3
-    assert "there are 5 in the queue; the first 3 were looked at" in done.stderr
+    """Also where one consumer cannot have them all (65,535 at most)."""
+    monkeypatch.setattr(queue, "WINDOW", 3)
+    ids = [f"o-{number}" for number in range(11)]
+    for order_id in ids:
+        letters.order(order(order_id))
+    with DeadLetters(broker_url) as looked_through:
+        seen = []
+        for letter in looked_through:
+            seen.append(letter.id)
+            if letter.id in acknowledged:
+                looked_through.acknowledge(letter)
+    assert seen == ids
+    left = letters.numbers()
+    if not acknowledged:
+        assert left == ids
+    assert sorted(left) == sorted({*ids} - {*acknowledged})
+
+
+@pytest.mark.parametrize(
+    ("command", "done"),
+    [
+        (("list", "--json"), ["o-0", "o-1", "o-2"]),
+        (("discard", "--all", "--yes"), "3 discarded\n"),
+        (("replay", "--all"), "3 replayed, 0 refused\n"),
+        (("replay", "o-0", "o-4"), "1 replayed, 0 refused\n"),
+    ],
+)
+def test_fewer_letters_than_there_were_are_a_failure_that_says_how_many(
+    connected: Program,
+    books: Books,
+    letters: Letters,
+    order: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    done: object,
+) -> None:
+    """Two are taken by another consumer between the broker's count and the first letter."""
+    ids = [f"o-{number}" for number in range(5)]
+    for order_id in reversed(ids):
+        letters.order(order(order_id))
+    monkeypatch.setattr(queue, "_PATIENCE", 0.2)
+    counted = DeadLetters._count
+    with Connection(letters.url) as another:
+        channel = another.channel()
+
+        def count(self: DeadLetters) -> int:
+            number = counted(self)
+            while number == 5 and channel.basic_get(topology.DEAD_KEY) and counted(self) > 3:
+                pass
+            return number
+
+        monkeypatch.setattr(DeadLetters, "_count", count)
+        ended = connected.invoke("dead", *command)
+    printed = (
+        [json.loads(each)["id"] for each in ended.stdout.splitlines()]
+        if "--json" in command
+        else ended.stdout
+    )
+    assert ended.exit_code == 1
+    assert "only 3 of 5 letters came" in ended.stderr
+    assert (sorted(printed) if isinstance(printed, list) else printed) == done
 
 
 def test_the_queue_may_be_looked_at_any_number_of_times(

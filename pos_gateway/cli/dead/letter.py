@@ -36,8 +36,9 @@ class Letter:
     at: float | None
     headers: dict[str, Any]
     body: bytes
-    #: The broker's number for it in this session.
+    #: The broker's number for it on the channel that it came by.
     tag: int
+    channel: Any
 
     @classmethod
     def of(cls, message: Any) -> Self:
@@ -59,6 +60,7 @@ class Letter:
             headers=headers,
             body=body,
             tag=message.delivery_tag,
+            channel=message.channel,
         )
 
     def content(self) -> Order | CancelRequest | Bundle:

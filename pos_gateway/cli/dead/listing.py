@@ -9,8 +9,9 @@ import click
 from pos_gateway.cli import output
 from pos_gateway.cli.counts import LIMIT
 from pos_gateway.cli.dead.letter import Letter
-from pos_gateway.cli.dead.queue import MOST, DeadLetters
+from pos_gateway.cli.dead.queue import DeadLetters
 from pos_gateway.cli.dead.selection import Selection, selecting
+from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.moments import age, shown
 from pos_gateway.settings import Settings
 
@@ -39,11 +40,15 @@ def list_(code: str | None, merchant_id: str | None, limit: int, as_json: bool) 
     selection = Selection(code=code, merchant_id=merchant_id)
     found: list[Letter] = []
     count = 0
+    incomplete: Failure | None = None
     with DeadLetters(Settings.from_environment().broker_url) as letters:
-        for letter in selection.of(letters):
-            count += 1
-            if count <= limit:
-                found.append(replace(letter, body=b""))
+        try:
+            for letter in selection.of(letters):
+                count += 1
+                if count <= limit:
+                    found.append(replace(letter, body=b""))
+        except Failure as failure:
+            incomplete = failure
     if as_json:
         for letter in found:
             output.json_line(summary(letter))
@@ -58,8 +63,8 @@ def list_(code: str | None, merchant_id: str | None, limit: int, as_json: bool) 
         )
     if count > limit:
         output.notice(f"there are {count}; --limit N shows N")
-    if letters.ready > MOST:
-        output.notice(f"there are {letters.ready} in the queue; the first {MOST} were looked at")
+    if incomplete is not None:
+        raise incomplete
 
 
 def summary(letter: Letter) -> dict[str, Any]:

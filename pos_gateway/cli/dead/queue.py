@@ -1,9 +1,10 @@
 """Looking through the queue ``orders.dead`` without taking anything from it.
 
-Messages are received and not acknowledged, and go back when the channel is closed. It is one
-consumer that gets them, and all of them, however few are wanted: only then does RabbitMQ put them
-back as they were. What it gets back otherwise it keeps in any order, or behind what it got back
-before.
+Messages are received and not acknowledged, and go back when their channel is closed. One consumer
+gets them, and all of them, however few are wanted: only then does RabbitMQ put them back as they
+were. What it gets back otherwise it keeps in any order, or behind what it got back before: so where
+there are more than one consumer can have, the next one begins when it has them, and their channels
+are closed in that order. That keeps them in order, too, as long as none of them is removed meanwhile.
 """
 
 import time
@@ -14,21 +15,22 @@ from types import TracebackType
 from typing import Any, Self
 
 from amqp.exceptions import NotFound
-from kombu import Connection
 
 from pos_gateway.broker import topology
+from pos_gateway.broker.answers import AnsweredConnection
 from pos_gateway.broker.link import CONNECTION_ERRORS
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT
 from pos_gateway.cli.dead.letter import Letter
+from pos_gateway.cli.failure import Failure
 from pos_gateway.errors import BrokerUnavailable
 from pos_gateway.urls import mask_url
 from pos_gateway.worker.properties import tolerate_bad_properties
 
-#: Messages that are looked through; those behind them are not seen.
-MOST = 20_000
-#: Seconds without a message after which somebody else must have them, and for which the broker may
-#: take to have all back.
-_PATIENCE = 2.0
+#: Messages that one consumer has unacknowledged at most: AMQP has 16 bits to say how many.
+WINDOW = 60_000
+#: Seconds without a message after which the others must be in another's hands, and for which the
+#: broker may take to have all back.
+_PATIENCE = 10.0
 
 
 class DeadLetters:
@@ -36,13 +38,18 @@ class DeadLetters:
 
     Raises:
         BrokerUnavailable: the broker cannot be reached, or is gone.
+        Failure: at the end of the iteration, if fewer letters came than there were.
     """
 
     def __init__(self, broker_url: str) -> None:
         self._shown = mask_url(broker_url)
-        self._connection = Connection(broker_url, connect_timeout=CONNECT_TIMEOUT)
+        self._connection = AnsweredConnection(broker_url, connect_timeout=CONNECT_TIMEOUT)
         self._received: deque[Letter] = deque()
         self._come = self._removed = 0
+        #: The channels that letters came by, in that order, and how many the last one has.
+        self._channels: list[Any] = []
+        self._consumer: Any = None
+        self._unacknowledged = 0
         #: Messages there were at the beginning. What comes later is not looked at: an order that
         #: is replayed and fails again would else be replayed without end.
         self.ready = 0
@@ -53,7 +60,6 @@ class DeadLetters:
             self._connection.ensure_connection(max_retries=max(0, len(self._connection.alt) - 1))
             with suppress(NotFound):  # no worker has declared it yet
                 self.ready = self._count()
-            self._channel = self._connection.channel()
         except CONNECTION_ERRORS as error:
             self._connection.collect(socket_timeout=1)
             raise BrokerUnavailable(f"cannot reach the broker at {self._shown}: {error}") from error
@@ -66,51 +72,67 @@ class DeadLetters:
         traceback: TracebackType | None,
     ) -> None:
         with suppress(*CONNECTION_ERRORS):  # if the broker is gone it has them back already
-            while self._come and self._next_is_here():
+            while self._channels and self._next_is_here():
                 self._received.clear()
-            self._channel.close()
+            for channel in self._channels:
+                channel.close()
             until = time.monotonic() + _PATIENCE
             while self._count() < self.ready - self._removed and time.monotonic() < until:
                 pass  # whoever looks next is to see all of them
         self._connection.collect(socket_timeout=1)
 
     def __iter__(self) -> Iterator[Letter]:
-        if not self.ready:
-            return
-        consumer = self._connection.Consumer(
-            [topology.dead_queue],
-            channel=self._channel,
-            accept=None,
-            on_message=self._receive,
-            auto_declare=False,
-            prefetch_count=min(self.ready, MOST),
-        )
         try:
-            consumer.consume()
             while self._next_is_here():
                 yield self._received.popleft()
         except CONNECTION_ERRORS as error:
             raise BrokerUnavailable(f"the broker is gone: {error}") from error
+        if self._come < self.ready:
+            raise Failure(
+                f"only {self._come} of {self.ready} letters came within {_PATIENCE:g} s; the others "
+                "may be in the hands of another pos-gateway dead: run it again"
+            )
 
     def acknowledge(self, letter: Letter) -> None:
         """Remove it from the queue."""
-        self._channel.basic_ack(letter.tag)
+        letter.channel.basic_ack(letter.tag)
         self._removed += 1
+        if letter.channel is self._channels[-1]:
+            self._unacknowledged -= 1
 
     def _receive(self, message: Any) -> None:
         self._come += 1
+        self._unacknowledged += 1
         self._received.append(Letter.of(message))
 
     def _next_is_here(self) -> bool:
-        """Wait for the next one; False when all have come."""
+        """Wait for the next one; False when all have come, or nothing does any more."""
         while not self._received:
-            if self._come >= min(self.ready, MOST):
+            if self._come >= self.ready:
                 return False
+            if not self._channels or self._unacknowledged >= WINDOW:
+                self._consume()
             try:
                 self._connection.drain_events(timeout=_PATIENCE)
             except TimeoutError:
                 return False
         return True
+
+    def _consume(self) -> None:
+        """Have letters delivered, by a consumer that has them until its channel is closed."""
+        if self._consumer is not None:
+            self._consumer.cancel()
+        self._unacknowledged = 0
+        self._channels.append(self._connection.channel())
+        self._consumer = self._connection.Consumer(
+            [topology.dead_queue],
+            channel=self._channels[-1],
+            accept=None,
+            on_message=self._receive,
+            auto_declare=False,
+            prefetch_count=min(self.ready - self._come, WINDOW),
+        )
+        self._consumer.consume()
 
     def _count(self) -> int:
         with self._connection.channel() as channel:

@@ -66,7 +66,7 @@ def replay(
       pos-gateway dead replay --all --reason unknown_merchant --for 30m
       pos-gateway dead replay A-1001 A-1002
 
-    Exit code: 0, or 1 if anything was refused.
+    Exit code: 0, or 1 if anything was refused, or not all letters came.
     """
     require_named(ids, everything=everything)
     until = deadline(moment, length)
