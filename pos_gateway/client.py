@@ -37,7 +37,7 @@ class OrderClient:
     One client for a process is enough; it connects at the first order and after a fork anew.
 
     Args:
-        broker_url: RabbitMQ's URL; several with ``;`` between them are tried in turn. Left out,
+        broker_url: RabbitMQ's URL; the nodes of a cluster with ``;`` between them. Left out,
             it is read from ``POS_GATEWAY_BROKER_URL``.
         canary_percent: percent of merchants (not of orders) whose orders go to the canary
             workers. The same merchants stay in it while it grows. Left out, it is what ``pos-gateway

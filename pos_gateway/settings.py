@@ -31,12 +31,13 @@ Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
 
 def _url(*schemes: str) -> AfterValidator:
-    def check(url: str) -> str:
-        if urlsplit(url.split(";", maxsplit=1)[0]).scheme.split("+")[0] not in schemes:
-            raise ValueError(f"must start with {' or '.join(f'{s}://' for s in schemes)}")
-        if "sqlite" not in schemes:  # SQLAlchemy reads its URLs otherwise
-            require_usable(url)
-        return url
+    def check(urls: str) -> str:
+        for url in urls.split(";"):  # a cluster's nodes have one each
+            if urlsplit(url).scheme.split("+")[0] not in schemes:
+                raise ValueError(f"must start with {' or '.join(f'{s}://' for s in schemes)}")
+            if "sqlite" not in schemes:  # SQLAlchemy reads its URLs otherwise
+                require_usable(url)
+        return urls
 
     return AfterValidator(check)
 
@@ -75,7 +76,8 @@ class Settings(BaseModel):
     model_config = {"frozen": True, "extra": "forbid"}
 
     broker_url: Annotated[str, _url("amqp", "amqps", "memory")] = Field(
-        "amqp://guest:guest@localhost:5672//", description="Where RabbitMQ is."
+        "amqp://guest:guest@localhost:5672//",
+        description="Where RabbitMQ is; the nodes of a cluster with `;` between them.",
     )
     database_url: Annotated[str, _url("sqlite", "postgresql", "postgres")] = Field(
         "sqlite:///pos_gateway.db",

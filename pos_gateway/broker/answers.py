@@ -5,6 +5,7 @@ The library bounds its handshake and no question after it. A broker whose packet
 not help whoever waits, since it is he who would look after them.
 """
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -31,7 +32,20 @@ class AnsweredConnection(Connection):
     """kombu's, on which a question that stays without an answer raises TimeoutError.
 
     The connection is given up with it, so that closing it asks nothing more.
+
+    Args:
+        urls: the broker's; the nodes of a cluster with ``;`` between them are tried in any order, so
+            that clients are spread over them, and one that accepts and does not answer is not the
+            next one again.
+        arguments, options: kombu's.
     """
+
+    def __init__(self, urls: Any = "localhost", *arguments: Any, **options: Any) -> None:
+        if isinstance(urls, str) and ";" in urls:
+            nodes = urls.split(";")
+            random.shuffle(nodes)
+            urls = ";".join(nodes)
+        super().__init__(urls, *arguments, **options)
 
     def acknowledge_together(self, later: Callable[[Callable[[], None]], object]) -> None:
         """Write acknowledgements many at once from now on, when ``later`` calls what it is given.

@@ -39,7 +39,7 @@ class Publisher:
     """Publishes messages on a connection of its own, made at the first message.
 
     Args:
-        broker_url: where the broker is; several with ``;`` between them are tried in turn.
+        broker_url: where the broker is; the nodes of a cluster with ``;`` between them.
         declare: declare the gateway's exchanges and queues on connecting. A user without the
             right to configure says False and has an operator declare them.
     """

@@ -88,7 +88,7 @@ class SplitWatch:
     a process with threads the child follows it by itself.
 
     Args:
-        broker_url: where the broker is; several with ``;`` between them are tried in turn.
+        broker_url: where the broker is; the nodes of a cluster with ``;`` between them.
         declare: declare the stream; False for a broker user that may not.
     """
 

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from loadtests.servers.proxy import Proxy
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import answers, topology
+from pos_gateway.broker import publisher as publishing
 from pos_gateway.broker.message import FINE, MAX_DELAY, Message, undelayed
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.errors import (
@@ -50,6 +51,18 @@ def publisher(broker_url: str) -> Iterator[Publisher]:
 def test_what_is_published_is_in_the_queue(publisher: Publisher, broker_url: str) -> None:
     publisher.publish(a_message())
     assert count(broker_url) == 1
+
+
+def test_what_is_published_says_that_it_is_to_be_kept_on_disk(
+    publisher: Publisher, broker_url: str
+) -> None:
+    """Orders, events and dead letters alike; a queue that is no quorum queue goes by it."""
+    publisher.publish(a_message())
+    publisher.publish_batch([a_message(1)], on_trouble=pytest.fail)
+    with Connection(broker_url) as connection:
+        for _ in range(2):
+            message = connection.default_channel.basic_get("orders", no_ack=True)
+            assert message.properties["delivery_mode"] == 2
 
 
 def test_many_threads_share_one_connection(publisher: Publisher, broker_url: str) -> None:
@@ -271,6 +284,34 @@ def test_a_broker_that_vanishes_while_queues_are_declared_is_given_up(
         publisher.publish(a_message())
         publisher.close()
     assert count(broker_url) == 1
+
+
+def test_of_several_nodes_one_that_does_not_answer_is_not_the_only_one_asked(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a quorum it accepts connections, and queues cannot be declared."""
+    declare = topology.declare
+    monkeypatch.setattr(publishing, "RECONNECT_AFTER", (0.001, 0.01))
+    with Proxy(broker_url) as silent:
+
+        def declare_or_not(connection: Connection) -> None:
+            if connection.port == silent.port:
+                raise TimeoutError("the broker has not answered")
+            declare(connection)
+
+        monkeypatch.setattr(topology, "declare", declare_or_not)
+        for number in range(8):
+            publisher = Publisher(f"amqp://127.0.0.1:1//;{silent.url};{broker_url}")
+            publisher.publish_patiently(a_message(number), on_trouble=str, patience=30.0)
+            publisher.close()
+    assert count(broker_url) == 8
+
+
+def test_connections_are_spread_over_the_nodes() -> None:
+    nodes = ["amqp://a//", "amqp://b//", "amqp://c//"]
+    first = [answers.AnsweredConnection(";".join(nodes)).alt for _ in range(200)]
+    assert {each[0] for each in first} == {*nodes}
+    assert all(sorted(each) == nodes for each in first)
 
 
 def test_a_connection_whose_question_stays_without_an_answer_is_over(

@@ -42,6 +42,14 @@ def test_everything_is_explained_also_when_some_of_it_is_invalid() -> None:
     assert all(line.meaning for line in lines.values())
 
 
+def test_each_of_several_nodes_is_a_broker_s_url() -> None:
+    nodes = "amqp://a//;amqps://b//"
+    assert Settings.from_environment({"POS_GATEWAY_BROKER_URL": nodes}).broker_url == nodes
+    for wrong in ("amqp://a//;http://b//", "amqp://a//;", "amqp://a//;b"):
+        with pytest.raises(InvalidSettings, match="must start with amqp://"):
+            Settings.from_environment({"POS_GATEWAY_BROKER_URL": wrong})
+
+
 def test_secrets_are_never_shown() -> None:
     environment = {
         "POS_GATEWAY_SECRET_KEY": "s3cr3t",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from kombu import Connection, Consumer, Queue
 
 from pos_gateway.broker import topology
+from pos_gateway.broker.answers import AnsweredConnection
 from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT, PATIENCE
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT, RECONNECT_AFTER
 from pos_gateway.errors import BrokerUnavailable
@@ -43,7 +44,9 @@ class Subscription:
         listened = False
         pause, longest = RECONNECT_AFTER
         while True:
-            connection = Connection(self._url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT)
+            connection = AnsweredConnection(
+                self._url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT
+            )
             try:
                 connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
                 received = self._listen(connection)
