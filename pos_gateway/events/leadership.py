@@ -46,6 +46,8 @@ class Leadership:
         self._look_at = -inf
         self._away_since: float | None = None
         self._said: str | None = None
+        #: The highest position that this worker has seen given, by whichever leader.
+        self.seen = 0
 
     def term(self) -> Term | None:
         """The term in which this worker leads; None: it does not, or cannot be sure that it does.
@@ -94,14 +96,14 @@ class Leadership:
         if self._away_since is not None:  # nobody could beat meanwhile
             self._others.excuse(now - self._away_since)
             self._away_since = None
+        self.seen = max(self.seen, found.assigned)
         self._others.look(leases)
         lease = self._lease()
         if not lease.holds(lease.id):  # others would not see that it is over
             return None
         term = None
-        if found.leader == lease.id:  # taken before, and the answer was lost
-            term = found
-        elif (
+        # Also if it was taken before, and the answer was lost: what is only read may not be durable.
+        if (
             found.leader is None
             or lease.is_ours(found.leader)
             or self._others.is_over(found.leader)

@@ -107,8 +107,21 @@ class Outbox:
         if found is None or found[0] != term.epoch:
             return None
         _, before, after = found
-        # More than was known, in this epoch: it was written, and the answer was lost.
+        if after is None and before > term.assigned:
+            # In this epoch: it was written, and the answer was lost. What is only read may not be
+            # durable; it is once something that was written after it is.
+            confirmed = self._do(lambda cursor: self._say.confirm(cursor, term))
+            if not confirmed:
+                return None
         return replace(term, assigned=before if after is None else after)
+
+    def skip(self, term: Term, position: int) -> Term | None:
+        """Have positions go on behind this one, which was given by a database that has lost it.
+
+        None: another process leads, and nothing was written.
+        """
+        skipped = self._do(lambda cursor: self._say.skip(cursor, term, position))
+        return replace(term, assigned=position) if skipped else None
 
     def read(self, after: int, most: int) -> list[Row]:
         """The next events behind this position, in their order."""
@@ -178,6 +191,12 @@ returning leader, epoch, assigned, published"""
 _RESIGN = """
 update pipeline set leader = null, published = {published} where id = 1 and epoch = {epoch}"""
 
+_CONFIRM = "update pipeline set epoch = epoch where id = 1 and epoch = {epoch}"
+
+_SKIP = """
+update pipeline set assigned = {position}
+where id = 1 and epoch = {epoch} and assigned <= {position}"""
+
 _FRONT = "select id from events where position is null order by id limit {most}"
 
 #: What a ``Row`` is made of, from whichever events follow. What is looked up for each is not joined:
@@ -237,6 +256,14 @@ class _Common:
     def resign(self, cursor: Any, term: Term) -> None:
         values = {"published": term.published, "epoch": term.epoch}
         cursor.execute(self._filled(_RESIGN, values), values)
+
+    def confirm(self, cursor: Any, term: Term) -> bool:
+        values = {"epoch": term.epoch}
+        return bool(cursor.execute(self._filled(_CONFIRM, values), values).rowcount)
+
+    def skip(self, cursor: Any, term: Term, position: int) -> bool:
+        values = {"epoch": term.epoch, "position": position}
+        return bool(cursor.execute(self._filled(_SKIP, values), values).rowcount)
 
     def read(self, cursor: Any, after: int, most: int) -> list[Row]:
         return [Row(*each) for each in self._all(cursor, _READ, {"after": after, "most": most})]

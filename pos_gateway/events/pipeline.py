@@ -23,7 +23,7 @@ from pos_gateway.errors import BatchCutShort, LedgerUnavailable
 from pos_gateway.events.hydration import IN_A_ROW
 from pos_gateway.events.lag import Lag
 from pos_gateway.events.leadership import LOOK, Leadership
-from pos_gateway.events.outbox import Outbox, Row
+from pos_gateway.events.outbox import Outbox, Row, Term
 from pos_gateway.green import in_turns
 from pos_gateway.telemetry import metrics
 
@@ -73,6 +73,8 @@ class Pipeline:
         self._batch = batch
         #: How far behind it is, while it leads.
         self.lag = Lag()
+        #: The highest position that the broker may have.
+        self._sent = 0
         #: Events that are still to be published one by one.
         self._singly = 0
         #: Seconds until the next step makes sense.
@@ -127,8 +129,11 @@ class Pipeline:
         if term is None:
             self.lag.nothing_left()
             return 0
-        # Also when there is nothing to give: it finds out whether this worker still leads.
-        term = self._outbox.assign(term, self._batch)
+        if term.assigned < (known := max(self._sent, self._leadership.seen)):
+            term = self._skipped(term, known)
+        else:
+            # Also when there is nothing to give: it finds out whether this worker still leads.
+            term = self._outbox.assign(term, self._batch)
         self._leadership.go_on(term)
         if term is None:
             log.info("events.leader_replaced")
@@ -150,6 +155,7 @@ class Pipeline:
         watch.lap(metrics.event_hydrated)
         failpoints.reach("events.hydrated")
         self.rest = 0.0
+        self._sent = max(self._sent, rows[-1].position or 0)
         stored = self._stored(messages, watch)
         failpoints.reach("events.confirmed")
         if stored:
@@ -158,6 +164,15 @@ class Pipeline:
             self.lag.are_stored(term, rows, stored, more=len(rows) == self._batch)
         self._step_down_if_cut_off()
         return stored
+
+    def _skipped(self, term: Term, known: int) -> Term | None:
+        """No other event gets a position that the broker may have: the database has gone back.
+
+        It is a standby that lagged behind its primary, or a backup.
+        """
+        log.error("events.positions_lost", first=term.assigned + 1, last=known)
+        metrics.event_positions_lost.inc(known - term.assigned)
+        return self._outbox.skip(term, known)
 
     def _step_down_if_cut_off(self) -> None:
         now = self._clock.monotonic()

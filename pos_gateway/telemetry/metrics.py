@@ -248,6 +248,10 @@ ledger_failures = Counter(
     "pos_gateway_ledger_failures_total",
     "Transactions of the ledger's that the database did not take; each is tried again.",
 )
+ledger_restored = Counter(
+    "pos_gateway_ledger_restored_total",
+    "Outcomes that the database had confirmed, and lost in a failover: written again.",
+)
 
 # Events
 
@@ -262,6 +266,10 @@ event_picked_up = _events.labels("picked_up")
 event_hydrated = _events.labels("hydrated")
 event_published = _events.labels("published")
 event_confirmed = _events.labels("confirmed")
+event_positions_lost = Counter(
+    "pos_gateway_event_positions_lost_total",
+    "Positions that events were published with, and that the database has lost in a failover.",
+)
 events_leading = Gauge(
     "pos_gateway_events_leading", "1: this process publishes events; 0: another one does, or none."
 )

@@ -155,6 +155,27 @@ FAULTS = [
         "if not self._alive:",
         "helping::is_anothers_when_its_lease_is_over",
     ),
+    Fault(
+        "no position is given twice by a database that has gone back",
+        "events/pipeline",
+        "if term.assigned < (known := max(self._sent, self._leadership.seen)):",
+        "if False and (known := 0):",
+        "failover::gives_no_position_twice",
+    ),
+    Fault(
+        "what the broker may have is remembered by who sent it",
+        "events/pipeline",
+        "self._sent = max(self._sent, rows[-1].position or 0)",
+        "pass",
+        "failover::gives_no_position_twice",
+    ),
+    Fault(
+        "a leader goes on behind what it has seen another one give",
+        "events/leadership",
+        "self.seen = max(self.seen, found.assigned)",
+        "pass",
+        "failover::who_leads_next",
+    ),
 ]
 
 

@@ -105,7 +105,7 @@ def test_a_leader_whose_answer_was_lost_leads(pod: Pods) -> None:
     one.outbox.take(one.worker.lease.id, one.outbox.look()[0].epoch)  # nobody was told
     one.step()
     assert one.leads
-    assert one.outbox.look()[0].epoch == 1
+    assert one.outbox.look()[0].epoch == 2  # what it only read may not be durable
 
 
 def test_looks_are_a_second_apart(pod: Pods, clock: Clock) -> None:
