@@ -1,10 +1,12 @@
-"""A PostgreSQL cluster of our own."""
+"""A PostgreSQL cluster of our own, and a standby of it."""
 
 import itertools
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import sql
@@ -66,6 +68,21 @@ class PostgreSQL(Server):
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
+    def commit_with(self, standbys: str) -> None:
+        """Have every commit wait for one of these standbys; ``*`` is any, none is an empty text."""
+        name = sql.Literal(standbys)
+        self.execute(sql.SQL("ALTER SYSTEM SET synchronous_standby_names = {}").format(name))
+        self.execute(sql.SQL("SELECT pg_reload_conf()"))
+        # It is in force when the checkpointer knows of it, which hears it from the first process.
+        while self.execute(sql.SQL("SHOW synchronous_standby_names")) != [(standbys,)]:
+            time.sleep(0.01)
+        self.execute(sql.SQL("CHECKPOINT"))
+
+    def commits_waiting(self) -> list[int]:
+        """The processes whose commits wait for a standby."""
+        waiting = sql.SQL("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        return [pid for (pid,) in self.execute(waiting)]
+
     def restart(self) -> None:
         """Stop it, which ends every connection, and start it again."""
         self.stop()
@@ -111,6 +128,35 @@ class PostgreSQL(Server):
 
     def _url_of(self, database: str) -> str:
         return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/{database}"
+
+
+class Standby(PostgreSQL):
+    """A copy of a running cluster that follows it until it is promoted.
+
+    Args:
+        primary_url: the cluster, perhaps by way of a proxy that can cut the two off.
+    """
+
+    def __init__(self, primary_url: str) -> None:
+        super().__init__()
+        self._primary_url = primary_url
+
+    def promote(self) -> None:
+        """Make it a primary, and return when it takes writes."""
+        self.execute(sql.SQL("SELECT pg_promote()"))
+
+    def _prepare(self) -> None:
+        primary = urlsplit(self._primary_url)
+        source = f"host={primary.hostname} port={primary.port} user=postgres"
+        self._run(
+            [
+                self._program("pg_basebackup"),
+                *("--pgdata", self._data(), "--dbname", source, "--write-recovery-conf"),
+                *("--checkpoint", "fast", "--wal-method", "stream", "--no-sync"),
+            ]
+        )
+        with (self._data() / "postgresql.conf").open("a") as configuration:
+            configuration.write(f"port = {self.port}\n")
 
 
 def _version(folder: Path) -> int:

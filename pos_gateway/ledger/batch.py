@@ -135,6 +135,12 @@ class Batch:
         #: Abandoned claims that are over once this is written.
         self.resumed: list[int] = []
         self._resuming: dict[int, int] = {}
+        #: A result rests on what was read, and on nothing that was written after it.
+        self.has_read = False
+        #: Tickets of the operations that were written.
+        self.written: set[int] = set()
+        #: How many of them were outcomes whose claim the database had lost.
+        self.restored = 0
 
     def run(self, operations: Sequence[Operation]) -> list[Any]:
         """What each comes to, in their order."""
@@ -142,7 +148,10 @@ class Batch:
         if len(rows) < len(operations):
             self._others(())
         # In the order of their keys: two workers' batches then never wait for each other.
-        written = self._say.write(self._cursor, sorted(rows.values(), key=_order)) if rows else ()
+        written = (
+            self._say.write(self._cursor, sorted(rows.values(), key=_order)) if rows else set()
+        )
+        self.written = written
         results: dict[int, Any] = {}
         known: dict[int, Claiming] = {}
         lost: list[Sending | Finishing] = []
@@ -213,6 +222,7 @@ class Batch:
             standing = self._standing(row, ticket, others)
             if not isinstance(standing, Past):
                 results[ticket] = standing
+                self.has_read |= not isinstance(standing, Held)
                 continue
             results[ticket] = Claim(
                 each.key, self._lease_id, row.epoch + 1, ticket, standing, sending=False
@@ -275,11 +285,61 @@ class Batch:
         found = self._find(_under(each.claim) for each in operations)
 
         def was_written(each: Sending | Finishing) -> bool:
-            row = found.get(each.claim.key)
-            state = State.SENDING if isinstance(each, Sending) else each.entry.state
-            return row is not None and row.epoch == each.claim.epoch and row.state is state
+            row, claim = found.get(each.claim.key), each.claim
+            if row is None or row.epoch != claim.epoch:
+                return False
+            if isinstance(each, Sending):
+                return row.state is State.SENDING and row.owner == claim.owner
+            return row.state is each.entry.state
 
-        return {id(each): was_written(each) for each in operations}
+        results = {id(each): was_written(each) for each in operations}
+        self.has_read |= any(results.values())
+        lost = [
+            each
+            for each in operations
+            if isinstance(each, Finishing) and self._has_lost(each.claim, found.get(each.claim.key))
+        ]
+        return results | (self._restored(lost, found) if lost else {})
+
+    def _has_lost(self, claim: Claim, row: Found | None) -> bool:
+        """Whether the database has lost the claim in a failover, and nobody has the order since."""
+        if row is None:
+            return True
+        if row.epoch >= claim.epoch or row.state.is_final:
+            return False
+        if not row.state.is_held or row.owner is None or self._lease.is_ours(row.owner):
+            return True
+        return self._others([row.owner]).is_over(row.owner)
+
+    def _restored(self, operations: list[Finishing], found: Mapping[Key, Found]) -> dict[int, bool]:
+        """Of each whether it was written, under a claim that is written again."""
+        claims: list[Row] = []
+        takeovers: list[Row] = []
+        for each in sorted(operations, key=lambda each: each.claim.key):
+            claim, row = each.claim, found.get(each.claim.key)
+            again = {
+                **_under(claim),
+                "op": CLAIM,
+                "state": State.SENDING,
+                "next_epoch": claim.epoch,
+                "deaths": claim.past.deaths,
+                "doubt_since": claim.past.doubt_since,
+                "deliver_by": claim.past.deliver_by or claim.deliver_by,
+                "payload": claim.payload,
+                "now": self._now,
+            }
+            if row is None:
+                claims.append(again)
+            else:
+                takeovers.append({**again, "was": row.state, "epoch": row.epoch})
+        if claims:
+            self._say.write(self._cursor, claims)
+        if takeovers:
+            self._say.take(self._cursor, takeovers)
+        written = self._say.write(self._cursor, [self._row(each) for each in operations])
+        self.written |= written
+        self.restored = len(written)
+        return {id(each): each.claim.ticket in written for each in operations}
 
     def _find(self, rows: Iterable[Row]) -> dict[Key, Found]:
         found = (Found(*row) for row in self._say.find(self._cursor, list(rows)))
@@ -301,6 +361,7 @@ def _under(claim: Claim) -> dict[str, Any]:
         "order_id": key.order_id,
         "action": key.action,
         "epoch": claim.epoch,
+        "owner": claim.owner,
         "ticket": claim.ticket,
     }
 

@@ -12,6 +12,7 @@ from sqlalchemy import (
     false,
     inspect,
     literal,
+    make_url,
     select,
     text,
     union_all,
@@ -37,6 +38,9 @@ _POSTGRESQL = {
     "keepalives_interval": 5,
     "keepalives_count": 2,
     "tcp_user_timeout": 15_000,
+    # Of the hosts that the URL names, the primary: a standby has less than was committed, and nothing
+    # can be claimed there.
+    "target_session_attrs": "primary",
 }
 #: How long a migration waits for a table that workers use. Behind it they would wait, too.
 _LOCK_TIMEOUT = "5s"
@@ -61,7 +65,9 @@ def open_database(url: str) -> Engine:
         scheme = "postgresql+psycopg"
         url = scheme + separator + rest
     try:
-        connect: dict[str, Any] = _POSTGRESQL if scheme == "postgresql+psycopg" else {}
+        said = make_url(url).query
+        connect: dict[str, Any] = {k: v for k, v in _POSTGRESQL.items() if k not in said}
+        connect = connect if scheme == "postgresql+psycopg" else {}
         engine = create_engine(url, pool_pre_ping=True, connect_args=connect, hide_parameters=True)
         if "@" in (engine.url.host or ""):  # the rest of a password that is not encoded
             raise ArgumentError

@@ -32,12 +32,14 @@ from pos_gateway.ledger.batch import (
     Telling,
 )
 from pos_gateway.ledger.commits import GroupCommit, at_once
+from pos_gateway.ledger.journal import Journal
 from pos_gateway.ledger.lease import BEAT, LEASE, Lease, Others
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.outcome import Reason
+from pos_gateway.telemetry import metrics
 from pos_gateway.vault import Vault
 
 log = structlog.get_logger(__name__)
@@ -94,6 +96,9 @@ class Ledger:
         #: Claims that may have been written, by tickets, and no answer has come yet.
         self._unheard: set[int] = set()
         self.lease = Lease(ALONE, clock)
+        self._journal = Journal(clock)
+        #: The writer's connection whose database has all that is in the journal.
+        self._caught_up = 0
         self._others = Others(clock)
         self._looked_at = -inf
         #: Since when the database is known to be away.
@@ -130,6 +135,8 @@ class Ledger:
                 self._abandoned[ticket] = False
             self._unheard.discard(ticket)
             raise
+        if isinstance(claimed, Claim):
+            claimed.payload, claimed.deliver_by = payload, deliver_by
         if isinstance(claimed, Ended) and claimed.reason is not None:
             return replace(claimed, reason=self._payloads.open_reason(key, claimed.reason))
         return claimed
@@ -281,15 +288,16 @@ class Ledger:
             now = self._clock.now().timestamp()
             if beat is not None:  # first: nobody may see a claim under a lease that is not there
                 self._writer.say.beat(cursor, beat[0], self.lease.seconds, now)
-            batch = Batch(
-                self._writer.say,
-                cursor,
-                lease=self.lease,
-                abandoned=self._abandoned,
-                others=lambda owners: self._look(cursor, owners),
-                now=now,
-            )
-            return batch.run(operations), batch.resumed
+            if self._caught_up != self._writer.connects:
+                self._catch_up(cursor, now)
+            batch = self._batch(cursor, now)
+            results = batch.run(operations)
+            _say_restored(batch.restored)
+            if batch.has_read:
+                # A primary that is cut off from its synchronous standby, and was restarted, shows what
+                # it never committed to anybody. What it confirms after that, the standby has all of.
+                self._writer.say.beat(cursor, self.lease.id, self.lease.seconds, now)
+            return results, batch.resumed
 
         results: list[Any]
         try:
@@ -301,11 +309,32 @@ class Ledger:
             raise
         if beat is not None:
             self.lease.beaten(*beat)
+        self._journal.add(operations, results)
         for ticket in resumed:
             self._abandoned.pop(ticket, None)
         if self._unheard:
             self._unheard.difference_update(_tickets(operations))
         return results
+
+    def _batch(self, cursor: Any, now: float) -> Batch:
+        return Batch(
+            self._writer.say,
+            cursor,
+            lease=self.lease,
+            abandoned=self._abandoned,
+            others=lambda owners: self._look(cursor, owners),
+            now=now,
+        )
+
+    def _catch_up(self, cursor: Any, now: float) -> None:
+        """Write again what a database that was failed over to may lack: it is a new connection."""
+        restored = 0
+        for operations in self._journal.batches():
+            batch = self._batch(cursor, now)
+            batch.run(operations)
+            restored += len(batch.written)
+        _say_restored(restored)
+        self._caught_up = self._writer.connects
 
     def _look(self, cursor: Any, owners: Collection[str]) -> Others:
         is_old = self._clock.monotonic() - self._looked_at >= LOOK
@@ -324,6 +353,12 @@ class Ledger:
             self._run(give_back)
         except LedgerUnavailable as error:
             log.warning("lease.not_given_back", error=str(error))
+
+
+def _say_restored(outcomes: int) -> None:
+    if outcomes:
+        log.error("ledger.outcomes_restored", outcomes=outcomes)
+        metrics.ledger_restored.inc(outcomes)
 
 
 def _tickets(operations: Sequence[Operation]) -> list[int]:

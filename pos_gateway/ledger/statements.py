@@ -27,6 +27,7 @@ _VALUES = {
     "owner": "text",
     "ticket": "bigint",
     "epoch": "bigint",
+    "next_epoch": "bigint",
     "attempts": "integer",
     "deaths": "integer",
     "doubt_since": "double precision",
@@ -47,12 +48,16 @@ _THIS = """
 where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}
   and orders.action = {action}"""
 
-_UNDER_CLAIM = _THIS + " and orders.epoch = {epoch}"
+_OF_EPOCH = _THIS + " and orders.epoch = {epoch}"
+
+# The owner, too: epochs count on from a lower one if a failover has lost some.
+_UNDER_CLAIM = _OF_EPOCH + " and orders.owner = {owner}"
 
 _INSERT = """
 insert into orders (merchant_id, order_id, action, state, owner, ticket, epoch, attempts, deaths,
                     pending, reopened, deliver_by, payload, created_at, updated_at)
-select {merchant_id}, {order_id}, {action}, {state}, {owner}, {ticket}, 1, 0, 0, false, 0,
+select {merchant_id}, {order_id}, {action}, {state}, {owner}, {ticket}, coalesce({next_epoch}, 1),
+       0, 0, false, 0,
        {deliver_by}, {payload}, {now}, {now}
 {from_rows} where true
 on conflict do nothing"""
@@ -75,12 +80,13 @@ from orders{and_rows}"""
 _TAKE = (
     """
 update orders
-set state = {state}, owner = {owner}, ticket = {ticket}, epoch = orders.epoch + 1,
+set state = {state}, owner = {owner}, ticket = {ticket},
+    epoch = coalesce({next_epoch}, orders.epoch + 1),
     deaths = {deaths}, doubt_since = {doubt_since}, updated_at = {now},
     payload = coalesce(orders.payload, {payload}),
     deliver_by = coalesce(orders.deliver_by, {deliver_by})
 {from_rows}"""
-    + _UNDER_CLAIM
+    + _OF_EPOCH
     + " and orders.state = {was}"
 )
 

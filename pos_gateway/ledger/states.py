@@ -104,6 +104,9 @@ class Claim:
     past: Past
     #: That the POS may be sent it is durable.
     sending: bool
+    #: What its row is made of if the database has lost it: the order, sealed, and its ``deliver_by``.
+    payload: str | None = None
+    deliver_by: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ _STATEMENT_TIMEOUT = 10
 #: Seconds for PostgreSQL's answer. Of a connection whose other end has vanished nothing ever comes,
 #: and nobody else notices.
 _ANSWER = 15.0
+#: The function in which PostgreSQL waits for its synchronous standby: its words are translated, not this.
+_WAIT_FOR_STANDBY = "SyncRepWaitForLSN"
 #: What PostgreSQL is told on connecting. Every statement finds its rows by a key, few among however
 #: many. Left to itself PostgreSQL plans one that it hears often once and for all, and while the tables
 #: are empty reading all of them looks as good: it would go on to as they grow.
@@ -43,6 +45,10 @@ class Writer:
         self.say: Statements = SQLite() if self._is_sqlite else PostgreSQL()
         self._connection: Any = None
         self._cursor_of_it: Any = None
+        #: How often it has connected.
+        self.connects = 0
+        #: PostgreSQL has confirmed what its synchronous standby may not have.
+        self._unconfirmed = False
 
     def write(self, do: Callable[[Any], Any]) -> Any:
         """Call with a cursor, and commit.
@@ -60,6 +66,8 @@ class Writer:
             result = do(cursor)
             if self._is_sqlite:
                 cursor.execute("commit")
+            if self._unconfirmed:
+                raise away("the wait for the synchronous standby was cancelled")
         except BaseException as error:
             # Also when a green thread is killed in the middle: the connection is out of step.
             self.close()
@@ -72,6 +80,7 @@ class Writer:
     def close(self) -> None:
         """Drop the connection; the next write makes a new one. Idempotent."""
         connection, self._connection = self._connection, None
+        self._unconfirmed = False
         if connection is not None:
             connection.invalidate()
 
@@ -86,17 +95,23 @@ class Writer:
         if self._connection is None:
             connection = self._engine.raw_connection()
             self._connection = connection
+            self.connects += 1
             driver: Any = connection.driver_connection
             if self._is_sqlite:
                 driver.isolation_level = None
                 driver.execute("pragma synchronous = full")
             else:
                 driver.wait = _wait(driver)
+                driver.add_notice_handler(self._noticed)
                 driver.autocommit = True
                 patience = f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; "
                 driver.execute(patience + _SESSION + self._session)
             self._cursor_of_it = driver.cursor()
         return self._cursor_of_it
+
+    def _noticed(self, notice: Any) -> None:
+        """Whoever cancels a commit's wait has it confirmed all the same, with a warning."""
+        self._unconfirmed |= notice.source_function == _WAIT_FOR_STANDBY
 
 
 def _wait(driver: Any) -> Callable[..., Any]:

@@ -1,0 +1,48 @@
+"""The outcomes of the last seconds: a standby that lagged behind, and was promoted, lacks some.
+
+Whatever a worker writes may be written again: what the database has already stays as it is.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pos_gateway.clock import Clock
+from pos_gateway.ledger.batch import Finishing, Operation, Telling
+from pos_gateway.ledger.states import Key
+
+#: Seconds for which outcomes are remembered: further behind, no standby should be promoted.
+REMEMBERED = 10.0
+#: Outcomes that are written again in one go.
+BATCH = 256
+
+
+class Journal:
+    """Remembers what was written, in its order. For one caller at a time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._written: deque[tuple[float, Finishing | Telling]] = deque()
+
+    def add(self, operations: Sequence[Operation], results: Sequence[Any]) -> None:
+        """What these came to has just been confirmed."""
+        now = self._clock.monotonic()
+        for each, result in zip(operations, results, strict=True):
+            if (type(each) is Finishing and result) or type(each) is Telling:
+                self._written.append((now, each))
+        while self._written and now - self._written[0][0] > REMEMBERED:
+            self._written.popleft()
+
+    def batches(self) -> Iterator[list[Operation]]:
+        """All of it, an order once at most in each batch: its outcomes follow one another."""
+        batch: list[Operation] = []
+        keys: set[Key] = set()
+        for _, each in self._written:
+            key = each.claim.key if isinstance(each, Finishing) else each.key
+            if key in keys or len(batch) == BATCH:
+                yield batch
+                batch, keys = [], {key}
+            batch.append(each)
+            keys.add(key)
+        if batch:
+            yield batch

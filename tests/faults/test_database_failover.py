@@ -1,0 +1,153 @@
+"""A primary that dies, or is cut off, while workers deliver: its standby is promoted.
+
+With a synchronous standby nothing that a worker was told is durable can be missing afterwards. What
+an asynchronous one lacks, the workers that live write again.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from loadtests.merchants.client import SimulatedMerchants
+from loadtests.servers.postgresql import PostgreSQL, Standby
+from loadtests.servers.proxy import Proxy
+from tests.faults.lab import FaultLab
+
+#: Seconds between two orders of the load.
+APART = 0.03
+
+
+class Pair:
+    """A primary, its synchronous standby, and the proxies by which they and others reach it."""
+
+    def __init__(self, primary: PostgreSQL, standby: Standby, replication: Proxy) -> None:
+        self.primary, self.standby, self.replication = primary, standby, replication
+
+    def url(self, primary: Proxy | PostgreSQL) -> str:
+        """A worker's: it goes to whichever of the two takes writes."""
+        return url_of(primary.port, self.standby.port)
+
+    def promote(self) -> None:
+        self.standby.promote()
+
+
+def url_of(*ports: int) -> str:
+    hosts = "&".join(f"host=127.0.0.1:{port}" for port in ports)
+    return f"postgresql+psycopg://postgres@/postgres?{hosts}"
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with (
+        PostgreSQL() as primary,
+        Proxy(primary.url) as replication,
+        Standby(replication.url) as standby,
+    ):
+        primary.commit_with("*")
+        yield Pair(primary, standby, replication)
+
+
+@pytest.fixture
+def failover_lab(
+    broker_url: str, pair: Pair, simulated_merchants: SimulatedMerchants, tmp_path: Path
+) -> Iterator[FaultLab]:
+    simulated_merchants.reset()
+    lab = FaultLab(broker_url, pair.url(pair.primary), simulated_merchants, tmp_path)
+    yield lab
+    lab.close()
+    simulated_merchants.reset()
+
+
+@contextmanager
+def load(lab: FaultLab, poses: list[str]) -> Iterator[None]:
+    """Orders at a steady rate while the block lasts."""
+    over = threading.Event()
+
+    def place() -> None:
+        for number in count():
+            lab.place(poses[number % len(poses)], f"load-{number}")
+            if over.wait(APART):
+                return
+
+    thread = threading.Thread(target=place, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def delivered(lab: FaultLab, more: int) -> None:
+    """Wait until POSes have made so many more orders."""
+    lab.merchants.wait_until(creates=lab.merchants.summary()["creates"] + more, timeout=60)
+
+
+def test_a_primary_is_killed_under_load_and_its_standby_knows_every_order(
+    failover_lab: FaultLab, pair: Pair
+) -> None:
+    lab = failover_lab
+    poses = lab.open_poses(3)
+    with lab.worker(), lab.worker():
+        lab.wait_for_workers(2)
+        with load(lab, poses):
+            delivered(lab, 40)
+            pair.primary.kill()
+            pair.promote()
+            delivered(lab, 40)
+        lab.settle()
+    assert lab.verdict(healthy=lambda _: True).in_doubt == []
+
+
+def test_a_primary_that_is_cut_off_from_its_standby_commits_nothing_for_the_workers_that_it_has(
+    failover_lab: FaultLab, pair: Pair
+) -> None:
+    """One worker goes on at the promoted standby while another one still has the old primary."""
+    lab = failover_lab
+    poses = lab.open_poses(3)
+    with (
+        Proxy(pair.primary.url) as one_way,
+        Proxy(pair.primary.url) as other_way,
+        lab.worker(database_url=pair.url(one_way)),
+        lab.worker(database_url=pair.url(other_way)),
+    ):
+        lab.wait_for_workers(2)
+        with load(lab, poses):
+            delivered(lab, 40)
+            pair.replication.down()
+            one_way.down()
+            pair.promote()
+            delivered(lab, 40)
+            while not pair.primary.commits_waiting():
+                pass
+            other_way.down()  # it is fenced, and only now
+            pair.primary.kill()
+            delivered(lab, 40)
+        lab.settle()
+    assert lab.verdict(healthy=lambda _: True).in_doubt == []
+
+
+def test_what_a_standby_that_lagged_lacks_the_workers_write_again(
+    failover_lab: FaultLab, pair: Pair
+) -> None:
+    lab = failover_lab
+    pair.primary.commit_with("")
+    poses = lab.open_poses(3)
+    with lab.worker() as one, lab.worker() as two:
+        lab.wait_for_workers(2)
+        with load(lab, poses):
+            delivered(lab, 40)
+            pair.replication.down()
+            delivered(lab, 40)
+            pair.primary.kill()
+            pair.promote()
+            delivered(lab, 40)
+        lab.settle()
+        for each in (one, two):
+            each.wait_for_log("ledger.outcomes_restored")
+        assert "events.positions_lost" in one.log + two.log
+    assert lab.verdict(healthy=lambda _: True).in_doubt == []

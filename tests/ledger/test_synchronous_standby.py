@@ -1,0 +1,177 @@
+"""A primary that waits for a synchronous standby which never comes: what it shows is not durable.
+
+Restarted, it shows what it never confirmed; the standby that is promoted elsewhere has none of it.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from psycopg import sql
+from sqlalchemy import Engine
+
+from loadtests.servers.postgresql import PostgreSQL, Standby
+from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.events.leadership import Leadership
+from pos_gateway.events.outbox import Outbox, Term
+from pos_gateway.ledger import writer
+from pos_gateway.ledger.batch import Claiming, Finishing, Sending
+from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.ledger.states import Claim, Ended
+from tests.events.lab import Events
+from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed
+
+#: No standby has this name.
+NOBODY = "nobody"
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[PostgreSQL]:
+    with PostgreSQL(fsync="off") as server:  # it is killed, and its machine is not
+        yield server
+
+
+@pytest.fixture
+def engine(primary: PostgreSQL) -> Iterator[Engine]:
+    url = primary.database()
+    engine = open_database(url)
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+    primary.commit_with("")
+    primary.drop_database(url)
+
+
+@pytest.fixture
+def cut_off(primary: PostgreSQL, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Cuts the primary off from its standby, has something written, and restarts it."""
+    monkeypatch.setattr(writer, "_ANSWER", 0.5)
+
+    def cut(write: Callable[[], Any]) -> None:
+        primary.commit_with(NOBODY)
+        with pytest.raises(LedgerUnavailable):
+            write()
+        primary.kill()
+        primary.start()
+
+    return cut
+
+
+@pytest.mark.parametrize("what", [Claiming, Sending, Finishing])
+def test_what_is_read_back_from_a_primary_that_is_cut_off_counts_once_a_standby_has_it(
+    engine: Engine, primary: PostgreSQL, cut_off: Callable[..., None], what: type
+) -> None:
+    one, rows = Worker(engine), Rows(engine)
+    one.beat()
+    claiming = Claiming(KEY, one.ticket(), send=False, deliver_by=None, payload=None)
+    if what is Claiming:
+        operation: Any = claiming
+    else:
+        claim = claimed(one.together(claiming)[0])
+        operation = Sending(claim) if what is Sending else Finishing(claim, an_entry())
+    cut_off(lambda: one.together(operation))
+    states = {Claiming: "claimed", Sending: "sending", Finishing: "accepted"}
+    assert rows.order().state == states[what]  # it is there to be read
+    with pytest.raises(LedgerUnavailable):
+        one.together(operation)
+    primary.commit_with("")
+    [result] = one.together(operation)
+    assert isinstance(result, Claim) if what is Claiming else result is True
+    one._writer.close()
+
+
+def test_an_end_that_no_standby_has_is_none(
+    engine: Engine, primary: PostgreSQL, cut_off: Callable[..., None]
+) -> None:
+    """Whoever believed it would acknowledge the order's message."""
+    one, two = Worker(engine), Worker(engine)
+    two.beat()
+    claim = claimed(one.claim(KEY, send=True))
+    cut_off(lambda: one.together(Finishing(claim, an_entry())))
+    two._writer.close()  # it was the restarted one's
+    again = Claiming(KEY, two.ticket(), send=True, deliver_by=None, payload=None)
+    with pytest.raises(LedgerUnavailable):
+        two.together(again)
+    primary.commit_with("")
+    [result] = two.together(again)
+    assert isinstance(result, Ended)
+    for each in (one, two):
+        each._writer.close()
+
+
+def test_positions_that_no_standby_has_are_not_published(
+    engine: Engine, primary: PostgreSQL, cut_off: Callable[..., None]
+) -> None:
+    outbox = Outbox(engine)
+    term = outbox.take("me-1", outbox.look()[0].epoch)
+    assert term is not None
+    Events(engine).write(2)
+    cut_off(lambda: outbox.assign(term, 10))
+    assert outbox.look()[0].assigned == 2
+    with pytest.raises(LedgerUnavailable):
+        outbox.assign(term, 10)
+    primary.commit_with("")
+    after = outbox.assign(term, 10)
+    assert after is not None and after.assigned == 2
+    outbox.close()
+
+
+def test_who_leads_as_no_standby_knows_does_not_lead(
+    engine: Engine, primary: PostgreSQL, cut_off: Callable[..., None]
+) -> None:
+    one, outbox = Worker(engine), Outbox(engine)
+    one.beat()
+    leadership = Leadership(outbox, lambda: one.lease, one.clock)
+    term = outbox.look()[0]
+    cut_off(lambda: outbox.take(one.lease.id, term.epoch))
+    assert outbox.look()[0].leader == one.lease.id
+    with pytest.raises(LedgerUnavailable):
+        leadership.term()
+    primary.commit_with("")
+    one.clock.advance(1.0)
+    assert isinstance(leadership.term(), Term)
+    outbox.close()
+    one._writer.close()
+
+
+def test_a_wait_for_the_standby_that_is_cancelled_is_no_commit(
+    engine: Engine, primary: PostgreSQL
+) -> None:
+    """PostgreSQL confirms it with a warning."""
+    one = Worker(engine)
+    one.beat()
+    primary.commit_with(NOBODY)
+    came_to: list[Any] = []
+
+    def write() -> None:
+        try:
+            one.tell(KEY, an_entry(), b"{}", patience=0)
+        except LedgerUnavailable as error:
+            came_to.append(str(error))
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    while not (waiting := primary.commits_waiting()):
+        pass
+    primary.execute(sql.SQL("select pg_cancel_backend({})").format(waiting[0]))
+    writing.join()
+    assert came_to == ["the wait for the synchronous standby was cancelled"]
+    primary.commit_with("")
+    one.tell(KEY, an_entry(), b"{}")
+    assert len(Rows(engine).events()) == 1
+    one._writer.close()
+
+
+def test_of_several_hosts_the_primary_is_taken(engine: Engine, primary: PostgreSQL) -> None:
+    with Standby(primary.url) as standby:
+        hosts = f"host=127.0.0.1:{standby.port}&host=127.0.0.1:{primary.port}"
+        there = open_database(f"postgresql://postgres@/{engine.url.database}?{hosts}")
+        one = Worker(there)
+        claimed(one.claim(KEY, send=True))
+        only_standby = open_database(f"postgresql://postgres@127.0.0.1:{standby.port}/postgres")
+        with pytest.raises(LedgerUnavailable, match="hot standby mode"):
+            Worker(only_standby).beat()
+        one._writer.close()
+        for each in (there, only_standby):
+            each.dispose()
