@@ -26,6 +26,7 @@ PosGatewayError
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from reprlib import Repr
 from typing import Any
 
 
@@ -35,6 +36,14 @@ class PosGatewayError(Exception):
 
 #: Stands for a value that was not there at all (``None`` may be one).
 ABSENT: Any = object()
+
+
+#: Characters of a value that are shown.
+_SHOWN = 80
+#: It may be a list of a hundred thousand: what is not shown is not looked at.
+_short = Repr()
+_short.maxlevel, _short.maxother = 3, _SHOWN
+_short.maxlist = _short.maxtuple = _short.maxdict = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +57,10 @@ class FieldError:
     def __str__(self) -> str:
         if self.value is ABSENT:
             return f"{self.field}: {self.problem}"
-        shown = repr(self.value)
-        if len(shown) > 80:
-            shown = shown[:77] + "..."
+        is_text = isinstance(self.value, str)
+        shown = repr(self.value[:_SHOWN]) if is_text else _short.repr(self.value)
+        if len(shown) > _SHOWN:
+            shown = shown[: _SHOWN - 3] + "..."
         return f"{self.field}: {self.problem} (got {shown})"
 
 
@@ -59,7 +69,10 @@ class InvalidRecord(PosGatewayError):
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
         self.errors = tuple(errors)
-        super().__init__("; ".join(str(error) for error in self.errors))
+        super().__init__(self.errors)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.errors))
 
     @property
     def field(self) -> str:

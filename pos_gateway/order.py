@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
     AwareDatetime,
     BeforeValidator,
+    FailFast,
     Field,
     StringConstraints,
     ValidationError,
@@ -18,8 +19,12 @@ from pydantic import (
 from pydantic_core import PydanticSerializationError
 
 from pos_gateway.errors import FieldError, InvalidOrder
-from pos_gateway.record import Identifier, Money, Record, field_errors
+from pos_gateway.json_text import is_finite, with_text
+from pos_gateway.record import WHOLE, Identifier, Money, Record, field_errors
 
+#: Modifiers of an item, and of all items together: what an order costs a worker that nobody else
+#: has a turn in is bounded by them. Real ones have some dozens.
+MODIFIERS_OF_ITEM, MODIFIERS = 250, 5000
 #: Quantities are whole; 10,000 of one item is a mistake, not an order.
 Quantity = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
@@ -41,6 +46,20 @@ def _text_or_object(value: Any) -> Any:
     return value
 
 
+def _not_too_many(items: Any) -> Any:
+    """Refuse them before each of their modifiers is looked at."""
+    if isinstance(items, list | tuple):
+        number = sum(len(_modifiers(each)) for each in items)
+        if number > MODIFIERS:
+            raise ValueError(f"have {number} modifiers; {MODIFIERS} are allowed")
+    return items
+
+
+def _modifiers(item: Any) -> list[Any] | tuple[Any, ...]:
+    found = item.get("modifiers") if isinstance(item, dict) else getattr(item, "modifiers", None)
+    return found if isinstance(found, list | tuple) else ()
+
+
 #: "pickup", or whatever object backend and merchant have agreed on; it is passed on as it is.
 Fulfillment = Annotated[
     Any,
@@ -55,7 +74,7 @@ class Modifier(Record):
     name: str
     sku: str | None = None
     quantity: Quantity = 1
-    unit_price: Annotated[int, Field(strict=True)] = 0
+    unit_price: Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)] = 0
 
 
 class Item(Record):
@@ -65,7 +84,7 @@ class Item(Record):
     name: str
     quantity: Quantity
     unit_price: Money
-    modifiers: tuple[Modifier, ...] = ()
+    modifiers: Annotated[tuple[Modifier, ...], Field(max_length=MODIFIERS_OF_ITEM), FailFast()] = ()
     notes: str | None = None
 
 
@@ -86,7 +105,9 @@ class Order(Record):
         description="After this moment the order is worthless and ends as order.expired."
     )
     currency: Currency = Field(description="ISO 4217, in capitals.")
-    items: Annotated[tuple[Item, ...], Field(min_length=1, max_length=1000)]
+    items: Annotated[
+        tuple[Item, ...], Field(min_length=1, max_length=1000), BeforeValidator(_not_too_many)
+    ]
     total: Money
     tip: Money | None = None
     fulfillment: Fulfillment | None = None
@@ -101,31 +122,29 @@ class Order(Record):
         return self
 
     @classmethod
-    def parse(cls, record: Any) -> Self:
+    def parse(cls, record: Any, source: bytes | None = None) -> Self:
         """An order from decoded JSON (or an order, which is returned as it is).
 
+        Args:
+            record: what the JSON says.
+            source: its text, if there is one.
+
         Raises:
-            InvalidOrder: names every field that is wrong.
+            InvalidOrder: names the fields that are wrong, twenty at most.
         """
         if isinstance(record, cls):
             return record
-        return cls._checked(lambda: cls.model_validate(record))
+        return cls._checked(lambda: cls.model_validate(record), source)
 
     @classmethod
     def parse_json(cls, text: bytes | str) -> Self:
         """An order from JSON text. Raises InvalidOrder."""
-        return cls._checked(lambda: cls.model_validate_json(text))
+        source = text.encode() if isinstance(text, str) else text
+        return cls._checked(lambda: cls.model_validate_json(text), source)
 
     @classmethod
-    def _checked(cls, parse: Callable[[], Self]) -> Self:
-        try:
-            order = parse()
-            order.to_json()  # a field we do not know may hold what JSON cannot: say so now
-        except ValidationError as error:
-            raise InvalidOrder([_named(entry) for entry in field_errors(error)]) from None
-        except PydanticSerializationError as error:
-            problem = f"cannot be written as JSON: {error}"
-            raise InvalidOrder([FieldError("(record)", problem)]) from None
+    def _checked(cls, parse: Callable[[], Self], source: bytes | None) -> Self:
+        order, vars(order)["source"] = _checked(cls, parse, source)
         return order
 
     def expired(self, now: datetime) -> bool:
@@ -136,17 +155,24 @@ class Order(Record):
         """The same order with another ``deliver_by``, if one is given. Raises InvalidOrder."""
         if deliver_by is None:
             return self
-        record = self.model_dump(mode="json", exclude_none=True)
-        return self.parse({**record, "deliver_by": deliver_by.isoformat()})
+        return self.parse_json(with_text(self.source, "deliver_by", deliver_by.isoformat()))
+
+    @cached_property
+    def source(self) -> bytes:
+        """The order's text as it came, byte for byte: queue, ledger and event all carry it.
+
+        One that came as no text has it without what it did not give.
+        """
+        return _written(self, exclude_unset=True)
 
     def to_json(self) -> bytes:
-        """The order as JSON, fields that were not given left out; always the same bytes."""
+        """The order as JSON with its defaults filled in, for a POS; always the same bytes."""
         return self.encoded
 
     @cached_property
     def encoded(self) -> bytes:
-        """What ``to_json`` returns, written once: queue, POS and event all carry it."""
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+        """What ``to_json`` returns, written once."""
+        return _written(self)
 
 
 class CancelRequest(Record):
@@ -157,19 +183,42 @@ class CancelRequest(Record):
     deliver_by: Time
 
     @classmethod
-    def parse(cls, record: Any) -> Self:
-        """A wish from decoded JSON. Raises InvalidOrder, which names every field that is wrong."""
-        try:
-            return cls.model_validate(record)
-        except ValidationError as error:
-            raise InvalidOrder(field_errors(error)) from None
+    def parse(cls, record: Any, source: bytes | None = None) -> Self:
+        """A wish from decoded JSON. Raises InvalidOrder, which names the fields that are wrong."""
+        return _checked(cls, lambda: cls.model_validate(record), source)[0]
 
     def to_json(self) -> bytes:
         """The wish as JSON."""
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+        return _written(self)
+
+
+R = TypeVar("R", bound=Record)
+
+
+def _checked(cls: type[R], parse: Callable[[], R], source: bytes | None) -> tuple[R, bytes]:
+    """What was parsed, and its text, if all of it can be written again. Raises InvalidOrder."""
+    try:
+        record = parse()
+        # A field we do not know may hold what JSON cannot: say so now.
+        text = _written(record, exclude_unset=True) if source is None else source
+    except ValidationError as error:
+        raise InvalidOrder([_named(entry) for entry in field_errors(error)]) from None
+    except PydanticSerializationError as error:
+        problem = f"cannot be written as JSON: {error}"
+        raise InvalidOrder([FieldError(WHOLE, problem)]) from None
+    if not is_finite(text):
+        raise InvalidOrder([FieldError(WHOLE, "has a number that JSON has not (NaN, 1e999)")])
+    return record, text
+
+
+def _written(record: Record, *, exclude_unset: bool = False) -> bytes:
+    written: bytes = record.__pydantic_serializer__.to_json(
+        record, exclude_none=True, exclude_unset=exclude_unset
+    )
+    return written
 
 
 def _named(error: FieldError) -> FieldError:
-    if error.field == "(record)" and "deliver_by" in error.problem:
+    if error.field == WHOLE and "deliver_by" in error.problem:
         return FieldError("deliver_by", "is not after placed_at", error.value["deliver_by"])
     return error

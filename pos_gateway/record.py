@@ -4,7 +4,14 @@ import re
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from pos_gateway.errors import ABSENT, FieldError
 
@@ -30,6 +37,8 @@ def _no_dot_segment(value: str) -> str:
 IDENTIFIER = r"^[\x21-\x7e]{1,128}$"
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER), AfterValidator(_no_dot_segment)]
 _IDENTIFIER = re.compile(IDENTIFIER)
+#: What a record that is wrong as a whole is called instead of a field.
+WHOLE = "(record)"
 #: Money in the currency's minor unit (cents), never a float: 12.50 is 1250.
 Money = Annotated[int, Field(strict=True, ge=0, le=2**53)]
 
@@ -40,20 +49,36 @@ def identifier(value: Any) -> str | None:
     return value if is_one else None
 
 
+#: Errors of a record that are told of; it may have as many as it has bytes.
+MOST_ERRORS = 20
+#: Characters of a field's name that are told: one that is not known may be a record by itself.
+_NAME = 200
+
+
 def field_errors(error: ValidationError) -> list[FieldError]:
-    """A pydantic error as one entry a field, ``items[0].quantity`` style."""
-    errors = [
-        FieldError(_path(entry["loc"]), _problem(entry), _shown(entry)) for entry in error.errors()
-    ]
+    """A pydantic error as one entry a field, ``items[0].quantity`` style; the first twenty."""
+    entries = error.errors(include_url=False)
     # Of a field and its parent only the field is worth a person's time.
-    return [e for e in errors if not any(other.field.startswith(e.field + "[") for other in errors)]
+    parents = {
+        entry["loc"][:depth]
+        for entry in entries
+        for depth, part in enumerate(entry["loc"])
+        if isinstance(part, int)
+    }
+    wrong = [entry for entry in entries if entry["loc"] not in parents]
+    told = [
+        FieldError(_path(each["loc"]), _problem(each), _shown(each)) for each in wrong[:MOST_ERRORS]
+    ]
+    if len(wrong) > MOST_ERRORS:
+        told.append(FieldError(WHOLE, f"… and {len(wrong) - MOST_ERRORS} more"))
+    return told
 
 
 def _path(location: tuple[int | str, ...]) -> str:
     path = ""
     for part in location:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return path.lstrip(".") or "(record)"
+        path += f"[{part}]" if isinstance(part, int) else f".{part[:_NAME]}"
+    return path.lstrip(".") or WHOLE
 
 
 def _problem(entry: Any) -> str:
@@ -81,4 +106,9 @@ def _shown(entry: Any) -> Any:
 class Record(BaseModel):
     """A frozen value; fields it does not know are kept and passed on, not lost."""
 
-    model_config = {"frozen": True, "extra": "allow", "str_max_length": 4096}
+    model_config = ConfigDict(
+        frozen=True,
+        extra="allow",
+        str_max_length=4096,
+        ser_json_inf_nan="constants",  # seen, and refused; left to itself pydantic writes null
+    )

@@ -1,17 +1,17 @@
 """JSON Lines from outside: read with bounded memory, decoded without leniency."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from pos_gateway.errors import ABSENT, FieldError
+from pos_gateway.record import WHOLE
 
 #: Bytes of the longest line that is read.
 LINE_LIMIT = 16 * 2**20
 #: What some editors put before UTF-8.
 BOM = b"\xef\xbb\xbf"
-#: What a line that is wrong as a whole is called instead of a field.
-WHOLE = "(record)"
 
 
 class InvalidLine(ValueError):
@@ -79,9 +79,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         # Which of the two was meant is not ours to guess.
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"gives the key {twice!r} twice")
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"gives the key {twice[:100]!r} twice")
     return found
 
 

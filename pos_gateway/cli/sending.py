@@ -12,14 +12,15 @@ from pos_gateway.cli.pipeline import in_order
 from pos_gateway.client import OrderClient
 from pos_gateway.errors import FieldError, InvalidOrder, PublishError
 from pos_gateway.order import Order
+from pos_gateway.record import WHOLE
 
 #: Orders that wait for the broker's confirm at once. One after the other, each is a round trip.
 IN_FLIGHT = 32
 
 
-_LIST = FieldError(jsonl.WHOLE, "is a list; wanted is one order a line (jq -c '.[]' makes that)")
+_LIST = FieldError(WHOLE, "is a list; wanted is one order a line (jq -c '.[]' makes that)")
 _MANY_LINES = FieldError(
-    jsonl.WHOLE,
+    WHOLE,
     "begins JSON over many lines, and nothing after it was read; wanted is one order a line "
     "(jq -c . makes that of objects, jq -c '.[]' of a list)",
 )
@@ -111,15 +112,15 @@ class Sending:
     def _require_small(self, order: Order) -> None:
         """Raises InvalidOrder for what a worker would set aside unread."""
         try:
-            message = wire.submit_message(order.order_id, order.to_json(), routing_key="")
+            message = wire.submit_message(order.order_id, order.source, routing_key="")
         except ValueError as error:  # nested more deeply than can be written
-            raise InvalidOrder([FieldError(jsonl.WHOLE, f"cannot be sent: {error}")]) from None
+            raise InvalidOrder([FieldError(WHOLE, f"cannot be sent: {error}")]) from None
         size = len(message.body)
         if size > self._largest:
             raise InvalidOrder(
                 [
                     FieldError(
-                        jsonl.WHOLE,
+                        WHOLE,
                         f"makes a message of {size} bytes; {self._largest} are allowed "
                         "(POS_GATEWAY_MAX_ORDER_BYTES)",
                     )

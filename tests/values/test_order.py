@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.errors import InvalidOrder
-from pos_gateway.order import Order
+from pos_gateway.order import CancelRequest, Order
 from pos_gateway.record import identifier
 from tests.orders import an_order
 
@@ -75,6 +75,102 @@ def test_every_missing_field_is_named_at_once() -> None:
         Order.parse({})
     named = {error.field for error in caught.value.errors}
     assert named >= {"order_id", "merchant_id", "placed_at", "deliver_by", "items", "total"}
+
+
+def item(**fields: Any) -> dict[str, Any]:
+    return {"sku": "s", "name": "n", "quantity": 1, "unit_price": 1, **fields}
+
+
+def test_twenty_errors_are_told_and_the_others_counted() -> None:
+    items = [item(quantity=0, unit_price=-1)] * 500
+    with pytest.raises(InvalidOrder) as caught:
+        Order.parse(an_order(items=items))
+    *told, more = caught.value.errors
+    assert len(told) == 20
+    assert str(more) == "(record): … and 980 more"
+
+
+def test_a_lists_error_is_left_out_only_if_one_in_it_is_told() -> None:
+    with pytest.raises(InvalidOrder) as caught:
+        Order.parse(an_order(items=[item(), 7], notes=7))
+    assert [each.field for each in caught.value.errors] == ["items[1]", "notes"]
+
+
+@pytest.mark.parametrize(
+    ("items", "field"),
+    [
+        ([item(modifiers=[{"name": "x"}] * 251)], "items[0].modifiers"),
+        ([item(modifiers=[{}] * 87_000)], "items"),
+        ([item(modifiers=[{"name": "x"}] * 250)] * 21, "items"),
+    ],
+)
+def test_modifiers_are_bounded(items: list[dict[str, Any]], field: str) -> None:
+    with pytest.raises(InvalidOrder) as caught:
+        Order.parse(an_order(items=items))
+    assert [each.field for each in caught.value.errors] == [field]
+
+
+def test_the_largest_order_by_its_lists_is_one() -> None:
+    most = [item(modifiers=[{"name": "x"}] * 250)] * 20 + [item()] * 980
+    assert len(Order.parse(an_order(items=most)).items) == 1000
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-1E+400", "9" * 400 + ".0"])
+@pytest.mark.parametrize("place", ['{"x":%s}', '{"x":[1,{"y":%s}]}', '{"notes":"NaN","x":%s}'])
+def test_a_number_that_json_has_not_is_refused_wherever_it_stands(number: str, place: str) -> None:
+    """As null, which it would become, it would be another order."""
+    text = json.dumps(an_order())[:-1] + "," + (place % number)[1:]
+    wish = {name: an_order()[name] for name in ("order_id", "merchant_id", "deliver_by")}
+    for parse in (
+        lambda: Order.parse_json(text),
+        lambda: Order.parse(json.loads(text)),
+        lambda: CancelRequest.parse({**json.loads(text), **wish}),
+    ):
+        with pytest.raises(InvalidOrder, match="a number that JSON has not"):
+            parse()
+
+
+@pytest.mark.parametrize("value", ["NaN Infinity 1e999", 1e300, 10**4000, -0.0, 5e-324])
+def test_what_only_looks_like_one_is_passed_on(value: object) -> None:
+    text = json.dumps({**an_order(), "x": value})
+    assert json.loads(Order.parse_json(text).to_json())["x"] == value
+
+
+def test_a_price_too_large_to_be_added_up_is_refused() -> None:
+    with pytest.raises(InvalidOrder, match=r"items\[0\]\.modifiers\[0\]\.unit_price"):
+        Order.parse(an_order(items=[item(modifiers=[{"name": "x", "unit_price": 10**20}])]))
+
+
+ODD = (
+    ' {"note" : "\\u00e9\\/é", "deliver_by": "2099-01-01T00:00:00Z",\n"x":[{"deliver_by":1.50}],'
+    ' "a\\"b":1e2, "deliver_by":"2099-01-01T00:00:01Z" , "y":{}}\t'
+)
+
+
+def test_an_order_keeps_its_text_byte_for_byte() -> None:
+    text = json.dumps(an_order())[:-1] + "," + ODD.strip()[1:]
+    order = Order.parse_json(text)
+    assert order.source == text.encode()
+    assert Order.parse(json.loads(text), text.encode()).source == text.encode()
+
+
+def test_an_order_that_came_as_no_text_gets_no_defaults() -> None:
+    record = an_order(items=[item(modifiers=[{"name": "x"}])], total=1, x=[None, 1.5])
+    assert json.loads(Order.parse(record).source).keys() == record.keys()
+    assert json.loads(Order.parse(record).source)["items"] == record["items"]
+
+
+def test_new_time_changes_nothing_else_of_an_orders_text() -> None:
+    until = datetime.fromisoformat("2099-02-02T00:00:00.5+01:00")
+    text = json.dumps(an_order())[:-1] + "," + ODD.strip()[1:]
+    newer = Order.parse_json(text).until(until)
+    assert newer.deliver_by == until
+    new = b'"2099-02-02T00:00:00.500000+01:00"'
+    ours = newer.source.replace(new, b"?")
+    assert ours.count(b"?") == 3  # each time that it is given
+    theirs = text.encode().replace(b'"2099-01-01T00:00:00Z"', b"?")
+    theirs = theirs.replace(b'"2099-01-01T00:00:01Z"', b"?")
+    assert ours.partition(b'"items"')[2] == theirs.partition(b'"items"')[2]
 
 
 def test_an_order_is_expired_from_its_last_moment_on() -> None:

@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 from pos_gateway.cli import jsonl
 from pos_gateway.cli.failure import Failure
 from pos_gateway.errors import FieldError
+from pos_gateway.record import WHOLE
 
 #: Bytes of the largest file: all or nothing means that it is held in memory.
 FILE_LIMIT = 256 * 2**20
@@ -25,7 +26,7 @@ def records(file: BinaryIO) -> Iterator[tuple[str, Any]]:
         value = jsonl.parse(text)
     except ValueError as error:
         if text.lstrip().startswith(b"["):
-            yield "the list", jsonl.InvalidLine(FieldError(jsonl.WHOLE, str(error)))
+            yield "the list", jsonl.InvalidLine(FieldError(WHOLE, str(error)))
         else:
             yield from _lines(text)
         return
