@@ -84,7 +84,7 @@ class OrderClient:
                 [FieldError("deliver_by", "is in the past", parsed.deliver_by.isoformat())]
             )
         message = wire.submit_message(
-            parsed.order_id, parsed.to_json(), routing_key=self._key_of(parsed.merchant_id)
+            parsed.order_id, parsed.source, routing_key=self._key_of(parsed.merchant_id)
         )
         self._publish("submit", message, parsed.merchant_id)
 

@@ -5,11 +5,13 @@ then which messages are to be stored by the broker, before the message that it a
 acknowledged. Publishing the events is the pipeline's (``events/pipeline.py``).
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, assert_never
+
+from pydantic_core import to_json
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
@@ -43,10 +45,29 @@ class Trip:
     trace: TraceContext | None = None
     #: What the events follow from that tell of it: this attempt, where it is traced.
     span: TraceContext | None = None
+    #: Its body; None where there is none, and a new one is written.
+    came: wire.Came | None = None
+
+    @property
+    def source(self) -> bytes | None:
+        """The text that its body has for an order."""
+        return None if self.came is None else self.came.source
 
     def at(self, now: datetime) -> "Trip":
         """The same at a later moment."""
-        return Trip(self.routing_key, self.tries, now, self.trace, self.span)
+        return Trip(self.routing_key, self.tries, now, self.trace, self.span, self.came)
+
+    def message(
+        self,
+        task: str,
+        order_id: str,
+        text: bytes,
+        headers: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Message:
+        """Its body once more, byte for byte; of the text only where it has none."""
+        body = wire.body_of(text) if self.came is None else self.came.body
+        message = wire.asking(task, order_id, body, self.routing_key, headers)
+        return message.following(self.trace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +106,10 @@ class Decision:
 
 def on_submission(order: Order, attempt: Attempt, trip: Trip) -> Decision:
     """What follows from an attempt to get an order to its POS."""
-    submission = _Submission(attempt.newer or order, trip)
     if attempt.newer is not None and attempt.claim is not None:
+        submission = _Submission(attempt.newer, replace(trip, came=None))
         return submission.renewed(attempt.outcome, attempt.claim)
+    submission = _Submission(order, trip)
     if attempt.ended is not None:
         return submission.over(attempt.ended)
     if attempt.claim is None:
@@ -115,7 +137,7 @@ class _Submission:
         """Nothing was sent, and nobody may say what became of it: it comes again."""
         if outcome.kind is Kind.FAILED:
             entry = self._entry(outcome, Past(), attempts=0, tell=Kind.FAILED)
-            telling = Telling(self._key, entry, self._order.to_json())
+            telling = Telling(self._key, entry, self._order.source)
             return Decision(outcome, telling=telling, messages=[self._dead_letter(outcome)])
         return Decision(outcome, messages=[self._soon_again(outcome)])
 
@@ -198,18 +220,16 @@ class _Submission:
 
     def _again(self, delay: float, *, resolve: bool) -> Message:
         metrics.retries.inc()
-        message = wire.submit_message(
-            self._order.order_id,
-            self._order.to_json(),
-            routing_key=self._trip.routing_key,
-            headers={wire.ATTEMPTS: self._trip.tries + 1, wire.RESOLVE: resolve},
-        ).following(self._trip.trace)
+        headers = {wire.ATTEMPTS: self._trip.tries + 1, wire.RESOLVE: resolve}
+        message = self._trip.message(
+            wire.SUBMIT_ORDER, self._order.order_id, self._order.source, headers
+        )
         before = self._left if self._left > delay else delay + RESOLVE_FOR
         return message.delayed(delay, before=before)
 
     def _dead_letter(self, outcome: Outcome) -> Message:
         reason = outcome.reason or Reason(outcome.kind, "")
-        return _dead_letter(self._order.order_id, self._order.to_json(), self._trip, reason)
+        return _dead_letter(self._order.order_id, self._order.source, self._trip, reason)
 
 
 def _delay(outcome: Outcome, tries: int) -> float:
@@ -274,13 +294,12 @@ class _Cancelling:
         left = (self._request.deliver_by - self._trip.now).total_seconds()
         delay = _delay(self._outcome, self._trip.tries)
         metrics.retries.inc()
-        message = wire.cancel_message(
+        message = self._trip.message(
+            wire.CANCEL_ORDER,
             self._request.order_id,
             self._request.to_json(),
-            routing_key=self._trip.routing_key,
-            headers={wire.ATTEMPTS: self._trip.tries + 1},
-        ).following(self._trip.trace)
-        message = message.delayed(min(delay, max(1.0, left)))
+            {wire.ATTEMPTS: self._trip.tries + 1},
+        ).delayed(min(delay, max(1.0, left)))
         entries = self._let_go()
         if claim is not None:
             since = claim.past.doubt_since
@@ -332,36 +351,52 @@ class _Cancelling:
 
 def on_no_order(record: Any, reason: Reason, trip: Trip) -> Decision:
     """Not an order at all; the backend hears of it if it says whose it is."""
-    outcome, body = Outcome(Kind.FAILED, reason), _written(record)
+    body = _written(record)
     named = record if isinstance(record, dict) else {}
+    dead = _dead_letter(identifier(named.get("order_id")) or "unknown", body, trip, reason)
+    telling = _failed(named, body, reason, trip)
+    return Decision(Outcome(Kind.FAILED, reason), telling=telling, messages=[dead])
+
+
+def on_unread(dead: Message, named: Mapping[str, Any], reason: Reason, trip: Trip) -> Decision:
+    """A message that was not read as an order; the backend hears of it if it is known whose it is.
+
+    Args:
+        dead: what is set aside.
+        named: what is known of the order.
+        reason: why it was not read.
+        trip: what the message says beside its body.
+    """
+    telling = _failed(named, _written(named), reason, trip)
+    return Decision(Outcome(Kind.FAILED, reason), telling=telling, messages=[dead])
+
+
+def _failed(named: Mapping[str, Any], body: bytes, reason: Reason, trip: Trip) -> Telling | None:
+    """The event of an order that never was one; None: nobody knows whose."""
     order_id = identifier(named.get("order_id"))
     merchant_id = identifier(named.get("merchant_id"))
-    dead = _dead_letter(order_id or "unknown", body, trip, reason)
     if not (order_id and merchant_id):
-        return Decision(outcome, messages=[dead])
+        return None
     key = Key(merchant_id, order_id)
     event = dehydrated(key, Kind.FAILED, trace=trip.span)
     entry = Entry(State.FAILED, trip.now.timestamp(), 1, reason=reason, event=event)
-    return Decision(outcome, telling=Telling(key, entry, body), messages=[dead])
+    return Telling(key, entry, body)
 
 
 def on_no_request(record: Any, reason: Reason, trip: Trip) -> Decision:
     """Not a wish to cancel an order: set aside."""
-    body = _written(record)
-    message = wire.cancel_message("unknown", body, routing_key=trip.routing_key)
-    metrics.set_aside(reason.code)
-    dead = wire.dead_letter(message, code=reason.code, reason=reason.message)
-    return Decision(Outcome(Kind.FAILED, reason), messages=[dead.following(trip.trace)])
+    dead = _dead_letter("unknown", _written(record), trip, reason, task=wire.CANCEL_ORDER)
+    return Decision(Outcome(Kind.FAILED, reason), messages=[dead])
 
 
-def _dead_letter(order_id: str, body: bytes, trip: Trip, reason: Reason) -> Message:
+def _dead_letter(
+    order_id: str, text: bytes, trip: Trip, reason: Reason, *, task: str = wire.SUBMIT_ORDER
+) -> Message:
     metrics.set_aside(reason.code)
-    message = wire.submit_message(order_id, body, routing_key=trip.routing_key)
-    dead = wire.dead_letter(message, code=reason.code, reason=reason.message)
-    return dead.following(trip.trace)
+    message = trip.message(task, order_id, text)
+    return wire.dead_letter(message, code=reason.code, reason=reason.message)
 
 
 def _written(record: Any) -> bytes:
     """As JSON. Numbers that Python reads and JSON does not have (NaN, 1e999) become text."""
-    text = json.dumps(record, default=str)
-    return json.dumps(json.loads(text, parse_constant=str)).encode()
+    return to_json(record, inf_nan_mode="strings", fallback=str)

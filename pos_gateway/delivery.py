@@ -87,7 +87,7 @@ class Delivery:
             key,
             send=not late and problem is None,
             deliver_by=order.deliver_by.timestamp(),
-            order=order.to_json(),
+            order=order.source,
         )
         match claim:
             case Ended():

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -23,9 +23,20 @@ def native(module: str, name: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def in_turns(items: Iterable[T], few: int) -> Iterator[T]:
-    """The items; after every few of them other threads have their turns, green ones above all."""
-    for number, item in enumerate(items):
-        if number and number % few == 0:
+def in_turns(
+    items: Iterable[T], few: int, weigh: Callable[[T], float] | None = None
+) -> Iterator[T]:
+    """The items; after every few of them other threads have their turns, green ones above all.
+
+    Args:
+        items: what to go through.
+        few: how many go by in a row.
+        weigh: for how many each of them counts, where they differ.
+    """
+    gone_by = 0.0
+    for item in items:
+        if gone_by >= few:
             time.sleep(0)
+            gone_by = 0.0
         yield item
+        gone_by += 1 if weigh is None else weigh(item)

@@ -56,12 +56,18 @@ class _GatewayTask(Task):
 
     def run(self, *arguments: Any, **named: Any) -> None:
         """Deal with one message; return only when what came of it is stored."""
-        record = wire.order_in(arguments, named)
-        context = self.request
+        record, came, context = wire.order_in(arguments, named), None, self.request
+        if (body := context.get(wire.BODY)) is not None:
+            record, came = wire.read(body)
         routing_key = (context.delivery_info or {}).get("routing_key")
         gate = gateway.current()
         decided = deliver(
-            gate, record, self.action, headers=context.__dict__, routing_key=routing_key
+            gate,
+            record,
+            self.action,
+            headers=context.__dict__,
+            routing_key=routing_key,
+            came=came,
         )
         try:
             settled = gate.settle(decided, patience=SYNCHRONOUS_PATIENCE)
@@ -93,6 +99,7 @@ def deliver(
     *,
     headers: Mapping[str, Any],
     routing_key: str | None,
+    came: wire.Came | None = None,
     patience: Patience | None = None,
     hopeless: bool = False,
     received: float | None = None,
@@ -105,13 +112,16 @@ def deliver(
         action: what it asks for.
         headers: the message's headers.
         routing_key: the key that the message came by.
+        came: the message's body, which is published again as it is.
         patience: how much of the merchant's time limit it has; lets others end it before.
         hopeless: it cannot be done in time any more, and is not to be tried.
         received: when the message came (``perf_counter``), if that is known.
     """
     passed = stages.begin(received)
     trace = TraceContext.of(headers) if TRACEPARENT in headers else None
-    trip = Trip(wire.home_key(routing_key), _tries(headers), gate.clock.now(), trace, span=trace)
+    trip = Trip(
+        wire.home_key(routing_key), _tries(headers), gate.clock.now(), trace, span=trace, came=came
+    )
     decide = _cancel if action is Action.CANCEL else _submit
     if gate.tracing is None:
         return decide(gate, record, trip, patience, hopeless=hopeless)
@@ -151,7 +161,7 @@ def _submit(
     gate: Gateway, record: Any, trip: Trip, patience: Patience | None, *, hopeless: bool
 ) -> Decision:
     try:
-        order = Order.parse(record)
+        order = Order.parse(record, trip.source)
     except InvalidOrder as error:
         reason = Reason.of("invalid_order", _without_values(error))
         return decision.on_no_order(record, reason, trip)
@@ -170,7 +180,7 @@ def _cancel(
     gate: Gateway, record: Any, trip: Trip, patience: Patience | None, *, hopeless: bool
 ) -> Decision:
     try:
-        request = CancelRequest.parse(record)
+        request = CancelRequest.parse(record, trip.source)
     except InvalidOrder as error:
         reason = Reason.of("invalid_cancel", _without_values(error))
         return decision.on_no_request(record, reason, trip)

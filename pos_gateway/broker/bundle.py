@@ -28,6 +28,9 @@ MOST_BYTES = 128 * 1024
 #: What a bundle may have on arrival: another version's may be somewhat larger.
 BYTES_ALLOWED, ORDERS_ALLOWED = 4 * MOST_BYTES, 4 * MOST_ORDERS
 
+#: Bytes that may be said of an order beside its body.
+_SAID = 4096
+
 _HEAD, _TAIL = b"[[[\n", b"\n]],{}," + NO_EMBED + b"]"
 #: Between two lines. It stands nowhere in a line: JSON has a newline between tokens only, and
 #: there a blank takes its place.
@@ -150,12 +153,15 @@ class Bundle:
         Raises:
             InvalidBundle: they are not what the bundle says; nothing of it can be relied upon.
         """
+        number = self._lines.count(_NEXT) + 1
+        if number != 2 * self.orders:
+            raise InvalidBundle(f"{number} lines are not those of {self.orders} orders")
         lines = self._lines.split(_NEXT)
-        if len(lines) != 2 * self.orders:
-            raise InvalidBundle(f"{len(lines)} lines are not those of {self.orders} orders")
         return [self._order(said, body) for said, body in zip(lines[::2], lines[1::2], strict=True)]
 
     def _order(self, said: bytes, body: bytes) -> ParkedOrder:
+        if len(said) > _SAID:
+            raise InvalidBundle(f"{len(said)} bytes are said of an order; {_SAID} are allowed")
         try:
             match json.loads(said):
                 case {"message_id": str() as number, "headers": dict() as headers, **rest}:

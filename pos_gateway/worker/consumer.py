@@ -8,14 +8,16 @@ from celery.worker.consumer import Consumer
 from celery.worker.state import maybe_shutdown
 from kombu.common import ignore_errors
 
-from pos_gateway import gateway
+from pos_gateway import decision, gateway
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import PublishError
+from pos_gateway.decision import Trip
+from pos_gateway.errors import LedgerUnavailable, PublishError
 from pos_gateway.outcome import Reason
 from pos_gateway.telemetry import metrics
+from pos_gateway.trace_context import TraceContext
 from pos_gateway.worker import bundles
 from pos_gateway.worker.collector import spare_the_collector
 from pos_gateway.worker.companion import Companion
@@ -45,7 +47,7 @@ class OrderConsumer(Consumer):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._gateway = gateway.current()
         self.max_order_bytes = self._gateway.settings.max_order_bytes
-        self._longest = max(self.max_order_bytes, BYTES_ALLOWED)
+        self._longest = max(GROWN * self.max_order_bytes, BYTES_ALLOWED)
         self.dispatcher: Dispatcher | None = None
         self._drain = Drain(self._begin_to_stop)
         self._reads = False
@@ -120,7 +122,10 @@ class OrderConsumer(Consumer):
                     reason = "the header compression is set; bodies are taken as they are only"
                     self.quarantine(message, "compressed", reason)
                 elif len(message.body) > self._longest:  # decoded, it would take many times that
-                    self.quarantine(message, "too_large", f"it has {len(message.body)} bytes")
+                    reason = f"the message has {len(message.body)} bytes; "
+                    self.quarantine(
+                        message, "too_large", f"{reason}{self.max_order_bytes} are allowed"
+                    )
                 elif not isinstance(message.headers.get("task", ""), str):
                     self.quarantine(message, "unknown_message", "the header task is no text")
                 else:
@@ -139,13 +144,8 @@ class OrderConsumer(Consumer):
         green worker has not, and to a larger prefetch window after a reconnect, which ours always is.
         """
         name = message.headers.get("task")
-        if name is None:
-            try:
-                message.decode()
-            except Exception as error:  # noqa: BLE001  (of whatever kind it says it is)
-                self.on_decode_error(message, error)
-            else:
-                self.on_unknown_message(None, message)
+        if name is None:  # its body is not looked into: nobody knows what it is to be
+            self.on_unknown_message(None, message)
         elif name not in self.strategies:
             self.on_unknown_task(None, message, KeyError(name))
         else:
@@ -264,11 +264,15 @@ class OrderConsumer(Consumer):
             message_id=_number_of(message),
             headers={**_plain(message.headers), "x-content-type": str(message.content_type)[:64]},
         )
+        why = Reason.of(code, reason)
+        dead = wire.dead_letter(original, code=code, reason=why.message)
+        is_order = code == "too_large" and message.headers.get("task") == wire.SUBMIT_ORDER
+        named = wire.named_in(original.body) if is_order else {}
+        trace = TraceContext.of(message.headers)
+        trip = Trip(topology.DEAD_KEY, 0, self._gateway.clock.now(), trace, trace)
         try:
-            self._gateway.store(
-                [wire.dead_letter(original, code=code, reason=Reason.of(code, reason).message)]
-            )
-        except PublishError:
+            self._gateway.settle(decision.on_unread(dead, named, why, trip))
+        except (PublishError, LedgerUnavailable):
             return  # this process is going down; unacknowledged, the message comes back
         metrics.set_aside(code)
         message.ack_log_error(log, self.connection_errors)
@@ -314,6 +318,9 @@ class OrderConsumer(Consumer):
         )
 
 
+#: How many times as long as an order on its arrival a message of a worker's may be: versions before
+#: this one filled an order's defaults in when they published it again.
+GROWN = 4
 #: Seconds for connecting to the broker, the handshake included.
 CONNECT_TIMEOUT = 5.0
 #: Seconds between attempts to connect at most: the broker's return is noticed within them.

@@ -295,10 +295,12 @@ class Dispatcher:
 
     def _deliver(self, request: OrderRequest) -> None:
         """One order, on its green thread."""
+        record, came = request.read()
         decision = deliver(
             self._gate,
-            request.record,
+            record,
             request.action,
+            came=came,
             headers=request.headers,
             routing_key=request.routing_key,
             patience=request.patience,

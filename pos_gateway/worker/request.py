@@ -117,10 +117,9 @@ class OrderRequest:
         #: The part of it that is not: the order itself is to wait for its next attempt.
         self.again: Message | None = None
 
-    @property
-    def record(self) -> Any:
-        """What the message has for an order, read anew."""
-        return wire.order_in(*from_json(self.message.body)[:2])
+    def read(self) -> tuple[Any, wire.Came]:
+        """What the message has for an order, read anew, and its body as it came."""
+        return wire.read(body_of(self.message))
 
     @property
     def headers(self) -> dict[str, Any]:

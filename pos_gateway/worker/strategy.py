@@ -13,15 +13,15 @@ from celery.worker import strategy
 from kombu.exceptions import ContentDisallowed
 from pydantic_core import from_json
 
+from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import is_plain
-from pos_gateway.broker.wire import HISTORY
 from pos_gateway.trace_context import TRACEPARENT, TraceContext
-from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.request import OrderRequest, body_of
 
 Handler = Callable[..., None]
 
 #: Headers of an order's message, beside its trace's; every other one is left unread.
-KNOWN_HEADERS = frozenset({"task", "id", "lang", *HISTORY})
+KNOWN_HEADERS = frozenset({"task", "id", "lang", *wire.HISTORY})
 
 
 class Malformed(Exception):
@@ -49,6 +49,8 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
         except Malformed as problem:
             consumer.quarantine(message, problem.code, problem.reason)
         else:
+            if not green:  # Celery reads times and bytes out of it that nobody has written
+                message.headers[wire.BODY] = body_of(message)
             take(message, payload if green else body, ack, reject, callbacks)
 
     return handle
@@ -62,7 +64,8 @@ def read(message: Any, limit: int) -> Any:
     Raises:
         Malformed: it is no order's.
     """
-    if len(message.body) > limit:
+    # An order is not to outgrow the limit on its way: what a worker has published was within it.
+    if len(message.body) > limit and wire.ATTEMPTS not in message.headers:
         reason = f"the message has {len(message.body)} bytes; {limit} are allowed"
         raise Malformed("too_large", reason)
     if not isinstance(message.headers.get("id"), str):

@@ -160,7 +160,7 @@ def test_the_example_event_is_what_the_code_makes_of_the_example_order() -> None
         reason_message=None,
         attempts=1,
         body=None,
-        payload=order.to_json().decode(),
+        payload=order.source.decode(),
         provider="acme",
         adapter="rest",
     )

@@ -100,6 +100,7 @@ class Request:
         self.become(message)
 
     def become(self, message: Message, _received: float = 0.0) -> None:
+        self._body = message.body
         self.record = json.loads(message.body)[0][0]
         self.headers = message.headers
         self.patience = Patience()
@@ -107,6 +108,9 @@ class Request:
         self.call = None
         self.settled = False
         self.again: Message | None = None
+
+    def read(self) -> tuple[Any, wire.Came]:
+        return wire.read(self._body)
 
     @property
     def is_lost(self) -> bool:

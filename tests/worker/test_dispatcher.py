@@ -38,7 +38,7 @@ class Order:
     """What a Celery request is to the dispatcher."""
 
     def __init__(self, order_id: str, merchant_id: str = "m", seconds: float = 60.0) -> None:
-        self.id = self.name = self.record = self.order_id = order_id
+        self.id = self.name = self.order_id = order_id
         self.merchant_id, self.action = merchant_id, Action.SUBMIT
         self.key = merchant_id, order_id, self.action
         self.deliver_by, self.placed_at = time() + seconds, None
@@ -59,6 +59,9 @@ class Order:
         self.hopeless = self.settled = False
         self.again, self.received = None, received
         self.attempts = again.headers["x-attempts"]
+
+    def read(self) -> tuple[str, None]:
+        return self.order_id, None
 
     def acknowledge(self) -> None:
         self._say("ack")

@@ -16,6 +16,8 @@ from pos_gateway.worker.properties import COMPRESSION
 
 #: Only a message that a worker could not read as one of its own has this header.
 _UNREAD = "x-content-type"
+#: Why an order may be among those all the same.
+TOO_LARGE = "too_large"
 
 
 class NotReplayable(Exception):
@@ -65,7 +67,8 @@ class Letter:
 
     def content(self) -> Order | CancelRequest | Bundle:
         """The order, or the wish to cancel one, or the parked orders. Raises NotReplayable."""
-        if _UNREAD in self.headers:
+        # One that was too long may have been an order: of a worker with a lower limit.
+        if _UNREAD in self.headers and self.code != TOO_LARGE:
             raise NotReplayable(f"it is no order ({self.code}: {self.reason})")
         if COMPRESSION in self.headers:
             raise NotReplayable("it is compressed, and not looked into")
@@ -75,11 +78,11 @@ class Letter:
                 bundle = Bundle.read(self.headers, self.body, topology.ORDERS_KEY)
                 bundle.open()
                 return bundle
-            record = _record(self.body)
+            record, came = wire.read(self.body)
             if task == wire.SUBMIT_ORDER:
-                return Order.parse(record)
+                return Order.parse(record, came.source)
             if task == wire.CANCEL_ORDER:
-                return CancelRequest.parse(record)
+                return CancelRequest.parse(record, came.source)
         except InvalidOrder as error:
             wrong = "; ".join(f"{each.field}: {each.problem}" for each in error.errors)
             raise NotReplayable(f"it is no valid order: {wrong}") from None

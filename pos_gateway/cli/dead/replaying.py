@@ -14,7 +14,7 @@ from pos_gateway.broker.splits import in_force
 from pos_gateway.cli import output
 from pos_gateway.cli.counts import LIMIT
 from pos_gateway.cli.database import desk
-from pos_gateway.cli.dead.letter import Letter, NotReplayable
+from pos_gateway.cli.dead.letter import TOO_LARGE, Letter, NotReplayable
 from pos_gateway.cli.dead.queue import DeadLetters
 from pos_gateway.cli.dead.selection import Selection, require_named, selecting
 from pos_gateway.cli.moments import deadline, new_deadline
@@ -83,6 +83,7 @@ def replay(
                 operator=operator,
                 split=in_force(settings.broker_url, settings.canary_percent),
                 until=until,
+                largest=settings.max_order_bytes,
                 dry_run=dry_run,
             )
             for letter in selection.of(letters, limit):
@@ -145,6 +146,7 @@ class _Replaying:
         operator: str,
         split: Split,
         until: datetime | None,
+        largest: int,
         dry_run: bool,
     ) -> None:
         self._ledger = ledger
@@ -153,6 +155,7 @@ class _Replaying:
         self._operator = operator
         self._split = split
         self._until = until
+        self._largest = largest
         self._dry_run = dry_run
 
     def replay(self, letter: Letter) -> str | None:
@@ -166,18 +169,30 @@ class _Replaying:
         return None
 
     def _plan(self, letter: Letter) -> _Replay:
-        match letter.content():
+        content, size = letter.content(), len(letter.body)
+        if (
+            size > self._largest
+            and letter.code == TOO_LARGE
+            and wire.ATTEMPTS not in letter.headers
+        ):
+            raise _Refused(
+                f"it has {size} bytes; {self._largest} are allowed (POS_GATEWAY_MAX_ORDER_BYTES)"
+            )
+        match content:
+            case Order() as order if self._until is None:
+                return self._order(order, letter.body)
             case Order() as order:
-                return self._order(order.until(self._until))
+                until = order.until(self._until)
+                return self._order(until, wire.body_of(until.source))
             case CancelRequest() as request:
-                return self._cancel(request)
+                return self._cancel(request, letter.body)
             case Bundle() as bundle:
                 if self._until is not None:
                     raise _Refused("parked orders are replayed as they are, without new time")
                 bundle.routing_key = self._home(bundle.merchant_id)
                 return _Replay(bundle.message(), Key(bundle.merchant_id, letter.id))
 
-    def _order(self, order: Order) -> _Replay:
+    def _order(self, order: Order, body: bytes) -> _Replay:
         key = Key(order.merchant_id, order.order_id)
         standing = self._ledger.one(key)
         if standing is not None:
@@ -187,23 +202,22 @@ class _Replaying:
                 f"its deliver_by ({order.deliver_by.isoformat()}) is over; give it new time with "
                 "--for 30m"
             )
-        message = wire.submit_message(
-            order.order_id, order.to_json(), routing_key=self._home(order.merchant_id)
-        )
+        home = self._home(order.merchant_id)
+        message = wire.asking(wire.SUBMIT_ORDER, order.order_id, body, home, wire.ONE_OF_OURS)
         reopens = standing is not None and standing.state in _REOPENED
         return _Replay(message, key, standing if reopens else None, order)
 
-    def _cancel(self, request: CancelRequest) -> _Replay:
+    def _cancel(self, request: CancelRequest, body: bytes) -> _Replay:
         until = self._until or request.deliver_by
         if until <= datetime.now(UTC):
             raise _Refused(
                 f"it is a wish to cancel an order until {until.isoformat()}, which is over; "
                 "discard it, or ask again with pos-gateway cancel"
             )
-        request = request.model_copy(update={"deliver_by": until})
-        message = wire.cancel_message(
-            request.order_id, request.to_json(), routing_key=self._home(request.merchant_id)
-        )
+        if self._until is not None:
+            body = wire.body_of(request.model_copy(update={"deliver_by": until}).to_json())
+        home = self._home(request.merchant_id)
+        message = wire.asking(wire.CANCEL_ORDER, request.order_id, body, home, wire.ONE_OF_OURS)
         return _Replay(message, Key(request.merchant_id, request.order_id))
 
     def _do(self, letter: Letter, plan: _Replay) -> None:
@@ -217,7 +231,7 @@ class _Replaying:
                 operator=self._operator,
                 what=what,
                 details=details,
-                order_json=plan.order.to_json(),
+                order_json=plan.order.source,
                 deliver_by=plan.order.deliver_by.timestamp(),
                 reopen=True,
             )

@@ -120,12 +120,15 @@ class _Resolving:
             given = f"deliver_by {to_send.deliver_by.isoformat()}"
             also: dict[str, Any] = {}
             if until is not None:
-                also = {"order_json": to_send.to_json(), "deliver_by": until.timestamp()}
+                also = {"order_json": to_send.source, "deliver_by": until.timestamp()}
             self._write(order, entry, "not_sent", details=given, **also)
             if late:
                 return self._end_late(order, to_send)
         home = home_of(order.merchant_id, self._split)
-        self._publish(wire.submit_message(order.order_id, to_send.to_json(), routing_key=home))
+        text = to_send.source
+        self._publish(
+            wire.submit_message(order.order_id, text, routing_key=home, headers=wire.ONE_OF_OURS)
+        )
         return "was not sent, and is on the queue again"
 
     def _cancelled(self, order: Standing) -> str:
@@ -137,7 +140,7 @@ class _Resolving:
         return "was not sent, and is cancelled, as somebody has asked; the backend is told"
 
     def _end_late(self, order: Standing, expired: Order) -> str:
-        message = wire.submit_message(order.order_id, expired.to_json(), routing_key="")
+        message = wire.submit_message(order.order_id, expired.source, routing_key="")
         dead = wire.dead_letter(message, code=_NOT_THERE.code, reason=_NOT_THERE.message)
         self._publish(dead)
         return (

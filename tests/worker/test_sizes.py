@@ -1,0 +1,317 @@
+"""Round trip of size: a valid order of any size up to the limit stays what it was, byte for byte,
+through retry, parking, bundling, dead-lettering, replay, event and resubmission.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import cycle
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pos_gateway.broker import wire
+from pos_gateway.broker.bundle import Bundle, ParkedOrder, joined
+from pos_gateway.broker.message import Message
+from pos_gateway.cli.dead.letter import Letter
+from pos_gateway.cli.dead.replaying import _Replaying
+from pos_gateway.delivery import Attempt
+from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.events.hydration import Hydration
+from pos_gateway.gateway import Gateway
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Key
+from pos_gateway.order import Order
+from pos_gateway.settings import Settings
+from pos_gateway.split import Split
+from pos_gateway.tasks import deliver
+from pos_gateway.vault import Vault
+from pos_gateway.worker.strategy import Malformed, known_headers, read
+from tests.events.test_hydration import a_row
+from tests.orders import an_order
+from tests.worker.lab import Lab
+
+LIMIT = Settings.model_fields["max_order_bytes"].default
+TASK = {"task": wire.SUBMIT_ORDER, "id": "o1"}
+ITEM = {"sku": "s", "name": "n", "quantity": 1, "unit_price": 1}
+
+#: How backends write the body around an order.
+BODIES: dict[str, Callable[[bytes], bytes]] = {
+    "ours": wire.body_of,
+    "short": lambda order: b"[[" + order + b"],{},{}]",
+    "python": lambda order: b"[[" + order + b'], {}, {"callbacks": null, "chain": null}]',
+    "blanks": lambda order: b" [ [\n" + order + b"\r\n ] ,\t{ } , { } ]\n ",
+}
+
+
+def text_of(**fields: Any) -> bytes:
+    return json.dumps(an_order("o1", "m", **fields), separators=(",", ":")).encode()
+
+
+def grown(text: bytes, size: int) -> bytes:
+    """An order's text with another field that gives it this size."""
+    missing = size - len(text) - len(b',"pad":""')
+    assert missing >= 0
+    return text[:-1] + b',"pad":"' + b"a" * missing + b'"}'
+
+
+#: Orders that grow when they are read and written again: by defaults, escapes, numbers, blanks.
+TEXTS: dict[str, bytes] = {
+    "defaults": text_of(items=[{**ITEM, "modifiers": [{"name": "x"}] * 250}] * 20),
+    "items": text_of(items=[ITEM] * 1000),
+    "text": text_of(notes="x"),
+    "unicode": json.dumps(an_order("o1", "m", x=["é🍔\x7f\u2028"] * 9000), ensure_ascii=False).encode(),
+    "escapes": text_of(x=["\x01\"\\\x1f/"] * 9000),
+    "odd escapes": text_of()[:-1] + b',"x":"' + rb"\u0061\/\ud83c\udf55" * 9000 + b'"}',
+    "numbers": text_of()[:-1] + b',"x":[' + b",".join([b"1e2", b"1.10", b"-0", b"-0.0"] * 9000) + b"]}",
+    "exact": text_of()[:-1] + b',"x":[0.1000000000000000055511151231257827,' + b"9" * 4000 + b"]}",
+    "nested": text_of(x={"a": [{"b": [[], {}] * 20}] * 90}),
+    "keys": text_of(**{format(n, "x"): n for n in range(5_000)}),
+    "lines": json.dumps(an_order("o1", "m", x=list(range(15_000))), indent=1).encode(),
+}  # fmt: skip
+
+
+#: Each order in one of the bodies, and one of them in each.
+PAIRS = [
+    *zip(TEXTS, cycle(BODIES)),
+    *(("defaults", body) for body in BODIES),
+]
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def bodies(request: pytest.FixtureRequest) -> list[tuple[bytes, bytes]]:
+    """An order's text and body: as it is, and at the limit and just under it."""
+    name, around = request.param
+    text, body = TEXTS[name], BODIES[around]
+    most = LIMIT - len(body(b""))
+    whole = (text, grown(text, most - 1), grown(text, most))
+    return [(each, body(each)) for each in whole]
+
+
+def taken(body: bytes, headers: Any = TASK, limit: int = LIMIT) -> SimpleNamespace:
+    """A message as a worker has it that takes it for an order's."""
+    message = SimpleNamespace(
+        body=body, headers=known_headers(dict(headers)), content_type="application/json"
+    )
+    read(message, limit)
+    return message
+
+
+class Away:
+    """A delivery that never comes to anything."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def submit(self, *_: object, **__: object) -> Attempt:
+        raise self._error
+
+
+GATE = Gateway(Settings(database_url="sqlite://"))
+
+
+def decided(error: Exception, body: bytes, headers: Any = TASK) -> Any:
+    GATE.delivery = Away(error)  # type: ignore[assignment]
+    record, came = wire.read(body)
+    return deliver(GATE, record, headers=headers, routing_key="orders", came=came)
+
+
+def test_every_retry_is_the_message_that_came(bodies: list[tuple[bytes, bytes]]) -> None:
+    for _, body in bodies:
+        message = taken(body)
+        for attempt in (1, 2, 3):
+            decision = decided(LedgerUnavailable("away"), message.body, message.headers)
+            again: Message = decision.again
+            assert again.body == body
+            message = taken(again.body, {**TASK, **again.headers})
+            assert message.headers[wire.ATTEMPTS] == attempt
+
+
+def test_a_dead_letter_is_the_message_that_came_and_so_is_its_replay(
+    bodies: list[tuple[bytes, bytes]],
+) -> None:
+    published: list[Message] = []
+    for text, body in bodies:
+        decision = decided(ZeroDivisionError(), body)
+        [dead] = decision.messages
+        assert dead.body == body
+        assert decision.telling.body == text
+        replaying(published.append).replay(letter(dead))
+        again = published.pop()
+        assert again.body == body
+        taken(again.body, {**TASK, **again.headers})
+
+
+def test_an_operators_new_time_changes_nothing_else_however_large_the_order_is(
+    bodies: list[tuple[bytes, bytes]],
+) -> None:
+    published: list[Message] = []
+    until = datetime.now(UTC) + timedelta(hours=3, microseconds=7)
+    for text, body in bodies:
+        [dead] = decided(ZeroDivisionError(), body).messages
+        replaying(published.append, until).replay(letter(dead))
+        again = published.pop()
+        taken(again.body, {**TASK, **again.headers})
+        before = json.loads(text)["deliver_by"].encode()
+        new = wire.read(again.body)[1].source
+        assert new == text.replace(before, until.isoformat().encode())
+
+
+def test_parked_orders_come_back_as_they_were(bodies: list[tuple[bytes, bytes]]) -> None:
+    parked = [ParkedOrder(Message("", "orders", body, "o1", TASK), 1e9) for _, body in bodies]
+    for some in (parked[:1], parked):
+        sent = joined([Bundle.of_one("m", "orders", each) for each in some]).message()
+        back = [sent]
+        if len(some) > 1:
+            back = [each.message for each in Bundle.read(sent.headers, sent.body, "orders").open()]
+        for message, (_, body) in zip(back, bodies, strict=False):
+            # A newline is nowhere but between tokens, where a blank is as good.
+            assert message.body in (body, body.replace(b"\n", b" "))
+            taken(message.body, message.headers)
+
+
+def test_an_events_order_is_the_text_that_came(bodies: list[tuple[bytes, bytes]]) -> None:
+    for vault in (Vault(), Vault("a key")):
+        payloads = Payloads(vault)
+        for text, body in bodies:
+            order = Order.parse(*wire_order(body))
+            payload = payloads.seal(Key("m", "o1"), order.source)
+            event = Hydration(payloads).message(a_row(payload=payload)).body
+            assert event.endswith(b',"order":' + text + b"}")
+
+
+def wire_order(body: bytes) -> tuple[Any, bytes | None]:
+    record, came = wire.read(body)
+    return record, came.source
+
+
+def letter(dead: Message) -> Letter:
+    properties = {"message_id": dead.message_id}
+    return Letter.of(
+        SimpleNamespace(
+            body=dead.body, headers=dict(dead.headers), properties=properties, delivery_tag=1
+        )
+    )
+
+
+class Books:
+    """A ledger that knows nothing yet."""
+
+    def one(self, _key: Key) -> None: ...
+
+    def note(self, *_: object, **__: object) -> None: ...
+
+
+def replaying(publish: Callable[[Message], None], until: datetime | None = None) -> _Replaying:
+    return _Replaying(
+        Books(),  # type: ignore[arg-type]
+        publish=publish,
+        acknowledge=lambda _: None,
+        operator="ada",
+        split=Split(),
+        until=until,
+        largest=LIMIT,
+        dry_run=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[[{"a":"],{},{}]"}],{},{}]',
+        b'[[{"a":"],{},{"}],{},{"callbacks":null}]',
+        b'[["],{},{}]"],{},{}]',
+        b'[[{"a":[{}]}],{},{}]',
+        b"[[ 7 ],{},{}]",
+    ],
+)
+def test_an_orders_text_is_found_whatever_stands_in_it(body: bytes) -> None:
+    record, came = wire.read(body)
+    assert came.source is not None
+    assert json.loads(came.source) == record
+
+
+@pytest.mark.parametrize("body", [b"[[{},{}],{},{}]", b'[[],{"order":{}},{}]', b"[[{}],{},[]]"])
+def test_in_another_body_it_is_not_looked_for(body: bytes) -> None:
+    record, came = wire.read(body)
+    assert (record, came.source, came.body) == ({}, None, body)
+
+
+def orders_of_all_sizes(seed: int) -> Iterator[bytes]:
+    random = Random(seed)
+    for number in range(12):
+        text = TEXTS[random.choice(sorted(TEXTS))]
+        body = random.choice(sorted(BODIES))
+        most = LIMIT - len(BODIES[body](b"")) - 2
+        size = most if number % 3 else random.randint(len(text) + 20, most)
+        order = text.replace(b'"o1"', b'"o%d"' % (10 + number))
+        yield BODIES[body](grown(order, size))
+
+
+def test_large_orders_go_through_a_worker_and_the_broker_as_they_came(lab: Lab) -> None:
+    """Parked, let out, tried, tried again, expired, dead-lettered."""
+    lab.open_merchants("m", paused=True)
+    sent = {}
+    with lab.worker():
+        lab.wait_for_worker()
+        for body in orders_of_all_sizes(1):
+            record, _ = wire.read(body)
+            soon = (datetime.now(UTC) + timedelta(seconds=9)).isoformat().encode()
+            changed = body.replace(record["deliver_by"].encode(), soon)
+            sent[record["order_id"]] = changed
+            lab.publish_raw(changed, {"task": wire.SUBMIT_ORDER, "id": record["order_id"]})
+        lab.open_merchants("m", base_url="http://127.0.0.1:1/closed")
+        dead = lab.dead_letters(len(sent))
+        events = lab.events(len(sent))
+    assert {each["order_id"]: each["type"] for each in events} == dict.fromkeys(
+        sent, "order.expired"
+    )
+    for each in dead:
+        body = sent[json.loads(each["body"].encode())[0][0]["order_id"]]
+        assert each["body"].encode() in (body, body.replace(b"\n", b" "))
+    for event in events:
+        assert event["order"] == json.loads(sent[event["order_id"]])[0][0]
+
+
+def test_an_order_that_is_too_large_fails_by_name_if_it_begins_with_it(lab: Lab) -> None:
+    lab.open_merchants("fast-1")
+    order = an_order("large", "fast-1", x="x" * LIMIT)
+    last = {name: order[name] for name in ("x", *order)}
+    for record in (order, last):
+        lab.publish_raw(wire.body_of(json.dumps(record).encode()), TASK)
+    lab.publish_raw(wire.body_of(json.dumps(order).encode()), {**TASK, "task": wire.CANCEL_ORDER})
+    with lab.worker():
+        dead = lab.dead_letters(3)
+        lab.submit("fast-1", "good")
+        failed, accepted = lab.events(2)
+    assert {each["headers"]["x-reason-code"] for each in dead} == {"too_large"}
+    assert (failed["type"], failed["order_id"]) == ("order.failed", "large")
+    assert failed["reason"]["code"] == "too_large"
+    assert failed["order"] == {"order_id": "large", "merchant_id": "fast-1"}
+    assert accepted["order_id"] == "good"
+
+
+def test_what_a_worker_has_published_is_not_too_large_for_the_next_one() -> None:
+    body = wire.body_of(text_of(x="x" * LIMIT))
+    with pytest.raises(Malformed, match="bytes"):
+        taken(body)
+    taken(body, {**TASK, wire.ATTEMPTS: 1})
+
+
+@pytest.mark.parametrize(
+    ("begins", "named"),
+    [
+        (b'[[{"order_id":"o","merchant_id":"m",', {"order_id": "o", "merchant_id": "m"}),
+        (b'[[{"a":1,"b":null,"merchant_id":"m","c":"\xc3\xa9","order_id":"o",', {"order_id": "o", "merchant_id": "m"}),
+        (b'[[{"customer":{"order_id":"o","merchant_id":"m",', {}),
+        (b'[[{"order_id":"\\u0061","merchant_id":"m",', {}),
+        (b'{"order_id":"o",', {}),
+        (b"\xff" * 100, {}),
+    ],
+)  # fmt: skip
+def test_whose_a_body_is_is_known_from_its_beginning_alone(
+    begins: bytes, named: dict[str, str]
+) -> None:
+    assert wire.named_in(begins + b"[" * 300_000) == named
