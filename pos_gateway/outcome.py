@@ -40,7 +40,8 @@ class Reason:
     @classmethod
     def of(cls, code: str, message: object) -> "Reason":
         """A reason from text that may come from outside: one line, printable, bounded."""
-        return cls(one_line(code)[:64], one_line(str(message))[:REASON_LIMIT])
+        said = str(message)[: 4 * REASON_LIMIT]  # a page's worth of it is not looked at
+        return cls(one_line(code[:256])[:64], one_line(said)[:REASON_LIMIT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +78,5 @@ class Outcome:
 def one_line(text: str) -> str:
     """Text from outside as one line that can be printed, and kept in any database."""
     if not text.isprintable():
-        text = "".join(c if c.isprintable() else " " for c in text)
+        text = "".join([c if c.isprintable() else " " for c in text])
     return " ".join(text.split())

@@ -22,12 +22,20 @@ from pos_gateway.adapters import lines
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.adapters.replies import by_status, decision, in_doubt, json_object, no_answer
+from pos_gateway.adapters.replies import (
+    LOOK_UP,
+    by_status,
+    decision,
+    in_doubt,
+    json_object,
+    no_answer,
+    with_the_order,
+)
 from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Item, Order
 from pos_gateway.outcome import Kind, Outcome
-from pos_gateway.transport.exchange import Reply, Request, Send
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {
     "merchant_id": PosField("the Clover merchant's id (mId)", r"[A-Za-z0-9]{1,64}"),
@@ -46,6 +54,7 @@ REJECTIONS = {
 
 #: Line items that an order may have ("Create an atomic order").
 _LINES = 3000
+_JSON = "application/json"
 #: Characters of a text. Clover documents no limit; an order id and a sentence have room in it.
 _TEXT = 255
 #: How far Clover's clock may be from the backend's when an order is looked for by its time.
@@ -60,7 +69,7 @@ class CloverAdapter:
     name = "clover"
     guarantee = Guarantee.QUERYABLE
     #: "API usage and rate limits": per token; per app it is 10 at once and 50 a second.
-    limits = Limits(concurrency=5, per_second=16.0)
+    limits = Limits(concurrency=5, per_second=16.0, request_bytes=2**20)
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits)
@@ -69,9 +78,11 @@ class CloverAdapter:
         refused = lines.refusal(order) or _too_long(order)
         if refused is not None:
             return refused
-        url = f"{_merchant(merchant)}/atomic_order/orders"
-        content = json.dumps(_cart(order, merchant), separators=(",", ":")).encode()
-        reply = send(Request("POST", url, content, {"Content-Type": "application/json"}))
+        cart = _Cart(order, merchant)
+        if (refused := lines.oversize(cart.size, self.limits)) is not None:
+            return refused
+        url, said = f"{_merchant(merchant)}/atomic_order/orders", {"Content-Type": _JSON}
+        reply = send(Request("POST", url, cart.encoded(), said, with_the_order(order)))
         if reply.status == 200:
             return _made(reply, order)
         if reply.status == 409:
@@ -102,6 +113,7 @@ class CloverAdapter:
             _milliseconds(order.placed_at - _SKEW),
             _milliseconds(order.deliver_by + _SKEW),
         )
+        read = 0
         for page in range(_PAGES):
             query = [
                 ("filter", f"createdTime>={since}"),
@@ -109,7 +121,8 @@ class CloverAdapter:
                 ("limit", _PAGE),
                 ("offset", page * _PAGE),
             ]
-            reply = send(Request("GET", f"{_merchant(merchant)}/orders?{urlencode(query)}"))
+            url = f"{_merchant(merchant)}/orders?{urlencode(query)}"
+            reply = send(Request("GET", url, expects=BODY_LIMIT))
             if reply.status != 200:
                 return no_answer(reply)
             found = (json_object(reply) or {}).get("elements")
@@ -121,7 +134,11 @@ class CloverAdapter:
                 may_be_there |= isinstance(each, dict) and _may_be(each, order)
             if len(found) < _PAGE:
                 return in_doubt("one for the same amount has no note") if may_be_there else None
-        return in_doubt(f"not among {_PAGE * _PAGES} orders of its time")
+            read += len(reply.body)
+            if read > LOOK_UP:
+                break
+        number = _PAGE * _PAGES
+        return in_doubt(f"not among the orders of its time, {number} or {LOOK_UP} bytes of them")
 
 
 def _too_long(order: Order) -> Outcome | None:
@@ -131,16 +148,35 @@ def _too_long(order: Order) -> Outcome | None:
     return rejected(Rejection.INVALID_ORDER, f"{number} items; Clover takes {_LINES} in an order")
 
 
-def _cart(order: Order, merchant: Merchant) -> dict[str, Any]:
-    cart: dict[str, Any] = {
-        "note": _note(order),
-        "lineItems": [
-            line for item in order.items for line in [_line(item, merchant)] * item.quantity
-        ],
-    }
-    if "order_type" in merchant.pos:
-        cart["orderType"] = {"id": merchant.pos["order_type"]}
-    return {"orderCart": cart}
+class _Cart:
+    """What is sent of an order. An item of which there are a hundred is a hundred times in it, which a
+    few bytes of an order can make gigabytes of: how large it is is known before it is written.
+    """
+
+    def __init__(self, order: Order, merchant: Merchant) -> None:
+        cart: dict[str, Any] = {"note": _note(order)}
+        if "order_type" in merchant.pos:
+            cart["orderType"] = {"id": merchant.pos["order_type"]}
+        self._head = _encoded({"orderCart": {**cart, "lineItems": []}}).removesuffix(_END)
+        self._lines = [
+            (_encoded(_line(item, merchant)), item.quantity) for item in lines.in_turns(order)
+        ]
+        #: Bytes of it.
+        self.size = len(self._head + _END) - 1
+        self.size += sum((len(line) + 1) * number for line, number in self._lines)
+
+    def encoded(self) -> bytes:
+        """It, as JSON."""
+        whole = [line for line, number in self._lines for _ in range(number)]
+        return self._head + b",".join(whole) + _END
+
+
+#: What stands behind the last line.
+_END = b"]}}"
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _line(item: Item, merchant: Merchant) -> dict[str, Any]:

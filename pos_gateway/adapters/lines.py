@@ -4,15 +4,35 @@ A modifier counts once for each of its item: 2 burgers with 1 extra cheese are 2
 ``total`` is what the items come to. The tip is not part of it.
 """
 
+from collections.abc import Iterator
+
+from pos_gateway import green
+from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.order import Item, Order
-from pos_gateway.outcome import Outcome
+from pos_gateway.outcome import Outcome, one_line
+
+#: Items and modifiers that are translated in a row, in a millisecond or so.
+IN_A_ROW = 200
 
 
 def text(value: str | None, limit: int) -> str:
     """One printable line of at most so many characters."""
-    printable = "".join(c if c.isprintable() else " " for c in value or "")
-    return " ".join(printable.split())[:limit]
+    return one_line(value or "")[:limit]
+
+
+def in_turns(order: Order) -> Iterator[Item]:
+    """The order's items; others have their turns while a long one is translated."""
+    return green.in_turns(order.items, IN_A_ROW, lambda item: 1 + len(item.modifiers))
+
+
+def oversize(size: int, limits: Limits) -> Outcome | None:
+    """Our own rejection of an order that makes a request of more bytes than the POS is sent."""
+    most = limits.request_bytes
+    if most is None or size <= most:
+        return None
+    problem = f"makes a request of {size} bytes; at most {most} are sent"
+    return rejected(Rejection.INVALID_ORDER, problem)
 
 
 def name(item: Item, limit: int) -> str:

@@ -30,6 +30,8 @@ class Limits:
     #: Requests a second with one merchant's credentials, and those that an order takes as a rule.
     per_second: float | None = None
     requests: int = 1
+    #: Bytes of a request that are sent; None: an order's own. Not documented, and not to be found out.
+    request_bytes: int | None = None
     #: Statuses beside 429 that are documented as "not processed": the order is tried again.
     unprocessed: frozenset[int] = frozenset()
 

@@ -11,30 +11,48 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pos_gateway.addresses import is_public
+from pos_gateway.json_text import is_finite
+from pos_gateway.order import Order
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.record import identifier
-from pos_gateway.transport.exchange import Reply
+from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, BODY_LIMIT, Reply
 
 #: ``Retry-After`` is believed within these seconds; a year is a mistake, 0 a stampede.
 RETRY_AFTER = (1.0, 900.0)
+#: Objects and members of a reply, together.
+_PARTS = 40_000
+#: How many times as long as an order its POS may be about it.
+_WORDS = 16
+#: Bytes of all the pages of a look-up.
+LOOK_UP = 1024 * 1024
 _SECONDS = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
 def json_object(reply: Reply) -> dict[str, Any] | None:
     """The reply's body as a JSON object, or None when it is not one we would stake an order on.
 
-    Duplicate keys, NaN and infinities are refused: two readers would read them differently.
+    Duplicate keys, NaN and infinities are refused: two readers would read them differently. So is one
+    of more parts than a reply of its length has that says something: each costs as much as a whole
+    line of text does.
     """
+    body = reply.body
+    if body.count(b"{") + body.count(b",") > _PARTS:
+        return None
     try:
         value = json.loads(
-            reply.body.decode("utf-8", "strict"),
+            body.decode("utf-8", "strict"),
             object_pairs_hook=_no_duplicates,
             parse_constant=_refuse,
-            parse_float=_finite,
         )
+        is_safe = isinstance(value, dict) and is_finite(body)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if is_safe else None
+
+
+def with_the_order(order: Order) -> int:
+    """Bytes of a reply that has the whole order in it, in the POS's words."""
+    return min(BODY_LIMIT, ACKNOWLEDGEMENT + _WORDS * len(order.source))
 
 
 def retry_after(reply: Reply, now: datetime | None = None) -> float | None:
@@ -139,10 +157,3 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(f"{text} is not a finite number")
-    return value

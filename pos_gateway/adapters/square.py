@@ -23,12 +23,20 @@ from pos_gateway.adapters import lines
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.adapters.replies import by_status, decision, in_doubt, json_object, no_answer
+from pos_gateway.adapters.replies import (
+    LOOK_UP,
+    by_status,
+    decision,
+    in_doubt,
+    json_object,
+    no_answer,
+    with_the_order,
+)
 from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Customer, Item, Order
 from pos_gateway.outcome import Kind, Outcome, Reason
-from pos_gateway.transport.exchange import Reply, Request, Send
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {"location_id": PosField("the Square location's id")}
 
@@ -66,6 +74,8 @@ _NAME, _MODIFIER, _NOTE, _REFERENCE = 512, 255, 2000, 40
 _SKEW = timedelta(minutes=5)
 #: Orders a page (Square allows 1,000, but a reply must stay short) and pages when looking for one.
 _PAGE, _PAGES = 20, 25
+#: Characters of a cursor, which is sent back. Square documents no limit.
+_CURSOR = 4096
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -75,18 +85,18 @@ class SquareAdapter:
     name = "square"
     guarantee = Guarantee.KEYED
     #: Square has rate limits and does not publish them.
-    limits = Limits()
+    limits = Limits(request_bytes=2**20)
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits)
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        refused = lines.refusal(order)
+        content = _creation(order, merchant)
+        refused = lines.refusal(order) or lines.oversize(len(content), self.limits)
         if refused is not None:
             return refused
-        reply = send(
-            Request("POST", f"{merchant.base_url}/v2/orders", _creation(order, merchant), _JSON)
-        )
+        url, expects = f"{merchant.base_url}/v2/orders", with_the_order(order)
+        reply = send(Request("POST", url, content, _JSON, expects))
         if reply.status == 200:
             return _decision(reply, order, merchant)
         if reply.status not in (400, 409, 422):
@@ -122,7 +132,7 @@ class SquareAdapter:
         # A new key for each version: under an old one nothing would be changed.
         change = {"idempotency_key": _key(order, f"cancel {version}"), "order": content}
         url = f"{merchant.base_url}/v2/orders/{quote(standing.external_id or '', safe='')}"
-        reply = send(Request("PUT", url, _encoded(change), _JSON))
+        reply = send(Request("PUT", url, _encoded(change), _JSON, with_the_order(order)))
         if reply.status == 200:
             after = _decision(reply, order, merchant)
             is_done = after.kind is not Kind.ACCEPTED
@@ -142,7 +152,7 @@ def _creation(order: Order, merchant: Merchant) -> bytes:
         "location_id": merchant.pos["location_id"],
         # Private to the application that wrote it, and up to 255 characters: it finds the order.
         "metadata": {"order_id": order.order_id},
-        "line_items": [_line(order, item, merchant) for item in order.items],
+        "line_items": [_line(order, item, merchant) for item in lines.in_turns(order)],
     }
     if len(order.order_id) <= _REFERENCE:
         content["reference_id"] = order.order_id
@@ -229,9 +239,10 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
         },
         "limit": _PAGE,
     }
+    read = 0
     for _ in range(_PAGES):
         url = f"{merchant.base_url}/v2/orders/search"
-        reply = send(Request("POST", url, _encoded(search), _JSON))
+        reply = send(Request("POST", url, _encoded(search), _JSON, BODY_LIMIT))
         if reply.status != 200:
             return no_answer(reply)
         page = json_object(reply)
@@ -241,10 +252,15 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
         for each in found:
             if isinstance(each, dict) and _is(each, order, merchant):
                 return each
-        if not page.get("cursor"):
+        cursor, read = page.get("cursor"), read + len(reply.body)
+        if not cursor:
             return None
-        search["cursor"] = page["cursor"]
-    return in_doubt(f"not among the first {_PAGE * _PAGES} orders of its time")
+        if not isinstance(cursor, str) or len(cursor) > _CURSOR or read > LOOK_UP:
+            break
+        search["cursor"] = cursor
+    return in_doubt(
+        f"not among the orders of its time, {_PAGE * _PAGES} or {LOOK_UP} bytes of them"
+    )
 
 
 def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:

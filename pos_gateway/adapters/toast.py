@@ -22,7 +22,14 @@ from pos_gateway.adapters import lines
 from pos_gateway.adapters.pos_fields import GUID, PosField, problems
 from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.adapters.replies import by_status, decision, in_doubt, json_object, no_answer
+from pos_gateway.adapters.replies import (
+    by_status,
+    decision,
+    in_doubt,
+    json_object,
+    no_answer,
+    with_the_order,
+)
 from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Item, Modifier, Order
@@ -73,7 +80,7 @@ class ToastAdapter:
     name = "toast"
     guarantee = Guarantee.QUERYABLE
     #: "Handling request timeouts for the orders API"; "Rate limiting".
-    limits = Limits(longest_reply=30.0, per_second=20.0, requests=2)
+    limits = Limits(longest_reply=30.0, per_second=20.0, requests=2, request_bytes=2**20)
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits, ITEM)
@@ -83,10 +90,13 @@ class ToastAdapter:
         if refused is not None:
             return refused
         content = json.dumps(_content(order, merchant), separators=(",", ":")).encode()
-        refused = self._priced_otherwise(order, send(_post(merchant, "/prices", content)))
-        if refused is not None:
+        if (refused := lines.oversize(len(content), self.limits)) is not None:
             return refused
-        reply = send(_post(merchant, "/orders", content))
+        expects = with_the_order(order)
+        prices = send(_post(merchant, "/prices", content, expects))
+        if (refused := self._priced_otherwise(order, prices)) is not None:
+            return refused
+        reply = send(_post(merchant, "/orders", content, expects))
         if reply.status == 200:
             return _decision(reply, order, merchant)
         if reply.status in (*_REFUSALS, 409):
@@ -102,7 +112,8 @@ class ToastAdapter:
             return known
         everything = b'{"selections":{"voidAll":true},"payments":{"voidAll":true}}'
         guid = quote(known.external_id or "", safe="")
-        reply = send(_post(merchant, f"/orders/{guid}/void", everything))
+        expects = with_the_order(order)
+        reply = send(_post(merchant, f"/orders/{guid}/void", everything, expects))
         if reply.status == 200:
             after = _decision(reply, order, merchant)
             is_done = after.kind in (Kind.CANCELLED, Kind.IN_DOUBT)
@@ -111,7 +122,8 @@ class ToastAdapter:
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         url = f"{_orders(merchant)}/orders/{quote(_external_id(order, merchant), safe='')}"
-        reply = send(Request("GET", url, headers=_headers(merchant)))
+        expects = with_the_order(order)
+        reply = send(Request("GET", url, headers=_headers(merchant), expects=expects))
         if reply.status == 404:
             return None
         return _decision(reply, order, merchant) if reply.status == 200 else no_answer(reply)
@@ -172,7 +184,7 @@ def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:
 def _content(order: Order, merchant: Merchant) -> dict[str, Any]:
     check: dict[str, Any] = {
         "entityType": "Check",
-        "selections": [_selection(order, item, merchant) for item in order.items],
+        "selections": [_selection(order, item, merchant) for item in lines.in_turns(order)],
     }
     if order.customer is not None:
         first, _, last = lines.text(order.customer.name, 255).rpartition(" ")
@@ -270,9 +282,9 @@ def _orders(merchant: Merchant) -> str:
     return f"{merchant.base_url}/orders/v2"
 
 
-def _post(merchant: Merchant, path: str, content: bytes) -> Request:
+def _post(merchant: Merchant, path: str, content: bytes, expects: int) -> Request:
     headers = {**_headers(merchant), "Content-Type": "application/json"}
-    return Request("POST", _orders(merchant) + path, content, headers)
+    return Request("POST", _orders(merchant) + path, content, headers, expects)
 
 
 def _headers(merchant: Merchant) -> dict[str, str]:

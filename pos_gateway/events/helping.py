@@ -9,7 +9,7 @@ from math import inf
 
 from pos_gateway import failpoints
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.events.hydration import IN_A_ROW
+from pos_gateway.events.hydration import IN_A_ROW, weight
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.events.outbox import BACK, Outbox, Row
 from pos_gateway.green import in_turns
@@ -71,7 +71,7 @@ class Helping:
         if rows:
             self._below = rows[-1].id
             failpoints.reach("events.leased")
-            bodies = ((row.id, self._seal(row)) for row in in_turns(rows, IN_A_ROW))
+            bodies = ((row.id, self._seal(row)) for row in in_turns(rows, IN_A_ROW, weight))
             self._outbox.write((row_id, body) for row_id, body in bodies if body is not None)
         return len(rows)
 

@@ -20,7 +20,7 @@ from pos_gateway import failpoints
 from pos_gateway.broker.message import Message
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import BatchCutShort, LedgerUnavailable
-from pos_gateway.events.hydration import IN_A_ROW
+from pos_gateway.events.hydration import IN_A_ROW, weight
 from pos_gateway.events.lag import Lag
 from pos_gateway.events.leadership import LOOK, Leadership
 from pos_gateway.events.outbox import Outbox, Row, Term
@@ -149,7 +149,7 @@ class Pipeline:
         self.lag.are_left(term, rows)
         now, watch = self._clock.now().timestamp(), _Watch(self._clock)
         messages = []
-        for row in in_turns(rows, IN_A_ROW):
+        for row in in_turns(rows, IN_A_ROW, weight):
             metrics.event_picked_up.observe(max(0.0, now - row.occurred_at))
             messages.append(self._hydrate(row))
         watch.lap(metrics.event_hydrated)

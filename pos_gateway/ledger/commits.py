@@ -18,8 +18,8 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: Operations in a transaction at most.
-MOST = 256
+#: Operations in a transaction at most, and the bytes after which no other one comes into it.
+MOST, MOST_BYTES = 256, 2**20
 #: Seconds from the beginning of one transaction to that of the next, at least. Most of what one costs
 #: this process is a round trip's, whatever is in it. The first to come after a pause does not wait.
 GATHER = 0.0022
@@ -59,10 +59,16 @@ class GroupCommit:
         write: writes operations in one go and returns the result of each. It raises
             LedgerUnavailable when the database is away, and is then called with the same again:
             it must find out what of it was written after all. Anything else: one is to blame.
+        size: bytes that an operation takes in a transaction, as far as they count.
     """
 
-    def __init__(self, write: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
+    def __init__(
+        self,
+        write: Callable[[Sequence[Any]], Sequence[Any]],
+        size: Callable[[Any], int] = lambda _: 0,
+    ) -> None:
         self._write = write
+        self._size = size
         self._waiting: deque[_Waiting] = deque()
         self._something = threading.Event()
         self._closing = threading.Event()
@@ -115,7 +121,7 @@ class GroupCommit:
             # The order that gets an outcome's place claims in the same turn of the loop, after it.
             time.sleep(0)
             began = time.monotonic()
-            batch = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+            batch = self._batch()
             writes = len(batch)
             try:
                 self._commit(batch)
@@ -132,6 +138,15 @@ class GroupCommit:
                 metrics.ledger_commit_writes.observe(writes)
                 pause = RETRY_AFTER[0]
                 time.sleep(max(0.0, began + GATHER - time.monotonic()))
+
+    def _batch(self) -> list[_Waiting]:
+        """What goes into one transaction: at least one, and no more than may be written in one go."""
+        batch: list[_Waiting] = []
+        size = 0
+        while self._waiting and len(batch) < MOST and size < MOST_BYTES:
+            batch.append(self._waiting.popleft())
+            size += self._size(batch[-1].operation)
+        return batch
 
     def _commit(self, batch: list[_Waiting]) -> None:
         try:

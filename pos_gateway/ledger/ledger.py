@@ -242,7 +242,7 @@ class Ledger:
         """Begin to beat, and to commit many orders' writes together. Idempotent."""
         if self._beater is None:
             self.lease = Lease(LEASE, self._clock)
-            self._group = self._commit = GroupCommit(self._write)
+            self._group = self._commit = GroupCommit(self._write, _size)
             self._beater = threading.Thread(target=self._beat, name="lease", daemon=True)
             self._beater.start()
 
@@ -359,6 +359,10 @@ def _say_restored(outcomes: int) -> None:
     if outcomes:
         log.error("ledger.outcomes_restored", outcomes=outcomes)
         metrics.ledger_restored.inc(outcomes)
+
+
+def _size(operation: Operation) -> int:
+    return len(getattr(operation, "payload", None) or "")
 
 
 def _tickets(operations: Sequence[Operation]) -> list[int]:

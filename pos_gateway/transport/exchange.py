@@ -31,8 +31,9 @@ from pos_gateway.transport.head import framing, head, host
 from pos_gateway.transport.resolver import Resolver
 from pos_gateway.transport.response import StrictResponse
 
-#: Longest reply body in bytes that is read. An acknowledgement of an order is far shorter.
-BODY_LIMIT = 256 * 1024
+#: Longest reply bodies in bytes that are read: of an acknowledgement, and of any other, which the
+#: request has to say. Reading 256 KiB of JSON takes what a hundred small orders do.
+ACKNOWLEDGEMENT, BODY_LIMIT = 32 * 1024, 256 * 1024
 #: How many merchants' connection pools are kept; the one unused for longest goes first.
 POOLS = 2048
 
@@ -58,6 +59,8 @@ class Request:
     url: str
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: Bytes that the reply's body may have.
+    expects: int = ACKNOWLEDGEMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,14 +257,14 @@ def _exchange(adapter: "_Adapter", request: Request, seconds: float) -> Reply:
     fields = dict({name.lower(): (name, value) for name, value in said.items()}.values())
     prepared.headers = fields  # type: ignore[assignment]
     # The timeout of each socket operation is a second net, where no deadline can be had.
-    return adapter.send(prepared, timeout=seconds)
+    return adapter.send(prepared, timeout=seconds, expects=request.expects)
 
 
-def _read(response: StrictResponse) -> Reply:
+def _read(response: StrictResponse, expects: int) -> Reply:
     """The whole reply. Raises NoValidReply."""
-    body = response.read(BODY_LIMIT + 1)
-    if len(body) > BODY_LIMIT:
-        raise NoValidReply("reply_too_long", f"the reply is longer than {BODY_LIMIT} bytes")
+    body = response.read(expects + 1)
+    if len(body) > expects:
+        raise NoValidReply("reply_too_long", f"the reply is longer than {expects} bytes")
     if response.length:
         raise NoValidReply("cut", f"the reply ends {response.length} bytes too early")
     encodings = response.fields.get("content-encoding", [])
@@ -339,7 +342,7 @@ class _Adapter(BaseAdapter):
         return 0 if kept is None else kept.qsize()
 
     def send(  # type: ignore[override]
-        self, request: PreparedRequest, *_: Any, timeout: float, **__: Any
+        self, request: PreparedRequest, *_: Any, timeout: float, expects: int, **__: Any
     ) -> Reply:
         """The reply, not read by requests: its Response would parse cookies and URLs."""
         connection: Any = self._pool._get_conn()
@@ -350,7 +353,7 @@ class _Adapter(BaseAdapter):
             body = request.body if isinstance(request.body, bytes) else b""
             said = head(method, _target(request.url or ""), request.headers)
             response = connection.ask(method, said + body)
-            reply = _read(response)
+            reply = _read(response, expects)
             if not response.is_followed:
                 connection.rest(_kept(reply.headers))
             return reply

@@ -9,10 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtests.hostile.peer import a_reply, peer, read_request
+from pos_gateway.adapters.clover import _Cart
 from pos_gateway.adapters.registry import BUILT_IN
+from pos_gateway.adapters.replies import LOOK_UP
 from pos_gateway.order import Order
 from pos_gateway.outcome import Contact, Kind, Outcome
-from pos_gateway.transport.exchange import Reply, Request, Send, Transport
+from pos_gateway.transport.exchange import (
+    ACKNOWLEDGEMENT,
+    BODY_LIMIT,
+    Reply,
+    Request,
+    Send,
+    Transport,
+)
 from pos_gateway.transport.guard import Guard
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import VENDORS, Vendor, body, guid, known_as, order_of
@@ -272,6 +281,81 @@ def test_a_hostile_name_is_sent_as_valid_json(vendor: Vendor, name: str) -> None
     assert vendor.comes_to(order, body(request)) == 5
     assert all(value >= " " for value in request.headers.values())
     assert "\n" not in request.url
+
+
+def test_a_reply_about_a_small_order_is_read_as_far_as_one_may_be(vendor: Vendor) -> None:
+    assert creation(vendor, ORDER).expects <= ACKNOWLEDGEMENT + 16 * len(ORDER.source)
+
+
+class Endless:
+    """A POS whose pages have orders of others, and another page after each."""
+
+    def __init__(self, vendor: Vendor) -> None:
+        self._other = vendor.accepted("another order")
+        self.read = 0
+
+    def __call__(self, request: Request) -> Reply:
+        if request.method == "POST" and "search" not in request.url:
+            return reply(409)
+        orders: list[Any] = [{**self._other, "note": "[x] " + "x" * 2400}] * 100
+        page = {**self._other, "cursor": "x", "orders": orders, "elements": orders}
+        text = json.dumps(page).encode().ljust(request.expects)[: request.expects]
+        self.read += len(text)
+        return reply(200, text)
+
+
+def test_a_look_up_reads_a_mebibyte_and_no_more(vendor: Vendor) -> None:
+    pos = Endless(vendor)
+    known = vendor.adapter.look_up(ORDER, vendor.merchant, pos)
+    assert known is not None
+    assert known.kind is Kind.IN_DOUBT
+    assert pos.read <= LOOK_UP + BODY_LIMIT
+
+
+@pytest.mark.parametrize("cursor", ["x" * 5000, {"a": 1}, 7])
+def test_what_a_pos_says_is_not_sent_back_without_measure(cursor: object) -> None:
+    pages = Scripted(*[reply(200, {"orders": [], "cursor": cursor})] * 30)
+    square = VENDORS["square"]
+    known = square.adapter.look_up(ORDER, square.merchant, pages)
+    assert known is not None
+    assert known.kind is Kind.IN_DOUBT
+    assert len(pages.requests) == 1
+
+
+def test_a_request_is_not_written_that_is_larger_than_the_pos_is_sent(vendor: Vendor) -> None:
+    """Some of its bytes are as many as the order has items, times modifiers, times their number."""
+    modifiers = [{"name": "x" * 50, "sku": guid("m")}] * 240
+    items = [{"sku": guid("i"), "name": "x", "quantity": 150, "unit_price": 0}] * 20
+    for each in items:
+        each["modifiers"] = modifiers
+    order = order_of(items=items, total=0)
+    most = vendor.adapter.limits.request_bytes
+    merchant = vendor.merchant.with_catalog({guid(x): known_as(guid(x)) for x in "im"})
+    send = Scripted(*vendor.before(order), reply(500))
+    outcome = vendor.adapter.submit(order, merchant, send)
+    sizes = [len(request.body or b"") for request in send.requests]
+    if outcome.kind is Kind.REJECTED:
+        assert outcome.reason is not None
+        assert f"at most {most} are sent" in outcome.reason.message
+        assert sizes == []
+    else:
+        assert max(sizes) <= (most or len(order.to_json()))
+
+
+@pytest.mark.parametrize("quantity", [1, 2, 3000])
+@pytest.mark.parametrize("kind", [None, "T"])
+def test_the_size_of_clovers_request_is_known_before_it_is_written(
+    quantity: int, kind: str | None
+) -> None:
+    item = {"sku": "s", "name": "é", "quantity": quantity, "unit_price": 1}
+    order = order_of(items=[item], total=quantity)
+    clover = VENDORS["clover"].merchant
+    merchant = clover.model_copy(
+        update={"pos": {**clover.pos, **({"order_type": kind} if kind else {})}}
+    )
+    cart = _Cart(order, merchant)
+    assert len(cart.encoded()) == cart.size
+    assert len(json.loads(cart.encoded())["orderCart"]["lineItems"]) == quantity
 
 
 def test_it_speaks_over_a_socket(vendor: Vendor) -> None:

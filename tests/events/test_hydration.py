@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pos_gateway.events.hydration import Hydration
+from pos_gateway import green
+from pos_gateway.events.hydration import IN_A_ROW, Hydration, weight
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
@@ -165,3 +166,11 @@ def test_no_row_fails(**values: Any) -> None:
         row = a_row(**values)
         assert told(row, payloads)["order_id"] == row.order_id
         Hydration(payloads).sealed(row)
+
+
+def test_large_orders_are_hydrated_in_shorter_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[float] = []
+    monkeypatch.setattr(green.time, "sleep", turns.append)
+    row = a_row(payload="x" * 256 * 1024)
+    assert len(list(green.in_turns([row] * 100, IN_A_ROW, weight))) == 100
+    assert len(turns) >= 40

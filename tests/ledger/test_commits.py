@@ -391,3 +391,18 @@ def test_transactions_are_timed_and_their_writes_counted_and_those_that_were_not
         assert "is written" in each.came_to()
     commit.close()  # what is counted is counted by its thread, after it has told them
     assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1, 6, 1]
+
+
+def test_large_operations_share_no_transaction_with_many_others(database: Database) -> None:
+    """Each is made text of for the database in one go, which nobody else has a turn in."""
+    half = commits.MOST_BYTES // 2
+    commit = GroupCommit(database.write, lambda operation: int(operation))
+    database.gate.clear()
+    operations = [0, half, half, 2 * half, 1, half, 0, half - 1]
+    waiting = callers(commit, operations[:1])
+    database.is_tried()
+    waiting += callers(commit, operations[1:])
+    database.gate.set()
+    assert [each.came_to() for each in waiting] == [f"{each} is written" for each in operations]
+    assert database.transactions == [[0], [half, half], [2 * half], [1, half, 0, half - 1]]
+    assert commit.close()

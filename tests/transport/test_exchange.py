@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 
@@ -17,7 +18,14 @@ from loadtests.hostile.peer import Peer, Script, a_reply, answers, hangs, peer, 
 from pos_gateway import green
 from pos_gateway.transport.connect import HTTPPool, TrackedHTTPConnection
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
-from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport, _target
+from pos_gateway.transport.exchange import (
+    ACKNOWLEDGEMENT,
+    BODY_LIMIT,
+    Reply,
+    Request,
+    Transport,
+    _target,
+)
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.response import _FIELD, HEAD_LIMIT
 
@@ -341,6 +349,29 @@ def test_a_peer_that_drips_ends_at_the_deadline(drip: bytes) -> None:
     stop[1].send(b"x")
 
 
+@pytest.mark.parametrize("expects", [None, 1, BODY_LIMIT])
+def test_a_reply_may_have_the_bytes_that_are_expected_and_not_one_more(
+    expects: int | None,
+) -> None:
+    most = ACKNOWLEDGEMENT if expects is None else expects
+
+    def script(connection: socket.socket) -> None:
+        while read_request(connection):
+            connection.sendall(a_reply(b"x" * sizes.pop(0)))
+
+    sizes = [most, most + 1]
+    transport = Transport(guard=Guard(allow_all=True))
+    with peer(script) as seen:
+        request = Request("GET", seen.url("/"))
+        if expects is not None:
+            request = Request("GET", seen.url("/"), expects=expects)
+        send = partial(transport.send, request, key="m", connections=1, seconds=10)
+        assert len(send().body) == most
+        with pytest.raises(NoValidReply) as caught:
+            send()
+    assert caught.value.code == "reply_too_long"
+
+
 @pytest.mark.parametrize(
     "reply",
     [
@@ -353,7 +384,7 @@ def test_a_peer_that_drips_ends_at_the_deadline(drip: bytes) -> None:
         a_reply(b"x" * 10, Content_Encoding="gzip"),
         b"HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\nContent-Encoding: gzip\r\n"
         b"Content-Length: 1\r\n\r\nx",
-        a_reply(b"x" * (BODY_LIMIT + 1)),
+        a_reply(b"x" * (ACKNOWLEDGEMENT + 1)),
     ],
     ids=[
         "closed",

@@ -23,7 +23,7 @@ from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Outcome
 from pos_gateway.transport.errors import NoValidReply
-from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Transport
+from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, BODY_LIMIT, Reply, Request, Transport
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.response import HEAD_LIMIT
 from tests.mutations import MUTATIONS, Step, mutated
@@ -132,7 +132,7 @@ def read(data: bytes) -> tuple[int, bytes] | None:
         values.setdefault(name.lower(), []).append(value.strip(b" \t"))
     body = _body(data, values)
     encoded = values.get(b"content-encoding", [b"identity"]) != [b"identity"]
-    if status < 200 or encoded or body is None or len(body) > BODY_LIMIT:
+    if status < 200 or encoded or body is None or len(body) > ACKNOWLEDGEMENT:
         return None
     return status, body
 
