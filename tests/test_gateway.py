@@ -41,7 +41,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
         each.stop()
 
 
-@pytest.mark.parametrize("key", [None, new_key()])
+@pytest.mark.parametrize("key", [None, new_key()], ids=["no key", "a key"])
 def test_workers_share_through_redis_only_what_they_can_seal(
     make: Callable[..., Gateway], key: str | None
 ) -> None:

@@ -396,7 +396,7 @@ def test_transactions_are_timed_and_their_writes_counted_and_those_that_were_not
 def test_large_operations_share_no_transaction_with_many_others(database: Database) -> None:
     """Each is made text of for the database in one go, which nobody else has a turn in."""
     half = commits.MOST_BYTES // 2
-    commit = GroupCommit(database.write, lambda operation: int(operation))
+    commit = GroupCommit(database.write, int)
     database.gate.clear()
     operations = [0, half, half, 2 * half, 1, half, 0, half - 1]
     waiting = callers(commit, operations[:1])
