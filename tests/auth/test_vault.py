@@ -1,6 +1,7 @@
 """Secrets at rest."""
 
 import base64
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -55,6 +56,36 @@ def test_nonsense_is_not_opened(sealed: dict[str, str]) -> None:
 def test_a_passphrase_does_too() -> None:
     sealed = Vault("correct horse battery staple").seal({"key": SECRET}, whose="m")
     assert Vault(f"{NEW},correct horse battery staple").open(sealed, whose="m") == {"key": SECRET}
+
+
+@pytest.mark.parametrize("text", ["!!", "", "AAAA", "AAAAAAAAAAAAAAAA", "\u00e9", "AAAA AAAA\n"])
+def test_nonsense_under_a_key_that_is_there_is_not_opened(text: str) -> None:
+    vault = Vault(OLD)
+    with pytest.raises(CannotOpen, match="changed"):
+        vault.open_bytes(f"{vault.current}.{text}", whose="m")
+
+
+@pytest.mark.parametrize(
+    ("key", "sealed"),
+    [
+        (
+            "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+            "630dcd29.zh3oX4o0OydtJ4YNYcLjVCoeH7Lixr2+tF4ANWaRTLkqHA==",
+        ),
+        (
+            "correct horse battery staple",
+            "60092d10.CdvUIE0LEiqHd4J9awAim74SNhGHT4N/voH27AhO9CGbIA==",
+        ),
+    ],
+)
+def test_what_earlier_releases_have_sealed_is_opened(key: str, sealed: str) -> None:
+    """Else a database could not be read after an upgrade, or a passphrase be weaker than it was."""
+    assert Vault(key).open_bytes(sealed, whose="m1") == b"s3cr3t"
+
+
+def test_a_base64_text_that_is_no_key_is_a_passphrase_and_no_shorter_key() -> None:
+    short = base64.b64encode(bytes(16)).decode()
+    assert Vault(short).current not in (None, hashlib.sha256(bytes(16)).hexdigest()[:8])
 
 
 @pytest.fixture

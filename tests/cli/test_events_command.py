@@ -325,7 +325,7 @@ def test_what_is_not_published_is_neither_pruned_nor_replayed(
     ("arguments", "why"),
     [
         (["--from", "3", "--to", "2"], "--from 3 is behind --to 2"),
-        (["--from", "0", "--to", "2"], "0 is not in the range x>=1"),
+        (["--from", "0", "--to", "2"], "0 is not in the range 1<=x<="),
         (["--from", "1"], "Missing option '--to'"),
     ],
 )
