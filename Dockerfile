@@ -14,9 +14,13 @@ RUN python -m venv --without-pip /venv
 # only: there is no compiler here, and a hash that fits a source archive would ask for one.
 COPY requirements.txt ./
 RUN pip --python /venv/bin/python install --require-hashes --only-binary=:all: -r requirements.txt
+# What builds the package, by its hash as well; in isolation pip would fetch the newest there is.
+COPY deploy/image/build.txt ./
+RUN pip install --require-hashes --only-binary=:all: -r build.txt
 COPY pyproject.toml README.md gcelery.py ./
 COPY pos_gateway ./pos_gateway
-RUN pip --python /venv/bin/python install --no-deps .
+RUN pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels .
+RUN pip --python /venv/bin/python install --no-index --no-deps /wheels/*.whl
 # What is pinned must be what the package asks for.
 RUN pip --python /venv/bin/python check
 

@@ -65,7 +65,7 @@ fuzz: $(INSTALLED) servers ## A hundred thousand damaged replies and as many dam
 signals: $(INSTALLED) servers ## Tell every container's command to stop at twenty moments of its first 4 s; `make test` at three
 	SIGNALS=all $(BIN)/pytest tests/faults/test_signals.py
 
-# Pins that still fit are kept; ARGS=--upgrade takes the newest.
+# Pins that still fit are kept; ARGS=--upgrade takes the newest. That of setuptools is in pyproject.toml, too.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make requirements" $(ARGS)
 
@@ -73,6 +73,7 @@ requirements: $(INSTALLED) ## Pin what pyproject.toml asks for; ARGS=--upgrade f
 	$(LOCK) --extra postgres --extra redis --extra tracing pyproject.toml --output-file requirements.txt
 	$(LOCK) --all-extras --constraints requirements.txt pyproject.toml --output-file requirements-dev.txt
 	$(LOCK) --group bench --constraints requirements-dev.txt --output-file requirements-bench.txt
+	echo setuptools | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/build.txt
 	echo cyclonedx-bom | $(LOCK) - --output-file deploy/image/sbom.txt
 	echo httptools | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/merchants.txt
 

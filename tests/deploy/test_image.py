@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+import tomllib
 import urllib.error
 import urllib.request
 import venv
@@ -155,8 +156,21 @@ def test_every_stage_is_the_same_slim_python_pinned_by_a_digest_if_one_is_given(
 @pytest.mark.parametrize("stage", DOCKERFILE.stages, ids=lambda stage: stage.name or "last")
 def test_everything_is_installed_by_its_hash_but_the_package_itself(stage: Stage) -> None:
     for step in stage.all("RUN"):
-        if " install " in step.rest and not step.rest.endswith("install --no-deps ."):
-            assert "--require-hashes --only-binary=:all: -r " in step.rest
+        if re.search(r" (install|wheel) ", step.rest):
+            fetched = "--require-hashes --only-binary=:all: -r " in step.rest
+            # The package itself, with what builds it there already: pip may ask nobody.
+            here = {"--no-index", "--no-deps"} <= set(step.words)
+            assert fetched or here
+        if " wheel " in step.rest:
+            assert "--no-build-isolation" in step.words
+
+
+def test_what_builds_the_package_is_one_release_wherever_it_is_built() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    [backend] = project["build-system"]["requires"]
+    assert re.fullmatch(r"setuptools==[\d.]+", backend)
+    for pins in ("deploy/image/build.txt", "requirements-dev.txt"):
+        assert re.search(rf"(?m)^{re.escape(backend)} ", (ROOT / pins).read_text()), pins
 
 
 def test_the_last_stage_takes_the_venv_and_runs_nothing_of_its_own() -> None:
