@@ -8,12 +8,13 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What takes the longest to import, and has none of the gateway in it.
@@ -29,6 +30,21 @@ _LIBRARIES = (
     "sqlalchemy.dialects.sqlite",
     "structlog",
 )
+
+
+#: Examples that a property-based test tries without a fault, and at first with one: most show soon.
+FEW = "40"
+
+
+class Found(StrEnum):
+    """Whether a planted fault is."""
+
+    NO = "missed"
+    YES = "found"
+    #: The test ended otherwise than by failing.
+    NOT_TRIED = "not tried"
+    #: The test fails without it as well.
+    ALWAYS = "fails without"
 
 
 class Planted(Protocol):
@@ -83,7 +99,9 @@ def require_found(module: str, faults: Sequence[Fault]) -> None:
 def try_all(faults: Sequence[Fault], folder: str, **environment: str) -> None:
     """Plant one after the other, and say which are ``found`` and which are ``missed``.
 
-    Each is tried in a fork of this process, which has the libraries imported already.
+    Found is one that the test which is named for it fails with, and passes without: a test that
+    cannot even be begun with it, or a name that is not defined, finds nothing. Each is tried in a
+    fork of this process, which has the libraries imported already.
 
     Args:
         faults: of which those that are chosen are tried.
@@ -92,34 +110,69 @@ def try_all(faults: Sequence[Fault], folder: str, **environment: str) -> None:
     """
     for library in _LIBRARIES:
         importlib.import_module(library)
-    for each in chosen(faults):
-        code = _tried(each, folder, environment)
-        print({0: "missed", 1: "found"}.get(code, f"ended with {code}"), each.rule, flush=True)
+    tried = chosen(faults)
+    by_file: dict[str, list[Fault]] = {}
+    for fault in tried:
+        by_file.setdefault(fault.by.partition("::")[0], []).append(fault)
+    few = {**environment, "EXAMPLES": FEW}
+    fails = {
+        file for file, those in by_file.items() if _ends(None, those, folder, few) is not Found.NO
+    }
+    for each in tried:
+        found = _ends(each, [each], folder, few)
+        if found is Found.NO:
+            most = {"EXAMPLES": str(each.examples)} if each.examples else {}
+            found = _ends(each, [each], folder, {**environment, **most})
+        if found is Found.YES and each.by.partition("::")[0] in fails:
+            found = Found.ALWAYS
+        print(found, each.rule, flush=True)
 
 
-def _tried(fault: Fault, folder: str, environment: dict[str, str]) -> int:
-    """What pytest ends with in a process that has the fault."""
+def _ends(
+    planted: Fault | None, those: Sequence[Fault], folder: str, told: Mapping[str, str]
+) -> Found:
+    """How the tests end that are to find those faults, in a process in which one is planted."""
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
-        return os.waitstatus_to_exitcode(status)
-    _plant(fault)
-    os.environ.update(environment)
-    if fault.examples is not None:
-        os.environ["EXAMPLES"] = str(fault.examples)
+        code = os.waitstatus_to_exitcode(status)
+        return list(Found)[code] if 0 <= code < len(Found) else Found.NOT_TRIED
+    os.environ.update(told)
+    if planted is not None:
+        _plant(planted)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    file, _, name = fault.by.partition("::")
+    names = [fault.by.partition("::")[2] for fault in those]
+    which = f"({' or '.join(names)}) and not postgresql" if all(names) else "not postgresql"
     import pytest
 
-    which = f"({name}) and not postgresql" if name else "not postgresql"
-    os._exit(
-        pytest.main(
-            [
-                *("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=60"),
-                *("-k", which, f"tests/{folder}/test_{file}.py"),
-            ]
-        )
+    watch = _Watch()
+    code = pytest.main(
+        [
+            *("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"),
+            # A test that hangs fails, and does not end the process as one that failed would.
+            *("--timeout=60", "--timeout-method=signal"),
+            *("-k", which, f"tests/{folder}/test_{those[0].by.partition('::')[0]}.py"),
+        ],
+        plugins=[watch],
     )
+    os._exit(list(Found).index(watch.found(code)))
+
+
+class _Watch:
+    """Sees what fails, and why."""
+
+    def __init__(self) -> None:
+        self._has_failed = self._is_broken = False
+
+    def pytest_exception_interact(self, call: Any, report: Any) -> None:
+        self._has_failed = True
+        self._is_broken |= report.when != "call"
+        self._is_broken |= call.excinfo.errisinstance((NameError, ImportError, SyntaxError))
+
+    def found(self, code: int) -> Found:
+        if code == 0:
+            return Found.NO
+        return Found.YES if self._has_failed and not self._is_broken else Found.NOT_TRIED
 
 
 def _plant(fault: Fault) -> None:

@@ -26,12 +26,14 @@ FAULTS = [
         "delivery",
         "if not claim.sending and not self._ledger.sending(claim):",
         "if False:",
+        seed=1,
     ),
     Fault(
         "a claim of an order with a past is not SENDING yet",
         "ledger.batch",
         "ticket, standing, sending=False",
         "ticket, standing, sending=True",
+        seed=1,
     ),
     Fault(
         "whoever was held up sends nothing more",
@@ -51,7 +53,7 @@ FAULTS = [
         "ledger.lease",
         "return known is None or self._clock.monotonic() - known[2] >= known[1]",
         "return True",
-        seed=5,
+        seed=15,
     ),
     Fault(
         "a lease that is not known yet is looked for",
@@ -127,7 +129,7 @@ FAULTS = [
         "ledger.batch",
         "if row.ticket == ticket:",
         "if False:",
-        seed=3,
+        seed=25,
     ),
     Fault(
         "an order that has come to its end is not begun again",
@@ -153,14 +155,14 @@ FAULTS = [
         "delivery",
         "return min(longest, max(0.0, left))",
         "return 0.0",
-        seed=60,
+        seed=64,
     ),
     Fault(
         "a POS that can be asked is asked before an order in doubt is sent again",
         "delivery",
         "if past.pending or ask_first or late:",
         "if past.pending or late:",
-        seed=1,
+        seed=4,
     ),
     Fault(
         "an order that the POS has and has not decided about is not sent again",
@@ -174,7 +176,7 @@ FAULTS = [
         "delivery",
         "if past.in_doubt and adapter.guarantee is Guarantee.BLIND:",
         "if False:",
-        seed=3,
+        seed=4,
     ),
     Fault(
         "an order that is too late and may be there is in doubt",
@@ -230,6 +232,7 @@ FAULTS = [
         "decision",
         "messages.append(self._again(delay, resolve=delay >= self._left))",
         "pass",
+        seed=1,
     ),
     Fault(
         "what is cancelled before it was sent is never sent",
@@ -269,12 +272,14 @@ FAULTS = [
         "worker.dispatcher",
         "            request.settled = self._gate.settle(",
         "            request.acknowledge()\n            request.settled = self._gate.settle(",
+        seed=1,
     ),
     Fault(
         "an order that waits in the worker for its next attempt is not acknowledged",
         "worker.dispatcher",
         "            request.again = again\n            return\n",
         "            request.again = again\n",
+        seed=3,
     ),
     Fault(
         "a cancellation waits for whoever has the order, however late it is",
