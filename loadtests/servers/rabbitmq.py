@@ -52,30 +52,30 @@ class RabbitMQ(Server):
     @property
     def url(self) -> str:
         """The default virtual host, as Celery and kombu write it."""
-        return self._url_of("/")
+        return self.url_of("/")
 
     def add_vhost(self, name: str | None = None) -> str:
         """Add a virtual host that guest may use, and return its URL."""
         name = name or f"v{next(self._numbers)}"
-        vhost = _binary(name)
+        vhost = binary(name)
         self.eval(
             f'ok = rabbit_vhost:add({vhost}, <<"tests">>), '
             f'rabbit_auth_backend_internal:set_permissions(<<"guest">>, {vhost}, '
             '<<".*">>, <<".*">>, <<".*">>, <<"tests">>)'
         )
-        return self._url_of(quote(name, safe=""))
+        return self.url_of(quote(name, safe=""))
 
     def delete_vhost(self, url: str) -> None:
         """Delete the virtual host behind a URL of `add_vhost`, in the background."""
         name = unquote(url.rpartition("/")[2])
-        self.eval(f'spawn(fun() -> rabbit_vhost:delete({_binary(name)}, <<"tests">>) end)')
+        self.eval(f'spawn(fun() -> rabbit_vhost:delete({binary(name)}, <<"tests">>) end)')
 
     def add_user(self, name: str, url: str) -> str:
         """Add a user who may use the virtual host behind a URL; the URL for it, password and all."""
-        vhost = _binary(unquote(url.rpartition("/")[2]))
+        vhost = binary(unquote(url.rpartition("/")[2]))
         self.set_password(name, name)
         self.eval(
-            f"rabbit_auth_backend_internal:set_permissions({_binary(name)}, {vhost}, "
+            f"rabbit_auth_backend_internal:set_permissions({binary(name)}, {vhost}, "
             '<<".*">>, <<".*">>, <<".*">>, <<"tests">>)'
         )
         return url.replace("guest:guest@", f"{name}:{name}@", 1)
@@ -83,8 +83,8 @@ class RabbitMQ(Server):
     def set_password(self, name: str, password: str) -> None:
         """Have the user log in with this from now on; one that is not there yet is added."""
         self.eval(
-            f"rabbit_auth_backend_internal:put_user(#{{name => {_binary(name)}, "
-            f'password => {_binary(password)}, tags => <<"">>}}, <<"tests">>)'
+            f"rabbit_auth_backend_internal:put_user(#{{name => {binary(name)}, "
+            f'password => {binary(password)}, tags => <<"">>}}, <<"tests">>)'
         )
 
     def drop_connections(self) -> None:
@@ -97,7 +97,7 @@ class RabbitMQ(Server):
     def lose_leader(self, url: str, queue: str) -> None:
         """Leave a stream with no leader, as a crash seconds after its making can."""
         vhost = unquote(url.rpartition("/")[2])
-        name = f"rabbit_misc:r({_binary(vhost)}, queue, {_binary(queue)})"
+        name = f"rabbit_misc:r({binary(vhost)}, queue, {binary(queue)})"
         # Who leads a new stream is written down a moment after it was declared, over what is gone.
         self._wait_for(
             lambda: self.eval(_LEADER_IS_WRITTEN_DOWN.format(name=name)) == "true",
@@ -181,11 +181,15 @@ class RabbitMQ(Server):
             self._epmd = None
 
     def _prepare(self) -> None:
-        self._distribution_port, self._epmd_port = free_port(), free_port()
+        self._distribution_port = free_port()
         (self.folder / "enabled_plugins").write_text("[].\n")
         (self.folder / "rabbitmq.conf").write_text(
             f"log.console = false\nlog.file = rabbitmq.log\n{self._configuration}\n"
         )
+        self._start_epmd()
+
+    def _start_epmd(self) -> None:
+        self._epmd_port = free_port()
         # In the foreground and as our child; the one that a node starts outlives the node.
         self._epmd = self._spawn([program("epmd", "erlang-base")])
         self._wait_for(
@@ -230,7 +234,10 @@ class RabbitMQ(Server):
         """
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as client:
             client.sendall(b"AMQP\x00\x00\x09\x01")
-            return bool(client.recv(1)) and self.eval(_EVERY_QUEUE_HAS_ITS_LEADER) == "true"
+            return bool(client.recv(1)) and self._has_leaders()
+
+    def _has_leaders(self) -> bool:
+        return self.eval(_EVERY_QUEUE_HAS_ITS_LEADER) == "true"
 
     def _node(self) -> str:
         return f"pos-gateway-{self.port}@localhost"
@@ -238,7 +245,8 @@ class RabbitMQ(Server):
     def _program(self, name: str) -> Path:
         return program(name, self.package, _BIN)
 
-    def _url_of(self, vhost: str) -> str:
+    def url_of(self, vhost: str) -> str:
+        """A virtual host's, whose name is quoted."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}/{vhost}"
 
 
@@ -247,6 +255,6 @@ def _listens(port: int) -> bool:
         return True
 
 
-def _binary(name: str) -> str:
+def binary(name: str) -> str:
     """A name as an Erlang binary that needs no quoting rules."""
     return f"<<{','.join(map(str, name.encode()))}>>"
