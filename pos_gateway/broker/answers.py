@@ -7,7 +7,7 @@ not help whoever waits, since it is he who would look after them.
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
@@ -147,8 +147,12 @@ class _Answered(pyamqp.Connection):
         try:
             if self._transport is not None:
                 self._transport.write(b"")
-        except OSError as error:  # whoever reads hears of it, too
+        except OSError as error:
             log.warning("acknowledgements.not_written", error=str(error))
+            with suppress(
+                Exception
+            ):  # as for a publisher's link: the reader may be closing it, too
+                self.collect()  # the reader hears of it, and the broker has the messages back
 
     def blocking_read(self, timeout: float | None = None) -> Any:
         """Read a frame. One that has come already is taken as it is, with no time limit to set."""

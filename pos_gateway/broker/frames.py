@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from errno import EPIPE
 from struct import Struct
 from typing import Any
 
@@ -63,11 +64,11 @@ class Outgoing:
     Safe from threads and green threads.
 
     Args:
-        write: writes all that it is given. What it raises is raised, and what was to be written
-            is lost with the connection.
+        write: writes all that it is given. What it raises is raised, and nothing is written any
+            more: half a frame may have left, and what follows it would be read as its rest.
     """
 
-    __slots__ = ("_kept", "_lock", "_size", "_write", "gathers")
+    __slots__ = ("_kept", "_lock", "_size", "_write", "gathers", "is_broken")
 
     def __init__(self, write: Callable[[bytes | memoryview], Any]) -> None:
         self._write = write
@@ -76,6 +77,7 @@ class Outgoing:
         self._size = 0
         #: Whether all are kept until there are many.
         self.gathers = False
+        self.is_broken = False
 
     def keep(self, frame: bytes) -> bool:
         """Keep a frame for the next write; whether it is the only one."""
@@ -95,4 +97,8 @@ class Outgoing:
             if kept:
                 data = b"".join((*kept, data))
             if data:
+                if self.is_broken:
+                    raise BrokenPipeError(EPIPE, "an earlier write has failed")
+                self.is_broken = True
                 self._write(data)
+                self.is_broken = False

@@ -105,6 +105,8 @@ class Dispatcher:
         self._under_way: dict[tuple[str, str, Action], OrderRequest] = {}
         self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
         self._concluding = Group()
+        #: Connections that were lost.
+        self._lost = 0
         self._wake = Event()
         self._ticker: gevent.Greenlet | None = None
         self._closed = False
@@ -166,6 +168,7 @@ class Dispatcher:
 
         What is under way goes on, and so do its claims; its next attempt is its message's.
         """
+        self._lost += 1
         for request in self._under_way.values():
             request.is_lost = True
         for request in self.admission.drop_waiting() + self._retries.drop():
@@ -322,9 +325,11 @@ class Dispatcher:
         # and with each connection that is lost there would be twice as many.
         is_kept = not self._closed and self._retries.takes(request, decision)
         again = decision.again if is_kept or request.is_lost else None
+        self._retries.coming += is_kept
         try:
             request.settled = self._gate.settle(decision.without_again() if again else decision)
         finally:
+            self._retries.coming -= is_kept
             self._storing -= early
         if not request.settled:
             return  # somebody else has the order: the message goes back
@@ -351,7 +356,7 @@ class Dispatcher:
             self._keep(request.again, [request, *joined])
         elif joined or request.again is not None or not request.settled:
             # Writing may block, and this is the hub, which may not.
-            self._concluding.spawn(self._conclude, request, joined)
+            self._concluding.spawn(self._conclude, request, joined, self._lost)
 
     def _keep(self, again: Message, requests: list[OrderRequest]) -> None:
         """Have them wait for their next attempt, copies too: after a lost connection one of them is
@@ -360,7 +365,7 @@ class Dispatcher:
             task_reserved(request)
             self._retries.keep(request, again, self._clock.now())
 
-    def _conclude(self, request: OrderRequest, joined: list[OrderRequest]) -> None:
+    def _conclude(self, request: OrderRequest, joined: list[OrderRequest], lost: int) -> None:
         is_over = request.settled and request.again is None
         if not is_over:
             # Its green thread was killed, the process is going down, its connection was lost, or
@@ -374,7 +379,7 @@ class Dispatcher:
                 each.acknowledge()
             elif self._closed:
                 each.reject(requeue=True)
-            else:
+            elif lost == self._lost:  # else the broker has it back, and sends it again
                 self.offer(each)
 
     def _release(self, request: OrderRequest, outcome: Outcome | None) -> None:

@@ -27,14 +27,15 @@ class Retries:
     """Keeps orders until their next attempt. Safe from green threads: nothing here blocks.
 
     Args:
-        most: how many, as a rule: copies of one that is kept are kept with it, and so are those
-            whose outcomes were being stored when the last place was taken.
+        most: how many; copies of one that is kept are kept with it.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: list[tuple[float, int, OrderRequest, Message]] = []
         self._numbers = count()
+        #: How many will be kept once their outcomes are stored: they have their places already.
+        self.coming = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -50,7 +51,7 @@ class Retries:
         again, outcome = decision.again, decision.outcome
         is_short = again is not None and again.delay <= LONGEST
         was_called = outcome.contact is not Contact.NONE and outcome.retry_after is None
-        has_room = request.kept < TIMES and len(self._kept) < self._most
+        has_room = request.kept < TIMES and len(self._kept) + self.coming < self._most
         return is_short and was_called and has_room
 
     def keep(self, request: OrderRequest, again: Message, now: float) -> None:

@@ -188,7 +188,7 @@ def test_acknowledgements_on_a_connection_that_was_given_up_go_nowhere() -> None
         channel.basic_ack(2)
 
 
-def test_one_who_cannot_write_acknowledgements_says_so_and_lives() -> None:
+def test_one_who_cannot_write_acknowledgements_says_so_and_gives_the_connection_up() -> None:
     calls = Calls()
     connection, channel = calls.connection()
 
@@ -200,6 +200,26 @@ def test_one_who_cannot_write_acknowledgements_says_so_and_lives() -> None:
     with capture_logs() as said:
         calls.later[0]()
     assert [each["event"] for each in said] == ["acknowledgements.not_written"]
+    with pytest.raises(RecoverableConnectionError):
+        connection.blocking_read(1)
+
+
+def test_nothing_is_written_behind_what_may_be_half_a_frame() -> None:
+    """A write that takes too long, or whose green thread is killed, may have left half of one."""
+    written = []
+
+    def half(data: bytes | memoryview) -> None:
+        written.append(bytes(data))
+        if len(written) == 2:
+            raise TimeoutError("timed out")
+
+    outgoing = Outgoing(half)
+    outgoing(b"whole")
+    with pytest.raises(TimeoutError):
+        outgoing(b"half")
+    with pytest.raises(BrokenPipeError):
+        outgoing(b"its rest?")
+    assert written == [b"whole", b"half"]
 
 
 def test_what_is_sent_together_is_written_in_few_pieces_in_its_order() -> None:

@@ -342,6 +342,20 @@ def test_the_broker_keeps_what_a_worker_has_no_room_for(scene: Scene) -> None:
     assert scene.stored == [("retry", f"o{most}")]
 
 
+def test_those_whose_outcomes_are_being_stored_have_their_places_already(scene: Scene) -> None:
+    """After the database has stood still, hundreds would else be kept at once beyond all bounds."""
+    most = Limits(slots=SLOTS).max_blocked // subject.KEPT
+    for number in range(most - 1):
+        fail(scene, Order(f"o{number}", f"m{number}"))
+    scene.broker_answers.clear()
+    for number in range(most - 1, most + 2):
+        fail(scene, Order(f"o{number}", f"m{number}"))
+    scene.broker_answers.set()
+    gevent.sleep(0.01)
+    assert len(scene.dispatcher._retries) == most
+    assert scene.stored == [("retry", f"o{most}"), ("retry", f"o{most + 1}")]
+
+
 def test_a_copy_of_an_order_that_waits_here_is_not_acknowledged_before_it(scene: Scene) -> None:
     """When a connection was lost meanwhile, the copy is the order's only message."""
     order, copy = Order("twice"), Order("twice")
@@ -392,6 +406,17 @@ def test_what_waits_here_is_forgotten_with_the_connection_that_it_came_by(scene:
     look_again(scene, 10)
     assert (order.word, scene.stored) == ("", [("accepted", "o1")])
     assert not scene.is_sent("o1")
+
+
+def test_a_copy_is_not_tried_when_its_connection_is_lost_in_that_instant(scene: Scene) -> None:
+    order, copy = Order("twice"), Order("twice")
+    scene.taken_over = True
+    scene.offer(order, copy)
+    order.reject = lambda requeue: scene.dispatcher.connection_lost()  # type: ignore[method-assign]
+    scene.reply("twice")
+    gevent.sleep(0.01)
+    assert not scene.is_sent("twice")
+    assert copy.word == ""
 
 
 @pytest.mark.parametrize("delay", [2, 30])
