@@ -44,6 +44,8 @@ _POSTGRESQL = {
 }
 #: How long a migration waits for a table that workers use. Behind it they would wait, too.
 _LOCK_TIMEOUT = "5s"
+#: The number of PostgreSQL's advisory lock that a migration holds: any that nobody else uses.
+_UPGRADING = 7_263_905_148
 #: In a revision's name: the schema of the oldest version that may work on this one. Without it, all
 #: may: its migration, and those before it, have only added.
 _FROM = "_from_"
@@ -101,6 +103,9 @@ def upgrade(engine: Engine) -> None:
         if engine.dialect.name == "sqlite":  # its driver begins no transaction for a table
             connection.exec_driver_sql("begin immediate")
         else:
+            # Two first ones at once would both make the tables; the second waits, for as long as it
+            # takes, and finds nothing to do.
+            connection.exec_driver_sql(f"select pg_advisory_xact_lock({_UPGRADING})")
             connection.exec_driver_sql(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
         command.upgrade(_alembic(connection), "head")
 

@@ -7,11 +7,12 @@ workers see the moment in which it was.
 import json
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Engine, bindparam, delete, insert, select
+from sqlalchemy import Engine, select
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.green import in_turns
 from pos_gateway.ledger.schema import catalogs
+from pos_gateway.ledger.upsert import upsert
 from pos_gateway.merchants.store import IN_A_ROW
 
 #: Catalogs that are read at once, from the database or Redis: nobody else has a turn meanwhile.
@@ -32,12 +33,8 @@ class CatalogStore:
             {"merchant_id": merchant_id, "entries": as_text(catalog), "updated_at": now}
             for merchant_id, catalog in every.items()
         ]
-        if not rows:
-            return
-        before = delete(catalogs).where(catalogs.c.merchant_id == bindparam("of"))
         with self._engine.begin() as connection:
-            connection.execute(before, [{"of": merchant_id} for merchant_id in every])
-            connection.execute(insert(catalogs), rows)
+            upsert(connection, catalogs, rows)
 
     def get(self, merchant_id: str) -> Mapping[str, str]:
         """The merchant's catalog; an empty one if it has none."""

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Engine, Row, delete, insert, select, update
+from sqlalchemy import Engine, Row, select, update
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.credentials import NONE, Auth, Credentials, Unreadable
 from pos_gateway.green import in_turns
 from pos_gateway.ledger.resealing import Resealed
 from pos_gateway.ledger.schema import merchants
+from pos_gateway.ledger.upsert import upsert
 from pos_gateway.merchant import Merchant
 from pos_gateway.vault import CannotOpen, Vault
 
@@ -50,10 +51,7 @@ class MerchantStore:
         latest = {merchant.id: merchant for merchant in records}
         rows = [self._row(merchant) for merchant in latest.values()]
         with self._engine.begin() as connection:
-            for batch in _batches(rows):
-                ids = [row["id"] for row in batch]
-                connection.execute(delete(merchants).where(merchants.c.id.in_(ids)))
-                connection.execute(insert(merchants), batch)
+            upsert(connection, merchants, rows)
         return len(rows)
 
     def get(self, ids: Sequence[str]) -> dict[str, Merchant]:
@@ -102,8 +100,11 @@ class MerchantStore:
         with self._engine.begin() as connection:
             found: set[str] = set()
             for batch in _batches(wanted):
-                of_these = merchants.c.id.in_(batch)
-                found.update(connection.scalars(select(merchants.c.id).where(of_these)))
+                # Locked, in the order in which an import writes them: what is found stays there.
+                of_these = select(merchants.c.id).where(merchants.c.id.in_(batch))
+                found.update(
+                    connection.scalars(of_these.order_by(merchants.c.id).with_for_update())
+                )
             missing = [merchant_id for merchant_id in wanted if merchant_id not in found]
             for batch in _batches([] if missing else wanted):
                 change = update(merchants).where(merchants.c.id.in_(batch))
