@@ -136,8 +136,9 @@ class _Submission:
     def undone(self, outcome: Outcome) -> Decision:
         """Nothing was sent, and nobody may say what became of it: it comes again."""
         if outcome.kind is Kind.FAILED:
-            entry = self._entry(outcome, Past(), attempts=0, tell=Kind.FAILED)
-            telling = Telling(self._key, entry, self._order.source)
+            reason = outcome.reason or Reason(outcome.kind, "")
+            body = self._order.source
+            telling = _of_no_row(self._key, reason, body, self._trip, attempts=0)
             return Decision(outcome, telling=telling, messages=[self._dead_letter(outcome)])
         return Decision(outcome, messages=[self._soon_again(outcome)])
 
@@ -183,8 +184,8 @@ class _Submission:
             tell = Kind.IN_DOUBT
         elif outcome.kind is Kind.PENDING:
             tell = Kind.PENDING
-        known = claim.past.told if tell is not Kind.PENDING else claim.past.pending and tell.value
-        if tell is not None and tell.value == known:
+        # Told as in doubt, it is not told as pending any more: only an end follows.
+        if tell is not None and claim.past.told in (tell.value, Kind.IN_DOUBT.value):
             tell = None
         said = outcome if tell is None else replace(outcome, kind=tell)
         entry = self._entry(said, after, attempts=after.attempts, tell=tell)
@@ -378,8 +379,14 @@ def _failed(named: Mapping[str, Any], body: bytes, reason: Reason, trip: Trip) -
     if not (order_id and merchant_id):
         return None
     key = Key(merchant_id, order_id)
-    event = dehydrated(key, Kind.FAILED, trace=trip.span)
-    entry = Entry(State.FAILED, trip.now.timestamp(), 1, reason=reason, event=event)
+    return _of_no_row(key, reason, body, trip, attempts=1)
+
+
+def _of_no_row(key: Key, reason: Reason, body: bytes, trip: Trip, *, attempts: int) -> Telling:
+    """``order.failed`` for a message without a row. Another one under its order's id is another event."""
+    content = reason.code.encode() + b"\n" + body
+    event = dehydrated(key, Kind.FAILED, content=content, trace=trip.span)
+    entry = Entry(State.FAILED, trip.now.timestamp(), attempts, reason=reason, event=event)
     return Telling(key, entry, body)
 
 

@@ -13,6 +13,7 @@ PosGatewayError
 ├── OrderChanged            something happened to an order since it was looked at; look again
 ├── LedgerUnavailable       the database did not answer; what was being written may be, or not
 │   └── LedgerUnreachable   there was no connection to it: nothing was written
+├── EventIdTaken            an event's id is another event's already; nothing was written
 ├── NotLoaded               a value that an order needs could not be had in time
 ├── SharedUnavailable       Redis did not answer, or answered nonsense: each process loads by itself
 ├── MetricsUnavailable      a page of metrics that was asked for cannot be read
@@ -126,6 +127,10 @@ class LedgerUnavailable(PosGatewayError):
 
 class LedgerUnreachable(LedgerUnavailable):
     """Raised when there is no connection to the database: nothing was written."""
+
+
+class EventIdTaken(PosGatewayError):
+    """Raised when an event has the id of another one, and nothing is written."""
 
 
 class OrderChanged(PosGatewayError):

@@ -1,6 +1,6 @@
 """A status event as it is written with an outcome: dehydrated. ``hydration.py`` makes it whole."""
 
-from hashlib import sha1
+from hashlib import sha1, sha256
 from uuid import UUID
 
 from pos_gateway.ledger.states import Action, EventRow, Key
@@ -11,19 +11,34 @@ _NAMESPACE = UUID("6f2b0c1e-5d38-4f0e-9a52-6a0e3d1b7c44").bytes
 
 
 def dehydrated(
-    key: Key, kind: Kind, *, reopened: int = 0, trace: TraceContext | None = None
+    key: Key,
+    kind: Kind,
+    *,
+    reopened: int = 0,
+    content: bytes = b"",
+    trace: TraceContext | None = None,
 ) -> EventRow:
     """What is written with the outcome.
 
     The id follows from what the event says, so that an order that is delivered to a worker
     twice (a connection lost before the acknowledgement) ends in the same event twice, and a
     consumer that deduplicates by id sees one. What an operator has reopened ends anew.
+
+    Args:
+        key: the order, or the cancel request.
+        kind: what became of it.
+        reopened: how often it was reopened.
+        content: what the event is about, if that has no row: two messages under one order id that
+            fail are two events, and the same message delivered twice is one.
+        trace: what the event follows from.
     """
     name = [key.merchant_id, key.order_id, f"order.{kind.value}"]
     if key.action is not Action.SUBMIT:
         name.append(key.action)
     if reopened:
         name.append(str(reopened))
+    if content:
+        name.append(sha256(content).hexdigest())
     return EventRow(_uuid5("\n".join(name)), kind.value, trace)
 
 

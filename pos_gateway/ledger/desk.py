@@ -14,16 +14,15 @@ from sqlalchemy import (
     Engine,
     Select,
     and_,
-    exists,
     func,
     insert,
-    literal,
     select,
     update,
 )
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import OrderChanged
+from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import audit, events, orders, workers
 from pos_gateway.ledger.states import Action, Entry, Key, State
@@ -210,7 +209,7 @@ class Desk:
                     f"something happened to order {seen.order_id!r} of merchant "
                     f"{seen.merchant_id!r} at this moment; look at it again"
                 )
-            _tell(connection, seen.key, entry)
+            _tell(connection, seen, entry)
             self._note(connection, operator, what, seen.key, details)
 
     def note(self, key: Key, *, operator: str, what: str, details: str) -> None:
@@ -296,12 +295,16 @@ def _submission(key: Key) -> Key:
     return Key(key.merchant_id, key.order_id)
 
 
-def _tell(connection: Connection, key: Key, entry: Entry) -> None:
-    if entry.event is None:
+def _tell(connection: Connection, seen: Standing, entry: Entry) -> None:
+    key, event = seen.key, entry.event
+    if event is None:
         return
+    # Its order's row is locked by now, so nobody else is about to tell the same.
+    if connection.scalar(select(events.c.id).where(events.c.event_id == event.id)):
+        event = with_another_id(key, event, seen.epoch)
     row = {
-        "event_id": entry.event.id,
-        "type": entry.event.kind,
+        "event_id": event.id,
+        "type": event.kind,
         "merchant_id": key.merchant_id,
         "order_id": key.order_id,
         "occurred_at": entry.at,
@@ -310,7 +313,4 @@ def _tell(connection: Connection, key: Key, entry: Entry) -> None:
         "reason_message": entry.reason.message if entry.reason else None,
         "attempts": entry.attempts,
     }
-    # Its order's row is locked by now, so nobody else is about to tell the same.
-    known = exists().where(events.c.event_id == entry.event.id)
-    values = select(*(literal(value, events.c[name].type) for name, value in row.items()))
-    connection.execute(insert(events).from_select(list(row), values.where(~known)))
+    connection.execute(insert(events).values(row))

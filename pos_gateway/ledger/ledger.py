@@ -9,7 +9,7 @@ an earlier one changes nothing. So a message may be delivered any number of time
 import itertools
 import threading
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway import failpoints
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import LedgerUnavailable, LedgerUnreachable
+from pos_gateway.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable
 from pos_gateway.ledger.batch import (
     Batch,
     Claiming,
@@ -32,6 +32,7 @@ from pos_gateway.ledger.batch import (
     Telling,
 )
 from pos_gateway.ledger.commits import GroupCommit, at_once
+from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.journal import Journal
 from pos_gateway.ledger.lease import BEAT, LEASE, Lease, Others
 from pos_gateway.ledger.payloads import Payloads
@@ -181,12 +182,18 @@ class Ledger:
         """
         failpoints.reach("outcome.before")
         sealed = self._sealed(claim.key, entry)
-        written: bool = self._commit(Finishing(claim, sealed), patience=patience)
+        try:
+            written: bool = self._commit(Finishing(claim, sealed), patience=patience)
+        except EventIdTaken:
+            if sealed.event is None:
+                raise
+            sealed = replace(sealed, event=with_another_id(claim.key, sealed.event, claim.epoch))
+            written = self._commit(Finishing(claim, sealed), patience=patience)
         failpoints.reach("outcome.committed")
         return written
 
     def tell(self, key: Key, entry: Entry, body: bytes, *, patience: float = inf) -> None:
-        """Write the event of something that has no row: a message that is no order.
+        """Write the event of something that has no row: a message that is no order. Once by its id.
 
         Args:
             key: whose it says it is.
@@ -198,7 +205,9 @@ class Ledger:
             LedgerUnavailable: as ``finish``.
         """
         payload = self._payloads.seal(key, body)
-        self._commit(Telling(key, self._sealed(key, entry), payload), patience=patience)
+        telling = Telling(key, self._sealed(key, entry), payload)
+        with suppress(EventIdTaken):  # somebody else told it at the same moment
+            self._commit(telling, patience=patience)
 
     def order(self, key: Key) -> bytes | None:
         """The order as it was kept; None if it is not.

@@ -117,7 +117,9 @@ select {event_id}, {type}, {merchant_id}, {order_id}, {now}, {external_id}, {rea
        {reason_message}, {attempts}, {payload}, {trace}
 {from_rows} where {event_id} is not null"""
 
-_ONCE = " on conflict (event_id) do nothing"
+# Of an event without a row, which comes with every delivery of its message. One that comes with an
+# outcome is written or fails: skipped, it would be lost without a word.
+_ONCE = " and not exists (select 1 from events known where known.event_id = {event_id})"
 
 _BEAT = """
 insert into workers (id, beat, lease, beat_at) values ({id}, 1, {lease}, {now})
@@ -191,11 +193,11 @@ class PostgreSQL(_Common):
         from pos_gateway.ledger.prepared import Prepared  # noqa: PLC0415  (it needs psycopg)
 
         done = " returning orders.ticket"
-        of_those = " and ({op} = 'tell' or {ticket} in (select ticket from finished))"
+        of_those = f" and ({{op}} = 'tell'{_ONCE} or {{ticket}} in (select ticket from finished))"
         fresh = _INSERT.replace("where true", "where {op} = 'claim'") + done
         sent = f"{_SENDING} and {{op}} = 'send'{done}"
         finished = f"{_FINISH} and {{op}} = 'finish'{done}"
-        told = _TELL + of_those + _ONCE
+        told = _TELL + of_those
         fresh, sent, finished, told = (self._of("r", t) for t in (fresh, sent, finished, told))
         write = f"""
 with r as materialized (select * from {self._rows}),
@@ -230,9 +232,9 @@ class SQLite(_Common):
     _place = ":{}"
 
     def __init__(self) -> None:
-        insert, sending, finish, self._find, self._take, self._tell = (
+        insert, sending, finish, self._find, self._take, self._tell, self._tell_once = (
             _filled(text, _VALUES, ":{}", from_rows="", and_rows="")
-            for text in (_INSERT, _SENDING, _FINISH, _FIND, _TAKE, _TELL + _ONCE)
+            for text in (_INSERT, _SENDING, _FINISH, _FIND, _TAKE, _TELL, _TELL + _ONCE)
         )
         self._texts = {CLAIM: insert, SEND: sending, FINISH: finish}
 
@@ -243,7 +245,7 @@ class SQLite(_Common):
             text = self._texts.get(row["op"])
             is_written = text is None or cursor.execute(text, values).rowcount > 0
             if is_written and "event_id" in row:
-                cursor.execute(self._tell, values)
+                cursor.execute(self._tell if text is not None else self._tell_once, values)
             if is_written and text is not None:
                 written.add(row["ticket"])
         return written

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.errors import LedgerUnavailable, LedgerUnreachable
+from pos_gateway.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable
 from pos_gateway.green import green
 from pos_gateway.ledger.statements import PostgreSQL, SQLite, Statements
 
@@ -56,6 +56,7 @@ class Writer:
         Raises:
             LedgerUnavailable: the database is away; whether anything was written is not known.
             LedgerUnreachable: it is, and nothing was.
+            EventIdTaken: nothing was written, for one of the events has the id of another.
         """
         away: type[LedgerUnavailable] = LedgerUnreachable
         try:
@@ -71,6 +72,8 @@ class Writer:
         except BaseException as error:
             # Also when a green thread is killed in the middle: the connection is out of step.
             self.close()
+            if self._is_taken(error):
+                raise EventIdTaken(str(error)) from error
             if isinstance(error, SQLAlchemyError) or self._is_away(error):
                 why = str(error.__cause__ or error).strip().splitlines() or [""]
                 raise away(why[0] or type(error).__name__) from error
@@ -82,7 +85,15 @@ class Writer:
         connection, self._connection = self._connection, None
         self._unconfirmed = False
         if connection is not None:
+            if self._cursor_of_it is not None:
+                # SQLite keeps its lock while a statement that failed is not reset.
+                self._cursor_of_it.close()
+                self._cursor_of_it = None
             connection.invalidate()
+
+    def _is_taken(self, error: BaseException) -> bool:
+        driver: Any = self._engine.dialect.dbapi
+        return isinstance(error, driver.IntegrityError) and "event_id" in str(error)
 
     def _is_away(self, error: BaseException) -> bool:
         driver: Any = self._engine.dialect.dbapi

@@ -244,6 +244,10 @@ ledger_commit_writes = Histogram(
     "Writes in one of the ledger's transactions; an order has two.",
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
 )
+event_ids_taken = Counter(
+    "pos_gateway_event_ids_taken_total",
+    "Events whose id another event had; each is published under another id. A mistake in the gateway.",
+)
 ledger_failures = Counter(
     "pos_gateway_ledger_failures_total",
     "Transactions of the ledger's that the database did not take; each is tried again.",

@@ -37,9 +37,23 @@ FAULTS = [
     Fault(
         "the same event twice is one row",
         "ledger/statements",
-        "on conflict (event_id) do nothing",
-        "",
+        "self._tell if text is not None else self._tell_once",
+        "self._tell",
         "events::the_same_event_twice",
+    ),
+    Fault(
+        "no outcome's event is skipped",
+        "ledger/statements",
+        "self._tell if text is not None else self._tell_once",
+        "self._tell_once",
+        "events::an_outcomes_event_is_written_although",
+    ),
+    Fault(
+        "an operator's event is not skipped either",
+        "ledger/desk",
+        "        event = with_another_id(key, event, seen.epoch)\n",
+        "        return\n",
+        "events::an_operators_event_is_written_although",
     ),
     Fault(
         "an order found in sending is in doubt",

@@ -6,11 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
+from structlog.testing import capture_logs
 
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.batch import Finishing
+from pos_gateway.ledger.batch import Finishing, Telling
+from pos_gateway.ledger.desk import Desk
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import EventRow, Key, State
 from pos_gateway.outcome import Kind, Reason
+from pos_gateway.telemetry import metrics
+from pos_gateway.vault import Vault
 from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
 
 Workers = Callable[..., Worker]
@@ -99,15 +105,47 @@ def test_an_outcome_under_a_claim_that_is_lost_has_no_event(worker: Workers, row
 
 
 def test_the_same_event_twice_is_one_row(worker: Workers, rows: Rows) -> None:
+    """Of something without a row: its message may be delivered any number of times."""
     one = worker()
-    event = dehydrated(KEY, Kind.IN_DOUBT)
     for _ in range(3):
-        claim = claimed(one.claim(KEY, send=True))
-        assert one.finish(claim, untold(State.IN_DOUBT, event=event))
-    one.tell(KEY, untold(State.IN_DOUBT, event=event), b"{}")
+        one.tell(KEY, an_entry(Kind.FAILED), b"{}")
+    failed, another = an_entry(Kind.FAILED), an_entry(Kind.FAILED, key=Key("m", "o2"))
+    tellings = [Telling(KEY, each, "{}") for each in (failed, another)]
+    one.together(*tellings)
+    assert [row.type for row in rows.events()] == ["failed", "failed"]
+
+
+def test_an_outcomes_event_is_written_although_another_event_has_its_id(
+    worker: Workers, rows: Rows
+) -> None:
+    """And that is heard of: skipped, the backend would wait for it without end."""
+    one, key = worker(), Key("m", "o2")
     one.tell(KEY, an_entry(Kind.FAILED), b"{}")
-    one.tell(KEY, an_entry(Kind.FAILED), b"{}")
-    assert [row.type for row in rows.events()] == ["in_doubt", "failed"]
+    claim, neighbour = claimed(one.claim(KEY, send=True)), claimed(one.claim(key, send=True))
+    before = metrics.event_ids_taken._value.get()
+    with capture_logs() as logs:
+        assert one.finish(claim, an_entry(Kind.FAILED, reason=Reason("http_401", "no")))
+    assert one.finish(neighbour, an_entry(key=key))
+    assert [line["event"] for line in logs] == ["event.id_taken"]
+    assert metrics.event_ids_taken._value.get() == before + 1
+    assert [row.reason_code for row in rows.events()] == [None, "http_401", None]
+    assert len({row.event_id for row in rows.events()}) == 3
+    assert rows.order().state == "failed"
+
+
+def test_an_operators_event_is_written_although_another_event_has_its_id(
+    worker: Workers, rows: Rows, engine: Engine
+) -> None:
+    one, desk = worker(), Desk(engine, Payloads(Vault()))
+    one.tell(KEY, an_entry(), b"{}")
+    doubt = untold(State.IN_DOUBT, doubt_since=DAY)
+    one.finish(claimed(one.claim(KEY, send=True)), doubt)
+    seen = desk.one(KEY)
+    assert seen is not None
+    with capture_logs() as logs:
+        desk.change(seen, an_entry(), operator="kim", what="x", details="")
+    assert [line["event"] for line in logs] == ["event.id_taken"]
+    assert [row.type for row in rows.events()] == ["accepted", "accepted"]
 
 
 @pytest.mark.parametrize("merchant_id", ["m", "größer", "m-1234567890"])
@@ -117,6 +155,8 @@ def test_an_event_has_a_name_based_id_for_good(merchant_id: str) -> None:
     for n in range(100):  # every variant
         id_ = dehydrated(Key(merchant_id, f"o{n}"), Kind.ACCEPTED).id
         assert id_ == str(uuid.uuid5(namespace, f"{merchant_id}\no{n}\norder.accepted"))
+    one, another = (dehydrated(KEY, Kind.FAILED, content=each).id for each in (b"1", b"2"))
+    assert len({one, another, dehydrated(KEY, Kind.FAILED).id}) == 3
 
 
 def test_an_order_that_was_reopened_ends_anew(worker: Workers, rows: Rows) -> None:

@@ -1,0 +1,137 @@
+"""A whole gateway on a ledger in SQLite, with a POS that is a function and a broker that is a list."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+
+from pos_gateway.broker.message import Message
+from pos_gateway.decision import Decision
+from pos_gateway.events.outbox import Outbox
+from pos_gateway.gateway import Gateway
+from pos_gateway.ledger.database import upgrade
+from pos_gateway.ledger.states import Action
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.settings import Settings
+from pos_gateway.tasks import deliver
+from pos_gateway.transport.exchange import Reply
+from tests.orders import an_order
+
+#: What a POS makes of a request: a status and an object, or an exception.
+Pos = Callable[[Any], Any]
+
+
+class Clock:
+    """Both clocks, set by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return datetime(2026, 11, 20, 12, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+
+class Gate(Gateway):
+    """Delivers what it is told to, one message after the other."""
+
+    def __init__(self, folder: Path, pos: Pos, *, clock: Clock | None = None, **merchant: Any):
+        self.hand = clock or Clock()
+        url = f"sqlite:///{folder}/gateway.db"
+        super().__init__(Settings(database_url=url, metrics_port=0), self.hand)
+        upgrade(self.database)
+        self.pos = pos
+        fields = {"id": "m", "adapter": "rest", "base_url": "https://pos.example.com", **merchant}
+        MerchantStore(self.database).put([Merchant.parse(fields)])
+        #: What was said to the POS: methods and paths.
+        self.said: list[tuple[str, str]] = []
+        #: What was stored by the broker.
+        self.stored: list[Message] = []
+        self.caller._exchange = self._exchange  # type: ignore[method-assign, assignment]
+
+    def _exchange(self, request: Any, *, fence: Callable[[], None], **_: Any) -> Reply:
+        fence()
+        self.said.append((request.method, request.url.removeprefix("https://pos.example.com")))
+        answer = self.pos(request)
+        if isinstance(answer, BaseException):
+            raise answer
+        status, body = answer
+        return Reply(status, {}, json.dumps(body).encode())
+
+    def store(self, messages: Any, *, patience: float = 0) -> None:
+        self.stored.extend(messages)
+
+    def take(
+        self, record: Any, action: Action = Action.SUBMIT, *, settled: bool = True, **said: Any
+    ) -> Decision:
+        """Deal with a message from its coming to its acknowledgement."""
+        decision = deliver(self, record, action, headers=said, routing_key="orders")
+        assert self.settle(decision, patience=1) is settled
+        return decision
+
+    def take_cancel(self, order_id: str = "o1", *, seconds: float = 60) -> Decision:
+        """Deal with a request to cancel an order within so many seconds."""
+        return self.take(self.a_request(order_id, seconds=seconds), Action.CANCEL)
+
+    def an_order(
+        self, order_id: str = "o1", *, seconds: float = 600, **fields: Any
+    ) -> dict[str, Any]:
+        """An order that was placed now."""
+        now = self.clock.now()
+        until = (now + timedelta(seconds=seconds)).isoformat()
+        return an_order(order_id, "m", placed_at=now.isoformat(), deliver_by=until, **fields)
+
+    def a_request(self, order_id: str = "o1", *, seconds: float = 60) -> dict[str, Any]:
+        """A request to cancel it."""
+        until = (self.clock.now() + timedelta(seconds=seconds)).isoformat()
+        return {"order_id": order_id, "merchant_id": "m", "deliver_by": until}
+
+    def wait(self, seconds: float) -> None:
+        self.hand.seconds += seconds
+
+    def publish_events(self) -> list[str]:
+        """Publish what is written; the types of the events that are published by now."""
+        outbox = Outbox(self.database)
+        term = outbox.take("leader", outbox.look()[0].epoch)
+        assert term is not None
+        while (after := outbox.assign(term, 100)) != term:
+            assert after is not None
+            term = replace(after, published=after.assigned)
+        outbox.close()
+        return [kind for kind, *_ in self.rows("select type from events order by position")]
+
+    def told(self, order_id: str = "o1") -> list[tuple[str, str | None]]:
+        """The events that are written of an order: type, and the reason's code."""
+        query = "select type, reason_code from events where order_id = :id order by id"
+        return [(kind, code) for kind, code in self.rows(query, id=order_id)]
+
+    def row_state(self, order_id: str = "o1", action: str = "submit") -> str | None:
+        """How its row stands."""
+        query = "select state from orders where order_id = :id and action = :action"
+        found = self.rows(query, id=order_id, action=action)
+        return found[0][0] if found else None
+
+    def told_again(self) -> list[dict[str, Any]]:
+        """The events that were published outside of their turn, since this was asked last."""
+        again = [each for each in self.stored if each.exchange == "order-events"]
+        self.stored = [each for each in self.stored if each.exchange != "order-events"]
+        return [json.loads(each.body) for each in again]
+
+    def dead(self) -> list[str]:
+        """The reasons for which messages were dead-lettered."""
+        return [
+            each.headers["x-reason-code"]
+            for each in self.stored
+            if each.routing_key == "orders.dead"
+        ]
+
+    def rows(self, query: str, **values: Any) -> list[Any]:
+        with self.database.connect() as connection:
+            return list(connection.execute(text(query), values))

@@ -1,0 +1,65 @@
+"""What the backend is told of an order, whatever came under its id before: nothing is silenced."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pos_gateway.tasks import deliver
+from pos_gateway.transport.errors import NoValidReply
+from tests.gate import Gate
+
+ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
+
+
+def test_an_order_that_fails_after_an_invalid_one_under_its_id_is_told_of(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: (401, {}))
+    gate.take(gate.an_order(total=8.5))
+    gate.take(gate.an_order(total=8.5, currency="euro"))  # mended, and invalid in another way
+    gate.take(gate.an_order())
+    assert gate.told() == [
+        ("failed", "invalid_order"),
+        ("failed", "invalid_order"),
+        ("failed", "http_401"),
+    ]
+
+
+def test_an_invalid_order_that_is_delivered_twice_is_one_event(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    bad = gate.an_order(total=float("nan"))
+    for _ in range(3):
+        gate.take(bad)
+    assert gate.told() == [("failed", "invalid_order")]
+
+
+def test_an_order_that_is_accepted_after_an_invalid_one_under_its_id_is_told_of(
+    tmp_path: Path,
+) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    gate.take(gate.an_order(total=8.5))
+    gate.take(gate.an_order())
+    assert gate.told() == [("failed", "invalid_order"), ("accepted", None)]
+
+
+def test_an_order_that_fails_after_a_mistake_before_its_claim_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(tmp_path, lambda _: (401, {}))
+    with monkeypatch.context() as patch:
+        patch.setattr(gate.directory, "get", lambda _: 1 / 0)
+        gate.take(gate.an_order())
+    assert gate.row_state() is None
+    gate.take(gate.an_order())
+    assert gate.told() == [("failed", "internal_error"), ("failed", "http_401")]
+
+
+def test_an_order_in_doubt_is_told_of_as_pending_no_more(tmp_path: Path) -> None:
+    """So that no event of one order comes twice in a generation, and what is last said holds."""
+    answers: list[Any] = [NoValidReply("timeout", "no reply"), (202, {"status": "pending"})]
+    gate = Gate(tmp_path, lambda _: answers.pop(0))
+    order = gate.an_order(seconds=10)
+    decided = deliver(gate, order, headers={"x-attempts": 20}, routing_key="orders")
+    assert gate.settle(decided)  # the next attempt would come too late: it is told in doubt
+    gate.take(order)  # its copy comes at once
+    assert gate.told() == [("in_doubt", "timeout")]
+    assert gate.row_state() == "in_doubt"
