@@ -155,7 +155,7 @@ class Caller:
             failpoints.reach("byte.first")
             if not self._ledger.holds(claim):
                 raise NotSent("fenced", "this worker was held up; another one may have the order")
-            sending.begun = True
+            sending.begun = claim.sent = True
 
         def send(request: Request) -> Reply:
             reply = self._exchange(

@@ -12,7 +12,7 @@ from pos_gateway.adapters.rejection import Rejection
 from pos_gateway.call import Caller
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.delivery import held, unsettled_for
-from pos_gateway.errors import UnknownMerchant
+from pos_gateway.errors import InvalidOrder, UnknownMerchant
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Action, Claim, Ended, Held, Key, State
 from pos_gateway.merchants.directory import Directory
@@ -20,6 +20,7 @@ from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.exchange import Send
+from pos_gateway.vault import CannotOpen
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class Cancellation:
             hopeless: it is too late, and nobody has a place at the merchant for it.
 
         Raises:
-            SQLAlchemyError, LedgerUnavailable: the database is away; nothing was sent.
+            SQLAlchemyError, LedgerUnavailable: the database is away; nothing was claimed.
+            Unfinished: a mistake of ours, or the database is away, after a claim.
         """
         key = Key(request.merchant_id, request.order_id)
         claim = self._ledger.claim(
@@ -79,7 +81,7 @@ class Cancellation:
         if isinstance(claim, Ended):
             return CancelAttempt(claim.outcome, over=True)
         late = hopeless or request.deliver_by <= self._clock.now()
-        with self._ledger.dealing_with(claim):
+        with self._ledger.attempting(claim):
             submission = self._ledger.claim(key, send=False)
             if isinstance(submission, Held):
                 # However late: whoever has it may be dead, and the order be left to this wish.
@@ -91,7 +93,7 @@ class Cancellation:
                     reason = Reason.of("not_there", f"the order ended as {submission.state}")
                     outcome = Outcome(Kind.REJECTED, reason)
                 return CancelAttempt(outcome, claim, ended=submission)
-            with self._ledger.dealing_with(submission):
+            with self._ledger.attempting(submission):
                 if not submission.past.may_be_there:
                     outcome = Outcome(Kind.CANCELLED)
                 elif late:
@@ -100,7 +102,7 @@ class Cancellation:
                     outcome = self._ask(key, claim, submission, patience)
                 return CancelAttempt(outcome, claim, submission)
 
-    def _ask(
+    def _ask(  # noqa: PLR0911  (each names what is missing)
         self,
         key: Key,
         claim: Claim,
@@ -113,19 +115,15 @@ class Cancellation:
         except UnknownMerchant as error:
             return Outcome(Kind.FAILED, Reason.of("unknown_merchant", error))
         adapter = self._adapters.get(merchant.adapter)
-        order_json = self._ledger.order(key)
-        if adapter is None or order_json is None:
-            code, what = (
-                ("unknown_adapter", merchant.adapter)
-                if adapter is None
-                else ("unknown_order", "the order is not kept here any more")
-            )
-            return Outcome(Kind.FAILED, Reason.of(code, what))
+        if adapter is None:
+            return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
+        order = self._kept(key)
+        if isinstance(order, Outcome):
+            return order
         in_doubt = submission is not None and submission.past.in_doubt
         if in_doubt and adapter.guarantee is Guarantee.BLIND:
             reason = Reason.of("blind", "whether the POS has it, an operator has to say first")
             return Outcome(Kind.RETRY, reason)
-        order = Order.parse_json(order_json)
 
         def talk(send: Send) -> Outcome:
             if not claim.sending and not self._ledger.sending(claim):
@@ -140,6 +138,20 @@ class Cancellation:
         if wait > 0:
             return replace(outcome, kind=Kind.RETRY, look_again=wait)
         return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)
+
+    def _kept(self, key: Key) -> Order | Outcome:
+        """The order as it is kept; or what comes of the request without it."""
+        try:
+            order_json = self._ledger.order(key)
+            if order_json is not None:
+                return Order.parse_json(order_json)
+        except CannotOpen as error:  # another worker may have the key
+            return Outcome(Kind.RETRY, Reason.of("secret_key", f"the order is {error}"))
+        except InvalidOrder:
+            why = "the order that was kept cannot be read"
+            return Outcome(Kind.FAILED, Reason.of("invalid_order", why))
+        why = "the order is not kept here any more"
+        return Outcome(Kind.FAILED, Reason.of("unknown_order", why))
 
 
 def _never_there(outcome: Outcome) -> bool:

@@ -135,11 +135,6 @@ class _Submission:
 
     def undone(self, outcome: Outcome) -> Decision:
         """Nothing was sent, and nobody may say what became of it: it comes again."""
-        if outcome.kind is Kind.FAILED:
-            reason = outcome.reason or Reason(outcome.kind, "")
-            body = self._order.source
-            telling = _of_no_row(self._key, reason, body, self._trip, attempts=0)
-            return Decision(outcome, telling=telling, messages=[self._dead_letter(outcome)])
         return Decision(outcome, messages=[self._soon_again(outcome)])
 
     def renewed(self, outcome: Outcome, claim: Claim) -> Decision:
@@ -264,12 +259,14 @@ def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) 
     cancelling = _Cancelling(request, attempt, trip)
     if attempt.over:
         return Decision(attempt.outcome)
-    if attempt.claim is None or cancelling.is_open(attempt.claim):
+    if cancelling.is_open(attempt.claim):
         return cancelling.again(attempt.claim)
-    if attempt.submission is not None:
+    if attempt.claim is not None and attempt.submission is not None:
         return cancelling.decided(attempt.claim, attempt.submission)
-    assert attempt.ended is not None  # noqa: S101  (either it is claimed, or it is over)
-    return cancelling.ended(attempt.claim, attempt.ended)
+    if attempt.claim is not None and attempt.ended is not None:
+        return cancelling.ended(attempt.claim, attempt.ended)
+    assert attempt.claim is not None  # noqa: S101  (else it is open)
+    return cancelling.crashed(attempt.claim)
 
 
 class _Cancelling:
@@ -284,10 +281,10 @@ class _Cancelling:
         self._key = replace(self._order, action=Action.CANCEL)
         self._at = trip.now.timestamp()
 
-    def is_open(self, claim: Claim) -> bool:
+    def is_open(self, claim: Claim | None) -> bool:
         """Whether it is to be tried again. What the POS may have done is not called off."""
         kind = self._outcome.kind
-        in_doubt = kind is Kind.FAILED and claim.past.in_doubt
+        in_doubt = kind is Kind.FAILED and claim is not None and claim.past.in_doubt
         return in_doubt or kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING)
 
     def again(self, claim: Claim | None) -> Decision:
@@ -308,6 +305,15 @@ class _Cancelling:
                 since = self._at
             entries.append((claim, replace(self._entry(State.NEW, claim), doubt_since=since)))
         return Decision(self._outcome, entries, messages=[message])
+
+    def crashed(self, claim: Claim) -> Decision:
+        """A mistake of ours, before it was known how the order stands: an operator has to look."""
+        reason = self._outcome.reason or Reason(self._outcome.kind, "")
+        request = self._request
+        dead = _dead_letter(
+            request.order_id, request.to_json(), self._trip, reason, task=wire.CANCEL_ORDER
+        )
+        return Decision(self._outcome, [(claim, self._entry(State.FAILED, claim))], messages=[dead])
 
     def decided(self, claim: Claim, submission: Claim) -> Decision:
         """The order had not come to its end; cancelled, this is it."""
@@ -379,14 +385,10 @@ def _failed(named: Mapping[str, Any], body: bytes, reason: Reason, trip: Trip) -
     if not (order_id and merchant_id):
         return None
     key = Key(merchant_id, order_id)
-    return _of_no_row(key, reason, body, trip, attempts=1)
-
-
-def _of_no_row(key: Key, reason: Reason, body: bytes, trip: Trip, *, attempts: int) -> Telling:
-    """``order.failed`` for a message without a row. Another one under its order's id is another event."""
+    # Another invalid order under this id is another event.
     content = reason.code.encode() + b"\n" + body
     event = dehydrated(key, Kind.FAILED, content=content, trace=trip.span)
-    entry = Entry(State.FAILED, trip.now.timestamp(), attempts, reason=reason, event=event)
+    entry = Entry(State.FAILED, trip.now.timestamp(), 1, reason=reason, event=event)
     return Telling(key, entry, body)
 
 

@@ -7,6 +7,7 @@ is done (``ledger/``), so that whoever comes after knows of it, whatever happens
 """
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from math import inf
 
@@ -75,26 +76,21 @@ class Delivery:
             hopeless: it is too late to send it, and nobody has a place at the merchant for it.
 
         Raises:
-            SQLAlchemyError, LedgerUnavailable: the database is away; nothing was sent.
+            SQLAlchemyError, LedgerUnavailable: the database is away; nothing was claimed.
+            Unfinished: a mistake of ours, or the database is away, after the claim.
         """
         left = (order.deliver_by - self._clock.now()).total_seconds()
         late = hopeless or left <= 0
         merchant, problem = self._merchant(order.merchant_id)
         if merchant is not None and merchant.paused and not late:
             return Attempt(Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused")))
-        key = Key(order.merchant_id, order.order_id)
-        claim = self._ledger.claim(
-            key,
-            send=not late and problem is None,
-            deliver_by=order.deliver_by.timestamp(),
-            order=order.source,
-        )
+        claim = self._claim(order, send=not late and problem is None)
         match claim:
             case Ended():
                 return Attempt(claim.outcome, ended=claim)
             case Held():
                 return Attempt(held())
-        with self._ledger.dealing_with(claim):
+        with self._ledger.attempting(claim):
             newer = self._newer(claim, order) if late else None
             if newer is not None:
                 outcome = held()
@@ -115,6 +111,27 @@ class Delivery:
                     outcome = self._caller.call(merchant, claim, talk, patience=patience, left=left)
                 return Attempt(self._for_whom(outcome, merchant), claim, called=True)
         return Attempt(outcome, claim, newer=newer)
+
+    def failed(self, order: Order, outcome: Outcome) -> Attempt:
+        """Nothing was claimed when an attempt failed: what the ledger knows of the order counts.
+
+        Raises: as ``submit``.
+        """
+        claim = self._claim(order, send=False)
+        match claim:
+            case Ended():
+                return Attempt(claim.outcome, ended=claim)
+            case Held():
+                return Attempt(held())
+        return Attempt(outcome, claim)
+
+    def _claim(self, order: Order, *, send: bool) -> Claim | Ended | Held:
+        return self._ledger.claim(
+            Key(order.merchant_id, order.order_id),
+            send=send,
+            deliver_by=order.deliver_by.timestamp(),
+            order=order.source,
+        )
 
     def _create(
         self, order: Order, merchant: Merchant, claim: Claim, send: Send, *, late: bool
@@ -157,8 +174,7 @@ class Delivery:
         until = claim.past.deliver_by or 0.0
         if until <= max(order.deliver_by.timestamp(), self._clock.now().timestamp()):
             return None
-        kept = self._ledger.order(claim.key)
-        return None if kept is None else Order.parse_json(kept)
+        return order.until(datetime.fromtimestamp(until, UTC))
 
     def _for_whom(self, outcome: Outcome, merchant: Merchant) -> Outcome:
         """In doubt at a POS that cannot be asked, an order is for an operator."""

@@ -10,6 +10,7 @@ PosGatewayError
 ├── UnknownMerchant         no merchant has this id
 ├── PendingMigration        the database's schema is older than the one this version needs
 ├── SchemaTooNew            the database's schema is a later version's, and has lost what this one needs
+├── Unfinished              an attempt failed after its claim, by whatever it was raised from; has the claims
 ├── OrderChanged            something happened to an order since it was looked at; look again
 ├── LedgerUnavailable       the database did not answer; what was being written may be, or not
 │   └── LedgerUnreachable   there was no connection to it: nothing was written
@@ -131,6 +132,17 @@ class LedgerUnreachable(LedgerUnavailable):
 
 class EventIdTaken(PosGatewayError):
     """Raised when an event has the id of another one, and nothing is written."""
+
+
+class Unfinished(PosGatewayError):
+    """Raised from any exception that ends an attempt after its claim.
+
+    ``claims``: what the attempt had claimed; each must be finished, or given up.
+    """
+
+    def __init__(self, claims: Sequence[Any]) -> None:
+        self.claims = tuple(claims)
+        super().__init__("an attempt was not finished")
 
 
 class OrderChanged(PosGatewayError):

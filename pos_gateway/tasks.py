@@ -4,7 +4,8 @@ What an Outcome means (an event, another attempt later, a dead letter) is decide
 ``decision.py`` alone; nothing here waits for the broker.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,10 @@ from pos_gateway.errors import (
     InvalidRecord,
     LedgerUnavailable,
     NotLoaded,
+    Unfinished,
 )
 from pos_gateway.gateway import Gateway
-from pos_gateway.ledger.states import Action
+from pos_gateway.ledger.states import Action, Claim
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.record import identifier
@@ -165,15 +167,19 @@ def _submit(
     except InvalidOrder as error:
         reason = Reason.of("invalid_order", _without_values(error))
         return decision.on_no_order(record, reason, trip)
+    attempt = None
     try:
         attempt = gate.delivery.submit(order, patience, hopeless=hopeless)
-    except (SQLAlchemyError, LedgerUnavailable, NotLoaded) as error:
-        attempt = Attempt(_away(error))
-    except Exception as error:  # noqa: BLE001  (ours: the order is set aside, not lost)
-        trace = Trace.of(error, messages=False)
-        log.error("delivery.crashed", order_id=order.order_id, trace=trace)
-        attempt = Attempt(_crashed(error))
-    return decision.on_submission(order, attempt, trip.at(gate.clock.now()))
+        return decision.on_submission(order, attempt, trip.at(gate.clock.now()))
+    except Exception as error:  # noqa: BLE001  (ours: the order is neither lost nor left claimed)
+        claim = attempt.claim if attempt is not None else _claimed(error, Action.SUBMIT)
+        outcome = _crashed("delivery", error, claim, order.order_id)
+    if claim is None and outcome.kind is Kind.FAILED:
+        attempt = gate.delivery.failed(order, outcome)
+    else:
+        attempt = Attempt(outcome, claim, called=claim is not None and claim.sent)
+    with _given_up_on_error(gate, attempt.claim):
+        return decision.on_submission(order, attempt, trip.at(gate.clock.now()))
 
 
 def _cancel(
@@ -184,23 +190,51 @@ def _cancel(
     except InvalidOrder as error:
         reason = Reason.of("invalid_cancel", _without_values(error))
         return decision.on_no_request(record, reason, trip)
+    attempt = None
     try:
         attempt = gate.cancellation.attempt(request, patience, hopeless=hopeless)
-    except (SQLAlchemyError, LedgerUnavailable, NotLoaded) as error:
-        attempt = CancelAttempt(_away(error))
-    except Exception as error:  # noqa: BLE001  (likewise)
-        trace = Trace.of(error, messages=False)
-        log.error("cancellation.crashed", order_id=request.order_id, trace=trace)
-        attempt = CancelAttempt(_crashed(error))
-    return decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
+        return decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
+    except Exception as error:
+        if attempt is None:
+            claim, submission = _claimed(error, Action.CANCEL), _claimed(error, Action.SUBMIT)
+            attempt = CancelAttempt(Outcome(Kind.FAILED), claim, submission)
+        outcome = _crashed("cancellation", error, attempt.claim, request.order_id)
+        if attempt.claim is None and outcome.kind is Kind.FAILED:
+            raise  # how the order stands is not known: the request comes again
+    attempt = replace(attempt, outcome=outcome)
+    with _given_up_on_error(gate, attempt.claim, attempt.submission):
+        return decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
 
 
-def _away(error: Exception) -> Outcome:
-    return Outcome(Kind.RETRY, Reason.of("database", error))
+def _claimed(error: Exception, action: Action) -> Claim | None:
+    """What an attempt that was not finished had claimed for this."""
+    claims = error.claims if isinstance(error, Unfinished) else ()
+    return next((claim for claim in claims if claim.key.action is action), None)
 
 
-def _crashed(error: Exception) -> Outcome:
-    return Outcome(Kind.FAILED, Reason.of("internal_error", type(error).__name__))
+def _crashed(what: str, error: Exception, claim: Claim | None, order_id: str) -> Outcome:
+    """What an exception means for the order: in doubt once a byte of it may have left."""
+    cause = error.__cause__ if isinstance(error, Unfinished) else error
+    is_sent = claim is not None and claim.sent
+    if isinstance(cause, SQLAlchemyError | LedgerUnavailable | NotLoaded):
+        kind = Kind.IN_DOUBT if is_sent else Kind.RETRY
+        return Outcome(kind, Reason.of("database", cause))
+    trace = Trace.of(cause or error, messages=False)
+    log.error(f"{what}.crashed", order_id=order_id, trace=trace)
+    kind = Kind.IN_DOUBT if is_sent else Kind.FAILED
+    return Outcome(kind, Reason.of("internal_error", type(cause).__name__))
+
+
+@contextmanager
+def _given_up_on_error(gate: Gateway, *claims: Claim | None) -> Iterator[None]:
+    """Have the next one take the claims if there is no decision: the message comes again."""
+    try:
+        yield
+    except Exception:
+        for claim in claims:
+            if claim is not None:
+                gate.ledger.abandon(claim, sent=claim.sent)
+        raise
 
 
 def _without_values(error: InvalidRecord) -> str:

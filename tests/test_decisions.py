@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.settings import Settings
 from pos_gateway.tasks import deliver
 from pos_gateway.trace_context import TraceContext
+from tests.gate import Gate
 from tests.orders import an_order
 
 
@@ -69,13 +71,15 @@ def event_id(decision: Decision) -> str:
 
 
 class Crashing:
-    """A delivery that raises."""
+    """A part that raises."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
 
     def submit(self, *_: object, **__: object) -> Attempt:
         raise self._error
+
+    get = submit
 
 
 def kinds(messages: Sequence[Message]) -> list[str]:
@@ -286,18 +290,18 @@ def test_an_order_that_another_worker_has_is_looked_at_again_soon() -> None:
     assert decision.outcome.retry_after is None
 
 
-def test_a_mistake_of_ours_sets_the_order_aside_and_says_so() -> None:
-    gate = Gateway(Settings(database_url="sqlite://"))
-    gate.delivery = Crashing(ZeroDivisionError("oops"))  # type: ignore[assignment]
+def test_a_mistake_of_ours_sets_the_order_aside_and_says_so(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: None)
+    gate.directory = Crashing(ZeroDivisionError("oops"))  # type: ignore[assignment]
+    gate.delivery._directory = gate.directory
     with capture_logs() as logs:
-        decision = deliver(gate, an_order("o1", "m"), headers={}, routing_key="orders")
+        decision = deliver(gate, gate.an_order(), headers={}, routing_key="orders")
     [dead] = decision.messages
     assert dead.headers["x-reason-code"] == "internal_error"
     assert "ZeroDivisionError" in str(logs)
     assert "oops" not in str(logs)
-    assert decision.telling is not None
-    entry = decision.telling.entry
-    assert entry.event is not None and entry.event.kind == "failed"
+    entry = written(decision)
+    assert (entry.state, told(decision)) == (State.FAILED, "failed")
     assert entry.reason is not None
     assert entry.reason.message == "ZeroDivisionError"  # its words may be the order's
 

@@ -102,7 +102,7 @@ class Ledger:
         self.abandoned.append(sent)
 
     @contextmanager
-    def dealing_with(self, claim: Claim) -> Iterator[None]:
+    def attempting(self, claim: Claim) -> Iterator[None]:
         try:
             yield
         except BaseException:

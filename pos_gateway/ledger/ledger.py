@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway import failpoints
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable
+from pos_gateway.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable, Unfinished
 from pos_gateway.ledger.batch import (
     Batch,
     Claiming,
@@ -169,6 +169,14 @@ class Ledger:
             sent: whether bytes may have left under it.
         """
         self._abandoned.setdefault(claim.ticket, sent)
+
+    def attempting(self, claim: Claim) -> AbstractContextManager[None]:
+        """Carry the claim out of the block with an exception; give it up with a killed green thread.
+
+        Raises:
+            Unfinished: from whatever the block raised.
+        """
+        return _Attempting(self, claim)
 
     def dealing_with(self, claim: Claim) -> AbstractContextManager[None]:
         """Give the claim up if the block does not get to its end."""
@@ -376,6 +384,28 @@ def _size(operation: Operation) -> int:
 
 def _tickets(operations: Sequence[Operation]) -> list[int]:
     return [each.ticket for each in operations if isinstance(each, Claiming)]
+
+
+class _Attempting:
+    """See ``Ledger.attempting``. No generator, as ``_Dealing``."""
+
+    __slots__ = ("_claim", "_ledger")
+
+    def __init__(self, ledger: Ledger, claim: Claim) -> None:
+        self._ledger, self._claim = ledger, claim
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        if isinstance(error, Unfinished):  # the claims within this one
+            raise Unfinished([self._claim, *error.claims]) from error.__cause__
+        if isinstance(error, Exception):
+            raise Unfinished([self._claim]) from error
+        if error is not None:
+            self._ledger.abandon(self._claim, sent=self._claim.sending)
 
 
 class _Dealing:

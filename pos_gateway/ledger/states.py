@@ -104,6 +104,8 @@ class Claim:
     past: Past
     #: That the POS may be sent it is durable.
     sending: bool
+    #: A byte may have left for the POS under it.
+    sent: bool = False
     #: What its row is made of if the database has lost it: the order, sealed, and its ``deliver_by``.
     payload: str | None = None
     deliver_by: float | None = None
