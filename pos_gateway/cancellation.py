@@ -6,6 +6,7 @@ reply is the outcome. A wish that comes while the order is being sent waits unti
 """
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rejection import Rejection
@@ -36,6 +37,13 @@ class CancelAttempt:
     ended: Ended | None = None
     #: This cancellation was dealt with before.
     over: bool = False
+    #: The request with the time of a later one: nothing was done for this one.
+    newer: CancelRequest | None = None
+
+    @property
+    def tells_again(self) -> bool:
+        """Whether all that can be said is how the order ended, once more."""
+        return self.over or (self.ended is not None and self.ended.state is not State.ACCEPTED)
 
 
 class Cancellation:
@@ -82,12 +90,17 @@ class Cancellation:
             return CancelAttempt(claim.outcome, over=True)
         late = hopeless or request.deliver_by <= self._clock.now()
         with self._ledger.attempting(claim):
+            newer = self._newer(claim, request) if late else None
+            if newer is not None:
+                return CancelAttempt(held(), claim, newer=newer)
             submission = self._ledger.claim(key, send=False)
             if isinstance(submission, Held):
                 # However late: whoever has it may be dead, and the order be left to this wish.
                 return CancelAttempt(held(), claim)
             if isinstance(submission, Ended):
-                if submission.state is State.ACCEPTED:
+                if submission.state is State.CANCELLED:
+                    outcome = Outcome(Kind.CANCELLED)
+                elif submission.state is State.ACCEPTED:
                     outcome = _too_late() if late else self._ask(key, claim, None, patience)
                 else:
                     reason = Reason.of("not_there", f"the order ended as {submission.state}")
@@ -101,6 +114,13 @@ class Cancellation:
                 else:
                     outcome = self._ask(key, claim, submission, patience)
                 return CancelAttempt(outcome, claim, submission)
+
+    def _newer(self, claim: Claim, request: CancelRequest) -> CancelRequest | None:
+        """The request with the time of a later one, which its own message does not know of."""
+        until = claim.past.deliver_by or 0.0
+        if until <= max(request.deliver_by.timestamp(), self._clock.now().timestamp()):
+            return None
+        return request.model_copy(update={"deliver_by": datetime.fromtimestamp(until, UTC)})
 
     def _ask(  # noqa: PLR0911  (each names what is missing)
         self,

@@ -18,6 +18,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.cancellation import CancelAttempt
 from pos_gateway.delivery import Attempt
 from pos_gateway.events.event import dehydrated
+from pos_gateway.events.repeating import Repeats
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Key, Past, State
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind, Outcome, Reason
@@ -72,12 +73,12 @@ class Trip:
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """An event of something that has no row of its own in the ledger."""
+    """An event that is written by itself: of a message without a row, or of an end once more."""
 
     key: Key
     entry: Entry
-    #: The order, or what came in its place.
-    body: bytes
+    #: What came in an order's place; None: the order is in its row.
+    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,8 @@ class Decision:
     outcome: Outcome
     #: What is written under which claim; if one of them is lost, all else is somebody else's to do.
     entries: Sequence[tuple[Claim, Entry]] = ()
-    #: An event of something that has no row.
-    telling: Telling | None = None
+    #: Events that come with no entry.
+    tellings: Sequence[Telling] = ()
     messages: Sequence[Message] = ()
     #: What is written last, for whoever finds it is to know that all the rest was done.
     closing: tuple[Claim, Entry] | None = None
@@ -98,6 +99,11 @@ class Decision:
     def again(self) -> Message | None:
         """What brings the order again after a while; None if nothing is to."""
         return next((message for message in self.messages if message.delay), None)
+
+    def repeating(self, repeats: Repeats) -> "Decision":
+        """The same, and what tells of an end again."""
+        tellings = [*self.tellings, *(Telling(key, entry) for key, entry in repeats.entries)]
+        return replace(self, tellings=tellings, messages=[*self.messages, *repeats.messages])
 
     def without_again(self) -> "Decision":
         """The rest of it, for whoever lets the order itself wait for so long."""
@@ -256,7 +262,7 @@ def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) 
 
     That an order is not cancelled after all is told as what it is: accepted, with the reason.
     """
-    cancelling = _Cancelling(request, attempt, trip)
+    cancelling = _Cancelling(attempt.newer or request, attempt, trip)
     if attempt.over:
         return Decision(attempt.outcome)
     if cancelling.is_open(attempt.claim):
@@ -361,8 +367,8 @@ def on_no_order(record: Any, reason: Reason, trip: Trip) -> Decision:
     body = _written(record)
     named = record if isinstance(record, dict) else {}
     dead = _dead_letter(identifier(named.get("order_id")) or "unknown", body, trip, reason)
-    telling = _failed(named, body, reason, trip)
-    return Decision(Outcome(Kind.FAILED, reason), telling=telling, messages=[dead])
+    tellings = _failed(named, body, reason, trip)
+    return Decision(Outcome(Kind.FAILED, reason), tellings=tellings, messages=[dead])
 
 
 def on_unread(dead: Message, named: Mapping[str, Any], reason: Reason, trip: Trip) -> Decision:
@@ -374,22 +380,22 @@ def on_unread(dead: Message, named: Mapping[str, Any], reason: Reason, trip: Tri
         reason: why it was not read.
         trip: what the message says beside its body.
     """
-    telling = _failed(named, _written(named), reason, trip)
-    return Decision(Outcome(Kind.FAILED, reason), telling=telling, messages=[dead])
+    tellings = _failed(named, _written(named), reason, trip)
+    return Decision(Outcome(Kind.FAILED, reason), tellings=tellings, messages=[dead])
 
 
-def _failed(named: Mapping[str, Any], body: bytes, reason: Reason, trip: Trip) -> Telling | None:
-    """The event of an order that never was one; None: nobody knows whose."""
+def _failed(named: Mapping[str, Any], body: bytes, reason: Reason, trip: Trip) -> list[Telling]:
+    """The event of a message that never was an order; none if it does not say whose it is."""
     order_id = identifier(named.get("order_id"))
     merchant_id = identifier(named.get("merchant_id"))
     if not (order_id and merchant_id):
-        return None
+        return []
     key = Key(merchant_id, order_id)
     # Another invalid order under this id is another event.
     content = reason.code.encode() + b"\n" + body
     event = dehydrated(key, Kind.FAILED, content=content, trace=trip.span)
     entry = Entry(State.FAILED, trip.now.timestamp(), 1, reason=reason, event=event)
-    return Telling(key, entry, body)
+    return [Telling(key, entry, body)]
 
 
 def on_no_request(record: Any, reason: Reason, trip: Trip) -> Decision:

@@ -24,6 +24,7 @@ from pos_gateway.delivery import Delivery
 from pos_gateway.errors import BrokerUnavailable, PublishError
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.relay import Relay
+from pos_gateway.events.repeating import Repeating
 from pos_gateway.fleet.permits import RedisPermits
 from pos_gateway.green import green
 from pos_gateway.ledger.database import open_database, require_current
@@ -96,6 +97,8 @@ class Gateway:
             tracing=self.tracing,
             clock=clock,
         )
+        #: Finds what is told again.
+        self.repeating = Repeating(self.database, self.ledger, Hydration(payloads), run=run)
         self.caller = Caller(
             directory=self.directory,
             transport=self.transport,
@@ -193,8 +196,7 @@ class Gateway:
                         self.ledger.abandon(other, sent=other.sending)
                     return False
                 self._told(claim.key, entry)
-            if decision.telling is not None:
-                told = decision.telling
+            for told in decision.tellings:
                 self.ledger.tell(told.key, told.entry, told.body, patience=patience)
                 self._told(told.key, told.entry)
             failpoints.reach("publish.before")

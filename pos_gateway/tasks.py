@@ -5,7 +5,7 @@ What an Outcome means (an event, another attempt later, a dead letter) is decide
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from pos_gateway.errors import (
     Unfinished,
 )
 from pos_gateway.gateway import Gateway
-from pos_gateway.ledger.states import Action, Claim
+from pos_gateway.ledger.states import Action, Claim, Key
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.record import identifier
@@ -166,11 +166,22 @@ def _submit(
         order = Order.parse(record, trip.source)
     except InvalidOrder as error:
         reason = Reason.of("invalid_order", _without_values(error))
-        return decision.on_no_order(record, reason, trip)
+        decided = decision.on_no_order(record, reason, trip)
+        with suppress(
+            SQLAlchemyError
+        ):  # it is told, or will be; that again is too much to wait for
+            for event in (each.entry.event for each in decided.tellings):
+                decided = (
+                    decided if event is None else decided.repeating(gate.repeating.event(event))
+                )
+        return decided
     attempt = None
     try:
         attempt = gate.delivery.submit(order, patience, hopeless=hopeless)
-        return decision.on_submission(order, attempt, trip.at(gate.clock.now()))
+        decided = decision.on_submission(order, attempt, trip.at(gate.clock.now()))
+        if attempt.ended is None:
+            return decided
+        return decided.repeating(gate.repeating.ends(Key(order.merchant_id, order.order_id)))
     except Exception as error:  # noqa: BLE001  (ours: the order is neither lost nor left claimed)
         claim = attempt.claim if attempt is not None else _claimed(error, Action.SUBMIT)
         outcome = _crashed("delivery", error, claim, order.order_id)
@@ -193,7 +204,10 @@ def _cancel(
     attempt = None
     try:
         attempt = gate.cancellation.attempt(request, patience, hopeless=hopeless)
-        return decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
+        decided = decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
+        if not attempt.tells_again:
+            return decided
+        return decided.repeating(gate.repeating.ends(Key(request.merchant_id, request.order_id)))
     except Exception as error:
         if attempt is None:
             claim, submission = _claimed(error, Action.CANCEL), _claimed(error, Action.SUBMIT)

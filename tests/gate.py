@@ -1,9 +1,12 @@
 """A whole gateway on a ledger in SQLite, with a POS that is a function and a broker that is a list."""
 
 import json
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.decision import Decision
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.gateway import Gateway
-from pos_gateway.ledger.database import upgrade
+from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.states import Action
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
@@ -24,6 +27,20 @@ from tests.orders import an_order
 
 #: What a POS makes of a request: a status and an object, or an exception.
 Pos = Callable[[Any], Any]
+
+
+@cache
+def _template() -> str:
+    """A database with the tables in it, to be copied."""
+    file = tempfile.NamedTemporaryFile(suffix=".db")  # noqa: SIM115  (it lives as long as the process)
+    _kept.append(file)
+    engine = open_database(f"sqlite:///{file.name}")
+    upgrade(engine)
+    engine.dispose()
+    return file.name
+
+
+_kept: list[Any] = []
 
 
 class Clock:
@@ -44,9 +61,9 @@ class Gate(Gateway):
 
     def __init__(self, folder: Path, pos: Pos, *, clock: Clock | None = None, **merchant: Any):
         self.hand = clock or Clock()
+        shutil.copy(_template(), folder / "gateway.db")
         url = f"sqlite:///{folder}/gateway.db"
         super().__init__(Settings(database_url=url, metrics_port=0), self.hand)
-        upgrade(self.database)
         self.pos = pos
         fields = {"id": "m", "adapter": "rest", "base_url": "https://pos.example.com", **merchant}
         MerchantStore(self.database).put([Merchant.parse(fields)])

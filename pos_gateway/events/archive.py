@@ -52,6 +52,16 @@ class Archive:
             yield rows
             first = rows[-1][0] + 1
 
+    def by_ids(self, event_ids: Collection[str]) -> tuple[set[str], list[Message]]:
+        """Which of these events are kept, and those of them that are published, in their order."""
+        columns = select(events.c.event_id, events.c.id, events.c.position)
+        with self._engine.connect() as connection:
+            kept = connection.execute(columns.where(events.c.event_id.in_(event_ids))).all()
+            published = connection.scalar(select(pipeline.c.published)) or 0
+        ids = [row.id for row in kept if row.position is not None and row.position <= published]
+        rows = self._rows(select(events.c.id).where(events.c.id.in_(ids))) if ids else []
+        return {row.event_id for row in kept}, [message for _, message in rows]
+
     def latest(
         self,
         most: int,

@@ -38,11 +38,11 @@ class Finishing:
 
 @dataclass(slots=True, eq=False)
 class Telling:
-    """To write an event of something that has no row."""
+    """To write an event by itself, once."""
 
     key: Key
     entry: Entry
-    payload: str
+    payload: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,18 @@ _NO_PAST = Past()
 class Found:
     """A row as the database has it."""
 
-    __slots__ = ("at", "epoch", "external_id", "key", "owner", "past", "reason", "state", "ticket")
+    __slots__ = (
+        "at",
+        "epoch",
+        "external_id",
+        "is_overtaken",
+        "key",
+        "owner",
+        "past",
+        "reason",
+        "state",
+        "ticket",
+    )
 
     def __init__(
         self,
@@ -83,6 +94,7 @@ class Found:
         updated_at: float,
         deliver_by: float | None,
         cancelling: bool,
+        is_overtaken: bool,
     ) -> None:
         self.key = Key(merchant_id, order_id, Action(action))
         self.state = State(state)
@@ -98,6 +110,8 @@ class Found:
             bool(cancelling),
         )
         self.external_id, self.at = external_id, updated_at
+        #: A cancel request, and its order was reopened since.
+        self.is_overtaken = bool(is_overtaken)
         self.reason = Reason(reason_code, reason_message or "") if reason_code else None
 
 
@@ -219,7 +233,7 @@ class Batch:
             if row is None:  # removed between the two statements
                 results[ticket] = Held("")
                 continue
-            standing = self._standing(row, ticket, others)
+            standing = self._standing(row, each, others)
             if not isinstance(standing, Past):
                 results[ticket] = standing
                 self.has_read |= not isinstance(standing, Held)
@@ -235,6 +249,9 @@ class Batch:
                     "epoch": row.epoch,
                     "deaths": standing.deaths,
                     "doubt_since": standing.doubt_since,
+                    "told": standing.told,
+                    "reopened": standing.reopened,
+                    "deliver_by": standing.deliver_by or each.deliver_by,
                 }
             )
         taken = self._say.take(self._cursor, takeovers) if takeovers else set()
@@ -249,15 +266,20 @@ class Batch:
         return self._others(owners) if owners else None
 
     def _standing(
-        self, row: Found, ticket: int, others: Others | None
+        self, row: Found, claiming: Claiming, others: Others | None
     ) -> Claim | Ended | Held | Past:
         """How the order stands; a Past if it may be taken over."""
         if row.state.is_final:
+            if _is_asked_anew(row, claiming):
+                return Past(reopened=row.past.reopened + 1, deliver_by=claiming.deliver_by)
             return Ended(row.state, row.at, row.reason, row.external_id, row.past)
+        if row.key.action is Action.CANCEL:  # of two requests the later deadline holds
+            latest = max(row.past.deliver_by or 0.0, claiming.deliver_by or 0.0)
+            row.past = replace(row.past, deliver_by=latest)
         if not row.state.is_held or row.owner is None:
             return row.past
         if others is None or self._lease.is_ours(row.owner):
-            return self._own(row, row.owner, ticket)
+            return self._own(row, row.owner, claiming.ticket)
         if not others.is_over(row.owner):
             return Held(row.owner)
         return replace(self._in_doubt(row), deaths=row.past.deaths + others.died(row.owner))
@@ -324,6 +346,8 @@ class Batch:
                 "next_epoch": claim.epoch,
                 "deaths": claim.past.deaths,
                 "doubt_since": claim.past.doubt_since,
+                "told": claim.past.told,
+                "reopened": claim.past.reopened,
                 "deliver_by": claim.past.deliver_by or claim.deliver_by,
                 "payload": claim.payload,
                 "now": self._now,
@@ -344,6 +368,14 @@ class Batch:
     def _find(self, rows: Iterable[Row]) -> dict[Key, Found]:
         found = (Found(*row) for row in self._say.find(self._cursor, list(rows)))
         return {row.key: row for row in found}
+
+
+def _is_asked_anew(row: Found, claiming: Claiming) -> bool:
+    """Whether a cancel request asks for more than the one before it, which has ended."""
+    if row.key.action is not Action.CANCEL:
+        return False
+    has_more_time = (claiming.deliver_by or 0.0) > (row.past.deliver_by or 0.0)
+    return row.is_overtaken or (has_more_time and row.state in (State.EXPIRED, State.FAILED))
 
 
 def _order(row: Row) -> tuple[str, str, str]:

@@ -16,7 +16,7 @@ from math import inf
 from typing import Any
 
 import structlog
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Select, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway import failpoints
@@ -37,7 +37,7 @@ from pos_gateway.ledger.journal import Journal
 from pos_gateway.ledger.lease import BEAT, LEASE, Lease, Others
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import orders
-from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key
+from pos_gateway.ledger.states import FINAL, Action, Claim, Ended, Entry, Held, Key, Past, State
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.outcome import Reason
 from pos_gateway.telemetry import metrics
@@ -200,22 +200,47 @@ class Ledger:
         failpoints.reach("outcome.committed")
         return written
 
-    def tell(self, key: Key, entry: Entry, body: bytes, *, patience: float = inf) -> None:
+    def tell(self, key: Key, entry: Entry, body: bytes | None, *, patience: float = inf) -> None:
         """Write the event of something that has no row: a message that is no order. Once by its id.
 
         Args:
             key: whose it says it is.
             entry: what came of it.
-            body: what it says.
+            body: what it says; None: what its row has, if there is one.
             patience: seconds to wait for the database.
 
         Raises:
             LedgerUnavailable: as ``finish``.
         """
-        payload = self._payloads.seal(key, body)
+        payload = None if body is None else self._payloads.seal(key, body)
         telling = Telling(key, self._sealed(key, entry), payload)
         with suppress(EventIdTaken):  # somebody else told it at the same moment
             self._commit(telling, patience=patience)
+
+    def ends(self, key: Key) -> list[tuple[Key, Ended]]:
+        """How the order and a request to cancel it ended, as far as either has and was told.
+
+        Raises:
+            LedgerUnavailable: the database is away.
+        """
+        query = (
+            select(orders)
+            .where(orders.c.merchant_id == key.merchant_id, orders.c.order_id == key.order_id)
+            .where(orders.c.told.is_not(None), orders.c.state.in_(FINAL))
+            .order_by(orders.c.action.desc())  # to submit it, then to cancel it
+        )
+        return [
+            (replace(key, action=Action(row.action)), self._ended(key, row))
+            for row in self._rows(query)
+        ]
+
+    def _ended(self, key: Key, row: Any) -> Ended:
+        reason = None
+        if row.reason_code is not None:
+            sealed = Reason(row.reason_code, row.reason_message or "")
+            reason = self._payloads.open_reason(key, sealed)
+        past = Past(row.attempts, told=row.told, reopened=row.reopened)
+        return Ended(State(row.state), row.updated_at, reason, row.external_id, past)
 
     def order(self, key: Key) -> bytes | None:
         """The order as it was kept; None if it is not.
@@ -225,20 +250,25 @@ class Ledger:
             CannotOpen: there is no key to it any more.
         """
 
-        def read() -> str | None:
-            query = select(orders.c.payload).where(
-                orders.c.merchant_id == key.merchant_id,
-                orders.c.order_id == key.order_id,
-                orders.c.action == Action.SUBMIT,
-            )
+        query = select(orders.c.payload).where(
+            orders.c.merchant_id == key.merchant_id,
+            orders.c.order_id == key.order_id,
+            orders.c.action == Action.SUBMIT,
+        )
+        found = self._rows(query)
+        payload = found[0].payload if found else None
+        return None if payload is None else self._payloads.open(key, payload)
+
+    def _rows(self, query: Select[Any]) -> Sequence[Any]:
+        def read() -> Sequence[Any]:
             with self._engine.connect() as connection:
-                return connection.scalar(query)
+                return connection.execute(query).all()
 
         try:
-            found: str | None = self._run(read)
+            rows: Sequence[Any] = self._run(read)
         except SQLAlchemyError as error:
             raise LedgerUnavailable(str(error)) from error
-        return None if found is None else self._payloads.open(key, found)
+        return rows
 
     def _sealed(self, key: Key, entry: Entry) -> Entry:
         if entry.reason is None:

@@ -75,6 +75,9 @@ orders = Table(
     # The last event that was told of it, and how often an operator has reopened it since its end.
     Column("told", String(16)),
     Column("reopened", Integer, nullable=False),
+    # Of a cancel request: how often its order had been reopened when it came. It is reopened itself
+    # by a request that comes after it.
+    Column("generation", Integer),
     Column("external_id", String(256)),
     Column("reason_code", String(64)),
     Column("reason_message", Text),

@@ -33,6 +33,7 @@ _VALUES = {
     "doubt_since": "double precision",
     "pending": "boolean",
     "told": "text",
+    "reopened": "integer",
     "external_id": "text",
     "reason_code": "text",
     "reason_message": "text",
@@ -53,14 +54,20 @@ _OF_EPOCH = _THIS + " and orders.epoch = {epoch}"
 # The owner, too: epochs count on from a lower one if a failover has lost some.
 _UNDER_CLAIM = _OF_EPOCH + " and orders.owner = {owner}"
 
-_INSERT = """
+# A cancel request is for its order's present generation.
+_GENERATION = """case when {action} = 'cancel' then (
+           select submission.reopened from orders submission
+           where submission.merchant_id = {merchant_id} and submission.order_id = {order_id}
+             and submission.action = 'submit') end"""
+
+_INSERT = f"""
 insert into orders (merchant_id, order_id, action, state, owner, ticket, epoch, attempts, deaths,
-                    pending, reopened, deliver_by, payload, created_at, updated_at)
-select {merchant_id}, {order_id}, {action}, {state}, {owner}, {ticket}, coalesce({next_epoch}, 1),
-       0, 0, false, 0,
-       {deliver_by}, {payload}, {now}, {now}
-{from_rows} where true
-on conflict do nothing"""
+                    pending, reopened, generation, deliver_by, payload, created_at, updated_at)
+select {{merchant_id}}, {{order_id}}, {{action}}, {{state}}, {{owner}}, {{ticket}},
+       coalesce({{next_epoch}}, 1), 0, 0, false, 0,
+       {_GENERATION}, {{deliver_by}}, {{payload}}, {{now}}, {{now}}
+{{from_rows}} where true
+on conflict (merchant_id, order_id, action) do nothing"""
 
 _FIND = (
     """
@@ -72,20 +79,25 @@ select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.
            select 1 from orders wish
            where wish.merchant_id = orders.merchant_id and wish.order_id = orders.order_id
              and wish.action = 'cancel' and wish.state in ('new', 'claimed', 'sending')
-             and wish.deliver_by > {now})
+             and wish.deliver_by > {now}),
+       orders.action = 'cancel' and exists (
+           select 1 from orders submission
+           where submission.merchant_id = orders.merchant_id
+             and submission.order_id = orders.order_id and submission.action = 'submit'
+             and submission.reopened > coalesce(orders.generation, 0))
 from orders{and_rows}"""
     + _THIS
 )
 
 _TAKE = (
-    """
+    f"""
 update orders
-set state = {state}, owner = {owner}, ticket = {ticket},
-    epoch = coalesce({next_epoch}, orders.epoch + 1),
-    deaths = {deaths}, doubt_since = {doubt_since}, updated_at = {now},
-    payload = coalesce(orders.payload, {payload}),
-    deliver_by = coalesce(orders.deliver_by, {deliver_by})
-{from_rows}"""
+set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
+    epoch = coalesce({{next_epoch}}, orders.epoch + 1),
+    deaths = {{deaths}}, doubt_since = {{doubt_since}}, told = {{told}}, reopened = {{reopened}},
+    generation = {_GENERATION}, updated_at = {{now}},
+    payload = coalesce(orders.payload, {{payload}}), deliver_by = {{deliver_by}}
+{{from_rows}}"""
     + _OF_EPOCH
     + " and orders.state = {was}"
 )

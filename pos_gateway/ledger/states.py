@@ -40,7 +40,7 @@ class State(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether nothing more comes of it by itself."""
-        return self in _FINAL
+        return self in FINAL
 
     @property
     def is_held(self) -> bool:
@@ -48,7 +48,8 @@ class State(StrEnum):
         return self in (State.CLAIMED, State.SENDING)
 
 
-_FINAL = frozenset({State.ACCEPTED, State.REJECTED, State.CANCELLED, State.EXPIRED, State.FAILED})
+#: Nothing more comes of these by themselves.
+FINAL = frozenset({State.ACCEPTED, State.REJECTED, State.CANCELLED, State.EXPIRED, State.FAILED})
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,12 +11,16 @@ from pos_gateway.call import Caller
 from pos_gateway.cancellation import Cancellation
 from pos_gateway.delivery import Delivery
 from pos_gateway.errors import UnknownMerchant
+from pos_gateway.events.hydration import Hydration
+from pos_gateway.events.repeating import Repeating
 from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
 from pos_gateway.transport.deadline import Patience
+from pos_gateway.vault import Vault
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.timing import Timing
@@ -67,6 +71,8 @@ class SimulatedGateway(Gateway):
         self.adapters = ADAPTERS
         self.ledger = Ledger(database.engine, clock=scheduler)
         self.events = Unpublished()
+        hydration = Hydration(Payloads(Vault()))
+        self.repeating = Repeating(database.engine, self.ledger, hydration)
         self.caller = Caller(
             directory=directory,
             transport=transport,

@@ -1,0 +1,69 @@
+"""What was told of an end is told again, under the same id, to whoever asks again.
+
+An event that is published is published once more as it was, at its position. One that is not
+published yet comes in its turn. One whose row was pruned is written again, and gets a new position.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+
+from pos_gateway.broker.message import Message
+from pos_gateway.events.archive import Archive
+from pos_gateway.events.event import dehydrated
+from pos_gateway.events.hydration import Hydration
+from pos_gateway.ledger.ledger import Ledger, Run, here
+from pos_gateway.ledger.states import Ended, Entry, EventRow, Key
+from pos_gateway.outcome import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """What tells of an end again."""
+
+    #: Events whose rows were pruned, to be written again.
+    entries: Sequence[tuple[Key, Entry]] = ()
+    #: Events as they were published.
+    messages: Sequence[Message] = ()
+
+
+class Repeating:
+    """Finds the events of ends. Safe from green threads. Raises SQLAlchemyError, LedgerUnavailable."""
+
+    def __init__(
+        self, engine: Engine, ledger: Ledger, hydration: Hydration, *, run: Run = here
+    ) -> None:
+        self._ledger = ledger
+        self._archive = Archive(engine, hydration)
+        self._run = run
+
+    def ends(self, key: Key) -> Repeats:
+        """The end of this order, and the end of a request to cancel it."""
+        entries = [(each, _entry(each, ended)) for each, ended in self._ledger.ends(key)]
+        known, messages = self._found([entry.event for _, entry in entries if entry.event])
+        pruned = [(k, entry) for k, entry in entries if entry.event and entry.event.id not in known]
+        return Repeats(pruned, messages)
+
+    def event(self, event: EventRow) -> Repeats:
+        """This event, if it is published."""
+        return Repeats(messages=self._found([event])[1])
+
+    def _found(self, wanted: Sequence[EventRow]) -> tuple[set[str], list[Message]]:
+        found: tuple[set[str], list[Message]]
+        found = self._run(lambda: self._archive.by_ids([each.id for each in wanted]))
+        return found
+
+
+def _entry(key: Key, ended: Ended) -> Entry:
+    """What was written with the end."""
+    past = ended.past
+    event = dehydrated(key, Kind(past.told or ended.state.value), reopened=past.reopened)
+    return Entry(
+        ended.state,
+        ended.at,
+        past.attempts,
+        reason=ended.reason,
+        external_id=ended.external_id,
+        event=event,
+    )

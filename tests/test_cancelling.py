@@ -1,0 +1,152 @@
+"""Requests to cancel an order that come again, too late, or beside an operator."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pos_gateway.ledger.states import Action
+from tests.gate import Gate
+
+ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
+CANCELLED = (200, {"status": "cancelled", "id": "pos-1"})
+AWAY = (503, {})
+
+
+def accepted(folder: Path) -> Gate:
+    """With an order that its POS has, and that is away now."""
+    gate = Gate(folder, lambda _: ACCEPTED)
+    gate.take(gate.an_order(seconds=7200))
+    gate.pos = lambda _: AWAY
+    return gate
+
+
+def reasons(gate: Gate) -> list[str]:
+    query = "select reason_message from events where reason_code = 'not_cancelled' order by id"
+    return [message.split(":")[0] for (message,) in gate.rows(query)]
+
+
+def test_a_second_request_with_more_time_is_tried_again(tmp_path: Path) -> None:
+    gate = accepted(tmp_path)
+    first = gate.a_request(seconds=60)
+    gate.take(first, Action.CANCEL)
+    gate.wait(61)
+    gate.take(first, Action.CANCEL)
+    assert gate.row_state(action="cancel") == "expired"
+    assert reasons(gate) == ["cancel_expired"]
+    gate.take_cancel(seconds=30)
+    gate.wait(31)
+    gate.take_cancel(seconds=-1)  # the second one's own last attempt
+    assert reasons(gate) == ["cancel_expired", "cancel_expired"]  # each is told
+    gate.pos = lambda _: CANCELLED
+    said = len(gate.said)
+    gate.take_cancel(seconds=600)
+    assert len(gate.said) == said + 1
+    assert gate.told()[-1] == ("cancelled", None)
+    gate.take_cancel(seconds=3600)  # what is cancelled is not asked for again
+    assert len(gate.said) == said + 1
+
+
+def test_a_request_has_the_time_of_a_later_one_that_came_meanwhile(tmp_path: Path) -> None:
+    """Else the first one's end would be told while the second is tried."""
+    gate = accepted(tmp_path)
+    first, second = gate.a_request(seconds=60), gate.a_request(seconds=600)
+    gate.take(first, Action.CANCEL)
+    gate.take(second, Action.CANCEL)
+    gate.wait(61)
+    decided = gate.take(first, Action.CANCEL)
+    assert decided.again is not None
+    assert second["deliver_by"][:19].encode() in decided.again.body
+    assert gate.row_state(action="cancel") == "new"
+    gate.pos = lambda _: CANCELLED
+    gate.take(second, Action.CANCEL)
+    assert gate.told() == [("accepted", None), ("cancelled", None)]
+
+
+def test_a_request_after_an_order_was_reopened_is_for_its_new_generation(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: (401, {}))
+    gate.take(gate.an_order(seconds=7200))
+    request = gate.a_request(seconds=600)
+    gate.take(request, Action.CANCEL)
+    assert gate.row_state(action="cancel") == "rejected"  # there was nothing to cancel
+    with gate.database.begin() as connection:  # as an operator does
+        connection.exec_driver_sql(
+            "update orders set state = 'new', told = null, reopened = 1 where action = 'submit'"
+        )
+    gate.pos = lambda _: ACCEPTED
+    gate.take(gate.an_order(seconds=7200))
+    gate.pos = lambda _: CANCELLED
+    gate.take(request, Action.CANCEL)
+    assert gate.told() == [("failed", "http_401"), ("accepted", None), ("cancelled", None)]
+    said = len(gate.said)
+    gate.take(request, Action.CANCEL)
+    assert len(gate.said) == said
+
+
+@pytest.mark.parametrize("repeated", ["order", "request"])
+def test_an_end_is_told_again_as_it_was_told(tmp_path: Path, repeated: str) -> None:
+    gate = accepted(tmp_path)
+    gate.pos = lambda _: CANCELLED
+    gate.take_cancel()
+    order, request = gate.an_order(seconds=7200), gate.a_request()
+
+    def again() -> list[dict[str, Any]]:
+        gate.take(order) if repeated == "order" else gate.take(request, Action.CANCEL)
+        return gate.told_again()
+
+    assert again() == []  # what is not published yet comes in its turn
+    assert gate.publish_events() == ["accepted", "cancelled"]
+    said, told = len(gate.said), again()
+    assert [(each["type"], each["position"]) for each in told] == [
+        ("order.accepted", 1),
+        ("order.cancelled", 2),
+    ]
+    assert again() == told
+    assert (len(gate.said), gate.publish_events()) == (said, ["accepted", "cancelled"])
+
+
+def test_a_request_for_an_order_that_ended_otherwise_tells_that_end_again(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: (422, {"error": {"code": "sold_out", "message": "no"}}))
+    gate.take(gate.an_order())
+    gate.publish_events()
+    for _ in range(2):
+        gate.take_cancel()
+        [told] = gate.told_again()
+        assert (told["type"], told["reason"]["code"]) == ("order.rejected", "sold_out")
+    assert gate.told() == [("rejected", "sold_out")]
+
+
+def test_an_end_whose_event_was_pruned_is_told_anew_under_its_id(tmp_path: Path) -> None:
+    gate = accepted(tmp_path)
+    gate.publish_events()
+    [(before,)] = gate.rows("select event_id from events")
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql("delete from events")
+    gate.take(gate.an_order())
+    assert gate.rows("select event_id, type, external_id from events") == [
+        (before, "accepted", "pos-1")
+    ]
+    assert gate.told_again() == []
+    gate.publish_events()
+    assert gate.rows("select position from events") == [(2,)]
+
+
+def test_an_invalid_order_that_comes_again_is_told_of_again(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    bad = gate.an_order(total=8.5)
+    gate.take(bad)
+    gate.publish_events()
+    gate.take(bad)
+    [told] = gate.told_again()
+    assert (told["type"], told["position"]) == ("order.failed", 1)
+
+
+def test_an_order_whose_request_came_first_is_cancelled_and_so_is_the_request(
+    tmp_path: Path,
+) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    gate.take_cancel()
+    gate.take(gate.an_order())
+    gate.take_cancel(seconds=600)
+    assert gate.row_state(action="cancel") == "cancelled"
+    assert (gate.said, gate.told()) == ([], [("cancelled", None)])
