@@ -116,7 +116,7 @@ def test_what_is_durable_is_counted_once_and_published_at_once(
     assert woken == ["wake"]
     other = Key("m", "none")
     telling = Telling(other, an_entry(Kind.FAILED, key=other), b"{}")
-    assert gateway.settle(Decision(ACCEPTED, telling=telling))
+    assert gateway.settle(Decision(ACCEPTED, tellings=[telling]))
     assert woken == ["wake", "wake"]
     assert (counted("accepted"), counted("failed")) == (before[0] + 1, before[1] + 1)
 

@@ -1,6 +1,7 @@
 """``pos-gateway dead``: what was set aside, looked at without being taken, replayed, discarded."""
 
 import json
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -235,6 +236,140 @@ def test_an_order_that_is_too_late_is_refused_unless_it_is_given_new_time(
     assert json.loads(kept)["deliver_by"] == sent["deliver_by"]
     assert books.now(key).deliver_by == datetime.fromisoformat(until).timestamp()
     assert "deliver_by" in books.desk.audit(key)[0]["details"]
+
+
+@pytest.mark.parametrize("wish", [State.NEW, State.CANCELLED, State.REJECTED, State.EXPIRED])
+@pytest.mark.parametrize("state", [State.FAILED, State.EXPIRED, State.NEW])
+def test_an_order_that_somebody_has_asked_to_cancel_is_refused(
+    connected: Program,
+    books: Books,
+    letters: Letters,
+    order: Make,
+    state: State,
+    wish: State,
+) -> None:
+    key = books.order("o-1", state)
+    books.cancellation(key, wish)
+    letters.order(order("o-1"))
+    done = connected.invoke("dead", "replay", "o-1", "--for", "30m")
+    assert (done.exit_code, books.now(key).state) == (1, state)
+    assert "somebody has asked to cancel it" in done.stderr
+    assert (letters.numbers(), letters.numbers("orders")) == (["o-1"], [])
+
+
+def test_an_order_that_is_cancelled_while_it_is_reopened_ends_as_cancelled(
+    connected: Program,
+    books: Books,
+    letters: Letters,
+    order: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The request saw it as it had ended before, and has ended itself."""
+    key = books.order("o-1", State.FAILED)
+    letters.order(order("o-1"))
+    change = replaying.Desk.change
+
+    def overtaken(desk: Any, seen: Any, *arguments: Any, **named: Any) -> None:
+        if seen.state is State.FAILED:
+            books.cancellation(key, State.REJECTED)
+        change(desk, seen, *arguments, **named)
+
+    monkeypatch.setattr(replaying.Desk, "change", overtaken)
+    done = connected.invoke("dead", "replay", "o-1")
+    assert (done.exit_code, done.stdout) == (1, "0 replayed, 1 refused\n")
+    assert books.now(key).state is State.CANCELLED
+    assert books.told(key) == ["failed", "cancelled"]
+    assert letters.numbers("orders") == []
+
+
+class Killed(BaseException):
+    """Nothing after it is done."""
+
+
+@pytest.mark.parametrize("step", ["publish", "acknowledge"])
+@pytest.mark.parametrize("state", [State.EXPIRED, State.FAILED])
+def test_a_replay_that_is_killed_at_any_step_is_repaired_by_the_next_one(
+    connected: Program,
+    books: Books,
+    letters: Letters,
+    order: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    state: State,
+    step: str,
+) -> None:
+    """With the new time that the order was given, although that is not said again."""
+    key = books.order("o-1", state, **late())
+    letters.order(order("o-1", **late()))
+    owner: Any = Publisher if step == "publish" else DeadLetters
+
+    def kill(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, kill)
+        with pytest.raises(Killed):
+            connected.invoke("dead", "replay", "o-1", "--for", "30m")
+    assert books.now(key).state is State.NEW
+    done = connected.invoke("dead", "replay", "o-1")
+    assert (done.exit_code, done.stdout) == (0, "1 replayed, 0 refused\n")
+    assert letters.numbers() == []
+    [[sent], _, _] = letters.bodies("orders")[-1]
+    until = books.now(key).deliver_by
+    assert until is not None and until > time.time()
+    assert datetime.fromisoformat(sent["deliver_by"]).timestamp() == pytest.approx(until)
+    assert books.now(key).reopened == 1
+    assert books.audit(key) == [("kim", "dead.replay")] * 2  # each run is
+
+
+def test_ctrl_c_ends_a_replay_after_the_letter_in_its_hands(
+    connected: Program,
+    books: Books,
+    letters: Letters,
+    order: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = [books.order(f"o-{n}", State.FAILED) for n in range(3)]
+    for key in keys:
+        letters.order(order(key.order_id))
+    publish = Publisher.publish
+
+    def interrupted(publisher: Any, message: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        publish(publisher, message)
+
+    monkeypatch.setattr(Publisher, "publish", interrupted)
+    done = connected.invoke("dead", "replay", "--all")
+    assert (done.exit_code, done.stdout) == (130, "1 replayed, 0 refused\n")
+    assert [books.now(key).state for key in keys] == [State.NEW, State.FAILED, State.FAILED]
+    assert letters.numbers("orders") == ["o-0"]
+    assert letters.numbers() == ["o-1", "o-2"]
+    assert [len(books.audit(key)) for key in keys] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("state", [State.NEW, State.PENDING])
+def test_new_time_for_an_open_order_is_in_the_ledger_too(
+    connected: Program, books: Books, letters: Letters, order: Make, state: State
+) -> None:
+    key = books.order("o-1", state, past=Past(pending=state is State.PENDING))
+    letters.order(order("o-1"))
+    assert connected.invoke("dead", "replay", "o-1", "--for", "2h").exit_code == 0
+    after = books.now(key)
+    [[[sent], _, _]] = letters.bodies("orders")
+    assert after.deliver_by is not None
+    assert datetime.fromisoformat(sent["deliver_by"]).timestamp() == pytest.approx(after.deliver_by)
+    assert (after.state, after.pending, after.reopened) == (state, state is State.PENDING, 0)
+
+
+def test_an_order_in_a_workers_hands_is_given_no_new_time(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    key = books.claimed("o-1").key
+    before = books.now(key)
+    letters.order(order("o-1"))
+    done = connected.invoke("dead", "replay", "o-1", "--for", "2h")
+    assert done.exit_code == 1
+    assert "a worker has it at this moment" in done.stderr
+    assert (books.now(key), letters.numbers("orders")) == (before, [])
 
 
 def no_orders(order: Make) -> list[tuple[bytes, dict[str, Any]]]:

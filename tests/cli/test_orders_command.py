@@ -262,6 +262,75 @@ def test_a_decision_that_was_broken_off_is_carried_out_by_the_same_command(
     assert books.audit(not_there) == [("kim", "orders.resolve.not_sent")]
 
 
+def test_an_external_id_that_comes_too_late_is_not_passed_over(
+    connected: Program, books: Books, letters: Letters
+) -> None:
+    key = books.in_doubt("o-1")
+    assert connected.invoke("orders", "resolve", "o-1", "--accepted").exit_code == 0
+    done = connected.invoke("orders", "resolve", "o-1", "--accepted", "--external-id", "K-7")
+    assert done.exit_code == 1
+    assert "accepted already, with the external id none; 'K-7' was not written" in done.stderr
+    assert books.now(key).external_id is None
+    books.in_doubt("o-2")
+    for _ in range(2):  # the same one is
+        said = ("orders", "resolve", "o-2", "--accepted", "--external-id", "K-7")
+        assert connected.invoke(*said).exit_code == 0
+
+
+@pytest.mark.parametrize("text", ["", "a\x1b[31m", "a\nb", " a", "a\u202eb", "x" * 257])
+def test_an_external_id_is_one_short_line(program: Program, text: str) -> None:
+    done = program.invoke("orders", "resolve", "o-1", "--accepted", "--external-id", text)
+    assert done.exit_code == 2
+    assert "--external-id has 1 to 256 characters" in " ".join(done.stderr.split())
+
+
+def test_an_order_that_has_expired_by_a_decision_is_not_given_time_by_another(
+    connected: Program, books: Books, letters: Letters
+) -> None:
+    key = books.in_doubt("o-1", **soon(-60))
+    assert "has expired" in connected.invoke("orders", "resolve", "o-1", "--not-sent").stdout
+    done = connected.invoke("orders", "resolve", "o-1", "--not-sent", "--for", "30m")
+    assert done.exit_code == 1
+    assert "has expired already" in done.stderr and "dead replay" in done.stderr
+    assert letters.numbers() == ["o-1"]
+    assert books.now(key).state is State.EXPIRED
+
+
+def test_new_time_that_is_given_by_a_second_decision_is_in_the_ledger_too(
+    connected: Program, books: Books, letters: Letters
+) -> None:
+    key = books.in_doubt("o-1")
+    connected.invoke("orders", "resolve", "o-1", "--not-sent", "--for", "30m")
+    connected.invoke("orders", "resolve", "o-1", "--not-sent", "--for", "3h")
+    [[sent], _, _] = letters.bodies("orders")[-1]
+    after = books.now(key)
+    assert after.deliver_by is not None and after.deliver_by > time.time() + 10_000
+    assert datetime.fromisoformat(sent["deliver_by"]).timestamp() == pytest.approx(after.deliver_by)
+    assert (after.state, after.reopened) == (State.NEW, 1)
+
+
+@pytest.mark.parametrize("wish", [State.NEW, State.EXPIRED, State.FAILED])
+def test_an_order_that_somebody_has_asked_to_cancel_is_not_sent(
+    connected: Program, books: Books, letters: Letters, wish: State
+) -> None:
+    """Also if the request had run out of time: nobody wants it any more."""
+    key = books.in_doubt("o-1")
+    books.cancellation(key, wish)
+    done = connected.invoke("orders", "resolve", "o-1", "--not-sent", "--for", "30m")
+    assert "is cancelled, as somebody has asked" in done.stdout
+    assert books.told(key) == ["in_doubt", "cancelled"]
+    assert letters.numbers("orders") == []
+
+
+def test_an_order_that_is_sent_after_a_decision_is_told_in_doubt_anew(
+    connected: Program, books: Books, letters: Letters
+) -> None:
+    key = books.in_doubt("o-1")
+    connected.invoke("orders", "resolve", "o-1", "--not-sent")
+    after = books.now(key)
+    assert (after.reopened, after.told) == (1, None)
+
+
 def test_nothing_is_sent_again_while_there_is_no_queue(program: Program, books: Books) -> None:
     key = books.in_doubt("o-1")
     done = program.invoke("orders", "resolve", "o-1", "--not-sent")

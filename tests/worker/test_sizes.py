@@ -137,7 +137,7 @@ def test_a_dead_letter_is_the_message_that_came_and_so_is_its_replay(
         decision = decided(ZeroDivisionError(), body)
         [dead] = decision.messages
         assert dead.body == body
-        assert decision.telling.body == text
+        assert decision.tellings[0].body == text
         replaying(published.append).replay(letter(dead))
         again = published.pop()
         assert again.body == body

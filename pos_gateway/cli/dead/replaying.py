@@ -17,13 +17,17 @@ from pos_gateway.cli.database import desk
 from pos_gateway.cli.dead.letter import TOO_LARGE, Letter, NotReplayable
 from pos_gateway.cli.dead.queue import DeadLetters
 from pos_gateway.cli.dead.selection import Selection, require_named, selecting
+from pos_gateway.cli.failure import INTERRUPTED
+from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.moments import deadline, new_deadline
 from pos_gateway.cli.operator import by_operator
 from pos_gateway.client import home_of
 from pos_gateway.errors import OrderChanged
+from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.desk import Desk, Standing
 from pos_gateway.ledger.states import Entry, Key, State
 from pos_gateway.order import CancelRequest, Order
+from pos_gateway.outcome import Kind
 from pos_gateway.settings import Settings
 from pos_gateway.split import Split
 from pos_gateway.trace_context import TraceContext
@@ -55,10 +59,11 @@ def replay(
 ) -> None:
     """Have the orders with these IDs sent after all, once what kept them from it is mended.
 
-    An order that has failed or expired is opened again. One that the POS has decided on, or that is
-    in doubt, is refused, and so is one whose deliver_by is over, unless it is given new time. What
-    is no order is never replayed. What is refused stays where it is. If the command is broken off,
-    run it again: an order that is on the queue twice is sent once.
+    An order that has failed or expired is opened again. One that the POS has decided on, that is in
+    doubt, or that somebody has asked to cancel, is refused, and so is one whose deliver_by is over,
+    unless it is given new time. What is no order is never replayed. What is refused stays where it
+    is. Ctrl-C ends it after the letter in its hands. If it is killed, run it again: an order that is
+    on the queue twice is sent once.
 
     \b
     Examples:
@@ -66,7 +71,7 @@ def replay(
       pos-gateway dead replay --all --reason unknown_merchant --for 30m
       pos-gateway dead replay A-1001 A-1002
 
-    Exit code: 0, or 1 if anything was refused, or not all letters came.
+    Exit code: 0; 1 if anything was refused, or not all letters came; or 130 if it was broken off.
     """
     require_named(ids, everything=everything)
     until = deadline(moment, length)
@@ -75,7 +80,11 @@ def replay(
     refused = replayed = 0
     publisher = Publisher(settings.broker_url)
     try:
-        with desk() as ledger, DeadLetters(settings.broker_url) as letters:
+        with (
+            desk() as ledger,
+            DeadLetters(settings.broker_url) as letters,
+            CtrlC() as ctrl_c,
+        ):
             replaying = _Replaying(
                 ledger,
                 publish=publisher.publish,
@@ -86,7 +95,7 @@ def replay(
                 largest=settings.max_order_bytes,
                 dry_run=dry_run,
             )
-            for letter in selection.of(letters, limit):
+            for letter in ctrl_c.until_pressed(selection.of(letters, limit)):
                 why_not = replaying.replay(letter)
                 refused, replayed = refused + bool(why_not), replayed + (not why_not)
                 if as_json:
@@ -108,6 +117,8 @@ def replay(
         publisher.close()
         if not as_json and replayed + refused:
             click.echo(f"{replayed} {'would be ' if dry_run else ''}replayed, {refused} refused")
+    if ctrl_c.pressed:
+        raise click.exceptions.Exit(INTERRUPTED)
     if refused:
         raise click.exceptions.Exit(1)
 
@@ -122,19 +133,24 @@ class _Replay:
 
     message: Message
     key: Key
-    #: The order's row, if it has to be opened again, and what it then is.
-    ended: Standing | None = None
+    #: The order, and its row if that has to be written: it is opened again, or has new time.
     order: Order | None = None
+    row: Standing | None = None
+
+    @property
+    def reopens(self) -> bool:
+        return self.row is not None and self.row.state in _REOPENED
 
 
 class _Replaying:
     """Replays letters one by one.
 
     The order's row is opened again first, then its message is published, and when the broker has
-    stored that, the letter is acknowledged. Broken off in between, the letter is still there. To
-    replay it again then finds an order that is open (or in a worker's hands) and publishes its
-    message once more, which the ledger makes harmless: only one of two messages can claim an order,
-    and the other finds how it ended. If it has ended by then, the letter is refused as any other.
+    stored that, the letter is acknowledged. Killed in between, the letter is still there. To replay
+    it again then finds an order that is open (or in a worker's hands) and publishes its message once
+    more, with the time that its row has by now. The ledger makes that harmless: only one of two
+    messages can claim an order, and the other finds how it ended. If it has ended by then, the letter
+    is refused as any other.
     """
 
     def __init__(
@@ -179,11 +195,8 @@ class _Replaying:
                 f"it has {size} bytes; {self._largest} are allowed (POS_GATEWAY_MAX_ORDER_BYTES)"
             )
         match content:
-            case Order() as order if self._until is None:
-                return self._order(order, letter.body)
             case Order() as order:
-                until = order.until(self._until)
-                return self._order(until, wire.body_of(until.source))
+                return self._order(order.until(self._until), order, letter.body)
             case CancelRequest() as request:
                 return self._cancel(request, letter.body)
             case Bundle() as bundle:
@@ -192,20 +205,23 @@ class _Replaying:
                 bundle.routing_key = self._home(bundle.merchant_id)
                 return _Replay(bundle.message(), Key(bundle.merchant_id, letter.id))
 
-    def _order(self, order: Order, body: bytes) -> _Replay:
+    def _order(self, order: Order, came: Order, body: bytes) -> _Replay:
         key = Key(order.merchant_id, order.order_id)
-        standing = self._ledger.one(key)
-        if standing is not None:
-            _require_replayable(standing)
+        row = self._ledger.one(key)
+        if row is not None:
+            _require_replayable(row, has_new_time=self._until is not None)
+            if row.state not in _REOPENED and self._until is None:
+                order = order.until(_later(row.deliver_by, order.deliver_by))
         if order.expired(datetime.now(UTC)):
             raise _Refused(
                 f"its deliver_by ({order.deliver_by.isoformat()}) is over; give it new time with "
                 "--for 30m"
             )
+        body = body if order is came else wire.body_of(order.source)
         home = self._home(order.merchant_id)
         message = wire.asking(wire.SUBMIT_ORDER, order.order_id, body, home, wire.ONE_OF_OURS)
-        reopens = standing is not None and standing.state in _REOPENED
-        return _Replay(message, key, standing if reopens else None, order)
+        is_written = row is not None and (row.state in _REOPENED or self._until is not None)
+        return _Replay(message, key, order, row if is_written else None)
 
     def _cancel(self, request: CancelRequest, body: bytes) -> _Replay:
         until = self._until or request.deliver_by
@@ -224,27 +240,60 @@ class _Replaying:
         what, details = "dead.replay", f"{letter.code}: {letter.reason}"
         if plan.order is not None and self._until is not None:
             details = f"deliver_by {plan.order.deliver_by.isoformat()}; {details}"
-        if plan.ended is not None and plan.order is not None:
+        if plan.row is not None and plan.order is not None:
             self._ledger.change(
-                plan.ended,
-                Entry(State.NEW, datetime.now(UTC).timestamp(), attempts=0),
+                plan.row,
+                _entry(plan.row),
                 operator=self._operator,
                 what=what,
                 details=details,
                 order_json=plan.order.source,
                 deliver_by=plan.order.deliver_by.timestamp(),
-                reopen=True,
+                reopen=plan.reopens,
             )
+            self._require_wanted(plan.key)
         else:
             self._ledger.note(plan.key, operator=self._operator, what=what, details=details)
         self._publish(plan.message.following(TraceContext.of(letter.headers)))
         self._acknowledge(letter)
 
+    def _require_wanted(self, key: Key) -> None:
+        """A request to cancel the order may have come just before it was opened again."""
+        row = self._ledger.one(key)
+        if row is None or row.cancellation is None or row.state is not State.NEW:
+            return
+        entry = Entry(
+            State.CANCELLED,
+            datetime.now(UTC).timestamp(),
+            row.attempts,
+            event=dehydrated(key, Kind.CANCELLED, reopened=row.reopened),
+        )
+        details = "a request to cancel it came meanwhile"
+        self._ledger.change(
+            row, entry, operator=self._operator, what="dead.replay", details=details
+        )
+        raise _Refused(f"{details}: it is cancelled, and the backend is told")
+
     def _home(self, merchant_id: str) -> str:
         return home_of(merchant_id, self._split)
 
 
-def _require_replayable(order: Standing) -> None:
+def _entry(row: Standing) -> Entry:
+    """An order that begins anew, or is as it was with new time."""
+    now = datetime.now(UTC).timestamp()
+    if row.state in _REOPENED:
+        return Entry(State.NEW, now, attempts=0)
+    return Entry(row.state, now, row.attempts, row.doubt_since, row.pending)
+
+
+def _later(known: float | None, given: datetime) -> datetime | None:
+    """The time that an operator has given the order since its letter was written, if one has."""
+    if known is None or known <= given.timestamp():
+        return None
+    return datetime.fromtimestamp(known, UTC)
+
+
+def _require_replayable(order: Standing, *, has_new_time: bool) -> None:
     if order.state in _DECIDED:
         raise _Refused(f"it is {order.state.value}; discard the letter")
     if order.is_in_doubt:
@@ -252,3 +301,7 @@ def _require_replayable(order: Standing) -> None:
             "it is in doubt: ask the merchant, then pos-gateway orders resolve "
             f"{order.order_id} --merchant {order.merchant_id} --accepted (or --not-sent)"
         )
+    if order.cancellation is not None:
+        raise _Refused("somebody has asked to cancel it; discard the letter")
+    if order.is_held and has_new_time:
+        raise _Refused("a worker has it at this moment, so it cannot be given new time; try again")

@@ -19,7 +19,7 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.desk import Desk, Standing
 from pos_gateway.ledger.states import Entry, State
 from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Reason
+from pos_gateway.outcome import Kind, Reason, one_line
 from pos_gateway.settings import Settings
 from pos_gateway.split import Split
 
@@ -66,6 +66,10 @@ def resolve(
         raise click.UsageError("--for and --deliver-by are for an order that is --not-sent")
     if not there and external_id is not None:
         raise click.UsageError("--external-id is for an order that is --accepted")
+    if external_id is not None and not _is_an_id(external_id):
+        raise click.UsageError(
+            "--external-id has 1 to 256 characters on one line that can be printed"
+        )
     settings = Settings.from_environment()
     publisher = Publisher(settings.broker_url)
     split = Split()
@@ -96,7 +100,14 @@ class _Resolving:
         self._now = datetime.now(UTC)
 
     def accepted(self, order: Standing, external_id: str | None) -> str:
-        if not _is_resolved(order, State.ACCEPTED):
+        if _is_resolved(order, State.ACCEPTED):
+            if external_id not in (None, order.external_id):
+                known = "none" if order.external_id is None else repr(order.external_id)
+                raise Failure(
+                    f"order {order.order_id!r} is accepted already, with the external id {known}; "
+                    f"{external_id!r} was not written"
+                )
+        else:
             _require_doubt(order)
             entry = _entry(order, State.ACCEPTED, self._now, _THERE, external_id)
             details = f"external id {external_id}" if external_id else ""
@@ -111,16 +122,24 @@ class _Resolving:
             raise Failure("the order itself is not kept: only a wish to cancel it came")
         to_send = Order.parse_json(order_json).until(until)
         if _is_resolved(order, State.EXPIRED):
+            if until is not None:
+                raise Failure(
+                    f"order {order.order_id!r} has expired already, and its letter is in orders.dead. "
+                    "To send it all the same: pos-gateway dead replay ID --for 30m"
+                )
             return self._end_late(order, to_send)
         late = to_send.expired(self._now)
-        if not _is_resolved(order, State.NEW):
+        is_decided = _is_resolved(order, State.NEW)
+        if not is_decided:
             _require_doubt(order)
+        if not is_decided or until is not None:
             state = State.EXPIRED if late else State.NEW
             entry = _entry(order, state, self._now, _NOT_THERE)
             given = f"deliver_by {to_send.deliver_by.isoformat()}"
-            also: dict[str, Any] = {}
+            # What comes of it from now on is told anew, also that it is in doubt once more.
+            also: dict[str, Any] = {"reopen": not (late or is_decided)}
             if until is not None:
-                also = {"order_json": to_send.source, "deliver_by": until.timestamp()}
+                also |= {"order_json": to_send.source, "deliver_by": until.timestamp()}
             self._write(order, entry, "not_sent", details=given, **also)
             if late:
                 return self._end_late(order, to_send)
@@ -184,9 +203,13 @@ def _require_doubt(order: Standing) -> None:
 
 
 def _is_unwanted(order: Standing) -> bool:
-    """Whether somebody waits for it to be cancelled; or did, and that was decided here."""
-    waits = order.cancellation is not None and not order.cancellation.is_final
-    return _is_resolved(order, State.CANCELLED) or (waits and not _is_resolved(order, State.NEW))
+    """Whether somebody has asked to cancel it, however that ended; or did, and it was decided here."""
+    is_asked = order.cancellation is not None and not _is_resolved(order, State.NEW)
+    return _is_resolved(order, State.CANCELLED) or is_asked
+
+
+def _is_an_id(text: str) -> bool:
+    return 0 < len(text) <= 256 and one_line(text) == text
 
 
 def _is_resolved(order: Standing, state: State) -> bool:
