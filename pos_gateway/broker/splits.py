@@ -7,20 +7,20 @@ once. Whoever routes orders needs the broker for it, and nothing else.
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import structlog
 from amqp import spec
-from amqp.exceptions import ChannelError
+from amqp.exceptions import ChannelError, ResourceLocked
 from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.answers import AnsweredConnection
 from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.publisher import CONNECT_TIMEOUT
+from pos_gateway.broker.publisher import CONNECT_TIMEOUT, Publisher
 from pos_gateway.errors import BrokerUnavailable, FieldError, InvalidSplit
 from pos_gateway.split import Split
 from pos_gateway.urls import mask_url
@@ -37,6 +37,8 @@ FIRST = THERE + 1.0
 _TOGETHER = 0.05
 #: Seconds between two looks after the heartbeat.
 _TICK = 1.0
+#: Seconds that an operator waits for another one's change, and between two tries.
+TURN, _NEXT_TRY = 5.0, 0.05
 #: Seconds until it is tried again: if the broker is away, and at most, after one refusal upon another.
 _AGAIN, _REFUSED = 1.0, 60.0
 
@@ -79,6 +81,54 @@ def in_force(broker_url: str, percent: float) -> Split:
     """The same, or this percentage if nothing was said yet. Raises as ``present``."""
     said = present(broker_url)
     return Split(percent=percent) if said is None else said
+
+
+@contextmanager
+def changing(broker_url: str, *, at_once: bool = False) -> Iterator[Callable[[Split], None]]:
+    """Read it, change it and publish it while no other operator does; yields what publishes it.
+
+    Args:
+        broker_url: where the broker is.
+        at_once: publish it even if another operator's change does not come to an end.
+
+    Raises:
+        BrokerUnavailable: it cannot be reached, or another operator's change does not end.
+    """
+    connection, publisher = _connection(broker_url), Publisher(broker_url)
+    try:
+        has_turn = _took_turn(connection)
+        if not (has_turn or at_once):
+            raise BrokerUnavailable("another operator is changing it at this moment; try again")
+
+        def publish(split: Split) -> None:
+            if has_turn:  # this process may have stood still, and lost it
+                topology.splits_turn.bind(connection.default_channel).queue_declare(passive=True)
+            publisher.publish(message_of(split))
+
+        yield publish
+    except CONNECTION_ERRORS as error:
+        raise BrokerUnavailable(
+            f"cannot change {topology.splits_stream.name} at {connection.as_uri()}: {error}"
+        ) from error
+    finally:
+        publisher.close()
+        connection.collect(socket_timeout=1)
+
+
+def _took_turn(connection: Connection) -> bool:
+    """Whether this connection is the one that changes the split, until it is closed."""
+    if _connected(connection) is None:
+        return True
+    until = time.monotonic() + TURN
+    while True:
+        try:
+            topology.splits_turn.bind(connection.default_channel).queue_declare()
+        except ResourceLocked:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_NEXT_TRY)
+        else:
+            return True
 
 
 class SplitWatch:

@@ -70,6 +70,8 @@ splits_stream = Queue(
         "x-stream-max-segment-size-bytes": 500_000,
     },
 )
+#: Who changes that has this queue meanwhile, which the broker lets one connection have.
+splits_turn = Queue("orders.canary.split.turn", exclusive=True, auto_delete=True)
 
 
 def declare(connection: Connection) -> None:

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 import click
 
-from pos_gateway.broker.publisher import Publisher
-from pos_gateway.broker.splits import in_force, message_of
+from pos_gateway.broker.splits import changing, in_force
 from pos_gateway.cli import output
 from pos_gateway.cli.canary.traffic import look
 from pos_gateway.cli.failure import Failure
@@ -37,17 +36,18 @@ def set_(percent: float, pins: Sequence[str], unpins: Sequence[str], operator: s
     """
     settings = Settings.from_environment()
     _, canary = look(settings.broker_url)
-    before = in_force(settings.broker_url, settings.canary_percent)
-    if strangers := sorted(set(unpins) - before.pins):
-        raise Failure(f"{', '.join(strangers)}: no pilot, so there is nothing to unpin")
-    kept = (before.pins | set(pins)) - set(unpins)
-    split = before.changed(operator, datetime.now(UTC), percent=percent, pins=kept)
-    if split.takes_any and not canary.consumers:
-        raise Failure(
-            "nobody takes orders from orders.canary: start a canary worker first, "
-            "pos-gateway worker -Q orders.canary"
-        )
-    _say(settings.broker_url, split)
+    with changing(settings.broker_url) as publish:
+        before = in_force(settings.broker_url, settings.canary_percent)
+        if strangers := sorted(set(unpins) - before.pins):
+            raise Failure(f"{', '.join(strangers)}: no pilot, so there is nothing to unpin")
+        kept = (before.pins | set(pins)) - set(unpins)
+        split = before.changed(operator, datetime.now(UTC), percent=percent, pins=kept)
+        if split.takes_any and not canary.consumers:
+            raise Failure(
+                "nobody takes orders from orders.canary: start a canary worker first, "
+                "pos-gateway worker -Q orders.canary"
+            )
+        publish(split)
     click.echo(f"{split} (before: {before})")
 
 
@@ -65,7 +65,8 @@ def abort(operator: str) -> None:
       pos-gateway canary abort
     """
     settings = Settings.from_environment()
-    _say(settings.broker_url, Split().changed(operator, datetime.now(UTC)))
+    with changing(settings.broker_url, at_once=True) as publish:
+        publish(Split().changed(operator, datetime.now(UTC)))
     click.echo("aborted: no merchant's orders go to orders.canary any more")
     _, canary = look(settings.broker_url)
     if not canary.consumers:
@@ -73,11 +74,3 @@ def abort(operator: str) -> None:
             f"nobody takes orders from orders.canary, where {canary.ready} messages are and others "
             "may come back to: start a worker without -Q"
         )
-
-
-def _say(broker_url: str, split: Split) -> None:
-    publisher = Publisher(broker_url)
-    try:
-        publisher.publish(message_of(split))
-    finally:
-        publisher.close()
