@@ -49,11 +49,12 @@ def lab(
     postgres_url: str,
     simulated_merchants: SimulatedMerchants,
     tmp_path: Path,
+    release: Release,
 ) -> Iterator[Lab]:
     simulated_merchants.reset()
     engine = open_database(postgres_url)
-    releases()[-1].make_schema(engine)
-    releases()[-1].play(engine)
+    release.make_schema(engine)
+    release.play(engine)
     upgrade(engine)
     engine.dispose()
     lab = Lab(broker_url, postgres_url, simulated_merchants, tmp_path)
@@ -72,8 +73,10 @@ def publish_as_recorded(lab: Lab, message: dict[str, Any]) -> None:
         )
 
 
-def test_a_worker_ends_every_order_that_an_earlier_release_has_left(lab: Lab) -> None:
-    release = releases()[-1]
+@every_release
+def test_a_worker_ends_every_order_that_an_earlier_release_has_left(
+    lab: Lab, release: Release
+) -> None:
     lab.open_merchants(scenario.MERCHANT)
     lab.client.connect()
     for name, message in release.messages.items():
