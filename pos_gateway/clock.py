@@ -1,5 +1,6 @@
 """Time, as something that is handed in, so that tests need not wait for it."""
 
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ class Clock(Protocol):
     """Where time comes from. Durations and deadlines use ``monotonic``, records use ``now``."""
 
     def monotonic(self) -> float:
-        """Seconds that never jump; only differences mean anything."""
+        """Seconds that never jump, and go on while the machine is suspended; only differences count."""
         ...
 
     def now(self) -> datetime:
@@ -19,10 +20,20 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks.
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    Linux's CLOCK_MONOTONIC stands still while the machine is suspended, and CLOCK_BOOTTIME does not.
+    Where there is no such clock, ``ledger/lease.py`` notices by the time of day.
+    """
+
+    if sys.platform == "linux":
+
+        def monotonic(self) -> float:
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+    else:
+
+        def monotonic(self) -> float:
+            return time.monotonic()
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -86,6 +86,6 @@ class Helping:
         if now >= self._look_at:
             self._look_at = now + LOOK
             leases = self._outbox.leases()
-            self._others.look(leases)
+            self._others.look(leases, asked=now)
             self._alive = [each[0] for each in leases if not self._others.is_over(each[0])]
         return self._alive

@@ -97,7 +97,7 @@ class Leadership:
             self._others.excuse(now - self._away_since)
             self._away_since = None
         self.seen = max(self.seen, found.assigned)
-        self._others.look(leases)
+        self._others.look(leases, asked=now)
         lease = self._lease()
         if not lease.holds(lease.id):  # others would not see that it is over
             return None

@@ -3,23 +3,35 @@
 A lease never compares two machines' clocks. Its holder counts its seconds from before it wrote
 the beat; others count from when they first saw it; so the holder knows of its end before anybody
 else may act on it, whatever happens to the time of day. A worker whose lease has run out (paused,
-starved, cut off from the database) goes on under a new id, and what it claimed under the old one
-it may not send any more.
+suspended, starved, cut off from the database) goes on under a new id, and what it claimed under the
+old one it may not send any more. So does one whose clock disagrees with the time of day: the clock
+may have stood still while the machine did.
 """
 
 import os
 import socket
 from collections.abc import Iterable
 from math import inf
+from typing import NamedTuple
 from uuid import uuid4
 
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.clock import STEP, SYSTEM_CLOCK, Clock
 
 #: Seconds of a green worker's lease, and between its beats.
 LEASE, BEAT = 8.0, 2.0
 #: Seconds by which a lease is over for its holder before it is for others: what may pass between
 #: the holder's last look at it and the byte that it then sends.
 MARGIN = 2.0
+
+
+class Beat(NamedTuple):
+    """A renewal of a lease that is about to be written."""
+
+    lease_id: str
+    #: The holder's clock, from which it counts.
+    at: float
+    #: Unix time at which that clock read zero, by the time of day.
+    zero: float
 
 
 class Lease:
@@ -37,6 +49,7 @@ class Lease:
         self._number = 1
         #: Before all times until a beat for the present id is durable: nobody has a claim under it.
         self._until = -inf
+        self._beaten = Beat(self.id, -inf, 0.0)
 
     @property
     def id(self) -> str:
@@ -47,22 +60,22 @@ class Lease:
         """Whether it is an id of this worker's, the present one or one that is over."""
         return owner.rpartition("-")[0] == self._worker
 
-    def beating(self) -> tuple[str, float]:
-        """The id to beat for, and the moment from which that beat will count."""
-        now = self._clock.monotonic()
-        if -inf < self._until <= now:
+    def beating(self) -> Beat:
+        """The beat to write: for the present id, or for a new one if that is over."""
+        if self._until > -inf and self._is_over():
             self.end()
-        return self.id, now
+        now = self._clock.monotonic()
+        return Beat(self.id, now, self._clock.now().timestamp() - now)
 
-    def beaten(self, lease_id: str, since: float) -> None:
-        """The beat for this id is durable.
+    def beaten(self, beat: Beat) -> None:
+        """The beat is durable.
 
         One that was durable only when the lease had run out renews nothing: others may have seen
         its end.
         """
         is_first = self._until == -inf
-        if lease_id == self.id and (is_first or self._clock.monotonic() < self._until):
-            self._until = since + self.seconds - MARGIN
+        if beat.lease_id == self.id and (is_first or not self._is_over()):
+            self._beaten, self._until = beat, beat.at + self.seconds - MARGIN
 
     def end(self) -> None:
         """Nothing that was claimed under the present id is this worker's any more."""
@@ -70,12 +83,19 @@ class Lease:
 
     def holds(self, owner: str) -> bool:
         """Whether what was claimed under this id is still this worker's, and nobody else's."""
-        return owner == self.id and self._clock.monotonic() < self._until
+        return owner == self.id and not self._is_over()
 
     @property
     def is_due(self) -> bool:
         """Whether it is time to beat."""
-        return self._clock.monotonic() >= self._until - (self.seconds - MARGIN) * 2 / 3
+        return self._clock.monotonic() >= self._beaten.at + BEAT or self._is_over()
+
+    def _is_over(self) -> bool:
+        """Whether it has run out, or may have while this worker's clock stood still."""
+        now = self._clock.monotonic()
+        if now >= self._until:
+            return True
+        return abs(self._clock.now().timestamp() - now - self._beaten.zero) >= STEP
 
 
 class Others:
@@ -84,10 +104,18 @@ class Others:
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[int, float, float]] = {}
+        self._asked = -inf
 
-    def look(self, rows: Iterable[tuple[str, int, float]]) -> None:
-        """All leases there are now: id, beat, seconds."""
+    def look(self, rows: Iterable[tuple[str, int, float]], asked: float) -> None:
+        """Take in all leases there are: id, beat, seconds.
+
+        Args:
+            rows: the leases.
+            asked: when the database was asked for them, on this worker's clock: a worker that was
+                paused since knows nothing of the time in between.
+        """
         now = self._clock.monotonic()
+        self._asked = asked
         before, self._seen = self._seen, {}
         for lease_id, beat, seconds in rows:
             known = before.get(lease_id)
@@ -99,8 +127,13 @@ class Others:
         self._seen = {i: (beat, s, since + seconds) for i, (beat, s, since) in self._seen.items()}
 
     def know(self, lease_ids: Iterable[str]) -> bool:
-        """Whether these were all there at the last look."""
-        return all(lease_id in self._seen for lease_id in lease_ids)
+        """Whether the last look says of each of these if it is over: not if it may be by now."""
+        now = self._clock.monotonic()
+        return all(
+            (known := self._seen.get(lease_id)) is not None
+            and (now - known[2] < known[1] or self.is_over(lease_id))
+            for lease_id in lease_ids
+        )
 
     def is_over(self, lease_id: str) -> bool:
         """Whether what was claimed under this id may be taken over.
@@ -109,7 +142,7 @@ class Others:
         may be younger than an earlier look.
         """
         known = self._seen.get(lease_id)
-        return known is None or self._clock.monotonic() - known[2] >= known[1]
+        return known is None or self._asked - known[2] >= known[1]
 
     def died(self, lease_id: str) -> bool:
         """Whether its holder, if it is over, ended without giving it back.
@@ -124,8 +157,8 @@ class Others:
 
     def long_over(self, times: float) -> list[str]:
         """Leases that have been over for so many times their length: their rows can go."""
-        now = self._clock.monotonic()
-        return [i for i, (_, seconds, since) in self._seen.items() if now - since > times * seconds]
+        every = self._seen.items()
+        return [i for i, (_, seconds, since) in every if self._asked - since > times * seconds]
 
 
 def _new_id() -> str:

@@ -334,7 +334,7 @@ class Ledger:
         def write(cursor: Any) -> tuple[list[Any], list[int]]:
             now = self._clock.now().timestamp()
             if beat is not None:  # first: nobody may see a claim under a lease that is not there
-                self._writer.say.beat(cursor, beat[0], self.lease.seconds, now)
+                self._writer.say.beat(cursor, beat.lease_id, self.lease.seconds, now)
             if self._caught_up != self._writer.connects:
                 self._catch_up(cursor, now)
             batch = self._batch(cursor, now)
@@ -355,7 +355,7 @@ class Ledger:
                 self._unheard.update(_tickets(operations))
             raise
         if beat is not None:
-            self.lease.beaten(*beat)
+            self.lease.beaten(beat)
         self._journal.add(operations, results)
         for ticket in resumed:
             self._abandoned.pop(ticket, None)
@@ -384,10 +384,10 @@ class Ledger:
         self._caught_up = self._writer.connects
 
     def _look(self, cursor: Any, owners: Collection[str]) -> Others:
-        is_old = self._clock.monotonic() - self._looked_at >= LOOK
-        if is_old or not self._others.know(owners):
-            self._others.look(self._writer.say.leases(cursor))
-            self._looked_at = self._clock.monotonic()
+        now = self._clock.monotonic()
+        if now - self._looked_at >= LOOK or not self._others.know(owners):
+            self._others.look(self._writer.say.leases(cursor), asked=now)
+            self._looked_at = now
             self._writer.say.forget(cursor, self._others.long_over(FORGOTTEN))
         return self._others
 

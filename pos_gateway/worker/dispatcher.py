@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from time import monotonic, time
+from time import time
 from typing import Any
 
 import gevent
@@ -96,7 +96,9 @@ class Dispatcher:
         )
         self._fleet: Coordinator | None = None
         if gate.permits is not None:
-            self._fleet = Coordinator(gate.permits, self.admission, on_change=self._wake_up)
+            self._fleet = Coordinator(
+                gate.permits, self.admission, on_change=self._wake_up, clock=gate.clock
+            )
             gate.before_stop(self._fleet.stop)
         self._parking = Parking(gate, self.admission, quarantine, self._clock.now)
         self._retries = Retries(limits.max_blocked // KEPT)
@@ -259,7 +261,9 @@ class Dispatcher:
     @property
     def _may_start(self) -> bool:
         """Whether anything may be started: not when a paused worker's permits may be others' now."""
-        return not self._closed and (self._fleet is None or self._fleet.may_start(monotonic()))
+        return not self._closed and (
+            self._fleet is None or self._fleet.may_start(self._gate.clock.monotonic())
+        )
 
     def _joins(self, request: OrderRequest) -> bool:
         """Whether its order is under way: redelivered, or submitted twice. It shares its fate."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.clock import STEP
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import Claiming, Finishing, Sending
@@ -156,17 +157,70 @@ def test_others_wait_for_a_whole_lease_after_they_first_saw_it(worker: Workers) 
     claimed(two.claim(KEY, send=True))
 
 
-def test_a_step_of_the_time_of_day_takes_nothing_from_anybody(worker: Workers) -> None:
+@pytest.mark.parametrize("step", [3600.0, -3600.0, STEP])
+def test_a_step_of_the_time_of_day_lets_nobody_take_over(worker: Workers, step: float) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
     two.beat()
     for each in (one, two):
-        each.clock.of_day += 3600
-    assert one.holds(claim)
+        each.clock.of_day += step
     assert two.claim(KEY, send=True) == Held(claim.owner)
+    assert one.finish(claim, an_entry())
+
+
+@pytest.mark.parametrize("step", [60.0, -60.0, STEP])
+def test_whoever_s_clock_disagrees_with_the_time_of_day_claims_anew_before_it_sends(
+    worker: Workers, step: float
+) -> None:
+    """Its clock may have stood still with the machine, while others took over."""
+    one = worker()
+    lost = claimed(one.claim(KEY, send=True))
+    one.clock.of_day += step
+    assert not one.holds(lost)
+    claim = claimed(one.claim(Key("m", "o2"), send=True))  # in the transaction of its next beat
+    assert (one.holds(lost), one.holds(claim)) == (False, True)
+
+
+def test_a_time_of_day_that_is_slewed_takes_nothing_from_anybody(worker: Workers) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True))
+    for _ in range(20):
+        one.clock.advance(BEAT)
+        one.clock.of_day += 0.1  # five seconds in a hundred: more than any NTP slews
+        one.beat()
+        assert one.holds(claim)
+
+
+def test_a_worker_that_was_suspended_holds_nothing_that_others_took_over(worker: Workers) -> None:
+    """Where a machine's clock stands still with it: only the time of day went on."""
+    one, two = worker(), worker()
+    lost = claimed(one.claim(KEY, send=True))
+    two.beat()
+    two.clock.advance(LEASE)
+    claimed(two.claim(KEY, send=True))
+    one.clock.of_day += LEASE
+    assert not one.holds(lost)
+    one.beat()
+    assert not one.holds(lost)
+
+
+def test_whoever_stood_still_after_its_look_at_the_leases_takes_nothing_over(
+    worker: Workers,
+) -> None:
+    """What it has seen is old: the holder went on with its beats meanwhile."""
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=True))
+    two.beat()
+    leases = two._writer.say.leases
+
+    def look_and_be_paused(cursor: Any) -> Any:
+        found = leases(cursor)
+        two.clock.advance(10 * LEASE)
+        return found
+
     for each in (one, two):
-        each.clock.of_day -= 7200
-    assert one.holds(claim)
+        each.clock.advance(module.LOOK)
+    two._writer.say.leases = look_and_be_paused  # type: ignore[method-assign]
     assert two.claim(KEY, send=True) == Held(claim.owner)
 
 

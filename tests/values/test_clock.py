@@ -1,10 +1,11 @@
 """The time of day may be stepped; whoever goes by it wants to know."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pos_gateway.clock import RunningClock, StepWatch
+from pos_gateway.clock import SYSTEM_CLOCK, RunningClock, StepWatch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -58,3 +59,12 @@ def test_time_stands_still_while_the_process_does() -> None:
     assert running.now() - began == pytest.approx(1.2)
     clocks.pass_time(0.1)
     assert running.now() - began == pytest.approx(1.3)
+
+
+def test_the_clock_of_durations_goes_on_while_the_machine_is_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    awake, suspended = time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME
+    monkeypatch.setattr(time, "clock_gettime", {awake: 10.0, suspended: 3610.0}.__getitem__)
+    monkeypatch.setattr(time, "monotonic", lambda: 10.0)
+    assert SYSTEM_CLOCK.monotonic() == 3610.0
