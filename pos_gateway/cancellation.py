@@ -154,7 +154,7 @@ class Cancellation:
         if submission is None or not _never_there(outcome):
             return outcome
         limit = self._caller.time_limit(merchant)
-        wait = unsettled_for(submission.past, limit, adapter, self._clock)
+        wait = unsettled_for(submission.past, limit, adapter)
         if wait > 0:
             return replace(outcome, kind=Kind.RETRY, look_again=wait)
         return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)

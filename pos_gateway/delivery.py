@@ -96,17 +96,18 @@ class Delivery:
                 outcome = held()
             elif late and (hopeless or not claim.past.may_be_there):
                 outcome = _too_late(claim.past)
-            elif claim.past.deaths >= POISONOUS:
+            elif claim.past.possible_deaths >= POISONOUS:
                 outcome = _poison(claim.past)
             elif merchant is None or problem is not None:
                 outcome = Outcome(Kind.FAILED, problem)
             else:
                 talk = partial(self._create, order, merchant, claim, late=late)
                 patience, left = patience or Patience(), inf if late else left
-                with self._alone.if_suspect(claim.past.deaths) as may_start:
+                deaths = claim.past.possible_deaths
+                with self._alone.if_suspect(deaths) as may_start:
                     if not may_start:
                         return Attempt(_suspect(), claim)
-                    if claim.past.deaths >= SUSPECT:  # those that may not are let go of first
+                    if deaths >= SUSPECT:  # those that may not are let go of first
                         self._ledger.catch_up()
                     outcome = self._caller.call(merchant, claim, talk, patience=patience, left=left)
                 return Attempt(self._for_whom(outcome, merchant), claim, called=True)
@@ -160,7 +161,7 @@ class Delivery:
         known = adapter.look_up(order, merchant, send)
         if known is not None:
             return known
-        wait = unsettled_for(past, self._caller.time_limit(merchant), adapter, self._clock)
+        wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
         if wait > 0:
             why = "the POS does not know it, and may not have had the time"
             reason = Reason.of("unsettled", why)
@@ -192,16 +193,14 @@ class Delivery:
         return merchant, None if known else Reason.of("unknown_adapter", merchant.adapter)
 
 
-def unsettled_for(past: Past, time_limit: float, adapter: Adapter, clock: Clock) -> float:
-    """For how many seconds the POS may still be making an order of what it may have been sent.
+def unsettled_for(past: Past, time_limit: float, adapter: Adapter) -> float:
+    """For how many seconds the POS could still make an order of what it may have been sent.
 
-    Asked meanwhile, it says that it never heard of an order that it is about to make.
+    These are seconds after the claim. Asked before they are over, it says that it never heard of an
+    order that it is about to make.
     """
-    if past.doubt_since is None:
-        return 0.0
     longest = adapter.limits.longest_reply or time_limit
-    left = past.doubt_since + longest - clock.now().timestamp()
-    return min(longest, max(0.0, left))  # the time of day may have been stepped back since
+    return max(0.0, longest - past.settled) if past.in_doubt else 0.0
 
 
 def held() -> Outcome:
@@ -217,6 +216,8 @@ def _suspect() -> Outcome:
 
 def _poison(past: Past) -> Outcome:
     """What becomes of an order that workers die of."""
+    if past.deaths < POISONOUS:  # not known yet: workers that were paused go on
+        return _suspect()
     reason = Reason.of("poison", f"{past.deaths} workers died with it in their hands")
     if past.may_be_there:  # to ask for it may be what they died of
         return Outcome(Kind.IN_DOUBT, reason, for_operator=True)

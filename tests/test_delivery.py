@@ -186,10 +186,14 @@ def test_a_merchant_is_not_blamed_for_an_order_that_is_in_doubt(
     assert (outcome.kind, outcome.contact) == (Kind.IN_DOUBT, contact)
 
 
-def test_a_clock_that_was_stepped_back_makes_nobody_wait_for_longer_than_a_pos_may_take() -> None:
-    clock = StandingClock()
-    past = Past(doubt_since=clock.now().timestamp() + 3600)
-    assert unsettled_for(past, 8.0, QueryableAdapter(), clock) == 8.0
+@pytest.mark.parametrize("hours", [-1, 0, 1])
+def test_a_pos_has_had_the_time_that_passed_whatever_the_time_of_day_says(hours: int) -> None:
+    since = StandingClock().now().timestamp() + hours * 3600
+    settled = {0.0: 8.0, 7.9: 8.0 - 7.9, 8.0: 0.0, 60.0: 0.0}
+    for seconds, left in settled.items():
+        past = Past(doubt_since=since, settled=seconds)
+        assert unsettled_for(past, 8.0, QueryableAdapter()) == left
+    assert unsettled_for(Past(), 8.0, QueryableAdapter()) == 0.0
 
 
 def test_a_merchant_is_not_blamed_for_an_order_that_another_worker_took_over() -> None:
@@ -210,11 +214,12 @@ def test_a_merchant_is_not_blamed_for_an_order_that_another_worker_took_over() -
 def test_an_order_that_is_to_be_cancelled_is_not_sent_again(
     adapter: Adapter, doubt_since: float | None
 ) -> None:
-    to_be_cancelled = Ledger(attempts=1, doubt_since=doubt_since, cancelling=True)
+    past: Any = {"attempts": 1, "doubt_since": doubt_since, "settled": 60.0}
+    to_be_cancelled = Ledger(**past, cancelling=True)
     outcome = attempt(Transport(reply(404)), ledger=to_be_cancelled, adapter=adapter)
     assert (outcome.kind, outcome.reason and outcome.reason.code) == (Kind.RETRY, "cancelling")
     assert to_be_cancelled.said == []
-    any_other = Ledger(attempts=1, doubt_since=doubt_since)
+    any_other = Ledger(**past)
     attempt(Transport(reply(404)), ledger=any_other, adapter=adapter)
     assert any_other.said == ["sending"]
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 
+from pos_gateway.ledger.lease import LeaseRow
 from pos_gateway.ledger.ledger import Run, here
 from pos_gateway.ledger.states import Key
 from pos_gateway.ledger.writer import Writer
@@ -82,12 +83,12 @@ class Outbox:
         self._run = run
         self._say = _SQLite() if engine.dialect.name == "sqlite" else _PostgreSQL()
 
-    def look(self) -> tuple[Term, list[tuple[str, int, float]]]:
-        """How far the pipeline is, and then all leases that there are: id, beat, seconds."""
+    def look(self) -> tuple[Term, list[LeaseRow]]:
+        """How far the pipeline is, and then all leases that there are."""
         return self._do(lambda cursor: (self._say.term(cursor), self._writer.say.leases(cursor)))
 
-    def leases(self) -> list[tuple[str, int, float]]:
-        """All leases that there are: id, beat, seconds."""
+    def leases(self) -> list[LeaseRow]:
+        """All leases that there are."""
         return self._do(self._writer.say.leases)
 
     def take(self, leader: str, epoch: int) -> Term | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pos_gateway.ledger.lease import Lease, Others
+from pos_gateway.ledger.settling import Settling
 from pos_gateway.ledger.statements import CLAIM, FINISH, SEND, TELL, Row, Statements
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key, Past, State
 from pos_gateway.outcome import Reason, one_line
@@ -55,6 +56,8 @@ Operation = Claiming | Sending | Finishing | Telling | Looking
 
 
 _NO_PAST = Past()
+#: Leases that a row remembers to have been taken over from: more than make an order poison.
+MOST_TAKEN_FROM = 8
 
 
 class Found:
@@ -91,8 +94,12 @@ class Found:
         external_id: str | None,
         reason_code: str | None,
         reason_message: str | None,
+        created_at: float,
         updated_at: float,
         deliver_by: float | None,
+        settling: str | None,
+        taken_from: str | None,
+        endpoint: str | None,
         cancelling: bool,
         is_overtaken: bool,
     ) -> None:
@@ -108,11 +115,25 @@ class Found:
             reopened,
             deliver_by,
             bool(cancelling),
+            created_at,
+            tuple((taken_from or "").split()),
+            Settling.parse(settling, doubt_since),
+            endpoint=endpoint,
         )
         self.external_id, self.at = external_id, updated_at
         #: A cancel request, and its order was reopened since.
         self.is_overtaken = bool(is_overtaken)
         self.reason = Reason(reason_code, reason_message or "") if reason_code else None
+
+    @property
+    def leases(self) -> list[str]:
+        """The leases that it names."""
+        settling = self.past.settling
+        return [
+            *([self.owner] if self.owner else []),
+            *self.past.taken_from,
+            *([settling.lease_id] if settling else []),
+        ]
 
 
 class Batch:
@@ -209,6 +230,8 @@ class Batch:
             case Finishing():
                 row = _entry(operation.entry)
                 row.update(_under(operation.claim), op=FINISH)
+                if operation.entry.doubt_since is not None:
+                    row["settling"] = str(self._settling(operation))
                 return row
             case Telling():
                 return {
@@ -248,10 +271,12 @@ class Batch:
                     "was": row.state,
                     "epoch": row.epoch,
                     "deaths": standing.deaths,
+                    "taken_from": " ".join(standing.taken_from[-MOST_TAKEN_FROM:]) or None,
                     "doubt_since": standing.doubt_since,
                     "told": standing.told,
                     "reopened": standing.reopened,
                     "deliver_by": standing.deliver_by or each.deliver_by,
+                    "settling": standing.settling and str(standing.settling),
                 }
             )
         taken = self._say.take(self._cursor, takeovers) if takeovers else set()
@@ -261,9 +286,10 @@ class Batch:
         return results | {ticket: Held("") for ticket in lost}
 
     def _others_of(self, rows: Iterable[Found]) -> Others | None:
-        """What is known of those who have these orders; None if no other worker has any."""
-        owners = {row.owner for row in rows if row.owner and not self._lease.is_ours(row.owner)}
-        return self._others(owners) if owners else None
+        """What is known of the workers that these rows name; None if they name no other one."""
+        named = {each for row in rows for each in row.leases}
+        leases = [each for each in named if not self._lease.is_ours(each)]
+        return self._others(leases) if leases else None
 
     def _standing(
         self, row: Found, claiming: Claiming, others: Others | None
@@ -277,12 +303,16 @@ class Batch:
             latest = max(row.past.deliver_by or 0.0, claiming.deliver_by or 0.0)
             row.past = replace(row.past, deliver_by=latest)
         if not row.state.is_held or row.owner is None:
-            return row.past
+            return self._by_now(row.past, others)
         if others is None or self._lease.is_ours(row.owner):
-            return self._own(row, row.owner, claiming.ticket)
+            own = self._own(row, row.owner, claiming.ticket)
+            return self._by_now(own, others) if isinstance(own, Past) else own
         if not others.is_over(row.owner):
             return Held(row.owner)
-        return replace(self._in_doubt(row), deaths=row.past.deaths + others.died(row.owner))
+        past = self._in_doubt(row)
+        if others.may_have_died(row.owner):
+            past = replace(past, taken_from=(*past.taken_from, row.owner))
+        return self._by_now(past, others)
 
     def _own(self, row: Found, owner: str, ticket: int) -> Claim | Held | Past:
         """How an order stands that this worker has."""
@@ -290,7 +320,7 @@ class Batch:
             if owner != self._lease_id:
                 return row.past  # and its lease has run out since: nothing was sent under it
             sending = row.state is State.SENDING
-            return Claim(row.key, owner, row.epoch, ticket, row.past, sending)
+            return Claim(row.key, owner, row.epoch, ticket, self._by_now(row.past, None), sending)
         if row.ticket not in self._abandoned:
             return Held(owner)
         self._resuming[ticket] = row.ticket
@@ -300,7 +330,37 @@ class Batch:
         """The past of an order whose sender cannot say any more what it sent."""
         if row.state is not State.SENDING:
             return row.past
-        return replace(row.past, doubt_since=self._now)
+        return replace(row.past, doubt_since=self._now, settling=None)
+
+    def _by_now(self, past: Past, others: Others | None) -> Past:
+        """The past with what clocks and leases say of it at present."""
+        if past.taken_from and others is not None:
+            silent = [each for each in past.taken_from if others.may_have_died(each)]
+            dead = [each for each in silent if others.has_died(each)]
+            still_open = tuple(each for each in silent if each not in dead)
+            past = replace(past, deaths=past.deaths + len(dead), taken_from=still_open)
+        if past.doubt_since is None:
+            return past
+        settling, now = past.settling, self._lease.clock()
+        if settling is not None and self._lease.is_ours(settling.lease_id):
+            return replace(past, settled=now - settling.since)
+        settled = 0.0
+        if settling is not None and others is not None:
+            clock = others.clock_of(settling.lease_id)
+            settled = 0.0 if clock is None else max(0.0, clock - settling.since)
+            if not others.has_gone(settling.lease_id):
+                return replace(past, settled=settled)
+        # Nobody's clock goes on for it: from here on this worker's does.
+        settling = Settling(self._lease_id, now - settled, past.doubt_since)
+        return replace(past, settling=settling, settled=settled)
+
+    def _settling(self, finishing: Finishing) -> Settling:
+        """Since when the POS has had time: since now, if it may have been sent the order just now."""
+        claim, since = finishing.claim, finishing.entry.doubt_since
+        assert since is not None  # noqa: S101  (asked before)
+        if claim.sending or claim.past.settling is None:
+            return Settling(self._lease_id, self._lease.clock(), since)
+        return replace(claim.past.settling, doubt_since=since)
 
     def _written_before(self, operations: list[Sending | Finishing]) -> dict[int, bool]:
         """Of each whether it was written, and only the answer was lost."""
@@ -346,6 +406,9 @@ class Batch:
                 "next_epoch": claim.epoch,
                 "deaths": claim.past.deaths,
                 "doubt_since": claim.past.doubt_since,
+                "taken_from": " ".join(claim.past.taken_from) or None,
+                "settling": claim.past.settling and str(claim.past.settling),
+                "endpoint": claim.past.endpoint,
                 "told": claim.past.told,
                 "reopened": claim.past.reopened,
                 "deliver_by": claim.past.deliver_by or claim.deliver_by,

@@ -22,6 +22,8 @@ LEASE, BEAT = 8.0, 2.0
 #: Seconds by which a lease is over for its holder before it is for others: what may pass between
 #: the holder's last look at it and the byte that it then sends.
 MARGIN = 2.0
+#: Lengths of a lease without a beat after which its worker counts as dead, and not as paused.
+DEAD = 3
 
 
 class Beat(NamedTuple):
@@ -32,6 +34,11 @@ class Beat(NamedTuple):
     at: float
     #: Unix time at which that clock read zero, by the time of day.
     zero: float
+
+
+#: A lease as it is in the database: its id, how often it has beaten, its length in seconds, and what
+#: its worker's clock showed at the last beat (None: that worker's release does not say).
+LeaseRow = tuple[str, int, float, float | None]
 
 
 class Lease:
@@ -56,9 +63,18 @@ class Lease:
         """What is claimed under it at present."""
         return f"{self._worker}-{self._number}"
 
+    @property
+    def ids(self) -> list[str]:
+        """All that it has had, the present one last."""
+        return [f"{self._worker}-{number}" for number in range(1, self._number + 1)]
+
+    def clock(self) -> float:
+        """What this worker's clock shows."""
+        return self._clock.monotonic()
+
     def is_ours(self, owner: str) -> bool:
         """Whether it is an id of this worker's, the present one or one that is over."""
-        return owner.rpartition("-")[0] == self._worker
+        return _worker_of(owner) == self._worker
 
     def beating(self) -> Beat:
         """The beat to write: for the present id, or for a new one if that is over."""
@@ -98,16 +114,29 @@ class Lease:
         return abs(self._clock.now().timestamp() - now - self._beaten.zero) >= STEP
 
 
+class _Seen(NamedTuple):
+    """A lease as it was at the last look."""
+
+    beat: int
+    seconds: float
+    #: When that beat was first seen, on one's own clock.
+    since: float
+    #: What its worker's clock showed at that beat.
+    clock: float | None
+
+
 class Others:
     """What this worker has seen of the leases of others."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._seen: dict[str, tuple[int, float, float]] = {}
+        self._seen: dict[str, _Seen] = {}
+        #: The leases of each worker, in the order in which it had them.
+        self._of: dict[str, list[str]] = {}
         self._asked = -inf
 
-    def look(self, rows: Iterable[tuple[str, int, float]], asked: float) -> None:
-        """Take in all leases there are: id, beat, seconds.
+    def look(self, rows: Iterable[LeaseRow], asked: float) -> None:
+        """Take in all leases there are.
 
         Args:
             rows: the leases.
@@ -116,22 +145,27 @@ class Others:
         """
         now = self._clock.monotonic()
         self._asked = asked
-        before, self._seen = self._seen, {}
-        for lease_id, beat, seconds in rows:
+        before, self._seen, self._of = self._seen, {}, {}
+        for lease_id, beat, seconds, clock in rows:
             known = before.get(lease_id)
-            since = known[2] if known is not None and known[0] == beat else now
-            self._seen[lease_id] = (beat, seconds, since)
+            since = known.since if known is not None and known.beat == beat else now
+            self._seen[lease_id] = _Seen(beat, seconds, since, clock)
+            self._of.setdefault(_worker_of(lease_id), []).append(lease_id)
+        for of_one in self._of.values():
+            of_one.sort(key=_number_of)
 
     def excuse(self, seconds: float) -> None:
         """The database was away for so long, and nobody could have beaten."""
-        self._seen = {i: (beat, s, since + seconds) for i, (beat, s, since) in self._seen.items()}
+        self._seen = {
+            i: seen._replace(since=seen.since + seconds) for i, seen in self._seen.items()
+        }
 
     def know(self, lease_ids: Iterable[str]) -> bool:
         """Whether the last look says of each of these if it is over: not if it may be by now."""
         now = self._clock.monotonic()
         return all(
-            (known := self._seen.get(lease_id)) is not None
-            and (now - known[2] < known[1] or self.is_over(lease_id))
+            (seen := self._seen.get(lease_id)) is not None
+            and (now - seen.since < seen.seconds or self.is_over(lease_id))
             for lease_id in lease_ids
         )
 
@@ -141,24 +175,43 @@ class Others:
         One that is not there was given back, if ``look`` was called after the claim was read: it
         may be younger than an earlier look.
         """
-        known = self._seen.get(lease_id)
-        return known is None or self._asked - known[2] >= known[1]
+        return self._silent_for(lease_id, 1)
 
-    def died(self, lease_id: str) -> bool:
-        """Whether its holder, if it is over, ended without giving it back.
+    def may_have_died(self, lease_id: str) -> bool:
+        """Whether its holder, if it is over, neither gave it back nor goes on under a later one.
 
-        One that goes on under a later lease was held up, or cut off from the database.
+        One that does was held up, or cut off from the database.
         """
-        worker, _, number = lease_id.rpartition("-")
-        return lease_id in self._seen and not any(
-            each.rpartition("-")[0] == worker and int(each.rpartition("-")[2]) > int(number)
-            for each in self._seen
-        )
+        return lease_id in self._seen and lease_id == self._of[_worker_of(lease_id)][-1]
+
+    def has_died(self, lease_id: str) -> bool:
+        """Whether nothing was heard of its holder for so long that it counts as dead for good."""
+        return self.may_have_died(lease_id) and self._silent_for(lease_id, DEAD)
+
+    def clock_of(self, lease_id: str) -> float | None:
+        """What its worker's clock has shown since, at the least; None: nobody knows."""
+        leases = self._of.get(_worker_of(lease_id))
+        return self._seen[leases[-1]].clock if leases else None
+
+    def has_gone(self, lease_id: str) -> bool:
+        """Whether its worker goes on under no lease at all."""
+        return all(self.is_over(each) for each in self._of.get(_worker_of(lease_id), ()))
 
     def long_over(self, times: float) -> list[str]:
         """Leases that have been over for so many times their length: their rows can go."""
-        every = self._seen.items()
-        return [i for i, (_, seconds, since) in every if self._asked - since > times * seconds]
+        return [lease_id for lease_id in self._seen if self._silent_for(lease_id, times)]
+
+    def _silent_for(self, lease_id: str, times: float) -> bool:
+        seen = self._seen.get(lease_id)
+        return seen is None or self._asked - seen.since >= times * seen.seconds
+
+
+def _worker_of(lease_id: str) -> str:
+    return lease_id.rpartition("-")[0]
+
+
+def _number_of(lease_id: str) -> int:
+    return int(lease_id.rpartition("-")[2])
 
 
 def _new_id() -> str:

@@ -34,7 +34,7 @@ from pos_gateway.ledger.batch import (
 from pos_gateway.ledger.commits import GroupCommit, at_once
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.journal import Journal
-from pos_gateway.ledger.lease import BEAT, LEASE, Lease, Others
+from pos_gateway.ledger.lease import BEAT, LEASE, Beat, Lease, Others
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import FINAL, Action, Claim, Ended, Entry, Held, Key, Past, State
@@ -304,7 +304,7 @@ class Ledger:
             log.warning("lease.not_given_back", error="the database does not answer")
             return  # the lease runs out by itself
         giving_back = threading.Thread(
-            target=partial(self._give_back, self.lease.id), name="lease", daemon=True
+            target=partial(self._give_back, self.lease.ids), name="lease", daemon=True
         )
         self.lease.end()  # first: whoever is not done yet may not send any more
         giving_back.start()
@@ -334,7 +334,7 @@ class Ledger:
         def write(cursor: Any) -> tuple[list[Any], list[int]]:
             now = self._clock.now().timestamp()
             if beat is not None:  # first: nobody may see a claim under a lease that is not there
-                self._writer.say.beat(cursor, beat.lease_id, self.lease.seconds, now)
+                self._writer.say.beat(cursor, beat, self.lease.seconds, now)
             if self._caught_up != self._writer.connects:
                 self._catch_up(cursor, now)
             batch = self._batch(cursor, now)
@@ -343,7 +343,8 @@ class Ledger:
             if batch.has_read:
                 # A primary that is cut off from its synchronous standby, and was restarted, shows what
                 # it never committed to anybody. What it confirms after that, the standby has all of.
-                self._writer.say.beat(cursor, self.lease.id, self.lease.seconds, now)
+                again = Beat(self.lease.id, self.lease.clock(), 0.0)
+                self._writer.say.beat(cursor, again, self.lease.seconds, now)
             return results, batch.resumed
 
         results: list[Any]
@@ -391,9 +392,9 @@ class Ledger:
             self._writer.say.forget(cursor, self._others.long_over(FORGOTTEN))
         return self._others
 
-    def _give_back(self, lease_id: str) -> None:
+    def _give_back(self, lease_ids: list[str]) -> None:
         def give_back() -> None:
-            self._writer.write(lambda cursor: self._writer.say.forget(cursor, [lease_id]))
+            self._writer.write(lambda cursor: self._writer.say.forget(cursor, lease_ids))
             self._writer.close()
 
         try:

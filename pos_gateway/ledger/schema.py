@@ -66,10 +66,14 @@ orders = Table(
     Column("ticket", BigInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("attempts", Integer, nullable=False),
-    # Workers that died with it in their hands.
+    # Workers that died with it in their hands, and the leases of those that may have.
     Column("deaths", Integer, nullable=False),
-    # Since when the POS may have it without our knowing.
+    Column("taken_from", Text),
+    # Since when the POS may have it without our knowing, by the time of day and by a worker's clock
+    # (see ``ledger/settling.py``), and which POS that is.
     Column("doubt_since", Double),
+    Column("settling", String(160)),
+    Column("endpoint", String(32)),
     # The POS has said that it has it, and not decided.
     Column("pending", Boolean, nullable=False),
     # The last event that was told of it, and how often an operator has reopened it since its end.
@@ -145,6 +149,8 @@ workers = Table(
     Column("beat", BigInteger, nullable=False),
     Column("lease", Double, nullable=False),
     Column("beat_at", Double, nullable=False),
+    # What its worker's clock showed at the last beat: only differences mean anything.
+    Column("clock", Double),
 )
 
 #: What operators did by hand.

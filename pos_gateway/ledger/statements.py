@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
+from pos_gateway.ledger.lease import Beat, LeaseRow
+
 Row = Mapping[str, Any]
 
 #: What a row is written for: an order that may have none yet, or one that is claimed; or an event.
@@ -31,6 +33,9 @@ _VALUES = {
     "attempts": "integer",
     "deaths": "integer",
     "doubt_since": "double precision",
+    "settling": "text",
+    "taken_from": "text",
+    "endpoint": "text",
     "pending": "boolean",
     "told": "text",
     "reopened": "integer",
@@ -62,10 +67,11 @@ _GENERATION = """case when {action} = 'cancel' then (
 
 _INSERT = f"""
 insert into orders (merchant_id, order_id, action, state, owner, ticket, epoch, attempts, deaths,
-                    pending, reopened, generation, deliver_by, payload, created_at, updated_at)
+                    pending, reopened, generation, deliver_by, payload, endpoint, created_at,
+                    updated_at)
 select {{merchant_id}}, {{order_id}}, {{action}}, {{state}}, {{owner}}, {{ticket}},
        coalesce({{next_epoch}}, 1), 0, 0, false, 0,
-       {_GENERATION}, {{deliver_by}}, {{payload}}, {{now}}, {{now}}
+       {_GENERATION}, {{deliver_by}}, {{payload}}, {{endpoint}}, {{now}}, {{now}}
 {{from_rows}} where true
 on conflict (merchant_id, order_id, action) do nothing"""
 
@@ -74,7 +80,8 @@ _FIND = (
 select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.owner,
        orders.ticket, orders.epoch, orders.attempts, orders.deaths, orders.doubt_since,
        orders.pending, orders.told, orders.reopened, orders.external_id, orders.reason_code,
-       orders.reason_message, orders.updated_at, orders.deliver_by,
+       orders.reason_message, orders.created_at, orders.updated_at, orders.deliver_by,
+       orders.settling, orders.taken_from, orders.endpoint,
        orders.action = 'submit' and exists (
            select 1 from orders wish
            where wish.merchant_id = orders.merchant_id and wish.order_id = orders.order_id
@@ -94,7 +101,8 @@ _TAKE = (
 update orders
 set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
     epoch = coalesce({{next_epoch}}, orders.epoch + 1),
-    deaths = {{deaths}}, doubt_since = {{doubt_since}}, told = {{told}}, reopened = {{reopened}},
+    deaths = {{deaths}}, taken_from = {{taken_from}}, settling = {{settling}},
+    doubt_since = {{doubt_since}}, told = {{told}}, reopened = {{reopened}},
     generation = {_GENERATION}, updated_at = {{now}},
     payload = coalesce(orders.payload, {{payload}}), deliver_by = {{deliver_by}}
 {{from_rows}}"""
@@ -104,7 +112,7 @@ set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
 
 _SENDING = (
     """
-update orders set state = 'sending', updated_at = {now}
+update orders set state = 'sending', endpoint = {endpoint}, updated_at = {now}
 {from_rows}"""
     + _UNDER_CLAIM
     + " and orders.state = 'claimed'"
@@ -114,7 +122,7 @@ _FINISH = (
     """
 update orders
 set state = {state}, owner = null, attempts = {attempts}, doubt_since = {doubt_since},
-    pending = {pending}, told = coalesce({told}, orders.told),
+    settling = {settling}, pending = {pending}, told = coalesce({told}, orders.told),
     external_id = coalesce({external_id}, orders.external_id), reason_code = {reason_code},
     reason_message = {reason_message}, updated_at = {now}
 {from_rows}"""
@@ -134,10 +142,11 @@ select {event_id}, {type}, {merchant_id}, {order_id}, {now}, {external_id}, {rea
 _ONCE = " and not exists (select 1 from events known where known.event_id = {event_id})"
 
 _BEAT = """
-insert into workers (id, beat, lease, beat_at) values ({id}, 1, {lease}, {now})
-on conflict (id) do update set beat = workers.beat + 1, beat_at = excluded.beat_at"""
+insert into workers (id, beat, lease, beat_at, clock) values ({id}, 1, {lease}, {now}, {clock})
+on conflict (id) do update
+set beat = workers.beat + 1, beat_at = excluded.beat_at, clock = excluded.clock"""
 
-_LEASES = "select id, beat, lease from workers"
+_LEASES = "select id, beat, lease, clock from workers"
 _FORGET = "delete from workers where id = {id}"
 
 
@@ -161,12 +170,12 @@ class Statements(Protocol):
         """Take over rows that are still as they were found. The tickets of those."""
         ...
 
-    def beat(self, cursor: Any, lease_id: str, lease: float, now: float) -> None:
+    def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> None:
         """Renew a lease."""
         ...
 
-    def leases(self, cursor: Any) -> list[tuple[str, int, float]]:
-        """All leases: id, beat, seconds."""
+    def leases(self, cursor: Any) -> list[LeaseRow]:
+        """All leases."""
         ...
 
     def forget(self, cursor: Any, lease_ids: Iterable[str]) -> None:
@@ -179,12 +188,12 @@ class _Common:
 
     _place: str
 
-    def beat(self, cursor: Any, lease_id: str, lease: float, now: float) -> None:
-        values = {"id": lease_id, "lease": lease, "now": now}
+    def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> None:
+        values = {"id": beat.lease_id, "lease": lease, "now": now, "clock": beat.at}
         cursor.execute(_filled(_BEAT, values, self._place), values)
 
-    def leases(self, cursor: Any) -> list[tuple[str, int, float]]:
-        found: list[tuple[str, int, float]] = cursor.execute(_LEASES).fetchall()
+    def leases(self, cursor: Any) -> list[LeaseRow]:
+        found: list[LeaseRow] = cursor.execute(_LEASES).fetchall()
         return found
 
     def forget(self, cursor: Any, lease_ids: Iterable[str]) -> None:

@@ -1,8 +1,9 @@
 """What an order's row in the ledger says, and what an attempt finds there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pos_gateway.ledger.settling import Settling
 from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.trace_context import TraceContext
 
@@ -67,7 +68,7 @@ class Past:
 
     #: Attempts that were made.
     attempts: int = 0
-    #: Workers that died with it in their hands.
+    #: Workers that died with it in their hands, for certain.
     deaths: int = 0
     #: Since when the POS may have it without our knowing (Unix time); None: it has not.
     doubt_since: float | None = None
@@ -81,11 +82,25 @@ class Past:
     deliver_by: float | None = None
     #: A wish to cancel it is open, and its time is not over.
     cancelling: bool = False
+    #: When its row was made (Unix time), whatever became of it.
+    known_since: float | None = field(default=None, compare=False)
+    #: Leases that it was taken over from, and nothing was heard of since: their workers may be dead.
+    taken_from: tuple[str, ...] = ()
+    #: Since when the POS has had time to make it, if it is in doubt, and seconds of that until the claim.
+    settling: Settling | None = None
+    settled: float = 0.0
+    #: Which POS may have it, if it is known (see ``Merchant.endpoint``).
+    endpoint: str | None = None
 
     @property
     def in_doubt(self) -> bool:
         """Whether the POS may have it without our knowing."""
         return self.doubt_since is not None
+
+    @property
+    def possible_deaths(self) -> int:
+        """Workers that died with it in their hands, or may have."""
+        return self.deaths + len(self.taken_from)
 
     @property
     def may_be_there(self) -> bool:

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, update
 
 from pos_gateway.clock import STEP
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import Claiming, Finishing, Sending
-from pos_gateway.ledger.lease import BEAT, LEASE, MARGIN
+from pos_gateway.ledger.lease import BEAT, DEAD, LEASE, MARGIN
+from pos_gateway.ledger.schema import orders, workers
 from pos_gateway.ledger.states import Action, Ended, Held, Key, Past, State
 from pos_gateway.outcome import Kind, Outcome, Reason
 from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
@@ -109,7 +112,8 @@ def test_an_order_that_is_to_come_again_is_claimed_with_its_past(
         untold(State.IN_DOUBT, attempts=2, doubt_since=DAY - 5, pending=True, event=event),
     )
     claim = claimed(two.claim(KEY, send=True, order=b"{}", deliver_by=DAY))
-    assert claim.past == Past(2, 0, pytest.approx(DAY - 5), True, "in_doubt", 0)
+    past = replace(claim.past, settling=None)
+    assert past == Past(2, 0, pytest.approx(DAY - 5), True, "in_doubt", 0)
     assert (claim.sending, claim.epoch) == (False, 2)
     row = rows.order()
     assert (row.state, row.payload, row.deliver_by) == (State.CLAIMED, "{}", DAY)
@@ -352,10 +356,10 @@ def test_an_order_found_in_sending_is_in_doubt(worker: Workers, rows: Rows) -> N
     over(one, two)
     claim = claimed(two.claim(KEY, send=True))
     since = two.clock.of_day
-    assert (claim.past.doubt_since, claim.past.deaths, claim.epoch) == (since, 1, 2)
+    assert (claim.past.doubt_since, claim.past.possible_deaths, claim.epoch) == (since, 1, 2)
     assert not claim.sending
     assert rows.order().state == State.CLAIMED
-    assert (rows.order().doubt_since, rows.order().deaths) == (since, 1)
+    assert (rows.order().doubt_since, rows.order().taken_from) == (since, one.lease.id)
 
 
 def test_an_order_found_claimed_is_not_in_doubt(worker: Workers) -> None:
@@ -364,7 +368,7 @@ def test_an_order_found_claimed_is_not_in_doubt(worker: Workers) -> None:
     over(one, two)
     claim = claimed(two.claim(KEY, send=True))
     assert not claim.past.in_doubt
-    assert claim.past.deaths == 1
+    assert claim.past.possible_deaths == 1
 
 
 def test_a_doubt_there_was_is_not_forgotten_by_whoever_died_before_sending(
@@ -376,7 +380,7 @@ def test_a_doubt_there_was_is_not_forgotten_by_whoever_died_before_sending(
     doubt = claimed(two.claim(KEY, send=True)).past.doubt_since
     over(two, three)
     past = claimed(three.claim(KEY, send=True)).past
-    assert (past.doubt_since, past.deaths) == (doubt, 2)
+    assert (past.doubt_since, past.possible_deaths) == (doubt, 2)
 
 
 def test_an_order_that_is_sent_again_is_in_doubt_since_then(worker: Workers) -> None:
@@ -391,14 +395,178 @@ def test_an_order_that_is_sent_again_is_in_doubt_since_then(worker: Workers) -> 
     assert past.doubt_since == three.clock.of_day
 
 
-def test_deaths_are_counted(worker: Workers) -> None:
-    before = worker()
-    claimed(before.claim(KEY, send=False))
-    for deaths in (1, 2, 3):
-        after = worker()
-        over(before, after)
-        assert claimed(after.claim(KEY, send=False)).past.deaths == deaths
-        before = after
+def pass_time(*workers: Worker, seconds: float) -> None:
+    """These live so long, and look at the others' leases."""
+    for _ in range(int(seconds)):
+        for each in workers:
+            each.clock.advance(1)
+            each.beat()
+
+
+def test_deaths_are_counted_once_it_is_certain_that_nobody_was_only_paused(
+    worker: Workers, rows: Rows
+) -> None:
+    last, gone = worker(), [worker() for _ in range(3)]
+    for each in gone:
+        claim = claimed(each.claim(KEY, send=False))
+        pass_time(last, *gone[gone.index(each) + 1 :], seconds=LEASE + module.LOOK)
+    claim = claimed(last.claim(KEY, send=False))
+    # The first has been silent for three leases, the second for two, the third for one.
+    assert (claim.past.deaths, claim.past.possible_deaths) == (1, 3)
+    for deaths in (2, 3, 3):
+        last.finish(claim, untold())
+        pass_time(last, seconds=LEASE)
+        claim = claimed(last.claim(KEY, send=False))
+        assert (claim.past.deaths, claim.past.possible_deaths) == (deaths, 3)
+    assert (rows.order().deaths, rows.order().taken_from) == (3, None)
+
+
+def test_workers_that_were_paused_have_not_died_however_many_they_are(
+    worker: Workers, rows: Rows
+) -> None:
+    """Each goes on before the next one is paused: they are no deaths, now or ever after."""
+    workers = [worker() for _ in range(5)]
+    claim = claimed(workers[0].claim(KEY, send=True))
+    for paused, after in pairwise(workers):
+        others = [each for each in workers if each is not paused]
+        pass_time(*others, seconds=LEASE + module.LOOK)
+        paused.clock.advance(LEASE)
+        claim = claimed(after.claim(KEY, send=True))
+        assert claim.past.possible_deaths == 1
+        paused.beat()
+        assert after.sending(claim)
+    pass_time(*workers, seconds=DEAD * LEASE)
+    assert workers[-1].finish(claim, untold())
+    past = claimed(workers[0].claim(KEY, send=False)).past
+    assert (past.deaths, past.taken_from) == (0, ())
+
+
+def test_a_worker_that_was_paused_and_has_stopped_since_in_good_order_has_not_died(
+    worker: Workers, rows: Rows
+) -> None:
+    one, two = worker(), worker()
+    claimed(one.claim(KEY, send=False))
+    over(one, two)
+    claim = claimed(two.claim(KEY, send=False))
+    one.beat()
+    one.close()
+    assert not {each for each in rows.leases() if one.lease.is_ours(each)}
+    two.finish(claim, untold())
+    pass_time(two, seconds=DEAD * LEASE)
+    assert claimed(two.claim(KEY, send=False)).past.possible_deaths == 0
+
+
+def test_whoever_has_just_started_waits_before_it_counts_the_dead(worker: Workers) -> None:
+    one, two, three = worker(), worker(), worker()
+    claimed(one.claim(KEY, send=False))
+    over(one, two)
+    two.finish(claimed(two.claim(KEY, send=False)), untold())
+    for seconds, deaths in ((0, 0), (DEAD * LEASE - 1, 0), (1, 1)):
+        pass_time(two, three, seconds=seconds)
+        claim = claimed(three.claim(KEY, send=False))
+        assert (claim.past.deaths, claim.past.possible_deaths) == (deaths, 1)
+        three.finish(claim, untold())
+
+
+# The time that a POS has had
+
+
+def in_doubt(worker: Worker, at: float | None = None) -> float:
+    """The worker has sent the order, without a reply. When, by its time of day."""
+    since = worker.clock.of_day if at is None else at
+    claim = claimed(worker.claim(KEY, send=True))
+    if not claim.sending:
+        assert worker.sending(claim)
+    worker.finish(claim, untold(State.IN_DOUBT, doubt_since=since))
+    return since
+
+
+def looked(worker: Worker) -> Past:
+    """What the worker knows of the order; it lets go of it again as it was."""
+    claim = claimed(worker.claim(KEY, send=False))
+    past = claim.past
+    worker.finish(claim, untold(State.IN_DOUBT, doubt_since=past.doubt_since))
+    return past
+
+
+@pytest.mark.parametrize("skew", [-3600.0, 0.0, 15.0, 3600.0])
+def test_the_time_that_a_pos_has_had_is_counted_on_no_time_of_day(
+    worker: Workers, skew: float
+) -> None:
+    one, two = worker(), worker()
+    two.clock.of_day += skew
+    two.clock.seconds += 5000  # another machine's, which was started earlier
+    in_doubt(one)
+    for seconds in range(5):
+        assert looked(one).settled == seconds
+        # What another one knows for certain: what the first one's clock showed at its last beat.
+        assert seconds - BEAT <= looked(two).settled <= seconds
+        one.clock.of_day += 600  # stepped
+        pass_time(one, two, seconds=1)
+
+
+def test_it_goes_on_from_worker_to_worker_also_if_the_first_one_dies(worker: Workers) -> None:
+    one, two, three = worker(), worker(), worker()
+    in_doubt(one)
+    pass_time(one, two, three, seconds=4)
+    pass_time(two, three, seconds=LEASE + module.LOOK)  # the first one is dead
+    known = looked(two).settled
+    assert 4 - BEAT <= known <= 4
+    pass_time(two, three, seconds=6)
+    assert looked(two).settled == known + 6
+    assert known + 6 - BEAT <= looked(three).settled <= known + 6
+
+
+def test_it_begins_anew_where_nobody_knows_how_long_it_was(worker: Workers, rows: Rows) -> None:
+    one, two = worker(), worker()
+    in_doubt(one)
+    pass_time(one, two, seconds=6)
+    one.close()
+    pass_time(two, seconds=2)
+    assert looked(two).settled == 0.0
+    pass_time(two, seconds=3)
+    assert looked(two).settled == 3.0
+
+
+def test_it_begins_anew_when_the_order_is_sent_again(worker: Workers) -> None:
+    one = worker()
+    in_doubt(one)
+    pass_time(one, seconds=20)
+    assert looked(one).settled == 20.0
+    in_doubt(one, at=DAY - 600)  # the time of day was stepped back meanwhile
+    assert looked(one).settled == 0.0
+
+
+def test_it_begins_anew_when_the_order_is_taken_over(worker: Workers) -> None:
+    one, two = worker(), worker()
+    in_doubt(one)
+    pass_time(one, two, seconds=20)
+    assert one.sending(claimed(one.claim(KEY, send=True)))
+    pass_time(two, seconds=LEASE)
+    assert looked(two).settled == 0.0
+
+
+def test_it_begins_anew_for_a_doubt_that_an_earlier_release_wrote(
+    worker: Workers, engine: Engine
+) -> None:
+    one = worker()
+    in_doubt(one)
+    pass_time(one, seconds=20)
+    with engine.begin() as connection:
+        connection.execute(update(orders).values(doubt_since=DAY - 1))
+    assert looked(one).settled == 0.0
+
+
+def test_it_begins_anew_where_the_worker_is_of_an_earlier_release(
+    worker: Workers, engine: Engine
+) -> None:
+    one, two = worker(), worker()
+    in_doubt(one)
+    with engine.begin() as connection:
+        connection.execute(update(workers).values(clock=None))
+    two.clock.advance(20)
+    two.beat()
+    assert looked(two).settled == 0.0
 
 
 def test_whoever_was_taken_over_can_write_nothing(worker: Workers, rows: Rows) -> None:
@@ -551,7 +719,7 @@ def test_of_two_that_take_over_in_one_transaction_one_wins(worker: Workers, rows
     over(one, two)
     results = two.together(claiming(two), claiming(two))
     assert sorted(type(each).__name__ for each in results) == ["Claim", "Held"]
-    assert (rows.order().deaths, rows.order().epoch) == (1, 2)
+    assert (rows.order().taken_from, rows.order().epoch) == (one.lease.id, 2)
 
 
 def test_of_two_that_want_an_abandoned_order_in_one_transaction_one_wins(worker: Workers) -> None:

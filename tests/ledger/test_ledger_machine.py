@@ -46,6 +46,8 @@ class Attempt:
     sent: bool = False
     #: Its green thread was killed, or given up.
     abandoned: bool = False
+    #: The lease that it is under.
+    owner: str = ""
 
 
 @dataclass
@@ -59,6 +61,9 @@ class Known:
     pending: bool = False
     attempts: int = 0
     deaths: int = 0
+    taken_from: frozenset[str] = frozenset()
+    #: When a byte of it may have left last, if it is in doubt.
+    doubt_at: float = 0.0
     told: set[str] = field(default_factory=set)
 
 
@@ -89,6 +94,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model = {key: Known() for key in KEYS}
         self.hands: list[Attempt] = []
         self.asleep: set[int] = set()
+        #: Those asleep whose machine's clock stands still with them.
+        self.suspended: set[int] = set()
+        self.time = 0.0
         self.workers: list[Worker] = []
         self.patience = commits.RETRY_AFTER, module.CLAIM_PATIENCE
         commits.RETRY_AFTER = (0.0, 0.0)
@@ -121,16 +129,16 @@ class LedgerMachine(RuleBasedStateMachine):
     def claim_in_an_outage(
         self, place: int, key: Key, send: bool, met: tuple[str, float] | None, gives_up: bool
     ) -> None:
-        worker = self.workers[place]
+        worker, began = self.workers[place], self.time
         self._meet(worker, met)
         module.CLAIM_PATIENCE = 0.0 if gives_up else PATIENCE
         try:
             self._claim(worker, key, send=send, may_lapse=met is not None)
         except LedgerUnavailable:
-            self._find_out_about_a_claim(worker, key)
+            self._find_out_about_a_claim(worker, key, began)
 
     def _claim(self, worker: Worker, key: Key, *, send: bool, may_lapse: bool = False) -> None:
-        known = self.model[key]
+        known, began = self.model[key], self.time
         result = worker.claim(key, send=send)
         if known.state is not None and known.state.is_final:
             assert isinstance(result, Ended)
@@ -144,53 +152,77 @@ class LedgerMachine(RuleBasedStateMachine):
         assert isinstance(result, Claim)
         past = result.past
         if holder is not None:
-            self._taken_over(key, holder, worker)
+            self._taken_over(key, holder, worker, at=began)
         if result.epoch == known.epoch + 2:  # it was claimed, unheard, and the lease ran out
             assert may_lapse
             known.epoch, known.state = known.epoch + 1, State.CLAIMED
         assert (past.in_doubt, past.pending) == (known.doubt, known.pending)
-        assert (past.attempts, past.deaths) == (known.attempts, known.deaths)
+        assert past.attempts == known.attempts
+        if past.in_doubt:
+            assert past.settled <= self.time - known.doubt_at + 1e-6, "its POS had less time"
+        self._find_out_about_deaths(key)
+        assert (past.deaths, set(past.taken_from)) == (known.deaths, known.taken_from)
         assert result.sending is (send and known.state is None)
         known.epoch += 1
         assert result.epoch == known.epoch
         assert worker.holds(result), "a claim is not its worker's"
-        attempt = Attempt(worker, key, result, result.sending)
+        attempt = Attempt(worker, key, result, result.sending, owner=result.owner)
         known.holder = attempt
         known.state = State.SENDING if result.sending else State.CLAIMED
         self.hands.append(attempt)
 
-    def _taken_over(self, key: Key, holder: Attempt, taker: Worker) -> None:
+    def _taken_over(self, key: Key, holder: Attempt, taker: Worker, *, at: float) -> None:
         """What the next one has to know of the one before."""
         known = self.model[key]
         if holder.worker is taker:
             assert holder.abandoned, "it was taken from a green thread of the same worker"
-            known.doubt = known.doubt or holder.sent
+            if holder.sent:
+                known.doubt, known.doubt_at = True, at
             return
         if holder in self.hands:
             assert holder.claim is not None
             assert not holder.worker.holds(holder.claim), "it was taken from whoever holds it"
-        known.doubt = known.doubt or holder.sending
-        row = self.rows.order(key)
-        counted = row.deaths - known.deaths
+        if holder.sending:
+            known.doubt, known.doubt_at = True, at
         # A lease that was given back is no death, nor one of which nothing is known any more, nor
         # one whose worker was seen to go on under a later one, at the taker's last look.
-        assert counted in (0, 1)
-        if holder.claim is not None and holder.claim.owner in (leases := self.rows.leases()):
+        owner = holder.owner
+        if owner in (leases := self.rows.leases()):
             seen = {*leases, *taker._others._seen}
-            assert counted == 1 or any(_is_later(each, holder.claim.owner) for each in seen)
-        known.deaths = row.deaths
+            row = self.rows.order(key)
+            is_noted = owner in (row.taken_from or "").split() or row.deaths > known.deaths
+            assert is_noted or any(_is_later(each, owner) for each in seen)
+        known.taken_from |= {owner}
 
-    def _find_out_about_a_claim(self, worker: Worker, key: Key) -> None:
+    def _find_out_about_deaths(self, key: Key) -> None:
+        """Who is silent for long has died; who went on, or left in good order, has not."""
+        known, row = self.model[key], self.rows.order(key)
+        taken_from = frozenset((row.taken_from or "").split())
+        assert taken_from <= known.taken_from
+        assert 0 <= row.deaths - known.deaths <= len(known.taken_from - taken_from)
+        if row.deaths > known.deaths:
+            awake = {w for place, w in enumerate(self.workers) if place not in self.asleep}
+            lively = [w for w in awake if self._beat_lately(w)]
+            gone = known.taken_from - taken_from
+            of_the_living = {each for each in gone for w in lively if w.lease.is_ours(each)}
+            assert len(gone - of_the_living) >= row.deaths - known.deaths, "it lives"
+        known.deaths, known.taken_from = row.deaths, taken_from
+
+    def _beat_lately(self, worker: Worker) -> bool:
+        return worker.lease.holds(worker.lease.id)
+
+    def _find_out_about_a_claim(self, worker: Worker, key: Key, began: float) -> None:
         """Whether it was written that nobody has heard of."""
         known, row = self.model[key], self.rows.order(key)
         if row is None or row.epoch == known.epoch:
             return
         assert row.epoch == known.epoch + 1
         if known.holder is not None:
-            self._taken_over(key, known.holder, worker)
+            self._taken_over(key, known.holder, worker, at=began)
+        self._find_out_about_deaths(key)
         known.epoch, known.state = row.epoch, State(row.state)
         is_sending = known.state is State.SENDING
-        known.holder = Attempt(worker, key, None, is_sending, abandoned=True)
+        known.holder = Attempt(worker, key, None, is_sending, abandoned=True, owner=row.owner)
 
     @rule(n=st.integers(0, 9), met=BREAKS)
     def say_that_it_is_sent(self, n: int, met: tuple[str, float] | None) -> None:
@@ -234,6 +266,7 @@ class LedgerMachine(RuleBasedStateMachine):
             state, DAY, known.attempts + 1, DAY if in_doubt else None, pending, event=event
         )
         self.hands.remove(attempt)
+        began = self.time
         self._meet(attempt.worker, met)
         try:
             with attempt.worker.dealing_with(attempt.claim):
@@ -247,6 +280,8 @@ class LedgerMachine(RuleBasedStateMachine):
             assert written is (known.holder is attempt)
         if written:
             known.holder, known.state = None, state
+            if in_doubt and (attempt.claim.sending or not known.doubt):
+                known.doubt_at = began
             known.doubt, known.pending = in_doubt, pending
             known.attempts = entry.attempts
             known.told |= set() if event is None else {event.id}
@@ -280,8 +315,12 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert not worker.holds(attempt.claim), "its lease was given back"
         self._replace(place, keep=not is_done)
 
-    @rule(place=st.integers(0, PLACES - 1))
-    def pause_or_continue(self, place: int) -> None:
+    @rule(place=st.integers(0, PLACES - 1), stands_still=st.booleans())
+    def pause_or_continue(self, place: int, stands_still: bool) -> None:
+        """Perhaps with its machine, whose clock of durations may stand still then."""
+        self.suspended -= {place}
+        if place not in self.asleep and stands_still:
+            self.suspended |= {place}
         self.asleep ^= {place}
 
     @rule(seconds=st.sampled_from([0.1, 1.0, BEAT, 5.9, 6.1, LEASE]))
@@ -303,9 +342,13 @@ class LedgerMachine(RuleBasedStateMachine):
         self.workers[place].clock.of_day += hours * 3600
 
     def _advance(self, seconds: float) -> None:
+        self.time += seconds
+        still = {self.workers[place].clock for place in self.suspended}
         clocks = {each.clock for each in self.workers} | {each.worker.clock for each in self.hands}
-        for clock in clocks:
+        for clock in clocks - still:
             clock.advance(seconds)
+        for clock in still:
+            clock.of_day += seconds
 
     def _replace(self, place: int, *, keep: bool = False) -> None:
         gone = self.workers[place]
@@ -314,6 +357,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.hands = [each for each in self.hands if each.worker is not gone]
         self.workers[place] = Worker(self.engine)
         self.asleep.discard(place)
+        self.suspended.discard(place)
 
     def _attempt(self, n: int) -> Attempt | None:
         """One of those whose worker is awake."""
@@ -349,7 +393,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert known.epoch == 0
                 continue
             assert (row.epoch, row.state) == (known.epoch, known.state)
-            assert (row.deaths, row.doubt_since is not None) == (known.deaths, known.doubt)
+            assert (row.doubt_since is not None) == known.doubt
 
     @invariant()
     def each_event_is_told_once_and_with_its_outcome(self) -> None:
@@ -367,6 +411,7 @@ class LedgerMachine(RuleBasedStateMachine):
         last = self.workers[0]
         last.beat()
         last.clock.advance(LEASE)
+        last.beat()
         for key, known in self.model.items():
             before = known.epoch
             self._claim(last, key, send=True)

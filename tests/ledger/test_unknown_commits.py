@@ -64,7 +64,7 @@ def test_an_order_goes_its_way_wherever_the_connection_breaks(
         done = [one.sending(each) for each in (first, second)]
         done += [one.finish(each, an_entry(key=each.key)) for each in (first, second)]
         one.tell(Key("m", "none"), an_entry(Kind.FAILED, key=Key("m", "none")), b"{}")
-        return [first.epoch, second.epoch, past.deaths, past.in_doubt, *done]
+        return [first.epoch, second.epoch, past.possible_deaths, past.in_doubt, *done]
 
     breaking = break_at(one, statement, when)
     assert a_life() == [1, 2, 1, True, True, True, True, True]

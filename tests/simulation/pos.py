@@ -42,8 +42,6 @@ class Pos:
     trouble: float
     #: It takes its time to make an order of what it gets.
     is_slow: bool
-    #: It has made an order, or never will, when the gateway stops waiting.
-    in_time: bool
     has_trouble: bool = True
     records: list[Record] = field(default_factory=list)
     _characters: dict[str, tuple[str, bool]] = field(default_factory=dict)
@@ -179,7 +177,6 @@ class Transport:
             return  # it never arrives
         is_create = request.body is not None
         late = (trouble and random.random() < 0.5) or (is_create and pos.is_slow)
-        late = late and not pos.in_time
         longest = pos.longest()
         scheduler.sleep(random.uniform(0, longest if late else 0.3))
         reply = pos.handle(request)

@@ -38,7 +38,7 @@ class Task:
 
 
 class Scheduler:
-    """Also the clock of everything that runs on it."""
+    """Also the clock that is right; see ``clock.py`` for those that are not."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -48,7 +48,6 @@ class Scheduler:
         self.crashes: list[str] = []
         #: Called at every place of which a green thread says that others may go on there.
         self.at_point: Callable[[str], None] = lambda _name: None
-        self._time_of_day = _EPOCH
         self._agenda: list[tuple[float, float, int, Task, int]] = []
         self._count = itertools.count()
         self._hub = getcurrent()
@@ -63,11 +62,7 @@ class Scheduler:
         return self.time
 
     def now(self) -> datetime:
-        return self._time_of_day + timedelta(seconds=self.time)
-
-    def step_clock(self, seconds: float) -> None:
-        """Somebody sets the time of day."""
-        self._time_of_day += timedelta(seconds=seconds)
+        return _EPOCH + timedelta(seconds=self.time)
 
     # For green threads.
 

@@ -26,6 +26,7 @@ from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.timing import Timing
 from tests.simulation.adapters import ADAPTERS
 from tests.simulation.broker import Broker, Channel, Publisher, Stored
+from tests.simulation.clock import MachineClock
 from tests.simulation.database import Database
 from tests.simulation.pos import TIME_LIMIT, Transport
 from tests.simulation.scheduler import Process, Scheduler, Task
@@ -63,13 +64,14 @@ class SimulatedGateway(Gateway):
         directory: Any,
         transport: Any,
         publisher: Any,
+        clock: MachineClock,
     ) -> None:
-        self.clock = scheduler
+        self.clock = clock
         self.tracing = None
         self.publisher = publisher
         self.directory = directory
         self.adapters = ADAPTERS
-        self.ledger = Ledger(database.engine, clock=scheduler)
+        self.ledger = Ledger(database.engine, clock=clock)
         self.events = Unpublished()
         hydration = Hydration(Payloads(Vault()))
         self.repeating = Repeating(database.engine, self.ledger, hydration)
@@ -79,14 +81,14 @@ class SimulatedGateway(Gateway):
             ledger=self.ledger,
             default_concurrency=10,
             default_timeout=TIME_LIMIT,
-            clock=scheduler,
+            clock=clock,
         )
         parts: dict[str, Any] = {
             "directory": directory,
             "adapters": self.adapters,
             "caller": self.caller,
             "ledger": self.ledger,
-            "clock": scheduler,
+            "clock": clock,
         }
         self.delivery = Delivery(**parts)
         self.cancellation = Cancellation(**parts)
@@ -147,10 +149,12 @@ class Worker:
         directory: Directory,
         transport: Transport,
         publisher: Publisher,
+        clock: MachineClock,
     ) -> None:
+        self.clock = clock
         self.process = Process(name)
         self._scheduler, self._broker = scheduler, broker
-        self._parts: tuple[Any, ...] = (scheduler, database, directory, transport, publisher)
+        self._parts: tuple[Any, ...] = (scheduler, database, directory, transport, publisher, clock)
         #: Green threads that deal with a message.
         self.delivering: list[Task] = []
         # What the dispatcher's method for one message needs.
@@ -204,7 +208,7 @@ class Worker:
         resolves = request.headers.get(wire.RESOLVE) is True
         deliver_by = Order.parse(request.record).deliver_by if "items" in request.record else None
         if deliver_by is not None and not resolves:
-            request.hopeless = deliver_by <= self._scheduler.now()
+            request.hopeless = deliver_by <= self.clock.now()
         self._scheduler.spawn(self.process, name, lambda: self._deal_with(request, name))
 
     def _deal_with(self, request: Request, name: str) -> None:

@@ -21,6 +21,7 @@ from pos_gateway.order import CancelRequest, Order
 from tests.simulation import invariants
 from tests.simulation.adapters import ADAPTERS
 from tests.simulation.broker import Broker, Publisher
+from tests.simulation.clock import SKEW, MachineClock
 from tests.simulation.database import Database
 from tests.simulation.pos import Pos, Transport
 from tests.simulation.scheduler import Process, Scheduler
@@ -74,13 +75,8 @@ class World:
         self.poses: dict[str, Pos] = {}
         for name, adapter in ADAPTERS.items():
             merchant = Merchant(id=name, adapter=name, base_url=f"https://{name}/pos")
-            # Since when an order is in doubt is a time of day: with that set forward, a POS that
-            # makes it late is believed too early. Both at once is not promised to go well.
-            in_time = "clock" in self.troubles
-            is_slow = random.random() < 0.3 and not in_time
-            self.poses[name] = Pos(
-                scheduler, merchant, adapter.guarantee, trouble, is_slow=is_slow, in_time=in_time
-            )
+            is_slow = random.random() < 0.3
+            self.poses[name] = Pos(scheduler, merchant, adapter.guarantee, trouble, is_slow=is_slow)
         self.workers: list[Worker] = []
         self.submitted: dict[str, Order] = {}
         self.cancelled: set[str] = set()
@@ -110,7 +106,7 @@ class World:
             self.poison.add("o0")
         self.scheduler.at_point = self._trouble
         self.scheduler.spawn(self._backend, "weather", self._calm_down)
-        return self.scheduler.run(self._is_over, lambda: LIMIT + self._set_back)
+        return self.scheduler.run(self._is_over, lambda: LIMIT + SKEW + self._set_back)
 
     def _is_over(self) -> bool:
         is_done = not self.is_storm and not self._unsent and self.broker.is_empty
@@ -123,14 +119,23 @@ class World:
             return True
         for worker in self.workers:
             if worker.process.is_alive and worker.ledger is not None:
-                beat, seconds, since = worker.ledger._others._seen.get(lease_id, (0, 0.0, 0.0))
-                if beat == rows[0][1] and self.scheduler.time - since >= seconds:
+                seen = worker.ledger._others._seen.get(lease_id)
+                if seen is None or seen.beat != rows[0][1]:
+                    continue
+                if worker.clock.monotonic() - seen.since >= seen.seconds:
                     return True
         return False
 
     def _start_worker(self) -> None:
-        scheduler = self.scheduler
+        scheduler, random = self.scheduler, self.scheduler.random
         publisher = Publisher(self.broker, lambda: self._happens("confirm"))
+        is_odd = "clock" in self.troubles
+        clock = MachineClock(
+            scheduler,
+            zero=random.uniform(0, 1e6),
+            skew=random.uniform(-SKEW, SKEW) if is_odd else 0.0,
+            stands_still=random.random() < 0.3,
+        )
         self.workers.append(
             Worker(
                 f"worker-{next(self._numbers)}",
@@ -140,6 +145,7 @@ class World:
                 directory=Directory({p.merchant.id: p.merchant for p in self.poses.values()}),
                 transport=self.transport,
                 publisher=publisher,
+                clock=clock,
             )
         )
 
@@ -225,10 +231,11 @@ class World:
         if self._happens("broker"):
             scheduler.say("BROKER away")
             self.broker.go_away(random.uniform(0.2, 12))
-        if self._happens("clock"):
+        # Stepped by just as much as it stood still, a clock would show nothing of that.
+        if not worker.clock.stands_still and self._happens("clock"):
             seconds = random.choice((-300.0, -20.0, 20.0, 3600.0))
             scheduler.say(f"CLOCK stepped by {seconds:.0f} s")
-            scheduler.step_clock(seconds)
+            worker.clock.step(seconds)
             self._set_back -= min(0.0, seconds)  # by so much later is every order worthless
         if self._happens("cut"):
             scheduler.say("CUT from the broker")
@@ -237,6 +244,7 @@ class World:
             seconds = random.choice((random.uniform(0.5, 6), random.uniform(6, 25)))
             if random.random() < 0.5:
                 self._later(random.uniform(0, seconds), lambda: self.broker.cut(worker.process))
+            worker.clock.suspend(seconds)
             scheduler.pause(worker.process, seconds)
         if self._happens("green") and worker.delivering:
             scheduler.throw(random.choice(worker.delivering), GreenletExit())
