@@ -8,6 +8,9 @@ from pos_gateway.fleet.sync import MOST_PERMITS, Answer, Ask, Grant
 
 #: Milliseconds above which no duration is believed: a year.
 _LONGEST = 366 * 24 * 3600 * 1000
+#: Milliseconds for which a breaker is open at most, whoever says so: as long as ``Retry-After`` is
+#: believed. It stays open here for as long, also when Redis has forgotten it.
+_LONGEST_OPEN = 900_000
 
 
 def read_reply(reply: Any, sequence: int, asks: Sequence[Ask]) -> tuple[Answer, int, str]:
@@ -86,7 +89,7 @@ def _news(values: Any) -> tuple[dict[str, float], list[str]]:
         if not _is_count(milliseconds, _LONGEST):
             _refuse("has a breaker without a duration", milliseconds)
         if milliseconds:
-            opened[_merchant(merchant)] = milliseconds / 1000
+            opened[_merchant(merchant)] = min(milliseconds, _LONGEST_OPEN) / 1000
         else:
             closed.append(_merchant(merchant))
     return opened, closed

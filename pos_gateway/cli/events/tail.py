@@ -98,7 +98,7 @@ def _events(wanted: _Wanted, last: int | None, since: timedelta | None) -> Itera
     from pos_gateway.settings import Settings
 
     keys = [_PREFIX + each for each in dict.fromkeys(wanted.types)] or ["#"]
-    shown: set[object] = set()
+    shown: set[str] = set()
 
     def earlier() -> Iterator[bytes]:
         if last is None and since is None:
@@ -117,9 +117,10 @@ def _events(wanted: _Wanted, last: int | None, since: timedelta | None) -> Itera
 
     url = Settings.from_environment().broker_url
     for event in _decoded(Subscription(url, keys, notice=output.notice, earlier=earlier)):
-        if event.get("id") in shown:
+        number = str(event.get("id"))  # whoever else publishes here may have made it anything
+        if number in shown:
             # Published while the earlier ones were read. Once: if it comes again it is replayed.
-            shown.remove(event["id"])
+            shown.remove(number)
         elif wanted.has(event):
             yield event
 
