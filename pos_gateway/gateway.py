@@ -93,6 +93,7 @@ class Gateway:
             lambda: self.ledger.lease,
             broker_url=settings.broker_url,
             keep=settings.keep_events * DAY,
+            keep_orders=settings.keep_orders * DAY,
             run=run,
             tracing=self.tracing,
             clock=clock,

@@ -57,6 +57,14 @@ def _address(text: str) -> str:
         raise ValueError("should be an IP address, 127.0.0.1 or 0.0.0.0") from None
 
 
+def _none_or_a_day(days: float) -> float:
+    if 0 < days < 1:
+        raise ValueError(
+            "should be 0 or at least 1: a message that comes again must find its order"
+        )
+    return days
+
+
 def _can_trace(wanted: bool) -> bool:
     if wanted and not _is_installed("opentelemetry.exporter.otlp.proto.http"):
         raise ValueError("needs OpenTelemetry: pip install 'pos-gateway[tracing]'")
@@ -162,6 +170,13 @@ class Settings(BaseModel):
         30.0,
         description="Days that published events are kept for a replay; 0: until "
         "`pos-gateway events prune`.",
+    )
+    keep_orders: Annotated[
+        float, Field(ge=0, le=36_500, allow_inf_nan=False), AfterValidator(_none_or_a_day)
+    ] = Field(
+        30.0,
+        description="Days that orders are kept after they ended, at least 1; 0: until `pos-gateway orders"
+        " prune`. How they ended is kept for 30 days more.",
     )
     log_buffer: Annotated[int, Field(ge=16, le=1_000_000)] = Field(
         8192,

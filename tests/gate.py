@@ -59,11 +59,22 @@ class Clock:
 class Gate(Gateway):
     """Delivers what it is told to, one message after the other."""
 
-    def __init__(self, folder: Path, pos: Pos, *, clock: Clock | None = None, **merchant: Any):
+    def __init__(
+        self,
+        folder: Path,
+        pos: Pos,
+        *,
+        clock: Clock | None = None,
+        settings: dict[str, Any] | None = None,
+        **merchant: Any,
+    ) -> None:
         self.hand = clock or Clock()
         shutil.copy(_template(), folder / "gateway.db")
         url = f"sqlite:///{folder}/gateway.db"
-        super().__init__(Settings(database_url=url, metrics_port=0), self.hand)
+        super().__init__(
+            Settings.model_validate({"database_url": url, "metrics_port": 0, **(settings or {})}),
+            self.hand,
+        )
         self.pos = pos
         fields = {"id": "m", "adapter": "rest", "base_url": "https://pos.example.com", **merchant}
         MerchantStore(self.database).put([Merchant.parse(fields)])

@@ -1,11 +1,11 @@
 """One process's part in the event pipeline: it leads if it may, and helps while another does.
 
-Who leads removes old events, too, so that the table is bounded.
+Who leads removes old events and orders, too, so that the tables are bounded.
 """
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from pos_gateway.events.pipeline import Pipeline
 from pos_gateway.events.traced import traced
 from pos_gateway.ledger.lease import Lease
 from pos_gateway.ledger.ledger import Run, here
+from pos_gateway.ledger.pruning import prune_orders
 from pos_gateway.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _LAST = 1.0
 _AFTER_MISTAKE = 5.0
 #: Old events that are removed at a time, and seconds between two looks for any.
 PRUNED, PRUNE_EVERY = 1000, 60.0
+#: Seconds from one pass over the orders that have ended to the next.
+PRUNE_ORDERS_EVERY = 3600.0
 
 
 class Relay:
@@ -52,6 +55,7 @@ class Relay:
         lease: this process's lease at present, which somebody else beats for until this is stopped.
         broker_url: where the broker is; the connection to it is this one's own.
         keep: seconds that events are kept; 0: for ever.
+        keep_orders: seconds that orders are kept once they have ended; 0: for ever.
         run: runs what blocks in the database, as for the ledger.
         tracing: makes a span of each event's publishing.
     """
@@ -64,6 +68,7 @@ class Relay:
         *,
         broker_url: str,
         keep: float = 0.0,
+        keep_orders: float = 0.0,
         run: Run = here,
         tracing: "Tracing | None" = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -83,6 +88,11 @@ class Relay:
         self._keep = keep
         self._clock = clock
         self._prune_at = -inf
+        self._engine, self._run = engine, run
+        self._keep_orders = keep_orders
+        self._prune_orders_at = -inf
+        #: The pass over the orders that is under way, which goes on by a batch at a time.
+        self._pass: Iterator[tuple[int, int]] = iter(())
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -140,6 +150,7 @@ class Relay:
                 if self._leadership.leads:
                     # To help would be to take CPU from the leader's own thread.
                     self._prune()
+                    self._prune_orders()
                 else:
                     hydrated = self._helping.step()
             except LedgerUnavailable as error:
@@ -153,6 +164,15 @@ class Relay:
             before = self._clock.now().timestamp() - self._keep
             removed = self._outboxes[1].prune(before, PRUNED)
             self._prune_at = now if removed == PRUNED else now + PRUNE_EVERY
+
+    def _prune_orders(self) -> None:
+        if not self._keep_orders or self._run(lambda: next(self._pass, None)) is not None:
+            return
+        now = self._clock.monotonic()
+        if now >= self._prune_orders_at:
+            self._prune_orders_at = now + PRUNE_ORDERS_EVERY
+            before = self._clock.now().timestamp() - self._keep_orders
+            self._pass = prune_orders(self._engine, before)
 
     def _for_ever(self, part: Callable[[], None]) -> None:
         """Whatever happens: while its lease beats, nobody else does what this process does not."""

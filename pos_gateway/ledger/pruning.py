@@ -1,63 +1,70 @@
-"""Removing what is long over: orders that have ended, and the events that told of them.
+"""Removing what is long over: what is in orders that have ended, then their rows, and their events.
 
-An event that is not published stays, and is published without its order.
+An order's row outlives what is in it by a month, as a tombstone: a message that comes late finds how
+the order ended, and a request to cancel it that its POS cannot be asked any more. An event that is
+not published stays, and is published without its order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Engine,
     FromClause,
     and_,
+    case,
     delete,
     exists,
     func,
     or_,
     select,
     tuple_,
+    update,
 )
+from sqlalchemy.exc import SQLAlchemyError
 
+from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.ledger.schema import events, orders, pipeline
-from pos_gateway.ledger.states import State
+from pos_gateway.ledger.states import FINAL
 
 #: Rows a transaction: workers wait for no more than that.
 BATCH = 500
+#: Seconds for which an order's row stays as a tombstone once what is in it is removed.
+TOMBSTONE = 30 * 86_400.0
+#: Seconds for which the row of an order that was cancelled and never came stays. It may still come.
+UNSEEN = 366 * 86_400.0
 
-_FINAL = [state for state in State if state.is_final]
 _KEY = (orders.c.merchant_id, orders.c.order_id, orders.c.action)
+_PLACE = (orders.c.updated_at, *_KEY)
+#: What may have people's names in it.
+_CONTENT = {"payload": None, "reason_code": None, "reason_message": None}
 
 
-def countable(engine: Engine, before: float) -> tuple[int, int]:
-    """How many orders and cancellations, and how many events, ``prune`` would remove."""
+def countable(engine: Engine, before: float) -> tuple[int, int, int]:
+    """How many orders ``prune`` would empty, and how many rows and events it would remove."""
+    emptied = select(func.count()).where(_over(before), _has_content(), ~_is_forgotten(before))
+    removed = select(func.count()).where(_is_forgotten(before))
+    told = select(func.count()).where(_told(before), ~_of_open(before))
     with engine.connect() as connection:
-        rows = connection.execute(select(func.count()).where(_over(before))).scalar_one()
-        of_open = exists().where(_same(orders, events), ~_over(before))
-        told = connection.execute(select(func.count()).where(_told(before), ~of_open)).scalar_one()
-    return rows, told
+        emptied_rows, rows, old_events = (
+            connection.execute(each).scalar_one() for each in (emptied, removed, told)
+        )
+    return emptied_rows, rows, old_events
 
 
-def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[int, int]]:
+def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[int, int, int]]:
     """Remove what ended before this moment (Unix time), while others read and write.
 
-    An order goes once its ``deliver_by`` is over too, since a message that comes late is then not
-    sent although nobody remembers it. Yields how many orders and cancellations, and how many
-    events, each batch had.
+    Yields how many orders each batch has emptied, and how many rows and events it has removed.
     """
-    while True:
-        with engine.begin() as connection:
-            keys = connection.execute(select(*_KEY).where(_over(before)).limit(batch)).all()
-            # Asked again: an operator may have reopened one meanwhile.
-            of_these = and_(tuple_(*_KEY).in_([tuple(key) for key in keys]), _over(before))
-            removed = connection.execute(delete(orders).where(of_these)).rowcount if keys else 0
-        if not keys:
-            break
-        yield removed, 0
+    for emptied, removed in prune_orders(engine, before, batch):
+        yield emptied, removed, 0
     last = 0
     while True:
         # One of an order that is not over stays, with all that is in the ledger of it.
         old = and_(events.c.id > last, _told(before))
-        query = select(events.c.id).where(old, ~exists().where(_same(orders, events)))
+        query = select(events.c.id).where(old, ~_of_open(before))
         with engine.begin() as connection:
             ids = connection.scalars(query.order_by(events.c.id).limit(batch)).all()
             if ids:
@@ -65,7 +72,46 @@ def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[i
         if not ids:
             return
         last = ids[-1]
-        yield 0, len(ids)
+        yield 0, 0, len(ids)
+
+
+def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[int, int]]:
+    """Empty orders that ended before this moment (Unix time), and remove those long empty.
+
+    An order is over once its ``deliver_by`` has passed too, and a request to cancel it has ended.
+    Each batch looks at so many rows, whatever comes of them: how many it has emptied and removed.
+
+    Raises:
+        LedgerUnavailable: the database is away.
+    """
+    try:
+        for keys in _ended_before(engine, before, batch):
+            # Asked in the same statement: an operator may have reopened one meanwhile.
+            these = tuple_(*_KEY).in_(keys)
+            empty = update(orders).where(these, _over(before), _has_content()).values(_CONTENT)
+            with engine.begin() as connection:
+                removed = connection.execute(delete(orders).where(these, _is_forgotten(before)))
+                emptied = connection.execute(empty)
+            yield emptied.rowcount, removed.rowcount
+    except SQLAlchemyError as error:
+        raise LedgerUnavailable(str(error)) from error
+
+
+def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequence[Any]]:
+    """The keys of ended rows, the oldest first: along the index, from where the last batch ended."""
+    for state in FINAL:
+        last: Any = (0.0, "", "", "")
+        while True:
+            here = and_(orders.c.state == state, orders.c.updated_at >= last[0])
+            query = select(*_PLACE).where(
+                here, orders.c.updated_at < before, tuple_(*_PLACE) > tuple_(*last)
+            )
+            with engine.connect() as connection:
+                rows = connection.execute(query.order_by(*_PLACE).limit(batch)).all()
+            if not rows:
+                break
+            yield [tuple(key) for _, *key in rows]
+            last = tuple(rows[-1])
 
 
 def _over(before: float) -> ColumnElement[bool]:
@@ -75,15 +121,34 @@ def _over(before: float) -> ColumnElement[bool]:
     return and_(_ended(orders, before), ~open_part)
 
 
-def _ended(rows: FromClause, before: float) -> ColumnElement[bool]:
+def _is_forgotten(before: float) -> ColumnElement[bool]:
+    """Whether its row is a tombstone whose time is over, too."""
+    other = orders.alias("other")
+    kept_part = exists().where(_same(other, orders), ~_ended(other, before - TOMBSTONE, UNSEEN))
+    return and_(_ended(orders, before - TOMBSTONE, UNSEEN), ~kept_part)
+
+
+def _ended(rows: FromClause, before: float, unseen: float = 0.0) -> ColumnElement[bool]:
+    never_came = and_(rows.c.action == "submit", rows.c.deliver_by.is_(None))
+    ended_at = rows.c.updated_at + case((never_came, unseen), else_=0.0)
     in_the_past = or_(rows.c.deliver_by.is_(None), rows.c.deliver_by < before)
-    return and_(rows.c.state.in_(_FINAL), rows.c.updated_at < before, in_the_past)
+    return and_(rows.c.state.in_(FINAL), ended_at < before, in_the_past)
+
+
+def _has_content() -> ColumnElement[bool]:
+    return or_(*(orders.c[name].is_not(None) for name in _CONTENT))
 
 
 def _told(before: float) -> ColumnElement[bool]:
     """Whether an event is old, and the backend has it."""
     published = select(pipeline.c.published).scalar_subquery()
     return and_(events.c.occurred_at < before, events.c.position <= published)
+
+
+def _of_open(before: float) -> ColumnElement[bool]:
+    """Whether an event is of an order that is not over."""
+    row = orders.alias("row")
+    return exists().where(_same(row, events), ~_ended(row, before))
 
 
 def _same(rows: FromClause, others: FromClause) -> ColumnElement[bool]:

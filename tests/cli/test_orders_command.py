@@ -403,6 +403,8 @@ def test_who_decides_must_be_known(program: Program) -> None:
 
 def test_what_is_long_over_is_removed_and_nothing_else(program: Program, any_books: Books) -> None:
     then = time.time() - 40 * DAY
+    gone = any_books.order("gone", State.ACCEPTED, at=then - 30 * DAY, **soon(-69 * DAY))
+    any_books.cancellation(gone, State.REJECTED, at=then - 30 * DAY)
     over = any_books.order("over", State.ACCEPTED, at=then, **soon(-39 * DAY))
     any_books.cancellation(over, State.REJECTED, at=then)
     any_books.desk.note(over, operator="kim", what="looked", details="")
@@ -417,17 +419,22 @@ def test_what_is_long_over_is_removed_and_nothing_else(program: Program, any_boo
     any_books.publish()
     untold = any_books.order("untold", State.ACCEPTED, at=then, **soon(-39 * DAY))
     dry = program.invoke("orders", "prune", "--older-than", "30d", "--dry-run")
-    assert dry.stdout.startswith("3 orders and cancellations and 1 events would be removed")
+    assert dry.stdout.startswith("2 orders would be emptied, 2 rows and 2 events would be removed")
     done = program.invoke("orders", "prune", "--older-than", "30d")
-    assert done.stdout.startswith("3 orders and cancellations and 1 events removed")
-    assert any_books.desk.one(over) is None
+    assert done.stdout.startswith("2 orders emptied, 2 rows and 2 events removed")
+    for gone in (Key("m-1", "gone"), Key("m-1", "gone", Action.CANCEL)):
+        assert any_books.desk.one(gone) is None
+    assert any_books.now(over).state is State.ACCEPTED  # and that is all
+    assert any_books.desk.order_json(over) is None
     assert any_books.told(over) == []
     assert any_books.told(untold) == ["accepted"]
     assert any_books.audit(over) == [("kim", "looked")]
-    assert any_books.desk.one(Key("m-1", "over", Action.CANCEL)) is None
     for key in kept:
         assert any_books.now(key)
+        assert any_books.desk.order_json(key) is not None
         assert len(any_books.told(key)) == 1
+    again = program.invoke("orders", "prune", "--older-than", "30d").stdout
+    assert again.startswith("0 orders emptied, 0 rows and 0 events removed")
 
 
 def test_what_may_still_come_again_is_not_removed(program: Program) -> None:

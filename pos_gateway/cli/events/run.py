@@ -63,6 +63,7 @@ def run(*, until_eof: bool) -> None:
             lambda: ledger.lease,
             broker_url=settings.broker_url,
             keep=settings.keep_events * DAY,
+            keep_orders=settings.keep_orders * DAY,
             tracing=tracing,
         )
         try:

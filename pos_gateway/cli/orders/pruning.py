@@ -18,9 +18,10 @@ LEAST = timedelta(days=1)
 )
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
 def prune(older_than: timedelta, dry_run: bool) -> None:
-    """Remove orders that have ended, with their cancellations and events. What operators did stays.
+    """Remove what is in orders that have ended, and their events. What operators did stays.
 
-    An order goes once its deliver_by has passed for as long, too. Workers go on meanwhile.
+    An order goes once its deliver_by has passed for as long, too. How it ended is kept for 30 days
+    more. Workers go on meanwhile; they do this by themselves with POS_GATEWAY_KEEP_ORDERS.
 
     \b
     Examples:
@@ -35,16 +36,18 @@ def prune(older_than: timedelta, dry_run: bool) -> None:
             param_hint="--older-than",
         )
     before = (datetime.now(UTC) - older_than).timestamp()
-    rows = told = 0
+    counts = (0, 0, 0)
     with database() as engine:
         if dry_run:
-            rows, told = pruning.countable(engine, before)
+            counts = pruning.countable(engine, before)
         else:
-            for some_rows, some_told in pruning.prune(engine, before):
-                if (rows + told) // 10_000 < (rows + told + some_rows + some_told) // 10_000:
-                    notice(f"{rows + some_rows} orders and {told + some_told} events so far")
-                rows, told = rows + some_rows, told + some_told
+            for some in pruning.prune(engine, before):
+                so_far = sum(counts) // 10_000
+                counts = (counts[0] + some[0], counts[1] + some[1], counts[2] + some[2])
+                if so_far < sum(counts) // 10_000:
+                    notice(f"{counts[0]} orders, {counts[1]} rows and {counts[2]} events so far")
     would = "would be " if dry_run else ""
     click.echo(
-        f"{rows} orders and cancellations and {told} events {would}removed, from before {shown(before)}"
+        f"{counts[0]} orders {would}emptied, {counts[1]} rows and {counts[2]} events {would}removed, "
+        f"from before {shown(before)}"
     )

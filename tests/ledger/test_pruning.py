@@ -1,0 +1,30 @@
+"""What is removed of orders that are over, and how much of it at a time."""
+
+from collections.abc import Callable
+
+from sqlalchemy import Engine
+
+from pos_gateway.ledger.pruning import TOMBSTONE, prune_orders
+from pos_gateway.ledger.states import FINAL, Key, State
+from tests.ledger.lab import DAY, Rows, Worker, claimed, untold
+
+
+def test_orders_are_pruned_in_bounded_batches_and_open_ones_never(
+    engine: Engine, rows: Rows, worker: Callable[..., Worker]
+) -> None:
+    one = worker()
+    for number, state in enumerate([*State] * 3):
+        key = Key("m", f"o{number:02}")
+        claim = claimed(one.claim(key, send=True, deliver_by=DAY, order=b"{}"))
+        if not state.is_held:
+            one.finish(claim, untold(state))
+    counts = list(prune_orders(engine, DAY + 10, batch=2))
+    assert all(sum(each) <= 2 for each in counts)
+    assert (sum(e for e, _ in counts), sum(r for _, r in counts)) == (3 * len(FINAL), 0)
+    for row in rows.orders():
+        assert (row.payload is None) is State(row.state).is_final
+    counts = list(prune_orders(engine, DAY + 10 + TOMBSTONE, batch=2))
+    assert sum(r for _, r in counts) == 3 * len(FINAL)
+    left = [State(row.state) for row in rows.orders()]
+    assert len(left) == 3 * (len(State) - len(FINAL))
+    assert not any(state.is_final for state in left)
