@@ -30,6 +30,13 @@ FAULTS = [
         "outbox::of_two_that_take_over_at_once",
     ),
     Fault(
+        "who led before does not depose who leads now",
+        "events/outbox",
+        "update pipeline set leader = null, published = {published} where id = 1 and epoch = {epoch}",
+        "update pipeline set leader = null, published = {published} where id = 1",
+        "outbox::who_led_before_does_not_depose",
+    ),
+    Fault(
         "positions whose answer was lost are found again",
         "events/outbox",
         "assigned=before if after is None else after",

@@ -122,6 +122,19 @@ def test_positions_whose_answer_was_lost_are_found_again(
     assert given(rows) == {"e0": 1, "e1": 2, "e2": None}
 
 
+def test_who_led_before_does_not_depose_who_leads_now(outbox: Outbox, told: Events) -> None:
+    """It stops late: another one has taken over since, and has published more."""
+    told.write(3)
+    before = led(outbox)
+    now = outbox.assign(led(outbox, "other-1"), 3)
+    assert now is not None
+    outbox.assign(replace(now, published=3), 1)
+    outbox.resign(before)
+    assert outbox.look()[0] == Term("other-1", before.epoch + 1, 3, 3)
+    outbox.resign(replace(now, published=3))
+    assert outbox.look()[0].leader is None
+
+
 def test_a_pipeline_whose_row_was_lost_goes_on_behind_the_last_position(
     outbox: Outbox, told: Events, engine: Engine
 ) -> None:

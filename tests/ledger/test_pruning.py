@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from sqlalchemy import Engine
 
-from pos_gateway.ledger.pruning import TOMBSTONE, prune_orders
-from pos_gateway.ledger.states import FINAL, Key, State
+from pos_gateway.ledger.pruning import TOMBSTONE, UNSEEN, prune_orders
+from pos_gateway.ledger.states import FINAL, Action, Key, State
 from tests.ledger.lab import DAY, Rows, Worker, claimed, untold
 
 
@@ -28,3 +28,16 @@ def test_orders_are_pruned_in_bounded_batches_and_open_ones_never(
     left = [State(row.state) for row in rows.orders()]
     assert len(left) == 3 * (len(State) - len(FINAL))
     assert not any(state.is_final for state in left)
+
+
+def test_an_order_that_was_cancelled_and_never_came_stays_cancelled_for_a_year(
+    engine: Engine, rows: Rows, worker: Callable[..., Worker]
+) -> None:
+    one, cancel = worker(), Key("m", "o1", Action.CANCEL)
+    for key, until in ((Key("m", "o1"), None), (cancel, DAY)):
+        claim = claimed(one.claim(key, send=False, deliver_by=until))
+        one.finish(claim, untold(State.CANCELLED))
+    list(prune_orders(engine, DAY + 10 + TOMBSTONE))
+    assert len(rows.orders()) == 2
+    list(prune_orders(engine, DAY + 10 + TOMBSTONE + UNSEEN))
+    assert rows.orders() == []
