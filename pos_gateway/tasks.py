@@ -189,7 +189,7 @@ def _submit(
         attempt = gate.delivery.failed(order, outcome)
     else:
         attempt = Attempt(outcome, claim, called=claim is not None and claim.sent)
-    with _given_up_on_error(gate, attempt.claim):
+    with _given_up(gate, attempt.claim):
         return decision.on_submission(order, attempt, trip.at(gate.clock.now()))
 
 
@@ -207,7 +207,9 @@ def _cancel(
         decided = decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
         if not attempt.tells_again:
             return decided
-        return decided.repeating(gate.repeating.ends(Key(request.merchant_id, request.order_id)))
+        with _given_up(gate, attempt.claim, on_error=False):
+            key = Key(request.merchant_id, request.order_id)
+            return decided.repeating(gate.repeating.ends(key))
     except Exception as error:
         if attempt is None:
             claim, submission = _claimed(error, Action.CANCEL), _claimed(error, Action.SUBMIT)
@@ -216,7 +218,7 @@ def _cancel(
         if attempt.claim is None and outcome.kind is Kind.FAILED:
             raise  # how the order stands is not known: the request comes again
     attempt = replace(attempt, outcome=outcome)
-    with _given_up_on_error(gate, attempt.claim, attempt.submission):
+    with _given_up(gate, attempt.claim, attempt.submission):
         return decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
 
 
@@ -240,14 +242,21 @@ def _crashed(what: str, error: Exception, claim: Claim | None, order_id: str) ->
 
 
 @contextmanager
-def _given_up_on_error(gate: Gateway, *claims: Claim | None) -> Iterator[None]:
-    """Have the next one take the claims if there is no decision: the message comes again."""
+def _given_up(gate: Gateway, *claims: Claim | None, on_error: bool = True) -> Iterator[None]:
+    """Have the next attempt take the claims if there is no decision: the message comes again.
+
+    Args:
+        gate: whose claims they are.
+        claims: the claims.
+        on_error: also after an exception; else only when this green thread is killed.
+    """
     try:
         yield
-    except Exception:
-        for claim in claims:
-            if claim is not None:
-                gate.ledger.abandon(claim, sent=claim.sent)
+    except BaseException as error:
+        if on_error or not isinstance(error, Exception):
+            for claim in claims:
+                if claim is not None:
+                    gate.ledger.abandon(claim, sent=claim.sent)
         raise
 
 
