@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import NamedTuple
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.answers import AnsweredConnection
@@ -22,7 +23,13 @@ from pos_gateway.broker.link import (
     MemoryLink,
 )
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import BatchCutShort, BrokerUnavailable, PublishError
+from pos_gateway.errors import (
+    BatchCutShort,
+    BrokerUnavailable,
+    PublishError,
+    PublishRefused,
+    Unroutable,
+)
 from pos_gateway.green import in_turns
 from pos_gateway.urls import mask_url
 
@@ -68,14 +75,13 @@ class Publisher:
             Unroutable: no queue takes it.
         """
         deadline = time.monotonic() + timeout
-        confirm, fresh = self._send(message)
+        sent = self._send(message)
         try:
-            self._await(confirm, deadline)
+            self._await_on(sent, deadline)
         except BrokerUnavailable:
-            if fresh or time.monotonic() >= deadline:
+            if sent.is_first or time.monotonic() >= deadline:
                 raise
-            confirm, _ = self._send(message)
-            self._await(confirm, deadline)
+            self._await_on(self._send(message), deadline)
 
     def publish_batch(
         self,
@@ -146,7 +152,7 @@ class Publisher:
                 if time.monotonic() >= until:
                     raise BrokerUnavailable(f"not stored within {patience:g} s") from error
                 on_trouble(error)
-                if not isinstance(error, BrokerUnavailable):
+                if isinstance(error, Unroutable):
                     self._drop_link()  # the next one declares the topology anew
             self._closed.wait(pause)
             pause = min(longest, pause * 2)
@@ -161,8 +167,11 @@ class Publisher:
         self._closed.set()
         self._drop_link()
 
-    def _drop_link(self) -> None:
+    def _drop_link(self, only: Link | None = None) -> None:
+        """Give up the connection there is; or this one, unless it was replaced already."""
         with self._lock:
+            if only is not None and self._link is not only:
+                return
             link, self._link = self._link, None
             if link is not None:
                 link.close()
@@ -189,12 +198,12 @@ class Publisher:
                 raise
         return confirms
 
-    def _send(self, message: Message) -> tuple[Confirm, bool]:
-        """Write the message; also whether the connection was made for it."""
+    def _send(self, message: Message) -> "_Sent":
+        """Write the message."""
         self._mind_forks()
         with self._lock:
-            link, fresh = self._connected()
-            return self._write(link, message), fresh
+            link, is_first = self._connected()
+            return _Sent(link, self._write(link, message), is_first)
 
     def _mind_forks(self) -> None:
         if self._pid != os.getpid():
@@ -214,6 +223,18 @@ class Publisher:
             link.fail(error)
             raise
         return confirm
+
+    def _await_on(self, sent: "_Sent", deadline: float) -> None:
+        """Wait for a message's confirm; after a refusal the next one has another connection.
+
+        A channel whose first message came while a cluster had no leader for the queue is refused
+        each further one for ever, whoever leads by then (RabbitMQ 3.10).
+        """
+        try:
+            self._await(sent.confirm, deadline)
+        except PublishRefused:
+            self._drop_link(sent.link)
+            raise
 
     def _await(self, confirm: Confirm, deadline: float) -> None:
         if not confirm.wait(deadline - time.monotonic()):
@@ -245,3 +266,12 @@ class Publisher:
             ) from error
         self._link = link
         return link, True
+
+
+class _Sent(NamedTuple):
+    """A message that was written, or could not be."""
+
+    link: Link
+    confirm: Confirm
+    #: Whether the connection was made for it.
+    is_first: bool

@@ -22,6 +22,7 @@ from pos_gateway.worker import bundles
 from pos_gateway.worker.collector import spare_the_collector
 from pos_gateway.worker.companion import Companion
 from pos_gateway.worker.crash import watch_threads
+from pos_gateway.worker.delays import Blueprint
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.drain import Drain
 from pos_gateway.worker.loop import green_loop
@@ -42,6 +43,7 @@ _QUIET = {"without_gossip": True, "without_mingle": True, "without_heartbeat": T
 class OrderConsumer(Consumer):
     """Takes orders from the queue. Green: through admission; else as Celery does."""
 
+    Blueprint = Blueprint
     strategies: dict[str, Any]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -166,3 +166,33 @@ def test_a_broker_that_is_not_there_has_stored_none() -> None:
     with pytest.raises(BatchCutShort) as caught:
         publisher.publish_batch(messages(), on_trouble=lambda _: None)
     assert caught.value.confirmed == 0
+
+
+def test_after_a_refusal_the_next_message_has_another_connection() -> None:
+    """RabbitMQ 3.10 may refuse all that follows on that one, whoever leads the queue by then."""
+    refusing, replaced = FakeLink(lambda _: REFUSED), FakeLink(lambda _: None)
+    publisher = Publisher("amqp://127.0.0.1:1//")
+    publisher._link = refusing
+    [message] = messages(1)
+    with pytest.raises(PublishRefused):
+        publisher.publish(message)
+    assert not refusing.alive
+    publisher._link = replaced
+    publisher.publish(message)
+    assert replaced.alive
+
+
+def test_a_refusal_that_comes_late_leaves_the_connection_that_was_made_meanwhile() -> None:
+    publisher = Publisher("amqp://127.0.0.1:1//")
+    replaced = FakeLink(lambda _: None)
+
+    def refuse(_: int) -> PublishError:
+        publisher._link = replaced  # by another caller, who was refused before
+        return REFUSED
+
+    publisher._link = FakeLink(refuse)
+    [message] = messages(1)
+    with pytest.raises(PublishRefused):
+        publisher.publish(message)
+    assert publisher._link is replaced
+    assert replaced.alive

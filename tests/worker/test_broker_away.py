@@ -37,6 +37,15 @@ def test_a_worker_connects_again_after_a_handshake_that_never_ended(lab: Lab) ->
         assert by_type(lab.events(1)) == {"order.accepted": ["after"]}
 
 
+def test_a_worker_waits_for_no_node_of_a_cluster_that_is_away(lab: Lab) -> None:
+    """Celery would declare the delayed queues on each of them, and wait for it up to half a minute."""
+    lab.open_merchants("m")
+    lab.submit("m", "o1")
+    with lab.worker(broker_url=f"amqp://127.0.0.1:1//;{lab.broker_url}") as worker:
+        assert by_type(lab.events(1)) == {"order.accepted": ["o1"]}
+        assert "delayed delivery" not in worker.log
+
+
 def test_a_worker_that_sends_task_events_goes_on_when_it_is_connected_again(lab: Lab) -> None:
     """With ``-E`` Celery hands what is under way another dispatcher; that it could not was its end."""
     lab.open_merchants("slow", "fast-1")

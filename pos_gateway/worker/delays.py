@@ -1,0 +1,41 @@
+"""The queues that hold messages back (native delayed delivery), declared on the worker's connection.
+
+Celery's own step declares them on a connection to each node of a cluster in turn, and waits for one
+that is away, up to half a minute: meanwhile the worker takes no orders from the others.
+"""
+
+from typing import Any, ClassVar
+
+from celery.bootsteps import StartStopStep
+from celery.worker.consumer.consumer import Consumer
+from celery.worker.consumer.tasks import Tasks
+from kombu.transport.native_delayed_delivery import (
+    bind_queue_to_native_delayed_delivery_exchange,
+    declare_native_delayed_delivery_exchanges_and_queues,
+)
+
+_CELERYS = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
+
+
+class Delays(StartStopStep):
+    """Declares them once for each connection."""
+
+    requires = (Tasks,)
+
+    def start(self, consumer: Any) -> None:
+        """Declare; what is lost meanwhile is a lost connection."""
+        connection = consumer.connection
+        if connection.transport.driver_type != "amqp":
+            return  # the in-memory broker has timers
+        declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
+        for queue in consumer.app.amqp.queues.values():
+            bind_queue_to_native_delayed_delivery_exchange(connection, queue)
+
+
+class Blueprint(Consumer.Blueprint):
+    """Celery's steps, with ours in place of its own."""
+
+    default_steps: ClassVar[list[str]] = [
+        *(step for step in Consumer.Blueprint.default_steps if step != _CELERYS),
+        f"{__name__}:Delays",
+    ]
