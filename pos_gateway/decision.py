@@ -28,6 +28,8 @@ from pos_gateway.telemetry import metrics
 from pos_gateway.trace_context import TraceContext
 
 BACKOFF = Backoff()
+#: Seconds at most between two questions for an order that its POS does not decide about.
+PENDING_FOR = 300.0
 #: Seconds after ``deliver_by`` for which a POS is still asked what became of an order that it may
 #: have; after that an operator has to.
 RESOLVE_FOR = 3600.0
@@ -177,6 +179,8 @@ class _Submission:
     def _go_on(self, outcome: Outcome, claim: Claim, after: Past) -> Decision:
         """Try again later, or end now if later would be too late."""
         delay, tell = _delay(outcome, self._trip.tries), None
+        if outcome.kind is Kind.PENDING:
+            delay = max(delay, _rarely(self._trip.tries, self._left))
         if delay >= self._left and not after.may_be_there:
             late = outcome.reason or Reason("too_late", "no decision before deliver_by")
             ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
@@ -232,6 +236,16 @@ class _Submission:
     def _dead_letter(self, outcome: Outcome) -> Message:
         reason = outcome.reason or Reason(outcome.kind, "")
         return _dead_letter(self._order.order_id, self._order.source, self._trip, reason)
+
+
+def _rarely(tries: int, left: float) -> float:
+    """Seconds until a POS is asked again that has not decided yet, ever more of them.
+
+    Orders that nobody decides about would else cost the broker two messages a minute each, for hours;
+    around ``deliver_by`` it matters again, and when they are asked for the last time.
+    """
+    nearest = min(abs(left), abs(left + RESOLVE_FOR))
+    return replace(BACKOFF, longest=min(PENDING_FOR, nearest / 2)).delay(tries + 1)
 
 
 def _delay(outcome: Outcome, tries: int) -> float:

@@ -70,6 +70,33 @@ def event_id(decision: Decision) -> str:
     return event.id
 
 
+@pytest.mark.parametrize(
+    ("tries", "left", "least", "most"),
+    [
+        (0, 3600, 0, 2.5),  # at once at first
+        (5, 3600, 20, 64),
+        (20, 3600, 100, 300),  # 10,000 of them: 67 messages a second, and not 330
+        (20, -1800, 100, 300),
+        (20, -3500, 20, 64),  # none is given up before its time
+        (20, 130, 20, 64),  # ... and in time for its deliver_by
+        (20, -130, 20, 64),
+    ],
+)
+def test_an_order_that_its_pos_does_not_decide_about_is_asked_for_ever_more_rarely(
+    tries: int, left: float, least: float, most: float
+) -> None:
+    decisions = [
+        decided(Outcome(Kind.PENDING), tries=tries, seconds=left, pending=True, told="pending")
+        for _ in range(500)
+    ]
+    delays = [message.delay for each in decisions for message in each.messages]
+    assert len(delays) == 500
+    assert least < sum(delays) / 500 < most
+    assert max(delays) <= 1.5 * most  # the broker's delays are rounded up
+    if left > 0:
+        assert {told(each) for each in decisions} == {None}  # nobody is told of a doubt before
+
+
 class Crashing:
     """A part that raises."""
 
