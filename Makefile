@@ -61,9 +61,10 @@ soak: $(INSTALLED) servers ## Break everything under load, and judge; ARGS are t
 cluster: $(INSTALLED) servers ## Ten rounds with a RabbitMQ of three nodes that loses one: killed, cut off, frozen
 	CLUSTER=10 $(BIN)/pytest --timeout 3600 tests/faults/test_broker_cluster.py
 
-fuzz: $(INSTALLED) servers ## A hundred thousand damaged replies and as many damaged messages, in a quarter of an hour; SEED= chooses others
+fuzz: $(INSTALLED) servers ## A hundred thousand damaged replies, as many damaged messages, and 20,000 dear ones of each kind; SEED= chooses others
 	FUZZ=100000 $(BIN)/pytest --timeout 3600 tests/transport/test_reply_fuzz.py
 	FUZZ=100000 $(BIN)/pytest --timeout 3600 tests/worker/test_message_fuzz.py
+	FUZZ=20000 $(BIN)/pytest --timeout 7200 tests/worker/test_cost.py
 
 signals: $(INSTALLED) servers ## Tell every container's command to stop at twenty moments of its first 4 s; `make test` at three
 	SIGNALS=all $(BIN)/pytest tests/faults/test_signals.py

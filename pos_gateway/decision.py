@@ -19,6 +19,7 @@ from pos_gateway.cancellation import CancelAttempt
 from pos_gateway.delivery import Attempt
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.repeating import Repeats
+from pos_gateway.json_text import is_finite
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Key, Past, State
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind, Outcome, Reason
@@ -378,7 +379,8 @@ class _Cancelling:
 
 def on_no_order(record: Any, reason: Reason, trip: Trip) -> Decision:
     """Not an order at all; the backend hears of it if it says whose it is."""
-    body = _written(record)
+    source = trip.source
+    body = source if source is not None and is_finite(source) else _written(record)
     named = record if isinstance(record, dict) else {}
     dead = _dead_letter(identifier(named.get("order_id")) or "unknown", body, trip, reason)
     tellings = _failed(named, body, reason, trip)
@@ -414,7 +416,8 @@ def _failed(named: Mapping[str, Any], body: bytes, reason: Reason, trip: Trip) -
 
 def on_no_request(record: Any, reason: Reason, trip: Trip) -> Decision:
     """Not a wish to cancel an order: set aside."""
-    dead = _dead_letter("unknown", _written(record), trip, reason, task=wire.CANCEL_ORDER)
+    body = _written(record) if trip.source is None else trip.source
+    dead = _dead_letter("unknown", body, trip, reason, task=wire.CANCEL_ORDER)
     return Decision(Outcome(Kind.FAILED, reason), messages=[dead])
 
 

@@ -22,9 +22,9 @@ from pos_gateway.errors import FieldError, InvalidOrder
 from pos_gateway.json_text import is_finite, with_text
 from pos_gateway.record import WHOLE, Identifier, Money, Record, field_errors
 
-#: Modifiers of an item, and of all items together: what an order costs a worker that nobody else
-#: has a turn in is bounded by them. Real ones have some dozens.
-MODIFIERS_OF_ITEM, MODIFIERS = 250, 5000
+#: Items of an order, modifiers of an item, and of all items together: what an order costs a worker
+#: that nobody else has a turn in is bounded by them. Real ones have some dozens.
+ITEMS, MODIFIERS_OF_ITEM, MODIFIERS = 1000, 250, 5000
 #: Quantities are whole; 10,000 of one item is a mistake, not an order.
 Quantity = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
@@ -47,11 +47,13 @@ def _text_or_object(value: Any) -> Any:
 
 
 def _not_too_many(items: Any) -> Any:
-    """Refuse them before each of their modifiers is looked at."""
+    """Refuse them before each is looked at, and each of their modifiers."""
     if isinstance(items, list | tuple):
+        if len(items) > ITEMS:
+            raise ValueError(f"has {len(items)} items; {ITEMS} are allowed")
         number = sum(len(_modifiers(each)) for each in items)
         if number > MODIFIERS:
-            raise ValueError(f"have {number} modifiers; {MODIFIERS} are allowed")
+            raise ValueError(f"has {number} modifiers in all; {MODIFIERS} are allowed")
     return items
 
 
@@ -106,7 +108,7 @@ class Order(Record):
     )
     currency: Currency = Field(description="ISO 4217, in capitals.")
     items: Annotated[
-        tuple[Item, ...], Field(min_length=1, max_length=1000), BeforeValidator(_not_too_many)
+        tuple[Item, ...], Field(min_length=1, max_length=ITEMS), BeforeValidator(_not_too_many)
     ]
     total: Money
     tip: Money | None = None

@@ -126,7 +126,7 @@ class CloverAdapter:
             if reply.status != 200:
                 return no_answer(reply)
             found = (json_object(reply) or {}).get("elements")
-            if not isinstance(found, list):
+            if not isinstance(found, list) or len(found) > _PAGE:
                 return in_doubt("asked for the order, Clover answered something else")
             for each in found:
                 if isinstance(each, dict) and _is(each, order):

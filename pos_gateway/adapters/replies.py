@@ -19,7 +19,7 @@ from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, BODY_LIMIT, Reply
 
 #: ``Retry-After`` is believed within these seconds; a year is a mistake, 0 a stampede.
 RETRY_AFTER = (1.0, 900.0)
-#: Objects and members of a reply, together.
+#: Objects, lists, and members of both in a reply, together.
 _PARTS = 40_000
 #: How many times as long as an order its POS may be about it.
 _WORDS = 16
@@ -36,7 +36,7 @@ def json_object(reply: Reply) -> dict[str, Any] | None:
     line of text does.
     """
     body = reply.body
-    if body.count(b"{") + body.count(b",") > _PARTS:
+    if body.count(b"{") + body.count(b"[") + body.count(b",") > _PARTS:
         return None
     try:
         value = json.loads(

@@ -247,7 +247,8 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
             return no_answer(reply)
         page = json_object(reply)
         found = (page or {}).get("orders", [])
-        if page is None or page.get("errors") or not isinstance(found, list):
+        is_page = isinstance(found, list) and len(found) <= _PAGE
+        if page is None or page.get("errors") or not is_page:
             return in_doubt("asked for the order, Square answered something else")
         for each in found:
             if isinstance(each, dict) and _is(each, order, merchant):

@@ -28,8 +28,8 @@ MOST_BYTES = 128 * 1024
 #: What a bundle may have on arrival: another version's may be somewhat larger.
 BYTES_ALLOWED, ORDERS_ALLOWED = 4 * MOST_BYTES, 4 * MOST_ORDERS
 
-#: Bytes that may be said of an order beside its body.
-_SAID = 4096
+#: Bytes that may be said of an order beside its body, and headers among them.
+_SAID, _HEADERS = 4096, 20
 
 _HEAD, _TAIL = b"[[[\n", b"\n]],{}," + NO_EMBED + b"]"
 #: Between two lines. It stands nowhere in a line: JSON has a newline between tokens only, and
@@ -205,6 +205,8 @@ def is_plain(value: object) -> bool:
 
 def _is_sendable(number: str, headers: Mapping[str, Any]) -> bool:
     """Whether the broker's protocol can carry them. Raises ValueError if it cannot be UTF-8."""
+    if len(headers) > _HEADERS:
+        return False
     for name, value in headers.items():
         if isinstance(value, str):
             value.encode()

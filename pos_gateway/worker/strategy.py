@@ -24,6 +24,10 @@ Handler = Callable[..., None]
 KNOWN_HEADERS = frozenset({"task", "id", "lang", *wire.HISTORY})
 
 
+#: Lists and objects in a message: three times what the largest order has that says something.
+PARTS = 20_000
+
+
 class Malformed(Exception):
     """What keeps a message from being an order's."""
 
@@ -65,15 +69,21 @@ def read(message: Any, limit: int) -> Any:
         Malformed: it is no order's.
     """
     # An order is not to outgrow the limit on its way: what a worker has published was within it.
-    if len(message.body) > limit and wire.ATTEMPTS not in message.headers:
-        reason = f"the message has {len(message.body)} bytes; {limit} are allowed"
+    body = body_of(message)
+    if len(body) > limit and wire.ATTEMPTS not in message.headers:
+        reason = f"the message has {len(body)} bytes; {limit} are allowed"
+        raise Malformed("too_large", reason)
+    # A hundred thousand lists take as long to be read as a thousand orders, and say nothing.
+    parts = body.count(b"[") + body.count(b"{")
+    if parts > PARTS:
+        reason = f"the message has {parts} lists and objects; {PARTS} are allowed"
         raise Malformed("too_large", reason)
     if not isinstance(message.headers.get("id"), str):
         raise Malformed("invalid_message", "the header id is missing or not a string")
     if message.content_type != JSON:
         raise Malformed("undecodable", f"content_type is not {JSON}")
     try:
-        payload = from_json(message.body)  # UTF-8, and no deeper than can be written again
+        payload = from_json(body)  # UTF-8, and no deeper than can be written again
     except ValueError as error:
         raise Malformed("undecodable", f"the body is not JSON: {error}") from None
     match payload:
