@@ -1,21 +1,22 @@
 """The rehearsal of the move: its table, and the whole of it once, in short."""
 
-import subprocess
-import sys
-from contextlib import suppress
-from pathlib import Path
+import signal
+from contextlib import nullcontext, suppress
 
+import pytest
 import requests
 from rich.console import Console
 
+from loadtests.canary import __main__ as canary
 from loadtests.canary.rehearsal import open_merchants
 from loadtests.canary.report import Step, table
 from loadtests.faults.adapters import QueryableAdapter
 from loadtests.merchants.client import SimulatedMerchants
+from loadtests.servers.postgresql import PostgreSQL
+from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.merchants.store import MerchantStore
 
-ROOT = Path(__file__).parents[2]
 STEPS = ("0 %", "10 %", "50 %", "canary killed", "100 %", "moved back")
 
 
@@ -51,15 +52,24 @@ def test_orders_of_some_merchants_are_made_twice_if_they_are_sent_twice(database
     database.dispose()
 
 
-def test_the_rehearsal_ends_by_itself_and_accounts_for_every_order() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "loadtests.canary", "--short"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=170,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "orders were accepted: none was lost, none was made twice." in done.stdout
-    assert "Traceback" not in done.stderr
-    assert all(f"\n{step}: " in done.stdout for step in STEPS)
+def test_the_rehearsal_ends_by_itself_and_accounts_for_every_order(
+    rabbitmq: RabbitMQ,
+    postgresql: PostgreSQL,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On the servers that the tests share: two more would cost as much as a step of it."""
+    rabbitmq.start()
+    postgresql.start()
+    monkeypatch.setattr(canary, "RabbitMQ", lambda: nullcontext(rabbitmq))
+    monkeypatch.setattr(canary, "PostgreSQL", lambda: nullcontext(postgresql))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        code = canary.main(["--short"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    out, err = capsys.readouterr()
+    assert code == 0, out + err
+    assert "orders were accepted: none was lost, none was made twice." in out
+    assert "Traceback" not in err
+    assert all(f"\n{step}: " in out for step in STEPS)
