@@ -90,7 +90,7 @@ class Server:
         try:
             self._server = _HTTPServer(self._host, self._port, self.pages)
         except OSError as error:
-            log.warning("metrics.port_taken", host=self._host, port=self._port, error=str(error))
+            log.warning("metrics.port_taken", port=self._port, error=str(error))
             return
         threading.Thread(
             target=self._server.serve_forever, args=(_POLL,), name="metrics", daemon=True
