@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from kombu import Connection, Queue
+from psycopg import sql
 
+from loadtests.servers.postgresql import PostgreSQL, Standby
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
@@ -44,6 +46,31 @@ def test_a_gateway_that_is_set_up_is_all_well(connected: Program, orders: Orders
     assert "merchants: 1" in done.stdout
     assert "queue orders: 0 messages ready, 0 consumers" in done.stdout
     assert "gevent patches a worker before anything else" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_a_postgresql_that_loses_what_it_has_confirmed_is_said(program: Program) -> None:
+    with PostgreSQL(fsync="off") as primary, Standby(primary.url) as standby:
+        url = {"POS_GATEWAY_DATABASE_URL": primary.url.replace("+psycopg", "")}
+        assert program.invoke("db", "upgrade", **url).exit_code == 0
+        lines = findings(program.invoke("doctor", **url).stdout)
+        assert [line for line in lines if "database: " in line and "warn" in line] == [
+            "warn  database: fsync is off: orders can be sent twice  -> fsync = on",
+            "warn  database: its standby is asynchronous: a failover loses the last commits"
+            "  -> synchronous_standby_names (docs/deploy.md)",
+        ]
+        primary.commit_with("*")
+        database = primary.url.rpartition("/")[2]
+        primary.execute(
+            sql.SQL("ALTER DATABASE {} SET synchronous_commit = 'local'").format(
+                sql.Identifier(database)
+            )
+        )
+        lines = findings(program.invoke("doctor", **url).stdout)
+        assert "synchronous_commit is local" in str(lines)
+        assert "asynchronous" not in str(lines)
+        there = {"POS_GATEWAY_DATABASE_URL": standby.url.replace("+psycopg", "")}
+        assert "cannot be used" in program.invoke("doctor", **there).stdout
 
 
 @pytest.mark.usefixtures("unpatched")

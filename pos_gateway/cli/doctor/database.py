@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sqlalchemy import Engine, func, make_url, select
+from sqlalchemy import Engine, func, make_url, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.cli.database import reason, require_exists
@@ -20,6 +20,9 @@ from pos_gateway.vault import Vault
 
 #: Seconds to wait for PostgreSQL, whose driver would wait for minutes.
 _PATIENCE = "5"
+_SETTINGS = """
+select name, setting from pg_settings
+where name in ('synchronous_commit', 'fsync', 'synchronous_standby_names')"""
 
 
 def check_database(settings: Settings) -> Iterator[Finding]:
@@ -42,7 +45,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
         yield ok(f"database: {shown} is up to date")
         with engine.connect() as connection:
             count = connection.execute(select(func.count()).select_from(merchants)).scalar_one()
-        ledger = list(_ledger(engine, settings))
+        ledger = [*_durability(engine), *_ledger(engine, settings)]
     except (PendingMigration, SchemaTooNew) as error:
         what, _, then = str(error).partition("; run: ")
         yield fail(f"database: {shown}: {what}", then)
@@ -59,6 +62,25 @@ def check_database(settings: Settings) -> Iterator[Finding]:
         yield from ledger
     finally:
         engine.dispose()
+
+
+def _durability(engine: Engine) -> Iterator[Finding]:
+    """Whether what PostgreSQL has confirmed survives it; SQLite is told so by each connection."""
+    if engine.dialect.name == "sqlite":
+        return
+    with engine.connect() as connection:
+        said = {row.name: row.setting for row in connection.execute(text(_SETTINGS))}
+        standbys = connection.scalar(text("select count(*) from pg_stat_replication"))
+    for name, lossy in (("synchronous_commit", ("off", "local")), ("fsync", ("off",))):
+        if said[name] in lossy:
+            yield warn(
+                f"database: {name} is {said[name]}: orders can be sent twice", f"{name} = on"
+            )
+    if standbys and not said["synchronous_standby_names"]:
+        yield warn(
+            "database: its standby is asynchronous: a failover loses the last commits",
+            "synchronous_standby_names (docs/deploy.md)",
+        )
 
 
 def _ledger(engine: Engine, settings: Settings) -> Iterator[Finding]:
