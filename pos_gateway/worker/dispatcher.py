@@ -9,6 +9,7 @@ green thread was killed, obey callbacks and revocations from the wire, and cost 
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -49,6 +50,9 @@ log = structlog.get_logger(__name__)
 
 #: The lane of orders that will not be sent: no merchant's limit is to hold them back.
 NOBODY = ""
+#: Expired orders whose end is being written at once. They hold no slot, since none is at a merchant;
+#: hundreds may expire in the same second.
+EXPIRING = 16
 #: Seconds between looks at orders that have waited too long.
 TICK = 0.1
 #: Orders that are taken out to be parked before those under way have their turn, for so many
@@ -104,6 +108,9 @@ class Dispatcher:
         self._retries = Retries(limits.max_blocked // KEPT)
         self._timing = Timing()
         self._storing = 0
+        #: Expired orders that wait until fewer than ``EXPIRING`` are being written, and how many are.
+        self._expired: deque[OrderRequest] = deque()
+        self._expiring = 0
         self._under_way: dict[tuple[str, str, Action], OrderRequest] = {}
         self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
         self._concluding = Group()
@@ -120,7 +127,7 @@ class Dispatcher:
         """Begin; whether it had not begun before."""
         if self._ticker is not None:
             return False
-        self._pool.grow(self.admission.limits.slots)
+        self._pool.grow(self.admission.limits.slots + EXPIRING)
         if self._fleet is not None:
             self._fleet.start()
         self._ticker = gevent.spawn(self._run)
@@ -137,7 +144,7 @@ class Dispatcher:
         Called once nothing is consumed any more: the broker would send it straight back. What is
         being parked has so many seconds to be stored.
         """
-        for request in self.admission.drop_waiting() + self._retries.drop() + self._late:
+        for request in self._drop_waiting() + self._late:
             task_ready(request)
             request.reject(requeue=True)
         for back in self._late_bundles:
@@ -173,7 +180,7 @@ class Dispatcher:
         self._lost += 1
         for request in self._under_way.values():
             request.is_lost = True
-        for request in self.admission.drop_waiting() + self._retries.drop():
+        for request in self._drop_waiting():
             task_ready(request)
         self._joined.clear()
         self._late.clear()
@@ -254,6 +261,7 @@ class Dispatcher:
                 self._start(call)
         for request in self.admission.expired():
             self._expire(request)
+        self._end_expired()
         for call in self.admission.to_cut_short():
             metrics.cut_short.inc()
             call.ticket.patience.end()
@@ -277,21 +285,33 @@ class Dispatcher:
         """It cannot be delivered in time any more, and is told so at once, whoever it is for."""
         if self._joins(request):  # a copy of it is at the merchant, and decides for both
             return
-        request.hopeless = True
-        match self.admission.offer(NOBODY, request, self._clock.now()):
-            case Call() as call:
-                self._start(call)
-            case Verdict.PARK:
-                task_ready(request)
-                self._park(request)
-            case _:
-                task_reserved(request)
-                self._dispatch()
+        task_reserved(request)
+        self._expired.append(request)
+        self._end_expired()
+
+    def _end_expired(self) -> None:
+        """Begin to write the ends of expired orders, a few at once; none waits for a slot."""
+        while self._expired and self._expiring < EXPIRING and not self._closed:
+            request = self._expired.popleft()
+            if not self._joins(request):  # a copy of it has started meanwhile
+                request.hopeless = True
+                self._expiring += 1
+                self._begin(request)
+
+    def _drop_waiting(self) -> list[OrderRequest]:
+        """Let go of all that waits here."""
+        expired = list(self._expired)
+        self._expired.clear()
+        return self.admission.drop_waiting() + self._retries.drop() + expired
 
     def _start(self, call: Call[OrderRequest]) -> None:
         request = call.ticket
         request.call = call
         request.patience = Patience(call.patience)
+        self._begin(request)
+
+    def _begin(self, request: OrderRequest) -> None:
+        """Give it a green thread."""
         if request.key is not None:
             self._under_way[request.key] = request
         task_accepted(request)
@@ -352,6 +372,10 @@ class Dispatcher:
         vars(thread).clear()
         if request.call is not None:
             self._release(request, None)
+        if request.hopeless:
+            self._expiring -= 1
+            if self._expired:
+                self._wake.set()
         joined: list[OrderRequest] = []
         if request.key is not None:
             del self._under_way[request.key]

@@ -194,6 +194,42 @@ def test_a_copy_that_becomes_hopeless_shares_the_fate_of_the_one_at_its_merchant
     assert [each.word for each in (first, sent, copy)] == ["ack", "ack", "ack"]
 
 
+def test_an_order_that_expires_while_every_slot_is_taken_needs_none_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, max_concurrency=SLOTS)
+    scene.offer(*(Order(f"o{number}") for number in range(SLOTS)))
+    late = Order("late", seconds=-1)
+    scene.offer(late)
+    assert late.said.wait(10)
+    assert late.word == "ack"
+    assert scene.stored == [("expired", "late")]
+    assert scene.dispatcher.admission.in_flight == SLOTS
+
+
+def test_of_many_orders_that_expire_at_once_a_few_are_written_at_a_time(scene: Scene) -> None:
+    scene.broker_answers.clear()
+    late = [Order(f"late{number}", seconds=-1) for number in range(3 * subject.EXPIRING)]
+    scene.offer(*late)
+    assert scene.dispatcher.under_way == subject.EXPIRING
+    scene.broker_answers.set()
+    assert all(each.said.wait(10) for each in late)
+    assert {each.word for each in late} == {"ack"}
+
+
+def test_expired_orders_that_are_not_written_yet_go_back_when_the_worker_stops(
+    scene: Scene,
+) -> None:
+    scene.broker_answers.clear()
+    late = [Order(f"late{number}", seconds=-1) for number in range(subject.EXPIRING + 1)]
+    scene.offer(*late)
+    scene.dispatcher.close()
+    scene.dispatcher.hand_back(1)
+    assert [each.word for each in late] == [""] * subject.EXPIRING + ["requeue"]
+    scene.broker_answers.set()
+    assert all(each.said.wait(10) for each in late)
+
+
 def test_a_copy_is_not_parked_while_the_other_is_at_its_merchant(scene: Scene) -> None:
     sent, copy = Order("twice"), Order("twice")
     scene.offer(sent)
