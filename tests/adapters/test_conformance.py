@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from loadtests.hostile.peer import a_reply, peer, read_request
 from pos_gateway.adapters.clover import _Cart
 from pos_gateway.adapters.registry import BUILT_IN
-from pos_gateway.adapters.replies import LOOK_UP
+from pos_gateway.adapters.replies import LOOK_UP, json_object
 from pos_gateway.order import Order
 from pos_gateway.outcome import Contact, Kind, Outcome
 from pos_gateway.transport.exchange import (
@@ -297,8 +297,11 @@ class Endless:
     def __call__(self, request: Request) -> Reply:
         if request.method == "POST" and "search" not in request.url:
             return reply(409)
-        orders: list[Any] = [{**self._other, "note": "[x] " + "x" * 2400}] * 100
-        page = {**self._other, "cursor": "x", "orders": orders, "elements": orders}
+        number = 20 if "search" in request.url else 100
+        note = "[x] " + "x" * (250_000 // number - 400)
+        orders: list[Any] = [{**self._other, "note": note}] * number
+        name = "orders" if "search" in request.url else "elements"
+        page = {**self._other, "cursor": "x", name: orders}
         text = json.dumps(page).encode().ljust(request.expects)[: request.expects]
         self.read += len(text)
         return reply(200, text)
@@ -310,6 +313,22 @@ def test_a_look_up_reads_a_mebibyte_and_no_more(vendor: Vendor) -> None:
     assert known is not None
     assert known.kind is Kind.IN_DOUBT
     assert pos.read <= LOOK_UP + BODY_LIMIT
+
+
+@pytest.mark.parametrize(("name", "most"), [("square", 20), ("clover", 100)])
+def test_a_page_of_more_orders_than_were_asked_for_is_no_answer(name: str, most: int) -> None:
+    vendor = VENDORS[name]
+    for number, kind in ((most - 1, None), (most + 1, Kind.IN_DOUBT)):
+        orders: list[Any] = [{"note": "[x]"}] * number
+        pages = Scripted(reply(200, {"orders": orders, "elements": orders}))
+        known = vendor.adapter.look_up(ORDER, vendor.merchant, pages)
+        assert (known and known.kind) == kind
+
+
+def test_a_reply_of_nothing_but_parts_is_none() -> None:
+    for part in (b"{}", b"[]", b"1"):
+        assert json_object(Reply(200, {}, b'{"a":[' + b",".join([part] * 9000) + b"]}"))
+        assert json_object(Reply(200, {}, b'{"a":[' + b",".join([part] * 60_000) + b"]}")) is None
 
 
 @pytest.mark.parametrize("cursor", ["x" * 5000, {"a": 1}, 7])

@@ -480,7 +480,7 @@ def test_no_line_of_a_file_takes_longer_than_it_is_long() -> None:
     adversary = Adversary(SEED)
     kinds: tuple[Callable[[Any], object], ...] = (Order.parse, Merchant.parse, CatalogEntry.parse)
     twice = b"{" + b",".join([b'"%d":0' % (n // 2) for n in range(25_000)]) + b"}"
-    unique = b"{" + b",".join([b'"%d":0' % n for n in range(25_000)]) + b',"0":0}'
+    unique = b"{" + b",".join([b'"%d":0' % n for n in range(25_000)]) + b',"24999":0}'
     for line in (twice, unique, *(adversary.order(LIMIT) for _ in range(EXAMPLES // 6))):
         for parse in kinds:
 
