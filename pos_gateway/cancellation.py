@@ -12,7 +12,7 @@ from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rejection import Rejection
 from pos_gateway.call import Caller
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.delivery import held, unsettled_for
+from pos_gateway.delivery import MOVED, has_moved, held, unsettled_for
 from pos_gateway.errors import InvalidOrder, UnknownMerchant
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Action, Claim, Ended, Held, Key, State
@@ -22,6 +22,9 @@ from pos_gateway.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.exchange import Send
 from pos_gateway.vault import CannotOpen
+
+#: Why a wish waits for an operator.
+BLIND = Reason("blind", "whether the POS has it, an operator has to say first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ class Cancellation:
                 if submission.state is State.CANCELLED:
                     outcome = Outcome(Kind.CANCELLED)
                 elif submission.state is State.ACCEPTED:
-                    outcome = _too_late() if late else self._ask(key, claim, None, patience)
+                    outcome = _too_late() if late else self._ask(key, claim, submission, patience)
                 else:
                     reason = Reason.of("not_there", f"the order ended as {submission.state}")
                     outcome = Outcome(Kind.REJECTED, reason)
@@ -126,7 +129,7 @@ class Cancellation:
         self,
         key: Key,
         claim: Claim,
-        submission: Claim | None,
+        submission: Claim | Ended,
         patience: Patience | None,
     ) -> Outcome:
         """Have the POS let go of what it has, or may have."""
@@ -137,13 +140,15 @@ class Cancellation:
         adapter = self._adapters.get(merchant.adapter)
         if adapter is None:
             return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
-        order = self._kept(key)
-        if isinstance(order, Outcome):
-            return order
-        in_doubt = submission is not None and submission.past.in_doubt
-        if in_doubt and adapter.guarantee is Guarantee.BLIND:
-            reason = Reason.of("blind", "whether the POS has it, an operator has to say first")
-            return Outcome(Kind.RETRY, reason)
+        past, is_open = submission.past, isinstance(submission, Claim)
+        moved = has_moved(past, merchant)
+        is_blind = is_open and past.in_doubt and adapter.guarantee is Guarantee.BLIND
+        if moved or is_blind:  # an operator has to say first whether the POS has it
+            return Outcome(Kind.RETRY if is_open else Kind.FAILED, MOVED if moved else BLIND)
+        kept = self._kept(key)
+        if isinstance(kept, Outcome):
+            return kept
+        order = kept.placed_before(past.known_since)
 
         def talk(send: Send) -> Outcome:
             if not claim.sending and not self._ledger.sending(claim):
@@ -151,10 +156,9 @@ class Cancellation:
             return adapter.cancel(order, merchant, send)
 
         outcome = self._caller.call(merchant, claim, talk, patience=patience or Patience())
-        if submission is None or not _never_there(outcome):
+        if not is_open or not _never_there(outcome):
             return outcome
-        limit = self._caller.time_limit(merchant)
-        wait = unsettled_for(submission.past, limit, adapter)
+        wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
         if wait > 0:
             return replace(outcome, kind=Kind.RETRY, look_again=wait)
         return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)

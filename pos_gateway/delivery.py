@@ -26,6 +26,8 @@ from pos_gateway.poison import ALONE_FOR, POISONOUS, SUSPECT, Alone
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.exchange import Send
 
+#: Why an order in doubt is for an operator, and its cancel request waits for one.
+MOVED = Reason("moved", "the merchant's adapter, base_url or pos was changed since it was sent")
 #: Seconds after which an order that somebody else has is looked at again.
 HELD_FOR = 2.0
 
@@ -84,7 +86,7 @@ class Delivery:
         merchant, problem = self._merchant(order.merchant_id)
         if merchant is not None and merchant.paused and not late:
             return Attempt(Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused")))
-        claim = self._claim(order, send=not late and problem is None)
+        claim = self._claim(order, merchant, send=not late and problem is None)
         match claim:
             case Ended():
                 return Attempt(claim.outcome, ended=claim)
@@ -100,6 +102,8 @@ class Delivery:
                 outcome = _poison(claim.past)
             elif merchant is None or problem is not None:
                 outcome = Outcome(Kind.FAILED, problem)
+            elif claim.past.may_be_there and has_moved(claim.past, merchant):
+                outcome = Outcome(Kind.IN_DOUBT, MOVED, for_operator=True)
             else:
                 talk = partial(self._create, order, merchant, claim, late=late)
                 patience, left = patience or Patience(), inf if late else left
@@ -118,7 +122,7 @@ class Delivery:
 
         Raises: as ``submit``.
         """
-        claim = self._claim(order, send=False)
+        claim = self._claim(order, None, send=False)
         match claim:
             case Ended():
                 return Attempt(claim.outcome, ended=claim)
@@ -126,12 +130,15 @@ class Delivery:
                 return Attempt(held())
         return Attempt(outcome, claim)
 
-    def _claim(self, order: Order, *, send: bool) -> Claim | Ended | Held:
+    def _claim(
+        self, order: Order, merchant: Merchant | None, *, send: bool
+    ) -> Claim | Ended | Held:
         return self._ledger.claim(
             Key(order.merchant_id, order.order_id),
             send=send,
             deliver_by=order.deliver_by.timestamp(),
             order=order.source,
+            endpoint=None if merchant is None else merchant.endpoint,
         )
 
     def _create(
@@ -148,7 +155,7 @@ class Delivery:
                 return known
         if past.cancelling:  # sent, it would be in doubt anew, for as long as it fails
             return Outcome(Kind.RETRY, Reason.of("cancelling", "a wish to cancel it is open"))
-        if not claim.sending and not self._ledger.sending(claim):
+        if not claim.sending and not self._ledger.sending(claim, merchant.endpoint):
             return held()
         failpoints.reach("sending.committed")
         return adapter.submit(order, merchant, send)
@@ -158,7 +165,7 @@ class Delivery:
     ) -> Outcome | None:
         """What became of an order that the POS may have; None: it may be sent, for it has not."""
         adapter = self._adapters[merchant.adapter]
-        known = adapter.look_up(order, merchant, send)
+        known = adapter.look_up(order.placed_before(past.known_since), merchant, send)
         if known is not None:
             return known
         wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
@@ -201,6 +208,14 @@ def unsettled_for(past: Past, time_limit: float, adapter: Adapter) -> float:
     """
     longest = adapter.limits.longest_reply or time_limit
     return max(0.0, longest - past.settled) if past.in_doubt else 0.0
+
+
+def has_moved(past: Past, merchant: Merchant) -> bool:
+    """Whether the order may be at another POS than the one that the merchant's record names now.
+
+    That one knows nothing of it: its "never heard of it" would be believed, and its key is a new one.
+    """
+    return past.endpoint not in (None, merchant.endpoint)
 
 
 def held() -> Outcome:

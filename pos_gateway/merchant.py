@@ -1,6 +1,8 @@
 """A merchant: where its POS is, how it is spoken to, and how much it can take."""
 
+import hashlib
 from collections.abc import Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
@@ -84,6 +86,12 @@ class Merchant(Record):
         except ValidationError as error:
             wrong = [FieldError(each.field, each.problem) for each in field_errors(error)]
             raise InvalidMerchant(wrong) from None
+
+    @cached_property
+    def endpoint(self) -> str:
+        """Which POS this is, as a fingerprint; credentials and limits may change, and it is the same."""
+        where = f"{self.adapter} {self.base_url} {sorted(self.pos.items())}"
+        return hashlib.blake2b(where.encode(), digest_size=16).hexdigest()
 
     def pos_id(self, sku: str | None) -> str | None:
         """What its POS calls an item or a modifier; None: it is not in the catalog."""

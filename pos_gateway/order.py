@@ -1,7 +1,7 @@
 """An order, as the backend places it and as the merchant's POS gets it."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Any, Self, TypeVar
 
@@ -166,6 +166,15 @@ class Order(Record):
         One that came as no text has it without what it did not give.
         """
         return _written(self, exclude_unset=True)
+
+    def placed_before(self, moment: float | None) -> Self:
+        """The same order, placed at this moment (Unix time) at the latest: for finding it at a POS.
+
+        ``placed_at`` is the backend's clock's, which may be ahead of all others.
+        """
+        if moment is None or self.placed_at.timestamp() <= moment:
+            return self
+        return self.model_copy(update={"placed_at": datetime.fromtimestamp(moment, UTC)})
 
     def to_json(self) -> bytes:
         """The order as JSON with its defaults filled in, for a POS; always the same bytes."""

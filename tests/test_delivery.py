@@ -90,7 +90,7 @@ class Ledger:
         fresh = self.past == Past()
         return Claim(key, "worker", 1, 1, self.past, sending=send and fresh)
 
-    def sending(self, claim: Claim) -> bool:
+    def sending(self, claim: Claim, _endpoint: str | None = None) -> bool:
         claim.sending = True
         self.said.append("sending")
         return not self.is_lost

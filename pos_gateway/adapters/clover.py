@@ -57,10 +57,11 @@ _LINES = 3000
 _JSON = "application/json"
 #: Characters of a text. Clover documents no limit; an order id and a sentence have room in it.
 _TEXT = 255
-#: How far Clover's clock may be from the backend's when an order is looked for by its time.
-_SKEW = timedelta(minutes=5)
-#: Orders a page (a reply must stay short) and pages when looking for one.
-_PAGE, _PAGES = 100, 10
+#: How far Clover's clock may be from the backend's and ours when an order is looked for by its time.
+_SKEW = timedelta(hours=1)
+#: Orders a page (a reply must stay short), pages when looking for one, and orders that two pages have
+#: in common: one that is deleted meanwhile moves all behind it forward.
+_PAGE, _PAGES, _COMMON = 100, 10, 10
 
 
 class CloverAdapter:
@@ -108,7 +109,7 @@ class CloverAdapter:
 
         One for the same amount with nobody's mark may be it, its note lost: that is in doubt.
         """
-        may_be_there = False
+        may_be_there, last = False, None
         since, until = (
             _milliseconds(order.placed_at - _SKEW),
             _milliseconds(order.deliver_by + _SKEW),
@@ -119,7 +120,7 @@ class CloverAdapter:
                 ("filter", f"createdTime>={since}"),
                 ("filter", f"createdTime<={until}"),
                 ("limit", _PAGE),
-                ("offset", page * _PAGE),
+                ("offset", page * (_PAGE - _COMMON)),
             ]
             url = f"{_merchant(merchant)}/orders?{urlencode(query)}"
             reply = send(Request("GET", url, expects=BODY_LIMIT))
@@ -128,16 +129,20 @@ class CloverAdapter:
             found = (json_object(reply) or {}).get("elements")
             if not isinstance(found, list) or len(found) > _PAGE:
                 return in_doubt("asked for the order, Clover answered something else")
+            ids = [each.get("id") if isinstance(each, dict) else None for each in found]
             for each in found:
                 if isinstance(each, dict) and _is(each, order):
                     return _standing(each, order)
                 may_be_there |= isinstance(each, dict) and _may_be(each, order)
+            if page and (last is None or last not in ids):
+                return in_doubt("orders between two pages may have been passed over")
+            last = ids[-1] if ids else None
             if len(found) < _PAGE:
                 return in_doubt("one for the same amount has no note") if may_be_there else None
             read += len(reply.body)
             if read > LOOK_UP:
                 break
-        number = _PAGE * _PAGES
+        number = _PAGES * (_PAGE - _COMMON) + _COMMON
         return in_doubt(f"not among the orders of its time, {number} or {LOOK_UP} bytes of them")
 
 

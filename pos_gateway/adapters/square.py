@@ -70,8 +70,8 @@ _ASK = frozenset({"IDEMPOTENCY_KEY_REUSED", "CONFLICT", "BAD_REQUEST"})
 
 #: Longest texts, from OrderLineItem and OrderLineItemModifier; and reference_id, from Order.
 _NAME, _MODIFIER, _NOTE, _REFERENCE = 512, 255, 2000, 40
-#: How far Square's clock may be from the backend's when an order is looked for by its time.
-_SKEW = timedelta(minutes=5)
+#: How far Square's clock may be from the backend's and ours when an order is looked for by its time.
+_SKEW = timedelta(hours=1)
 #: Orders a page (Square allows 1,000, but a reply must stay short) and pages when looking for one.
 _PAGE, _PAGES = 20, 25
 #: Characters of a cursor, which is sent back. Square documents no limit.

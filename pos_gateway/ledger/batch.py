@@ -20,6 +20,7 @@ class Claiming:
     send: bool
     deliver_by: float | None
     payload: str | None
+    endpoint: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +28,7 @@ class Sending:
     """To send a claimed order: comes to whether the claim holds."""
 
     claim: Claim
+    endpoint: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -223,10 +225,12 @@ class Batch:
                     "ticket": operation.ticket,
                     "deliver_by": operation.deliver_by,
                     "payload": operation.payload,
+                    "endpoint": operation.endpoint if operation.send else None,
                     "now": self._now,
                 }
             case Sending():
-                return {**_under(operation.claim), "op": SEND, "now": self._now}
+                row = {"op": SEND, "endpoint": operation.endpoint, "now": self._now}
+                return {**_under(operation.claim), **row}
             case Finishing():
                 row = _entry(operation.entry)
                 row.update(_under(operation.claim), op=FINISH)

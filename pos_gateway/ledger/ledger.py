@@ -108,7 +108,13 @@ class Ledger:
         self._beater: threading.Thread | None = None
 
     def claim(
-        self, key: Key, *, send: bool, deliver_by: float | None = None, order: bytes | None = None
+        self,
+        key: Key,
+        *,
+        send: bool,
+        deliver_by: float | None = None,
+        order: bytes | None = None,
+        endpoint: str | None = None,
     ) -> Claim | Ended | Held:
         """The right to deal with the order; or what is known of it, or that somebody else has it.
 
@@ -117,6 +123,7 @@ class Ledger:
             send: it will be sent at once: an order without a past is then SENDING with the claim.
             deliver_by: when it is worthless (Unix time).
             order: the order itself, kept for those who ask for it later.
+            endpoint: the POS that it would be sent to.
 
         Raises:
             LedgerUnavailable: the database is away; nothing may be sent.
@@ -126,7 +133,7 @@ class Ledger:
         failpoints.reach("claim.before")
         try:
             claimed: Claim | Ended | Held = self._commit(
-                Claiming(key, ticket, send, deliver_by, payload), patience=CLAIM_PATIENCE
+                Claiming(key, ticket, send, deliver_by, payload, endpoint), patience=CLAIM_PATIENCE
             )
             failpoints.reach("claim.after")
         except BaseException as error:
@@ -142,13 +149,17 @@ class Ledger:
             return replace(claimed, reason=self._payloads.open_reason(key, claimed.reason))
         return claimed
 
-    def sending(self, claim: Claim) -> bool:
+    def sending(self, claim: Claim, endpoint: str | None = None) -> bool:
         """Make durable that the POS may be sent it from now on; False: the claim is lost.
+
+        Args:
+            claim: the right to send it.
+            endpoint: which POS that is.
 
         Raises:
             LedgerUnavailable: the database is away; nothing may be sent.
         """
-        holds: bool = self._commit(Sending(claim), patience=CLAIM_PATIENCE)
+        holds: bool = self._commit(Sending(claim, endpoint), patience=CLAIM_PATIENCE)
         claim.sending = holds
         return holds
 

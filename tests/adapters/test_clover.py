@@ -2,7 +2,10 @@
 
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import CLOVER, body, order_of
 
@@ -91,8 +94,39 @@ def test_an_order_is_looked_for_page_by_page_by_its_whole_mark() -> None:
     assert known is not None
     assert known.kind is Kind.ACCEPTED
     queries = [parse_qs(urlsplit(request.url).query) for request in send.requests]
-    assert [query["offset"] for query in queries] == [["0"], ["100"]]
+    assert [query["offset"] for query in queries] == [["0"], ["90"]]
     assert [each[:13] for each in queries[0]["filter"]] == ["createdTime>=", "createdTime<="]
     lost = CLOVER.adapter.look_up(order, CLOVER.merchant, Scripted(*[full] * 100))
     assert lost is not None
     assert lost.kind is Kind.IN_DOUBT
+
+
+class Shrinking:
+    """Clover with so many orders of others before ours, of which some are deleted while it is asked."""
+
+    def __init__(self, before: int, deleted: range) -> None:
+        others = [{**CLOVER.accepted(f"x{n}"), "id": f"X{n}"} for n in range(before)]
+        self._orders = [*others, CLOVER.accepted("order/1")]
+        self._deleted = deleted
+
+    def __call__(self, request: Request) -> Reply:
+        query = parse_qs(urlsplit(request.url).query)
+        offset, limit = int(query["offset"][0]), int(query["limit"][0])
+        found = self._orders[offset : offset + limit]
+        del self._orders[self._deleted.start : self._deleted.stop]
+        self._deleted = range(0)
+        return reply(200, {"elements": found})
+
+
+@pytest.mark.parametrize("before", [90, 95, 99, 100, 101, 189, 190])
+@pytest.mark.parametrize("number", [0, 1, 5, 10, 11, 50])
+@pytest.mark.parametrize("first", [0, 95])
+def test_an_order_is_found_or_in_doubt_however_many_are_deleted_meanwhile(
+    before: int, number: int, first: int
+) -> None:
+    deleted = range(first, min(first + number, before))
+    known = CLOVER.adapter.look_up(order_of(), CLOVER.merchant, Shrinking(before, deleted))
+    assert known is not None
+    if known.kind is not Kind.ACCEPTED:
+        assert known.kind is Kind.IN_DOUBT
+        assert number

@@ -24,7 +24,7 @@ FAULTS = [
     Fault(
         "SENDING is durable before the first byte",
         "delivery",
-        "if not claim.sending and not self._ledger.sending(claim):",
+        "if not claim.sending and not self._ledger.sending(claim, merchant.endpoint):",
         "if False:",
         seed=1,
     ),
@@ -160,7 +160,7 @@ FAULTS = [
     Fault(
         "the time that a POS has had is of no worker's time of day",
         "ledger.batch",
-        "return replace(past, settled=now - settling.since)",
+        "settling, now = past.settling, self._lease.clock()",
         "return replace(past, settled=self._now - past.doubt_since)",
     ),
     Fault(

@@ -40,7 +40,7 @@ TROUBLES = {
     "green": 8,
     "database": 5,
     "broker": 2,
-    "clock": 2,
+    "clock": 10,
     "confirm": 60,
 }
 #: How often at most in a run.
