@@ -90,7 +90,7 @@ class Rows:
 
     def _all(self, table: Table) -> list[Any]:
         with self._engine.connect() as connection:
-            return list(connection.execute(select(table)))
+            return list(connection.execute(select(table).order_by(*table.primary_key.columns)))
 
 
 def an_entry(kind: Kind = Kind.ACCEPTED, *, key: Key = KEY, **fields: Any) -> Entry:
