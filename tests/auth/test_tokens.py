@@ -312,3 +312,24 @@ def test_what_a_pos_may_have_seen_is_known_for_as_long_as_it_may_repeat_it() -> 
     endpoint.tokens.forget(client(), endpoint.get())
     endpoint.get()
     assert endpoint.tokens.known(client()) == ("token-2", "token-1")
+
+
+def test_a_token_that_is_given_out_again_takes_the_place_of_none_before_it() -> None:
+    endpoint = Endpoint()
+    for value in ("first", "same", "same"):
+        endpoint.fields["access_token"] = value
+        endpoint.tokens.forget(client(), endpoint.get())
+    endpoint.get()
+    assert endpoint.tokens.known(client()) == ("same", "first")
+
+
+def test_of_clients_that_come_and_go_no_more_are_remembered_than_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subject, "MOST", 2)
+    endpoint = Endpoint()
+    for each in ("one", "two", "three"):
+        endpoint.get(client(each))
+    known = [endpoint.tokens.known(client(each)) for each in ("one", "two", "three")]
+    assert known == [(), ("token-2",), ("token-3",)]
+    assert endpoint.get(client("one")) == "token-4"

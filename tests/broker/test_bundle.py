@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from pos_gateway.broker import wire
-from pos_gateway.broker.bundle import PARKED_ORDERS, Bundle, ParkedOrder, is_plain, joined
+from pos_gateway.broker.bundle import (
+    MOST_BYTES,
+    MOST_ORDERS,
+    PARKED_ORDERS,
+    Bundle,
+    ParkedOrder,
+    is_plain,
+    joined,
+)
 from pos_gateway.broker.message import Message
 from pos_gateway.errors import InvalidBundle
 
@@ -58,6 +66,17 @@ def test_a_bundle_goes_on_as_it_came_without_being_opened() -> None:
     message = Bundle.of("m", "orders", [parked(1), parked(2)]).message()
     broken = replace(message, body=message.body.replace(b'"message_id"', b'"messageeid"'))
     assert arrived(broken).message().body == broken.body
+
+
+def test_a_bundle_is_small_that_is_half_full_at_most_of_orders_or_of_bytes() -> None:
+    def of(orders: int, size: int) -> Bundle:
+        bundle = Bundle.of("m", "orders", [parked(n) for n in range(orders)])
+        return replace(bundle, size=size)
+
+    half, big = MOST_ORDERS // 2, MOST_BYTES // 2
+    assert of(half, big).is_small()
+    assert not of(half + 1, big).is_small()
+    assert not of(half, big + 1).is_small()
 
 
 def test_bundles_are_joined_without_being_opened() -> None:

@@ -130,6 +130,10 @@ def test_an_order_that_cannot_be_read_is_left_out_and_said(payload: str | None, 
 def test_an_event_that_is_too_large_is_told_without_its_order() -> None:
     large = json.dumps({"notes": "x" * 5000})
     assert told(a_row(payload=large), largest=6000)["order"] == json.loads(large)
+    without_its_position = Hydration(CLEAR).sealed(a_row(payload=large)) or ""
+    exactly = len(without_its_position.encode())
+    assert told(a_row(payload=large), largest=exactly)["order"] == json.loads(large)
+    assert told(a_row(payload=large), largest=exactly - 1)["truncated"]
     event = told(a_row(payload=large), largest=5000)
     assert (event.pop("truncated"), event) == (True, {**told(a_row()), "order": None})
 

@@ -113,6 +113,9 @@ def test_helpers_do_not_look_through_what_is_done(engine: Engine) -> None:
     helping = Helping(outbox, lambda: lease, seal=lambda row: "{}", chunk=1500, behind=MOST)
     assert [helping.step() for _ in range(4)] == [1500, 1500, 1000, 0]
     assert below == [*sorted(set(below), reverse=True), BACK]  # and from the back again
+    below.clear()
+    assert helping.step() == 0
+    assert below == [BACK]  # where it has looked, it does not look twice
     outbox.close()
 
 

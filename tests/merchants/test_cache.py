@@ -256,6 +256,15 @@ def test_a_loader_that_fails_is_not_asked_at_every_read(scene: Scene) -> None:
     assert len(scene.source.loads) == 2
 
 
+def test_no_more_failures_are_remembered_than_values() -> None:
+    scene = Scene(most=2)
+    scene.source.is_away = True
+    for key in ("k", "l", "m", "m", "l", "k"):
+        with pytest.raises(Away):
+            scene.cache.get(key)
+    assert scene.source.loads == [["k"], ["l"], ["m"], ["k"]]
+
+
 def test_while_a_value_is_stale_the_loader_is_not_asked_at_every_read_either() -> None:
     with threaded() as scene:
         scene.source.rows["k"] = "value", 1.0

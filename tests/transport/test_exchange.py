@@ -240,6 +240,35 @@ def test_a_head_is_read_up_to_the_limit_and_not_a_byte_beyond(interim: bytes) ->
         exchange(seen)
 
 
+def test_nothing_leaves_that_the_fence_holds_back_be_the_connection_new_or_kept() -> None:
+    """And it is asked when the connection is there: one that takes long to make changes nothing."""
+    requests: list[bytes] = []
+    transport = Transport(guard=Guard(allow_all=True))
+
+    def script(connection: socket.socket) -> None:
+        while request := read_request(connection):
+            requests.append(request)
+            connection.sendall(a_reply())
+
+    def send(seen: Peer, fence: Callable[[], None]) -> Reply:
+        request = Request("POST", seen.url(), b"{}")
+        return transport.send(request, key="m", connections=1, seconds=5, fence=fence)
+
+    def hold_back() -> None:
+        raise NotSent("lease", "another worker has the order")
+
+    with peer(script) as seen:
+        with pytest.raises(NotSent, match="another worker"):
+            send(seen, hold_back)
+        asked: list[int] = []
+        assert send(seen, lambda: asked.append(len(requests))).status == 200
+        with pytest.raises(NotSent, match="another worker"):
+            send(seen, hold_back)
+        assert send(seen, lambda: asked.append(len(requests))).status == 200
+    assert asked == [0, 1]  # once for each, before its first byte
+    assert len(requests) == 2
+
+
 def test_connections_are_never_shared_between_merchants() -> None:
     transport = Transport(guard=Guard(allow_all=True))
     with peer(answers(a_reply())) as seen:

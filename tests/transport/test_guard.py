@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 
 from pos_gateway.addresses import is_public, networks, ports
+from pos_gateway.transport.errors import Misconfigured
+from pos_gateway.transport.exchange import Request, Transport
+from pos_gateway.transport.guard import Guard
+from pos_gateway.transport.resolver import Addresses, Resolver
 
 Play = Callable[..., dict[str, Any]]
 
@@ -139,6 +143,20 @@ def test_a_name_that_means_something_else_the_next_time_gains_nothing(
 def test_plain_http_and_other_ports_are_refused(play: Play) -> None:
     for url in (f"http://{PUBLIC}/", f"http://{PUBLIC}:443/", f"https://{PUBLIC}:6379/"):
         assert play(url) == {"came": [], "said": ["Misconfigured security"]}
+
+
+@pytest.mark.parametrize("url", ["http://pos.example:443/", "https://pos.example:6379/"])
+def test_what_no_address_could_make_right_is_refused_before_one_is_looked_up(url: str) -> None:
+    looked_up: list[str] = []
+
+    def look_up(host: str) -> Addresses:
+        looked_up.append(host)
+        return ()
+
+    transport = Transport(guard=Guard(), resolver=Resolver(look_up))
+    with pytest.raises(Misconfigured):
+        transport.send(Request("GET", url), key="m", connections=1, seconds=5)
+    assert looked_up == []
 
 
 def test_what_the_operator_has_opened_may_be_called_and_nothing_beside_it(play: Play) -> None:
