@@ -10,7 +10,7 @@ REQUIREMENTS := $(VENV)/requirements-installed
 RIVALS := $(VENV)/rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo canary-demo test faults check docs-check simulate load bench profile soak cluster fuzz signals requirements manifests image servers clean
+.PHONY: help demo canary-demo test faults explore check docs-check simulate load bench profile soak cluster fuzz signals requirements manifests image servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -23,14 +23,19 @@ canary-demo: $(INSTALLED) servers ## Rehearse the move to green workers under lo
 
 # Most tests wait for a server or a merchant most of the time, so three go at once, each with servers
 # of its own. With four, brokers that come back from a crash on two cores take too long for others.
-# Files go in the order that tests/conftest.py gives them: the longest first.
-AT_ONCE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# They go in the order that tests/conftest.py gives them, the longest first; it says whose tests
+# need not stay together.
+AT_ONCE := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 test: $(INSTALLED) servers ## Run the tests; ARGS="-k admission" runs some
 	$(BIN)/pytest $(AT_ONCE) $(ARGS)
 
 faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test` plants one a file
 	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 tests/admission/test_planted_faults.py tests/ledger/test_planted_faults.py tests/events/test_planted_faults.py
+
+EXAMPLES ?= 8000
+explore: $(INSTALLED) ## Have the state machines try what they try in `make test`, a dozen times more; EXAMPLES= is how much
+	EXAMPLES=$(EXAMPLES) $(BIN)/pytest $(AT_ONCE) --timeout 3600 tests/admission/test_admission_machine.py tests/ledger/test_ledger_machine.py tests/events/test_pipeline_machine.py tests/fleet/test_fleet_machine.py
 
 check: $(INSTALLED) docs-check ## Formatting, lint, types, floors, generated documents
 	$(BIN)/ruff format --check .

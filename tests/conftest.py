@@ -30,8 +30,8 @@ for _name in [name for name in os.environ if name.startswith(_CONFIGURING)]:
     del os.environ[_name]
 
 
-#: The files that take longest, the longest first. Two run at once (see the Makefile): begun last,
-#: one of these would leave the other half idle.
+#: The files that take longest, the longest first. Three run at once (see the Makefile): begun last,
+#: one of these would leave the others idle.
 _LONGEST = (
     "worker/test_parking.py",
     "worker/test_nothing_lost.py",
@@ -85,11 +85,30 @@ _LONGEST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, the others as they are."""
+#: Files whose tests are long and share nothing: each of them goes wherever there is time for it.
+_APART = (
+    "admission/test_admission_machine.py",
+    "faults/test_half_open.py",
+    "faults/test_stopping.py",
+    "worker/test_fleet_limits.py",
+    "worker/test_green_worker.py",
+    "worker/test_nothing_lost.py",
+    "worker/test_orders.py",
+    "worker/test_parking.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest files first, the others as they are; a file's tests stay together."""
     tests = Path(__file__).parent
     places = {tests / name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+    if config.getoption("dist", "no") == "loadgroup":
+        for item in items:
+            name = item.path.relative_to(tests).as_posix()
+            if name not in _APART:
+                item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(scope="session")

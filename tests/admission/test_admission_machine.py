@@ -470,9 +470,9 @@ class SmallFleetMachine(SmallMachine):
     in_fleet = True
 
 
-#: A quarter of the examples each: they get slower the more there are.
+#: A quarter of the examples each: they get slower the more there are. ``make explore`` tries more.
 SETTINGS = hypothesis_settings(
-    max_examples=int(os.environ.get("EXAMPLES", "2000")) // 4,
+    max_examples=int(os.environ.get("EXAMPLES", "600")) // 4,
     stateful_step_count=100,
     deadline=None,
 )

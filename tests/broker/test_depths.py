@@ -1,6 +1,7 @@
 """How long the queues are, asked of a real RabbitMQ."""
 
 from collections.abc import Iterator
+from threading import Event
 
 import pytest
 from kombu import Connection
@@ -69,10 +70,17 @@ def test_nothing_is_known_while_the_broker_cannot_be_asked(
 
 
 def test_it_looks_by_itself_and_says_goodbye(publisher: Publisher, broker_url: str) -> None:
-    depths = Depths(broker_url)
+    looked = Event()
+
+    class Watched(Depths):
+        def look(self) -> None:
+            super().look()
+            looked.set()
+
+    depths = Watched(broker_url)
     depths.start()
-    while not depths.ready:
-        pass
+    assert looked.wait(30)
+    assert depths.ready == EMPTY
     assert depths._connection is not None
     depths.stop()
     depths.stop()

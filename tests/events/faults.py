@@ -79,6 +79,13 @@ FAULTS = [
         "outbox::only_what_is_published",
     ),
     Fault(
+        "after one that was refused events are published one by one",
+        "events/pipeline",
+        "self._singly = self._batch",
+        "self._singly = 0",
+        "pipeline::after_one_that_was_refused",
+    ),
+    Fault(
         "what is behind one that was refused does not count",
         "events/pipeline",
         "            stored += done\n",
@@ -98,13 +105,6 @@ FAULTS = [
         "        term = self._outbox.assign(term, self._batch)\n",
         "        term = self._outbox.assign(replace(term, published=term.assigned), self._batch)\n",
         MACHINE,
-    ),
-    Fault(
-        "after one that was refused events are published one by one",
-        "events/pipeline",
-        "self._singly = self._batch",
-        "self._singly = 0",
-        "pipeline::after_one_that_was_refused",
     ),
     Fault(
         "a leader whose lease is over knows that it is",

@@ -25,12 +25,14 @@ from pos_gateway.broker.bundle import Bundle, ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.wire import submit_message
-from pos_gateway.client import OrderClient
+from pos_gateway.client import OrderClient, home_of
+from pos_gateway.errors import PublishError
 from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.schema import orders as ledger
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.order import Order
 from tests.orders import an_order
 
 ROOT = Path(__file__).parents[2]
@@ -67,14 +69,25 @@ class Lab:
         self._catalogs.put({merchant_id: skus})
 
     def submit(self, merchant_id: str, *order_ids: str, **fields: Any) -> None:
-        """Place orders with a merchant."""
-        for order_id in order_ids:
-            self.client.submit(an_order(order_id, merchant_id, **fields))
+        """Place orders with a merchant; of several, none waits for the confirm of another."""
+        if len(order_ids) == 1:
+            self.client.submit(an_order(order_ids[0], merchant_id, **fields))
+            return
+        queue = home_of(merchant_id, self.client.split)
+        orders = [Order.parse(an_order(each, merchant_id, **fields)) for each in order_ids]
+        self._publish([submit_message(o.order_id, o.to_json(), routing_key=queue) for o in orders])
 
-    def submit_to_canary(self, merchant_id: str, order_id: str) -> None:
-        """Place an order as a client does whose merchants are all in the canary."""
+    def submit_to_canary(self, merchant_id: str, *order_ids: str) -> None:
+        """Place orders as a client does whose merchants are all in the canary."""
         with OrderClient(self.broker_url, canary_percent=100) as client:
-            client.submit(an_order(order_id, merchant_id))
+            for order_id in order_ids:
+                client.submit(an_order(order_id, merchant_id))
+
+    def _publish(self, messages: list[Message]) -> None:
+        publisher, trouble = Publisher(self.broker_url), list[PublishError]()
+        stored = publisher.publish_batch(messages, on_trouble=trouble.append)
+        publisher.close()
+        assert stored == len(messages), trouble
 
     def ledger(self, merchant_id: str, order_id: str, action: str = "submit") -> Any:
         """An order's state in the ledger, and the reason for it; None if it has no row."""
@@ -116,6 +129,13 @@ class Lab:
         ):
             assert time.monotonic() < until, f"{state} messages are ready and delayed"
             time.sleep(0.05)
+
+    def wait_until_some_are_parked(self) -> None:
+        """Wait until a message is delayed in the broker."""
+        until = time.monotonic() + PATIENCE
+        while not self.delayed():
+            assert time.monotonic() < until, "no message is delayed"
+            time.sleep(0.01)
 
     def delayed(self) -> int:
         """How many messages the broker holds back."""

@@ -20,8 +20,7 @@ def test_the_others_take_the_canarys_orders_only_when_it_cannot(lab: Lab) -> Non
             Connection(lab.broker_url) as canary,
             canary.Consumer([topology.canary_queue], on_message=in_hand.append),
         ):
-            for order_id in ORDERS:
-                lab.submit_to_canary("m", order_id)
+            lab.submit_to_canary("m", *ORDERS)
             while len(in_hand) < len(ORDERS):
                 canary.drain_events(timeout=PATIENCE)
         lab.events_until_all_ended(ORDERS)

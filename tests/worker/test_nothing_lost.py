@@ -65,8 +65,7 @@ def test_orders_that_were_parked_come_back_by_themselves(lab: Lab) -> None:
     lab.open_merchants("m", max_concurrency=2)
     lab.merchants.profile("m", {"kind": "hang"})
     orders = [f"o{n}" for n in range(40)]
-    for order_id in orders:
-        lab.submit_to_canary("m", order_id)
+    lab.submit_to_canary("m", *orders)
     with lab.worker("-Q", "orders.canary"):
         lab.merchants.wait_until(merchant_id="m", in_flight=2, timeout=30)
         lab.wait_until_queued("orders.canary", 0)

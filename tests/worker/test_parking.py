@@ -47,8 +47,7 @@ def test_a_worker_that_is_killed_while_it_parks_loses_nothing(lab: Lab, rabbitmq
     orders = [f"o{n}" for n in range(1000)]
     lab.submit("m", *orders)
     with lab.worker() as worker:
-        while not lab.delayed():  # it has parked some, and acknowledged fewer
-            pass
+        lab.wait_until_some_are_parked()  # and it has acknowledged fewer
         worker.send(signal.SIGKILL)
         worker.wait()
     with lab.worker() as worker:
@@ -67,8 +66,7 @@ def test_a_worker_that_is_stopped_while_it_parks_leaves_every_order_there_once(l
     orders = [f"o{n}" for n in range(1500)]
     lab.submit("m", *orders)
     with lab.worker() as worker:
-        while not lab.delayed():
-            pass
+        lab.wait_until_some_are_parked()
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
     lab.open_merchants("m")
@@ -104,9 +102,10 @@ def test_orders_whose_time_is_over_are_told_so_however_long_the_others_are_parke
 
 def test_an_order_that_becomes_worthless_while_it_is_parked_is_told_so_then(lab: Lab) -> None:
     lab.open_merchants("m", paused=True)
-    soon = an_order("soon", "m", seconds=4)
-    lab.publish_bundle("m", [*orders_of("m", 40), soon])
     with lab.worker(longest_park=30):
+        lab.wait_for_worker()  # else the order's time is over while one starts
+        soon = an_order("soon", "m", seconds=4)
+        lab.publish_bundle("m", [*orders_of("m", 40), soon])
         [event] = lab.events(1)
         lab.wait_until_parked(1, 1)
     assert (event["type"], event["order_id"]) == ("order.expired", "soon")
