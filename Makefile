@@ -33,8 +33,8 @@ test: $(INSTALLED) servers ## Run the tests; ARGS="-k admission" runs some
 faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test` plants one a file
 	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 tests/admission/test_planted_faults.py tests/ledger/test_planted_faults.py tests/events/test_planted_faults.py
 
-EXAMPLES ?= 8000
-explore: $(INSTALLED) ## Have the state machines try what they try in `make test`, a dozen times more; EXAMPLES= is how much
+EXAMPLES ?= 2000
+explore: $(INSTALLED) ## Have the state machines try 2,000 examples each, or EXAMPLES=; `make test` tries 40 to 600
 	EXAMPLES=$(EXAMPLES) $(BIN)/pytest $(AT_ONCE) --timeout 3600 tests/admission/test_admission_machine.py tests/ledger/test_ledger_machine.py tests/events/test_pipeline_machine.py tests/fleet/test_fleet_machine.py
 
 check: $(INSTALLED) docs-check ## Formatting, lint, types, floors, generated documents

@@ -47,6 +47,10 @@ class Found(StrEnum):
     ALWAYS = "fails without"
 
 
+#: What a process ends with that has tried one: with nothing that others end with.
+_SAID = {100 + number: found for number, found in enumerate(Found)}
+
+
 class Planted(Protocol):
     """A fault, and the file that it is in."""
 
@@ -135,8 +139,7 @@ def _ends(
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        return list(Found)[code] if 0 <= code < len(Found) else Found.NOT_TRIED
+        return _SAID.get(os.waitstatus_to_exitcode(status), Found.NOT_TRIED)
     os.environ.update(told)
     if planted is not None:
         _plant(planted)
@@ -155,7 +158,7 @@ def _ends(
         ],
         plugins=[watch],
     )
-    os._exit(list(Found).index(watch.found(code)))
+    os._exit(next(each for each, found in _SAID.items() if found is watch.found(code)))
 
 
 class _Watch:
