@@ -1,10 +1,12 @@
 """What of an order, and of a POS's words about it, can be read in the ledger."""
 
+import pytest
+
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import Key
 from pos_gateway.outcome import Reason
-from pos_gateway.vault import Vault, new_key
+from pos_gateway.vault import CannotOpen, Vault, new_key
 
 KEY = Key("m", "o-1")
 WORDS = Reason("no_buns", "no buns for Ada, +1 555 0100")
@@ -16,9 +18,20 @@ def test_words_are_sealed_and_opened_for_the_same_order() -> None:
     assert sealed.code == "no_buns"
     assert "Ada" not in sealed.message
     assert payloads.open_reason(KEY, sealed) == WORDS
-    other = payloads.open_reason(Key("m", "o-2"), sealed)
-    assert other.code == "no_buns"
-    assert "Ada" not in other.message
+
+
+@pytest.mark.parametrize("other", [Key("m", "o-2"), Key("n", "o-1"), Key("m o-1", "")])
+def test_what_is_sealed_for_one_order_is_not_opened_for_another_or_another_merchants(
+    other: Key,
+) -> None:
+    payloads = Payloads(Vault(new_key()))
+    words = payloads.open_reason(other, payloads.seal_reason(KEY, WORDS))
+    assert words.code == "no_buns"
+    assert "Ada" not in words.message
+    order = payloads.seal(KEY, b'{"order_id":"o-1"}')
+    assert payloads.open(KEY, order) == b'{"order_id":"o-1"}'
+    with pytest.raises(CannotOpen):
+        payloads.open(other, order)
 
 
 def test_a_code_that_is_no_word_is_sealed_too() -> None:
