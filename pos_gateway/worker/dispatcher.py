@@ -294,7 +294,7 @@ class Dispatcher:
         while self._expired and self._expiring < EXPIRING and not self._closed:
             request = self._expired.popleft()
             if not self._joins(request):  # a copy of it has started meanwhile
-                request.hopeless = True
+                request.hopeless, request.patience = True, Patience()
                 self._expiring += 1
                 self._begin(request)
 

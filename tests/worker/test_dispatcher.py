@@ -45,7 +45,6 @@ class Order:
         self.headers: dict[str, Any] = {}
         self.routing_key = "orders"
         self.call: Any = None
-        self.patience: Any = None
         self.received: float | None = None
         self.hopeless = self.settled = False
         self.again: Message | None = None
