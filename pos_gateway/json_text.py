@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from math import isfinite
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
+#: Without a possessive group: Python 3.11.7 corrupted its memory over one (seen: workers crashed).
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 #: What a number has that may be too large for a float, with a zero for every digit.
 _LONG, _EXPONENT = b"0" * 200, re.compile(rb"0[eE]\+?000")

@@ -29,7 +29,7 @@ from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.properties import COMPRESSION, tolerate_bad_properties
 from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.standings import Standings
-from pos_gateway.worker.strategy import why_undecodable
+from pos_gateway.worker.strategy import JSON, why_undecodable
 
 log = structlog.get_logger(__name__)
 
@@ -146,7 +146,9 @@ class OrderConsumer(Consumer):
         green worker has not, and to a larger prefetch window after a reconnect, which ours always is.
         """
         name = message.headers.get("task")
-        if name is None:  # its body is not looked into: nobody knows what it is to be
+        if name is None and message.content_type != JSON:
+            self.quarantine(message, "undecodable", f"content_type is not {JSON}")
+        elif name is None:  # its body is not looked into: nobody knows what it is to be
             self.on_unknown_message(None, message)
         elif name not in self.strategies:
             self.on_unknown_task(None, message, KeyError(name))
