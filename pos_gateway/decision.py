@@ -277,7 +277,9 @@ def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) 
 
     That an order is not cancelled after all is told as what it is: accepted, with the reason.
     """
-    cancelling = _Cancelling(attempt.newer or request, attempt, trip)
+    if attempt.newer is not None:  # what came has the older one's time
+        request, trip = attempt.newer, replace(trip, came=None)
+    cancelling = _Cancelling(request, attempt, trip)
     if attempt.over:
         return Decision(attempt.outcome)
     if cancelling.is_open(attempt.claim):

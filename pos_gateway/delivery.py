@@ -93,7 +93,7 @@ class Delivery:
             case Held():
                 return Attempt(held())
         with self._ledger.attempting(claim):
-            newer = self._newer(claim, order) if late else None
+            newer = self._newer(claim, order)
             if newer is not None:
                 outcome = held()
             elif late and (hopeless or not claim.past.may_be_there):
@@ -178,9 +178,14 @@ class Delivery:
         return None
 
     def _newer(self, claim: Claim, order: Order) -> Order | None:
-        """The order with the time that an operator has given it and its message does not know of."""
-        until = claim.past.deliver_by or 0.0
-        if until <= max(order.deliver_by.timestamp(), self._clock.now().timestamp()):
+        """The order with the time that an operator has given it and its message does not know of.
+
+        However much the message's own has left: an attempt that fails would end the order by that.
+        """
+        until = claim.past.deliver_by
+        if until is None or until <= order.deliver_by.timestamp():
+            return None
+        if until <= self._clock.now().timestamp():
             return None
         return order.until(datetime.fromtimestamp(until, UTC))
 

@@ -217,7 +217,8 @@ def _cancel(
         outcome = _crashed("cancellation", error, attempt.claim, request.order_id)
         if attempt.claim is None and outcome.kind is Kind.FAILED:
             raise  # how the order stands is not known: the request comes again
-    attempt = replace(attempt, outcome=outcome)
+    # Its end could not be told again: the request is not over yet.
+    attempt = replace(attempt, outcome=outcome, over=False)
     with _given_up(gate, attempt.claim, attempt.submission):
         return decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
 

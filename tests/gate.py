@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import text
 
+from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.decision import Decision
 from pos_gateway.events.outbox import Outbox
@@ -100,7 +101,8 @@ class Gate(Gateway):
         self, record: Any, action: Action = Action.SUBMIT, *, settled: bool = True, **said: Any
     ) -> Decision:
         """Deal with a message from its coming to its acknowledgement."""
-        decision = deliver(self, record, action, headers=said, routing_key="orders")
+        record, came = wire.read(wire.body_of(json.dumps(record).encode()))
+        decision = deliver(self, record, action, headers=said, routing_key="orders", came=came)
         assert self.settle(decision, patience=1) is settled
         return decision
 

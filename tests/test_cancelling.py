@@ -2,8 +2,10 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from pos_gateway.ledger.states import Action
 from tests.gate import Gate
@@ -103,6 +105,27 @@ def test_an_end_is_told_again_as_it_was_told(tmp_path: Path, repeated: str) -> N
     ]
     assert again() == told
     assert (len(gate.said), gate.publish_events()) == (said, ["accepted", "cancelled"])
+
+
+@pytest.mark.parametrize("repeated", ["order", "request"])
+def test_an_end_that_cannot_be_told_again_now_is_told_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeated: str
+) -> None:
+    gate = accepted(tmp_path)
+    gate.pos = lambda _: CANCELLED
+    gate.take_cancel()
+    gate.publish_events()
+    record, action = gate.an_order(seconds=7200), Action.SUBMIT
+    if repeated == "request":
+        record, action = gate.a_request(), Action.CANCEL
+    away = OperationalError("select", {}, Exception("the database is away"))
+    with monkeypatch.context() as patch:
+        patch.setattr(gate.repeating, "ends", Mock(side_effect=away))
+        decided = gate.take(record, action)
+    assert decided.again is not None
+    assert gate.told_again() == []
+    gate.take(record, action)
+    assert [each["type"] for each in gate.told_again()] == ["order.accepted", "order.cancelled"]
 
 
 def test_a_request_for_an_order_that_ended_otherwise_tells_that_end_again(tmp_path: Path) -> None:

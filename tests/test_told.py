@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.broker import wire
 from pos_gateway.tasks import deliver
-from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.errors import NotSent, NoValidReply
 from tests.gate import Gate
 
 ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
@@ -60,9 +61,37 @@ def test_an_order_in_doubt_is_told_of_as_pending_no_more(tmp_path: Path) -> None
     """So that no event of one order comes twice in a generation, and what is last said holds."""
     answers: list[Any] = [NoValidReply("timeout", "no reply"), (202, {"status": "pending"})]
     gate = Gate(tmp_path, lambda _: answers.pop(0))
-    order = gate.an_order(seconds=10)
+    order = gate.an_order(seconds=1)
     decided = deliver(gate, order, headers={"x-attempts": 20}, routing_key="orders")
-    assert gate.settle(decided)  # the next attempt would come too late: it is told in doubt
+    assert gate.settle(
+        decided
+    )  # whatever the jitter, the next attempt would come too late: it is told in doubt
     gate.take(order)  # its copy comes at once
     assert gate.told() == [("in_doubt", "timeout")]
     assert gate.row_state() == "in_doubt"
+
+
+@pytest.mark.parametrize("left", [60, 0.5, -60], ids=["long before", "at its end", "late"])
+def test_no_old_message_ends_an_order_that_an_operator_has_given_new_time(
+    tmp_path: Path, left: float
+) -> None:
+    """Its message has the old time still, and an attempt that fails ends what has no more."""
+    gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply"))
+    order = gate.an_order(seconds=600)
+    gate.take(order)
+    with gate.database.begin() as connection:  # as ``orders resolve --not-sent --for`` does
+        connection.exec_driver_sql(
+            "update orders set state = 'new', doubt_since = null, settling = null, told = null, "
+            "reopened = 1, epoch = epoch + 1, deliver_by = deliver_by + 3600"
+        )
+    gate.pos = lambda _: NotSent("refused", "nobody there")
+    gate.wait(600 - left)
+    decided = gate.take(order, **{"x-attempts": 20})
+    assert gate.told() == []
+    assert decided.again is not None
+    record, _ = wire.read(decided.again.body)
+    gate.take(record)
+    assert (gate.row_state(), gate.told()) == ("new", [])
+    gate.pos = lambda _: ACCEPTED
+    gate.take(record)
+    assert gate.told() == [("accepted", None)]
