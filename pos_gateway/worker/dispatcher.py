@@ -381,7 +381,9 @@ class Dispatcher:
             del self._under_way[request.key]
             joined = self._joined.pop(request.key, [])
         if request.again is not None and not (self._closed or request.is_lost):
-            self._keep(request.again, [request, *joined])
+            self._keep(request.again, [request, *(e for e in joined if not e.outlasts(request))])
+            if longer := [each for each in joined if each.outlasts(request)]:
+                self._concluding.spawn(self._offer_again, longer, self._lost)
         elif joined or request.again is not None or not request.settled:
             # Writing may block, and this is the hub, which may not.
             self._concluding.spawn(self._conclude, request, joined, self._lost)
@@ -400,15 +402,23 @@ class Dispatcher:
             # another worker has taken the order over: it must come again.
             request.reject(requeue=True)
         for each in joined:
-            task_ready(each)
             # One with more attempts behind it is no copy of this one but what followed from it
             # (its delay can be over before the confirm is here): acknowledged, it would be lost.
-            if is_over and each.attempts <= request.attempts:
+            is_copy = each.attempts <= request.attempts and not each.outlasts(request)
+            if is_over and is_copy:
+                task_ready(each)
                 each.acknowledge()
-            elif self._closed:
-                each.reject(requeue=True)
+            else:
+                self._offer_again([each], lost)
+
+    def _offer_again(self, requests: list[OrderRequest], lost: int) -> None:
+        """Take in what was joined to another one, and did not come to its end with that."""
+        for request in requests:
+            task_ready(request)
+            if self._closed:
+                request.reject(requeue=True)
             elif lost == self._lost:  # else the broker has it back, and sends it again
-                self.offer(each)
+                self.offer(request)
 
     def _release(self, request: OrderRequest, outcome: Outcome | None) -> None:
         call, request.call = request.call, None

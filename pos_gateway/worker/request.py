@@ -145,6 +145,12 @@ class OrderRequest:
         action: Action = self.task.action
         return action
 
+    def outlasts(self, other: "OrderRequest") -> bool:
+        """Whether it is no mere copy of another one for the same: it asks to cancel it for longer."""
+        if self.action is not Action.CANCEL or self.deliver_by is None:
+            return False
+        return self.deliver_by > (other.deliver_by or 0.0)
+
     def acknowledge(self) -> None:
         """What came of it is stored: the broker may forget the message. Idempotent.
 

@@ -30,6 +30,7 @@ from pos_gateway.ledger.states import Action
 from pos_gateway.outcome import Contact, Kind, Outcome
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
+from pos_gateway.worker.request import OrderRequest
 
 SLOTS = 4
 
@@ -61,6 +62,8 @@ class Order:
 
     def read(self) -> tuple[str, None]:
         return self.order_id, None
+
+    outlasts = OrderRequest.outlasts
 
     def acknowledge(self) -> None:
         self._say("ack")
@@ -402,6 +405,25 @@ def test_a_copy_of_an_order_that_waits_here_is_not_acknowledged_before_it(scene:
     assert copy.said.wait(10)
     assert (order.word, copy.word) == ("ack", "ack")
     assert scene.stored == [("accepted", "twice")]  # once
+
+
+@pytest.mark.parametrize("delay", [0, 2, 5], ids=["ended", "waits here", "is delayed"])
+def test_a_request_that_asks_to_cancel_for_longer_is_no_copy(scene: Scene, delay: int) -> None:
+    """Joined to one that ends for want of time, or is tried again for less, it would be lost."""
+    one, copy, longer = (Order("o1", seconds=seconds) for seconds in (60, 59, 600))
+    for each in (one, copy, longer):
+        each.action, each.key = Action.CANCEL, ("m", "o1", Action.CANCEL)
+    kind = Kind.RETRY if delay else Kind.EXPIRED
+    scene.delay = delay
+    scene.offer(one, copy, longer)
+    scene.reply("o1", Outcome(kind, contact=Contact.ANSWERED))
+    gevent.sleep(0.01)
+    assert scene.is_sent("o1")  # for the one that has more time
+    assert longer.word == ""
+    assert (one.word, copy.word) == ("", "") if delay == 2 else ("ack", "ack")
+    scene.reply("o1")
+    assert longer.said.wait(10)
+    assert longer.word == "ack"
 
 
 def test_what_waits_here_goes_back_when_the_worker_stops(scene: Scene) -> None:
