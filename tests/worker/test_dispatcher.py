@@ -38,6 +38,9 @@ SLOTS = 4
 class Order:
     """What a Celery request is to the dispatcher."""
 
+    #: Not there until it is started, as with a request.
+    patience: Any
+
     def __init__(self, order_id: str, merchant_id: str = "m", seconds: float = 60.0) -> None:
         self.id = self.name = self.order_id = order_id
         self.merchant_id, self.action = merchant_id, Action.SUBMIT
