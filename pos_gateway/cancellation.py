@@ -16,6 +16,7 @@ from pos_gateway.delivery import MOVED, has_moved, held, unsettled_for
 from pos_gateway.errors import InvalidOrder, UnknownMerchant
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Action, Claim, Ended, Held, Key, State
+from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
@@ -153,7 +154,8 @@ class Cancellation:
         def talk(send: Send) -> Outcome:
             if not claim.sending and not self._ledger.sending(claim):
                 return held()
-            return adapter.cancel(order, merchant, send)
+            is_again = claim.past.in_doubt and not is_open
+            return _cancel(adapter, order, merchant, send, is_again=is_again)
 
         outcome = self._caller.call(merchant, claim, talk, patience=patience or Patience())
         if not is_open or not _never_there(outcome):
@@ -176,6 +178,20 @@ class Cancellation:
             return Outcome(Kind.FAILED, Reason.of("invalid_order", why))
         why = "the order is not kept here any more"
         return Outcome(Kind.FAILED, Reason.of("unknown_order", why))
+
+
+def _cancel(
+    adapter: Adapter, order: Order, merchant: Merchant, send: Send, *, is_again: bool
+) -> Outcome:
+    """Have the POS let go of the order; asked again, it may refuse what it has done already."""
+    outcome = adapter.cancel(order, merchant, send)
+    is_refused = is_again and outcome.kind is Kind.REJECTED
+    if not is_refused or adapter.guarantee is Guarantee.BLIND:
+        return outcome
+    known = None if _never_there(outcome) else adapter.look_up(order, merchant, send)
+    if known is None or known.kind is Kind.CANCELLED:
+        return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)
+    return known if known.kind in (Kind.IN_DOUBT, Kind.RETRY) else outcome
 
 
 def _never_there(outcome: Outcome) -> bool:

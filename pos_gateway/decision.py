@@ -352,6 +352,8 @@ class _Cancelling:
         """The order had come to its end."""
         outcome = self._outcome
         entry = self._entry(State(outcome.kind.value), claim)
+        if outcome.kind is Kind.EXPIRED:  # for a request with more time
+            entry = replace(entry, doubt_since=claim.past.doubt_since)
         if ended.state is not State.ACCEPTED:
             return Decision(outcome, [(claim, entry)])
         said = replace(outcome, external_id=outcome.external_id or ended.external_id)

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from pos_gateway.ledger.states import Action
+from pos_gateway.transport.errors import NoValidReply
 from tests.gate import Gate
 
 ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
@@ -83,6 +84,51 @@ def test_a_request_after_an_order_was_reopened_is_for_its_new_generation(tmp_pat
     said = len(gate.said)
     gate.take(request, Action.CANCEL)
     assert len(gate.said) == said
+
+
+KEPT = (409, {"error": {"code": "in_the_oven", "message": ""}})
+UNKNOWN = (404, {})
+
+
+@pytest.mark.parametrize("expires", [False, True], ids=["again", "with more time"])
+@pytest.mark.parametrize(
+    ("refusal", "known", "told"),
+    [
+        (UNKNOWN, None, [("cancelled", None)]),
+        (KEPT, CANCELLED, [("cancelled", None)]),
+        (KEPT, UNKNOWN, [("cancelled", None)]),
+        (KEPT, ACCEPTED, [("accepted", "not_cancelled")]),
+        (KEPT, AWAY, []),
+    ],
+    ids=["unknown", "cancelled", "gone", "kept", "no answer"],
+)
+def test_a_pos_that_let_go_of_an_order_without_a_word_may_refuse_to_do_it_again(
+    tmp_path: Path, refusal: Any, known: Any, told: list[Any], expires: bool
+) -> None:
+    gate = accepted(tmp_path)
+    gate.pos = lambda _: NoValidReply("timeout", "no reply")
+    first = gate.a_request(seconds=60)
+    gate.take(first, Action.CANCEL)
+    before = [("accepted", None)]
+    if expires:
+        gate.wait(61)
+        gate.take(first, Action.CANCEL)
+        before.append(("accepted", "not_cancelled"))
+    gate.pos = lambda request: known if request.method == "GET" else refusal
+    decided = gate.take_cancel(seconds=600)
+    assert gate.told() == before + told
+    assert (decided.again is None) is bool(told)
+
+
+def test_a_pos_that_was_not_asked_before_is_believed_that_it_keeps_the_order(
+    tmp_path: Path,
+) -> None:
+    gate = accepted(tmp_path)
+    gate.pos = lambda _: KEPT
+    said = len(gate.said)
+    gate.take_cancel()
+    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert len(gate.said) == said + 1
 
 
 @pytest.mark.parametrize("repeated", ["order", "request"])

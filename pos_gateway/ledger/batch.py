@@ -301,7 +301,10 @@ class Batch:
         """How the order stands; a Past if it may be taken over."""
         if row.state.is_final:
             if _is_asked_anew(row, claiming):
-                return Past(reopened=row.past.reopened + 1, deliver_by=claiming.deliver_by)
+                reopened, doubt_since = row.past.reopened + 1, row.past.doubt_since
+                return Past(
+                    doubt_since=doubt_since, reopened=reopened, deliver_by=claiming.deliver_by
+                )
             return Ended(row.state, row.at, row.reason, row.external_id, row.past)
         if row.key.action is Action.CANCEL:  # of two requests the later deadline holds
             latest = max(row.past.deliver_by or 0.0, claiming.deliver_by or 0.0)
