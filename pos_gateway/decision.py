@@ -34,6 +34,8 @@ PENDING_FOR = 300.0
 #: Seconds after ``deliver_by`` for which a POS is still asked what became of an order that it may
 #: have; after that an operator has to.
 RESOLVE_FOR = 3600.0
+#: Bytes by which messages are told apart that are too long to be read.
+_TOLD_APART_BY = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,19 +402,30 @@ def on_unread(dead: Message, named: Mapping[str, Any], reason: Reason, trip: Tri
         reason: why it was not read.
         trip: what the message says beside its body.
     """
-    tellings = _failed(named, _written(named), reason, trip)
+    came = b"%d %b" % (len(dead.body), dead.body[:_TOLD_APART_BY])
+    tellings = _failed(named, _written(named), reason, trip, came=came)
     return Decision(Outcome(Kind.FAILED, reason), tellings=tellings, messages=[dead])
 
 
-def _failed(named: Mapping[str, Any], body: bytes, reason: Reason, trip: Trip) -> list[Telling]:
-    """The event of a message that never was an order; none if it does not say whose it is."""
+def _failed(
+    named: Mapping[str, Any], body: bytes, reason: Reason, trip: Trip, *, came: bytes | None = None
+) -> list[Telling]:
+    """The event of a message that never was an order; none if it does not say whose it is.
+
+    Args:
+        named: what is known of the order.
+        body: what the event has for it.
+        reason: why it was none.
+        trip: what the message says beside its body.
+        came: what tells it from another message under this id; None: the body does.
+    """
     order_id = identifier(named.get("order_id"))
     merchant_id = identifier(named.get("merchant_id"))
     if not (order_id and merchant_id):
         return []
     key = Key(merchant_id, order_id)
     # Another invalid order under this id is another event.
-    content = reason.code.encode() + b"\n" + body
+    content = reason.code.encode() + b"\n" + (body if came is None else came)
     event = dehydrated(key, Kind.FAILED, content=content, trace=trip.span)
     entry = Entry(State.FAILED, trip.now.timestamp(), 1, reason=reason, event=event)
     return [Telling(key, entry, body)]

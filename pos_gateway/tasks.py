@@ -63,15 +63,15 @@ class _GatewayTask(Task):
             record, came = wire.read(body)
         routing_key = (context.delivery_info or {}).get("routing_key")
         gate = gateway.current()
-        decided = deliver(
-            gate,
-            record,
-            self.action,
-            headers=context.__dict__,
-            routing_key=routing_key,
-            came=came,
-        )
         try:
+            decided = deliver(
+                gate,
+                record,
+                self.action,
+                headers=context.__dict__,
+                routing_key=routing_key,
+                came=came,
+            )
             settled = gate.settle(decided, patience=SYNCHRONOUS_PATIENCE)
         except (BrokerUnavailable, LedgerUnavailable) as error:
             # The message goes back as it came; the merchant knows the order by its key.

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
+from celery.exceptions import Reject
 
-from pos_gateway import decision
+from pos_gateway import decision, tasks
+from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
 from pos_gateway.tasks import deliver
@@ -139,3 +142,18 @@ def test_new_time_is_given_to_an_order_that_cannot_be_opened(
     assert decided.again is not None
     assert gate.told() == []
     assert gate.row_state() == "in_doubt"
+
+
+def test_a_synchronous_worker_gives_an_order_back_that_it_could_not_write_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Celery would set it aside, and nobody would be told."""
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    planted(monkeypatch, gate, "directory", ZeroDivisionError())
+    planted(monkeypatch, gate, "claim", LedgerUnavailable("away"))
+    monkeypatch.setattr(tasks.gateway, "current", lambda: gate)
+    task = Celery(set_as_current=False).register_task(tasks.OrderTask())
+    task.push_request(delivery_info={"routing_key": "orders"})
+    with pytest.raises(Reject) as rejected:
+        task.run(gate.an_order())
+    assert rejected.value.requeue
