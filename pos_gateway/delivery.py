@@ -158,7 +158,14 @@ class Delivery:
         if not claim.sending and not self._ledger.sending(claim, merchant.endpoint):
             return held()
         failpoints.reach("sending.committed")
-        return adapter.submit(order, merchant, send)
+        outcome = adapter.submit(order, merchant, send)
+        limit = self._caller.time_limit(merchant)
+        if outcome.not_found and unsettled_for(past, limit, adapter) > 0:
+            # What it is in conflict with may be the same order, sent before, and not made yet.
+            why = "the POS refuses it as one that it has, does not know it, and may be about to make it"
+            reason, wait = Reason.of("unsettled", why), _longest_reply(adapter, limit)
+            return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED)
+        return outcome
 
     def _ask(
         self, order: Order, merchant: Merchant, past: Past, send: Send, *, late: bool
@@ -211,8 +218,11 @@ def unsettled_for(past: Past, time_limit: float, adapter: Adapter) -> float:
     These are seconds after the claim. Asked before they are over, it says that it never heard of an
     order that it is about to make.
     """
-    longest = adapter.limits.longest_reply or time_limit
-    return max(0.0, longest - past.settled) if past.in_doubt else 0.0
+    return max(0.0, _longest_reply(adapter, time_limit) - past.settled) if past.in_doubt else 0.0
+
+
+def _longest_reply(adapter: Adapter, time_limit: float) -> float:
+    return adapter.limits.longest_reply or time_limit
 
 
 def has_moved(past: Past, merchant: Merchant) -> bool:

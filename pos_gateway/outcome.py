@@ -60,6 +60,8 @@ class Outcome:
     for_operator: bool = False
     #: The POS says that it no longer serves this merchant: it is paused until an operator has looked.
     merchant_gone: bool = False
+    #: Refused as if it were there already, and the POS did not know it when it was asked.
+    not_found: bool = False
 
     def after(self, contact: Contact) -> "Outcome":
         """The same, with how the merchant fared. ``replace`` takes five times as long."""
@@ -72,6 +74,7 @@ class Outcome:
             contact,
             self.for_operator,
             self.merchant_gone,
+            self.not_found,
         )
 
 

@@ -44,7 +44,7 @@ class RestAdapter:
         if reply.status == 409:
             # "There is such an order already": whether it is this one, only asking tells.
             known = self.look_up(order, merchant, send)
-            return known or Outcome(Kind.REJECTED, _error(reply, "conflict"))
+            return known or Outcome(Kind.REJECTED, _error(reply, "conflict"), not_found=True)
         if reply.status in (400, 422):
             return Outcome(Kind.REJECTED, _error(reply, "rejected"))
         return merchant_gone(reply) if reply.status == 410 else by_status(reply)

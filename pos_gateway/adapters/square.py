@@ -103,13 +103,15 @@ class SquareAdapter:
             outcome = by_status(reply, self.limits.unprocessed)
             return _in_its_words(outcome, reply) if reply.status == 404 else outcome
         code, detail = _error(reply)
-        if reply.status == 409 or code in _ASK:
+        is_asked = reply.status == 409 or code in _ASK
+        if is_asked:
             known = self.look_up(order, merchant, send)
             if known is not None:
                 return known
             if reply.status == 409 or code != "BAD_REQUEST":
                 return in_doubt(f"{code} {detail}, but no such order can be found")
-        return rejected(REJECTIONS.get(code, Rejection.OTHER), f"{code} {detail}")
+        refused = rejected(REJECTIONS.get(code, Rejection.OTHER), f"{code} {detail}")
+        return replace(refused, not_found=is_asked)
 
     def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         """UpdateOrder to CANCELED. Needs the version that is found first."""
