@@ -84,9 +84,12 @@ class Books:
         now = time.time()
         return self.order(order_id, State.IN_DOUBT, past=Past(doubt_since=now), at=now, **fields)
 
-    def cancellation(self, key: Key, state: State, *, at: float | None = None) -> None:
+    def cancellation(
+        self, key: Key, state: State, *, at: float | None = None, deliver_by: float | None = None
+    ) -> None:
         """A wish to cancel it that stands like this."""
-        claim = self.ledger.claim(Key(key.merchant_id, key.order_id, Action.CANCEL), send=False)
+        wish = Key(key.merchant_id, key.order_id, Action.CANCEL)
+        claim = self.ledger.claim(wish, send=False, deliver_by=deliver_by)
         assert isinstance(claim, Claim)
         assert self.ledger.finish(claim, Entry(state, at or time.time(), attempts=1))
 

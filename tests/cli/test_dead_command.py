@@ -17,7 +17,7 @@ from pos_gateway.cli.dead import queue, replaying
 from pos_gateway.cli.dead.queue import DeadLetters
 from pos_gateway.errors import BrokerUnavailable
 from pos_gateway.ledger.schema import orders
-from pos_gateway.ledger.states import Claim, Entry, Past, State
+from pos_gateway.ledger.states import Action, Claim, Entry, Past, State
 from tests.cli.books import Books, Letters
 from tests.cli.conftest import Program
 from tests.worker.lab import a_bundle
@@ -424,6 +424,63 @@ def test_parked_orders_and_wishes_to_cancel_are_put_back_as_they_are(
     assert parked.body.encode() == bundle.body
     assert wish.headers["task"] == wire.CANCEL_ORDER
     assert letters.numbers() == ["o-2"]
+
+
+def a_wish(letters: Letters, order_id: str, until: datetime) -> None:
+    """A request to cancel an order, in ``orders.dead``."""
+    request = {"order_id": order_id, "merchant_id": "m-1", "deliver_by": until.isoformat()}
+    headers = {"task": wire.CANCEL_ORDER, "id": order_id, "x-reason-code": "internal_error"}
+    letters.raw(wire.body_of(json.dumps(request).encode()), headers, order_id)
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.EXPIRED])
+def test_a_request_to_cancel_that_has_ended_is_replayed_only_where_it_is_tried_again(
+    connected: Program, books: Books, letters: Letters, state: State
+) -> None:
+    """A worker only tells the end of one again that asks for no more than before."""
+    key = books.order("o-1", State.ACCEPTED)
+    until = datetime.now(UTC) + timedelta(hours=1)
+    books.cancellation(key, state, deliver_by=until.timestamp())
+    a_wish(letters, "o-1", until)
+    for time_given in ((), ("--for", "30m")):
+        done = connected.invoke("dead", "replay", "o-1", *time_given)
+        assert (done.exit_code, letters.numbers("orders")) == (1, [])
+        assert f"has {state.value}, and is tried again only with more time" in done.stderr
+    assert connected.invoke("dead", "replay", "o-1", "--for", "2h").exit_code == 0
+    [[[sent], _, _]] = letters.bodies("orders")
+    wish = replace(key, action=Action.CANCEL)
+    by = datetime.fromisoformat(sent["deliver_by"]).timestamp()
+    assert isinstance(books.ledger.claim(wish, send=False, deliver_by=by), Claim)
+
+
+@pytest.mark.parametrize("state", [State.CANCELLED, State.REJECTED])
+def test_a_request_to_cancel_that_was_decided_is_refused(
+    connected: Program, books: Books, letters: Letters, state: State
+) -> None:
+    until = datetime.now(UTC) + timedelta(hours=1)
+    books.cancellation(books.order("o-1", State.ACCEPTED), state, deliver_by=until.timestamp())
+    a_wish(letters, "o-1", until)
+    done = connected.invoke("dead", "replay", "o-1", "--for", "2h")
+    assert (done.exit_code, letters.numbers("orders")) == (1, [])
+    assert f"{state.value}; discard the letter" in done.stderr
+
+
+def test_an_order_that_was_placed_after_its_new_time_keeps_no_other_from_being_replayed(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    ahead = datetime.now(UTC) + timedelta(hours=2)
+    letters.order(
+        order(
+            "o-1",
+            placed_at=ahead.isoformat(),
+            deliver_by=(ahead + timedelta(hours=1)).isoformat(),
+        )
+    )
+    letters.order(order("o-2"))
+    done = connected.invoke("dead", "replay", "--all", "--for", "30m")
+    assert (done.exit_code, done.stdout) == (1, "1 replayed, 1 refused\n")
+    assert f"o-1: it was placed at {ahead.isoformat()}; give it time until after" in done.stderr
+    assert (letters.numbers(), letters.numbers("orders")) == (["o-1"], ["o-2"])
 
 
 def test_what_is_replayed_goes_on_in_its_trace(

@@ -19,13 +19,13 @@ from pos_gateway.cli.dead.queue import DeadLetters
 from pos_gateway.cli.dead.selection import Selection, require_named, selecting
 from pos_gateway.cli.failure import INTERRUPTED
 from pos_gateway.cli.interrupt import CtrlC
-from pos_gateway.cli.moments import deadline, new_deadline
+from pos_gateway.cli.moments import deadline, new_deadline, shown
 from pos_gateway.cli.operator import by_operator
 from pos_gateway.client import home_of
-from pos_gateway.errors import OrderChanged
+from pos_gateway.errors import InvalidOrder, OrderChanged
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.desk import Desk, Standing
-from pos_gateway.ledger.states import Entry, Key, State
+from pos_gateway.ledger.states import Action, Entry, Key, State
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind
 from pos_gateway.settings import Settings
@@ -196,7 +196,7 @@ class _Replaying:
             )
         match content:
             case Order() as order:
-                return self._order(order.until(self._until), order, letter.body)
+                return self._order(self._with_time(order), order, letter.body)
             case CancelRequest() as request:
                 return self._cancel(request, letter.body)
             case Bundle() as bundle:
@@ -204,6 +204,13 @@ class _Replaying:
                     raise _Refused("parked orders are replayed as they are, without new time")
                 bundle.routing_key = self._home(bundle.merchant_id)
                 return _Replay(bundle.message(), Key(bundle.merchant_id, letter.id))
+
+    def _with_time(self, order: Order) -> Order:
+        try:
+            return order.until(self._until)
+        except InvalidOrder:
+            placed_at = order.placed_at.isoformat()
+            raise _Refused(f"it was placed at {placed_at}; give it time until after that") from None
 
     def _order(self, order: Order, came: Order, body: bytes) -> _Replay:
         key = Key(order.merchant_id, order.order_id)
@@ -230,6 +237,9 @@ class _Replaying:
                 f"it is a wish to cancel an order until {until.isoformat()}, which is over; "
                 "discard it, or ask again with pos-gateway cancel"
             )
+        row = self._ledger.one(Key(request.merchant_id, request.order_id, Action.CANCEL))
+        if row is not None:
+            _require_asks_for_more(row, until)
         if self._until is not None:
             body = wire.body_of(request.model_copy(update={"deliver_by": until}).to_json())
         home = self._home(request.merchant_id)
@@ -291,6 +301,19 @@ def _later(known: float | None, given: datetime) -> datetime | None:
     if known is None or known <= given.timestamp():
         return None
     return datetime.fromtimestamp(known, UTC)
+
+
+def _require_asks_for_more(request: Standing, until: datetime) -> None:
+    """What is put on the queue is tried: a request that has ended is, only if it has more time."""
+    if request.state in _DECIDED:
+        raise _Refused(
+            f"it is a wish to cancel an order, and {request.state.value}; discard the letter"
+        )
+    if request.state in _REOPENED and until.timestamp() <= (request.deliver_by or 0.0):
+        raise _Refused(
+            f"it is a wish to cancel an order, has {request.state.value}, and is tried again only with "
+            f"more time than until {shown(request.deliver_by)}; give it that with --deliver-by"
+        )
 
 
 def _require_replayable(order: Standing, *, has_new_time: bool) -> None:
