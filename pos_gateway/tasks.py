@@ -266,6 +266,10 @@ def _without_values(error: InvalidRecord) -> str:
     return "; ".join(f"{each.field}: {each.problem}" for each in error.errors)
 
 
+#: More are not counted: AMQP has 64 bits for a number, and there are none after a few thousand.
+_MOST_TRIES = 2**31
+
+
 def _tries(headers: Mapping[str, Any]) -> int:
     tries = headers.get(wire.ATTEMPTS)
-    return tries if isinstance(tries, int) and tries > 0 else 0
+    return min(tries, _MOST_TRIES) if isinstance(tries, int) and tries > 0 else 0

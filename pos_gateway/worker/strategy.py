@@ -22,7 +22,9 @@ Handler = Callable[..., None]
 
 #: Headers of an order's message, beside its trace's; every other one is left unread.
 KNOWN_HEADERS = frozenset({"task", "id", "lang", *wire.HISTORY})
-
+#: Bytes of a text in one that are kept. They travel with a parked order, and what is said of one beside
+#: its body is bounded: more of it would make the whole bundle invalid, its neighbours with it.
+HEADER_LIMIT = 128
 
 #: Lists and objects in a message: three times what the largest order has that says something.
 PARTS = 20_000
@@ -119,11 +121,21 @@ def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
     it in memory) and stumble over some of them.
     """
     known = {
-        name: value for name, value in headers.items() if name in KNOWN_HEADERS and is_plain(value)
+        name: _short(value)
+        for name, value in headers.items()
+        if name in KNOWN_HEADERS and is_plain(value)
+        # The gateway's own are numbers and flags.
+        if name not in wire.HISTORY or not isinstance(value, str)
     }
     if TRACEPARENT in headers and (trace := TraceContext.of(headers)):
         known |= trace.headers
     return known
+
+
+def _short(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) <= HEADER_LIMIT // 4:
+        return value
+    return value.encode()[:HEADER_LIMIT].decode(errors="ignore")
 
 
 def _offer(task: Any, consumer: Any) -> Handler:

@@ -22,8 +22,9 @@ from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Key
+from pos_gateway.ledger.states import Claim, Key, Past
 from pos_gateway.order import Order
+from pos_gateway.outcome import Outcome
 from pos_gateway.settings import Settings
 from pos_gateway.split import Split
 from pos_gateway.tasks import deliver
@@ -108,6 +109,11 @@ class Away:
     def submit(self, *_: object, **__: object) -> Attempt:
         raise self._error
 
+    def failed(self, order: Order, outcome: Outcome) -> Attempt:
+        self.kept = order.source
+        key = Key(order.merchant_id, order.order_id)
+        return Attempt(outcome, Claim(key, "worker", 1, 1, Past(), sending=False))
+
 
 GATE = Gateway(Settings(database_url="sqlite://"))
 
@@ -137,7 +143,7 @@ def test_a_dead_letter_is_the_message_that_came_and_so_is_its_replay(
         decision = decided(ZeroDivisionError(), body)
         [dead] = decision.messages
         assert dead.body == body
-        assert decision.tellings[0].body == text
+        assert GATE.delivery.kept == text  # type: ignore[attr-defined]
         replaying(published.append).replay(letter(dead))
         again = published.pop()
         assert again.body == body
@@ -172,6 +178,33 @@ def test_parked_orders_come_back_as_they_were(bodies: list[tuple[bytes, bytes]])
             taken(message.body, message.headers)
 
 
+def test_no_header_of_one_order_spoils_the_bundle_that_it_is_parked_in() -> None:
+    """A bundle that cannot be opened is dead-lettered with all that is in it, and without an event."""
+    state = ",".join(f"k{n}=" + "\\" * 250 for n in range(2))
+    trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": state}
+    order_id = '"' * 128
+    for text in ("i" * 5_000, "\x01" * 5_000, "🍔" * 5_000, "é" * 5_000):
+        sent = {"task": wire.SUBMIT_ORDER, "id": text, "lang": text, wire.ATTEMPTS: text, **trace}
+        body = wire.body_of(text_of())
+        message = taken(body, {**sent, wire.RESOLVE: text})
+        assert message.headers["id"]
+        assert message.headers["tracestate"] == state
+        odd = ParkedOrder(Message("", "orders", body, order_id, message.headers), 1e9)
+        good = ParkedOrder(Message("", "orders", body, "o1", TASK), 1e9)
+        for some in ([odd], [good, odd]):
+            bundle = Bundle.of("m", "orders", some).message()
+            if len(some) > 1:
+                back = Bundle.read(bundle.headers, bundle.body, "orders").open()
+                assert [each.message.headers for each in back] == [TASK, message.headers]
+
+
+def test_an_order_that_was_tried_more_often_than_can_be_written_is_tried_again() -> None:
+    most = {**TASK, wire.ATTEMPTS: 2**63 - 1}
+    message = taken(wire.body_of(text_of()), most)
+    again = decided(LedgerUnavailable("away"), message.body, message.headers).again
+    assert 0 < again.headers[wire.ATTEMPTS] < 2**63
+
+
 def test_an_events_order_is_the_text_that_came(bodies: list[tuple[bytes, bytes]]) -> None:
     for vault in (Vault(), Vault("a key")):
         payloads = Payloads(vault)
@@ -191,7 +224,11 @@ def letter(dead: Message) -> Letter:
     properties = {"message_id": dead.message_id}
     return Letter.of(
         SimpleNamespace(
-            body=dead.body, headers=dict(dead.headers), properties=properties, delivery_tag=1
+            body=dead.body,
+            headers=dict(dead.headers),
+            properties=properties,
+            delivery_tag=1,
+            channel=None,
         )
     )
 
