@@ -31,6 +31,7 @@ from pos_gateway.adapters.replies import (
     no_answer,
     with_the_order,
 )
+from pos_gateway.adapters.window import window
 from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Item, Order
@@ -110,10 +111,7 @@ class CloverAdapter:
         One for the same amount with nobody's mark may be it, its note lost: that is in doubt.
         """
         may_be_there, last = False, None
-        since, until = (
-            _milliseconds(order.placed_at - _SKEW),
-            _milliseconds(order.deliver_by + _SKEW),
-        )
+        since, until = map(_milliseconds, window(order, _SKEW))
         read = 0
         for page in range(_PAGES):
             query = [

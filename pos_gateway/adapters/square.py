@@ -32,6 +32,7 @@ from pos_gateway.adapters.replies import (
     no_answer,
     with_the_order,
 )
+from pos_gateway.adapters.window import window
 from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Customer, Item, Order
@@ -229,14 +230,11 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
 
     SearchOrders has no filter for our id: it goes through the orders of the time in question.
     """
-    window = {
-        "start_at": _moment(order.placed_at - _SKEW),
-        "end_at": _moment(order.deliver_by + _SKEW),
-    }
+    since, until = map(_moment, window(order, _SKEW))
     search: dict[str, Any] = {
         "location_ids": [merchant.pos["location_id"]],
         "query": {
-            "filter": {"date_time_filter": {"created_at": window}},
+            "filter": {"date_time_filter": {"created_at": {"start_at": since, "end_at": until}}},
             "sort": {"sort_field": "CREATED_AT", "sort_order": "ASC"},
         },
         "limit": _PAGE,

@@ -176,6 +176,18 @@ def test_a_look_up_tells_known_from_unknown_and_from_no_answer(vendor: Vendor) -
         assert doubtful.kind is Kind.IN_DOUBT, answer
 
 
+def test_an_order_of_the_first_or_the_last_day_is_looked_for_as_any_other(vendor: Vendor) -> None:
+    """``deliver_by`` at the end of the calendar is how some backends say that there is none."""
+    times = {"placed_at": "0001-01-01T00:00:00Z", "deliver_by": "9999-12-31T23:59:59Z"}
+    order = Order.parse({**json.loads(ORDER.to_json()), **times})
+    accepted = vendor.accepted(order.order_id)
+    known = vendor.adapter.look_up(order, vendor.merchant, Scripted(vendor.found(accepted)))
+    assert known is not None
+    assert known.kind is Kind.ACCEPTED
+    cancelled = vendor.adapter.cancel(order, vendor.merchant, Scripted(*vendor.cancelled(accepted)))
+    assert cancelled.kind is Kind.CANCELLED
+
+
 def test_an_order_is_cancelled_kept_or_unknown(vendor: Vendor) -> None:
     def cancelled(*answers: Reply) -> Outcome:
         return vendor.adapter.cancel(ORDER, vendor.merchant, Scripted(*answers))
