@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -100,7 +101,7 @@ class Caller:
         sending = _Sending()
         seconds = min(self.time_limit(merchant) * patience.part, left)
         try:
-            send = self._send(merchant, claim, sending, patience, seconds)
+            send = partial(self._send, merchant, claim, sending, patience, seconds)
             outcome = self._heard(talk, send, sending)
         except Exception as error:  # noqa: BLE001  (a mistake of ours, or of an adapter's)
             trace = Trace.of(error, messages=False)
@@ -119,9 +120,9 @@ class Caller:
         return outcome
 
     @staticmethod
-    def _heard(talk: Talk, send: Send, sending: "_Sending") -> Outcome:
+    def _heard(talk: Talk, send: Callable[[], Send], sending: "_Sending") -> Outcome:
         try:
-            outcome = talk(send)
+            outcome = talk(send())  # where there are no credentials, there is nothing to send with
         except LedgerUnavailable as error:
             return Outcome(Kind.RETRY, Reason.of("database", error))
         except Misconfigured as error:
@@ -222,7 +223,7 @@ HELD_BY_OTHERS = Reason("held", "another worker has it")
 
 
 def _contact(error: TransportError) -> Contact:
-    if error.code in ("local", "fenced"):
+    if error.code in ("local", "fenced", "secret_key"):
         return Contact.NONE  # this machine lacks something, and no merchant is to blame
     took_too_long = error.code in ("timeout", "cut_short")
     return Contact.TIMED_OUT if took_too_long else Contact.FAILED
