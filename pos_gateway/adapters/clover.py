@@ -24,6 +24,7 @@ from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     LOOK_UP,
+    after_refusal,
     by_status,
     decision,
     in_doubt,
@@ -88,7 +89,7 @@ class CloverAdapter:
         if reply.status == 200:
             return _made(reply, order)
         if reply.status == 409:
-            known = self.look_up(order, merchant, send)
+            known = after_refusal(lambda: self.look_up(order, merchant, send))
             return known or in_doubt("a 409, but no such order can be found")
         return _refused(reply) if reply.status == 400 else by_status(reply)
 

@@ -3,7 +3,7 @@
 import email.utils
 import json
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -15,6 +15,7 @@ from pos_gateway.json_text import is_finite
 from pos_gateway.order import Order
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.record import identifier
+from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, BODY_LIMIT, Reply
 
 #: ``Retry-After`` is believed within these seconds; a year is a mistake, 0 a stampede.
@@ -117,6 +118,18 @@ def no_answer(reply: Reply) -> Outcome:
         retry_after=retry_after(reply),
         contact=by_status(reply).contact,
     )
+
+
+def after_refusal(look_up: Callable[[], Outcome | None]) -> Outcome | None:
+    """What a POS knows of an order that it has refused as if it were there already.
+
+    Raises:
+        NoValidReply: also where it could not be asked, since it may be there.
+    """
+    try:
+        return look_up()
+    except NotSent as error:
+        raise NoValidReply(error.code, error) from error
 
 
 def in_doubt(message: object) -> Outcome:

@@ -10,7 +10,14 @@ from urllib.parse import quote
 from pos_gateway.adapters.pos_fields import problems
 from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.adapters.replies import by_status, in_doubt, json_object, merchant_gone, no_answer
+from pos_gateway.adapters.replies import (
+    after_refusal,
+    by_status,
+    in_doubt,
+    json_object,
+    merchant_gone,
+    no_answer,
+)
 from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Order
@@ -43,7 +50,7 @@ class RestAdapter:
             return _decision(reply, order)
         if reply.status == 409:
             # "There is such an order already": whether it is this one, only asking tells.
-            known = self.look_up(order, merchant, send)
+            known = after_refusal(lambda: self.look_up(order, merchant, send))
             return known or Outcome(Kind.REJECTED, _error(reply, "conflict"), not_found=True)
         if reply.status in (400, 422):
             return Outcome(Kind.REJECTED, _error(reply, "rejected"))

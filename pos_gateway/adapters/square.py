@@ -25,6 +25,7 @@ from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     LOOK_UP,
+    after_refusal,
     by_status,
     decision,
     in_doubt,
@@ -106,7 +107,7 @@ class SquareAdapter:
         code, detail = _error(reply)
         is_asked = reply.status == 409 or code in _ASK
         if is_asked:
-            known = self.look_up(order, merchant, send)
+            known = after_refusal(lambda: self.look_up(order, merchant, send))
             if known is not None:
                 return known
             if reply.status == 409 or code != "BAD_REQUEST":

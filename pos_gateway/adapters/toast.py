@@ -23,6 +23,7 @@ from pos_gateway.adapters.pos_fields import GUID, PosField, problems
 from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
+    after_refusal,
     by_status,
     decision,
     in_doubt,
@@ -132,7 +133,7 @@ class ToastAdapter:
         self, order: Order, merchant: Merchant, send: Send, refusal: Reply
     ) -> Outcome:
         """An order that is there already is refused, in words that are not documented."""
-        known = self.look_up(order, merchant, send)
+        known = after_refusal(lambda: self.look_up(order, merchant, send))
         if known is not None:
             return known
         _, words = _error(refusal)

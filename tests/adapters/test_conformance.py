@@ -14,6 +14,7 @@ from pos_gateway.adapters.registry import BUILT_IN
 from pos_gateway.adapters.replies import LOOK_UP, json_object
 from pos_gateway.order import Order
 from pos_gateway.outcome import Contact, Kind, Outcome
+from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import (
     ACKNOWLEDGEMENT,
     BODY_LIMIT,
@@ -159,6 +160,20 @@ def test_a_conflict_is_asked_about(vendor: Vendor) -> None:
     contradiction = submitted(vendor, reply(409), vendor.unknown)
     assert contradiction.kind in (Kind.REJECTED, Kind.IN_DOUBT)
     assert submitted(vendor, reply(409), reply(500)).kind is Kind.IN_DOUBT
+
+
+def test_a_conflict_that_cannot_be_asked_about_leaves_the_order_in_doubt(vendor: Vendor) -> None:
+    """Not to reach the POS then says nothing of the create before, which was answered."""
+    answers = Scripted(*vendor.before(ORDER), reply(409))
+    left = len(vendor.before(ORDER)) + 1
+
+    def send(request: Request) -> Reply:
+        if len(answers.requests) == left:
+            raise NotSent("refused", "no connection")
+        return answers(request)
+
+    with pytest.raises(NoValidReply, match="no connection"):
+        vendor.adapter.submit(ORDER, vendor.merchant, send)
 
 
 def test_a_look_up_tells_known_from_unknown_and_from_no_answer(vendor: Vendor) -> None:
