@@ -166,7 +166,7 @@ class Cancellation:
         return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)
 
     def _kept(self, key: Key) -> Order | Outcome:
-        """The order as it is kept; or what comes of the request without it."""
+        """The order as it is kept; or the request's outcome without it."""
         try:
             order_json = self._ledger.order(key)
             if order_json is not None:
@@ -183,7 +183,7 @@ class Cancellation:
 def _cancel(
     adapter: Adapter, order: Order, merchant: Merchant, send: Send, *, is_again: bool
 ) -> Outcome:
-    """Have the POS let go of the order; asked again, it may refuse what it has done already."""
+    """Cancel the order at its POS, which may refuse a second time what it has done already."""
     outcome = adapter.cancel(order, merchant, send)
     is_refused = is_again and outcome.kind is Kind.REJECTED
     if not is_refused or adapter.guarantee is Guarantee.BLIND:

@@ -244,7 +244,7 @@ class _Submission:
 def _rarely(tries: int, left: float) -> float:
     """Seconds until a POS is asked again that has not decided yet, ever more of them.
 
-    Orders that nobody decides about would else cost the broker two messages a minute each, for hours;
+    Orders that stay pending would else cost the broker two messages a minute each, for hours;
     around ``deliver_by`` it matters again, and when they are asked for the last time.
     """
     nearest = min(abs(left), abs(left + RESOLVE_FOR))
@@ -397,7 +397,7 @@ def on_unread(dead: Message, named: Mapping[str, Any], reason: Reason, trip: Tri
     """A message that was not read as an order; the backend hears of it if it is known whose it is.
 
     Args:
-        dead: what is set aside.
+        dead: the dead letter.
         named: what is known of the order.
         reason: why it was not read.
         trip: what the message says beside its body.

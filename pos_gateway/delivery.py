@@ -111,7 +111,7 @@ class Delivery:
                 with self._alone.if_suspect(deaths) as may_start:
                     if not may_start:
                         return Attempt(_suspect(), claim)
-                    if deaths >= SUSPECT:  # those that may not are let go of first
+                    if deaths >= SUSPECT:  # those that may not are released first
                         self._ledger.catch_up()
                     outcome = self._caller.call(merchant, claim, talk, patience=patience, left=left)
                 return Attempt(self._for_whom(outcome, merchant), claim, called=True)

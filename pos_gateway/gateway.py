@@ -61,7 +61,7 @@ class Gateway:
         vault = Vault(settings.secret_keys)
         store = MerchantStore(self.database, vault=vault)
         #: What this worker has read or fetched and others need not; None: each does for itself.
-        #: Without a key to seal it with, whoever can write to Redis could have orders sent elsewhere.
+        #: Unsealed, write access to Redis would be enough to have orders sent elsewhere.
         shares = settings.redis_url if vault.current else None
         self.shared = Shelves(shares, store, vault) if shares else None
         self.directory = Directory(
@@ -98,7 +98,7 @@ class Gateway:
             tracing=self.tracing,
             clock=clock,
         )
-        #: Finds what is told again.
+        #: Finds terminal events to publish again.
         self.repeating = Repeating(self.database, self.ledger, Hydration(payloads), run=run)
         self.caller = Caller(
             directory=self.directory,

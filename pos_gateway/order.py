@@ -23,7 +23,7 @@ from pos_gateway.json_text import is_finite, with_text
 from pos_gateway.record import WHOLE, Identifier, Money, Record, field_errors
 
 #: Items of an order, modifiers of an item, and of all items together: what an order costs a worker
-#: that nobody else has a turn in is bounded by them. Real ones have some dozens.
+#: that holds the event loop is bounded by them. Real ones have some dozens.
 ITEMS, MODIFIERS_OF_ITEM, MODIFIERS = 1000, 250, 5000
 #: Quantities are whole; 10,000 of one item is a mistake, not an order.
 Quantity = Annotated[int, Field(strict=True, ge=1, le=10_000)]

@@ -49,9 +49,9 @@ def identifier(value: Any) -> str | None:
     return value if is_one else None
 
 
-#: Errors of a record that are told of; it may have as many as it has bytes.
+#: Errors of a record that are reported; it may have as many as it has bytes.
 MOST_ERRORS = 20
-#: Characters of a field's name that are told: one that is not known may be a record by itself.
+#: Characters of a field's name that are reported: one that is not known may be a record by itself.
 _NAME = 200
 
 

@@ -102,7 +102,7 @@ class Settings(BaseModel):
     metrics_host: Annotated[str, AfterValidator(_address)] = Field(
         "127.0.0.1",
         description="IP address at which that port is open; `0.0.0.0` is every one of this machine "
-        "(`::` with IPv6). It asks nobody who they are.",
+        "(`::` with IPv6). It has no authentication.",
     )
     slots: Annotated[int, Field(ge=1, le=10_000)] = Field(
         200, description="Orders under way at once in this process (green threads)."

@@ -167,13 +167,10 @@ def _submit(
     except InvalidOrder as error:
         reason = Reason.of("invalid_order", _without_values(error))
         decided = decision.on_no_order(record, reason, trip)
-        with suppress(
-            SQLAlchemyError
-        ):  # it is told, or will be; that again is too much to wait for
-            for event in (each.entry.event for each in decided.tellings):
-                decided = (
-                    decided if event is None else decided.repeating(gate.repeating.event(event))
-                )
+        with suppress(SQLAlchemyError):  # publishing the event again is not worth waiting for
+            for each in decided.tellings:
+                if each.entry.event is not None:
+                    decided = decided.repeating(gate.repeating.event(each.entry.event))
         return decided
     attempt = None
     try:

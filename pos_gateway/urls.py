@@ -9,7 +9,7 @@ MASK = "********"
 _SCHEME = r"[A-Za-z][\w+.-]*://"
 #: Several brokers' URLs are written with ``;`` between them. A password may have one, too.
 _BETWEEN = re.compile(r";(?=(?:amqps?|memory)://)")
-#: A user's name, and what may be a password: whoever wrote it may not have encoded its ``@`` and ``/``.
+#: A user's name, and what may be a password: its ``@`` and ``/`` may not be encoded.
 _CREDENTIALS = re.compile(rf"^({_SCHEME}[^:]*|(?!{_SCHEME})[^:]*):.*@", re.DOTALL)
 _PARAMETER = re.compile(r"([?&;#])([^=&;#?]+)=([^&]*)")
 _SECRET = re.compile(r"pass|pwd|secret|token|key|credential|auth", re.IGNORECASE)

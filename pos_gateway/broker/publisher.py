@@ -228,7 +228,7 @@ class Publisher:
         """Wait for a message's confirm; after a refusal the next one has another connection.
 
         A channel whose first message came while a cluster had no leader for the queue is refused
-        each further one for ever, whoever leads by then (RabbitMQ 3.10).
+        each further one for ever, also once there is a leader (RabbitMQ 3.10).
         """
         try:
             self._await(sent.confirm, deadline)

@@ -14,7 +14,7 @@ def printable(text: object) -> str:
 
 def json_text(value: Any, **layout: Any) -> str:
     """The value as JSON in which that is escaped, too: control characters (C1, DEL), text direction,
-    half characters. It is the same value to whoever reads it as JSON.
+    half characters. A JSON parser reads the same value.
     """
     text = json.dumps(value, ensure_ascii=False, **layout)
     if text.replace("\n", "").isprintable():

@@ -91,7 +91,7 @@ class Relay:
         self._engine, self._run = engine, run
         self._keep_orders = keep_orders
         self._prune_orders_at = -inf
-        #: The pass over the orders that is under way, which goes on by a batch at a time.
+        #: The present pass over the orders, a batch at a time.
         self._pass: Iterator[tuple[int, int]] = iter(())
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []

@@ -1,4 +1,4 @@
-"""What was told of an end is told again, under the same id, to whoever asks again.
+"""Publishes a terminal event again, under the same id, when its order's message comes again.
 
 An event that is published is published once more as it was, at its position. One that is not
 published yet comes in its turn. One whose row was pruned is written again, and gets a new position.

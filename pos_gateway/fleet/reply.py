@@ -8,7 +8,7 @@ from pos_gateway.fleet.sync import MOST_PERMITS, Answer, Ask, Grant
 
 #: Milliseconds above which no duration is believed: a year.
 _LONGEST = 366 * 24 * 3600 * 1000
-#: Milliseconds for which a breaker is open at most, whoever says so: as long as ``Retry-After`` is
+#: Milliseconds for which a breaker is open at most, also if Redis says longer: as long as ``Retry-After`` is
 #: believed. It stays open here for as long, also when Redis has forgotten it.
 _LONGEST_OPEN = 900_000
 

@@ -357,7 +357,7 @@ class Batch:
             settled = 0.0 if clock is None else max(0.0, clock - settling.since)
             if not others.has_gone(settling.lease_id):
                 return replace(past, settled=settled)
-        # Nobody's clock goes on for it: from here on this worker's does.
+        # Its worker is gone: from here on it is this worker's clock.
         settling = Settling(self._lease_id, now - settled, past.doubt_since)
         return replace(past, settling=settling, settled=settled)
 
@@ -391,7 +391,7 @@ class Batch:
         return results | (self._restored(lost, found) if lost else {})
 
     def _has_lost(self, claim: Claim, row: Found | None) -> bool:
-        """Whether the database has lost the claim in a failover, and nobody has the order since."""
+        """Whether the database has lost the claim in a failover, and no other worker has the order since."""
         if row is None:
             return True
         if row.epoch >= claim.epoch or row.state.is_final:

@@ -44,7 +44,7 @@ _POSTGRESQL = {
 }
 #: How long a migration waits for a table that workers use. Behind it they would wait, too.
 _LOCK_TIMEOUT = "5s"
-#: The number of PostgreSQL's advisory lock that a migration holds: any that nobody else uses.
+#: The number of PostgreSQL's advisory lock that a migration holds: any number that is not in use.
 _UPGRADING = 7_263_905_148
 #: In a revision's name: the schema of the oldest version that may work on this one. Without it, all
 #: may: its migration, and those before it, have only added.

@@ -189,7 +189,7 @@ class Others:
         return self.may_have_died(lease_id) and self._silent_for(lease_id, DEAD)
 
     def clock_of(self, lease_id: str) -> float | None:
-        """What its worker's clock has shown since, at the least; None: nobody knows."""
+        """What its worker's clock has shown since, at the least; None: not known."""
         leases = self._of.get(_worker_of(lease_id))
         return self._seen[leases[-1]].clock if leases else None
 

@@ -225,7 +225,7 @@ class Ledger:
         """
         payload = None if body is None else self._payloads.seal(key, body)
         telling = Telling(key, self._sealed(key, entry), payload)
-        with suppress(EventIdTaken):  # somebody else told it at the same moment
+        with suppress(EventIdTaken):  # another worker recorded it at the same moment
             self._commit(telling, patience=patience)
 
     def ends(self, key: Key) -> list[tuple[Key, Ended]]:

@@ -79,7 +79,7 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
     """Empty orders that ended before this moment (Unix time), and remove those long empty.
 
     An order is over once its ``deliver_by`` has passed too, and a request to cancel it has ended.
-    Each batch looks at so many rows, whatever comes of them: how many it has emptied and removed.
+    Each batch looks at a bounded number of rows; yields how many it has emptied and removed.
 
     Raises:
         LedgerUnavailable: the database is away.

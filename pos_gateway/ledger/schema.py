@@ -66,7 +66,7 @@ orders = Table(
     Column("ticket", BigInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("attempts", Integer, nullable=False),
-    # Workers that died with it in their hands, and the leases of those that may have.
+    # Workers that died while they had its claim, and the leases of those that may have.
     Column("deaths", Integer, nullable=False),
     Column("taken_from", Text),
     # Since when the POS may have it without our knowing, by the time of day and by a worker's clock

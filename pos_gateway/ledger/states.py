@@ -68,7 +68,7 @@ class Past:
 
     #: Attempts that were made.
     attempts: int = 0
-    #: Workers that died with it in their hands, for certain.
+    #: Workers that died while they had its claim, for certain.
     deaths: int = 0
     #: Since when the POS may have it without our knowing (Unix time); None: it has not.
     doubt_since: float | None = None
@@ -99,7 +99,7 @@ class Past:
 
     @property
     def possible_deaths(self) -> int:
-        """Workers that died with it in their hands, or may have."""
+        """Workers that died while they had its claim, or may have."""
         return self.deaths + len(self.taken_from)
 
     @property

@@ -1,4 +1,4 @@
-"""Rows that replace those with the same key, in one statement: nobody sees them gone meanwhile."""
+"""Rows that replace those with the same key, in one statement: no reader sees them gone meanwhile."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -121,7 +121,7 @@ class Writer:
         return self._cursor_of_it
 
     def _noticed(self, notice: Any) -> None:
-        """Whoever cancels a commit's wait has it confirmed all the same, with a warning."""
+        """PostgreSQL confirms a commit whose wait was cancelled all the same, with a warning."""
         self._unconfirmed |= notice.source_function == _WAIT_FOR_STANDBY
 
 

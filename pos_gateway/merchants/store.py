@@ -123,7 +123,7 @@ class MerchantStore:
     def reseal(self, batch: int = _BATCH) -> Iterator[Resealed]:
         """Seal all secrets with the vault's present key, while others read and write.
 
-        Yields what each batch came to. A row that somebody writes meanwhile is left as they wrote it:
+        Yields what each batch came to. A row that is written meanwhile is left as it was written:
         sealed with their present key.
         """
         last = ""

@@ -94,7 +94,7 @@ class OrderConsumer(Consumer):
         time.sleep(RECONNECT_AFTER)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Let go of a connection that was lost, or whose channel the broker has closed.
+        """Give up a connection that was lost, or whose channel the broker has closed.
 
         One that was lost before anything was consumed would be lost again at once (a queue that this
         user may not read, a cluster without a quorum): the next one is made later.
@@ -148,7 +148,7 @@ class OrderConsumer(Consumer):
         name = message.headers.get("task")
         if name is None and message.content_type != JSON:
             self.quarantine(message, "undecodable", f"content_type is not {JSON}")
-        elif name is None:  # its body is not looked into: nobody knows what it is to be
+        elif name is None:  # its body is not parsed: what it should be is not known
             self.on_unknown_message(None, message)
         elif name not in self.strategies:
             self.on_unknown_task(None, message, KeyError(name))

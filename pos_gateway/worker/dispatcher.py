@@ -299,7 +299,7 @@ class Dispatcher:
                 self._begin(request)
 
     def _drop_waiting(self) -> list[OrderRequest]:
-        """Let go of all that waits here."""
+        """Forget all that waits here, and return it."""
         expired = list(self._expired)
         self._expired.clear()
         return self.admission.drop_waiting() + self._retries.drop() + expired

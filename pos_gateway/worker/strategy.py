@@ -55,7 +55,7 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
         except Malformed as problem:
             consumer.quarantine(message, problem.code, problem.reason)
         else:
-            if not green:  # Celery reads times and bytes out of it that nobody has written
+            if not green:  # Celery reads times and bytes out of it that are not there
                 message.headers[wire.BODY] = body_of(message)
             take(message, payload if green else body, ack, reject, callbacks)
 

@@ -253,7 +253,7 @@ def test_an_order_that_somebody_has_asked_to_cancel_is_refused(
     letters.order(order("o-1"))
     done = connected.invoke("dead", "replay", "o-1", "--for", "30m")
     assert (done.exit_code, books.now(key).state) == (1, state)
-    assert "somebody has asked to cancel it" in done.stderr
+    assert "it has a cancel request" in done.stderr
     assert (letters.numbers(), letters.numbers("orders")) == (["o-1"], [])
 
 

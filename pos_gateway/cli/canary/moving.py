@@ -44,7 +44,7 @@ def set_(percent: float, pins: Sequence[str], unpins: Sequence[str], operator: s
         split = before.changed(operator, datetime.now(UTC), percent=percent, pins=kept)
         if split.takes_any and not canary.consumers:
             raise Failure(
-                "nobody takes orders from orders.canary: start a canary worker first, "
+                "no worker consumes orders.canary: start a canary worker first, "
                 "pos-gateway worker -Q orders.canary"
             )
         publish(split)

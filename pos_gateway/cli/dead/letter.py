@@ -132,5 +132,5 @@ def _utc(moment: datetime) -> float:
 
 
 def _text(value: Any) -> str | None:
-    """As one line that the audit can keep, whoever has put the message there."""
+    """As one line that fits the audit, also of a message that is not the gateway's."""
     return one_line(value) if isinstance(value, str) else None

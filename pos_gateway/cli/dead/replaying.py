@@ -282,7 +282,7 @@ class _Replaying:
         self._ledger.change(
             row, entry, operator=self._operator, what="dead.replay", details=details
         )
-        raise _Refused(f"{details}: it is cancelled, and the backend is told")
+        raise _Refused(f"{details}: it is cancelled, and order.cancelled is published")
 
     def _home(self, merchant_id: str) -> str:
         return home_of(merchant_id, self._split)
@@ -306,12 +306,10 @@ def _later(known: float | None, given: datetime) -> datetime | None:
 def _require_asks_for_more(request: Standing, until: datetime) -> None:
     """What is put on the queue is tried: a request that has ended is, only if it has more time."""
     if request.state in _DECIDED:
-        raise _Refused(
-            f"it is a wish to cancel an order, and {request.state.value}; discard the letter"
-        )
+        raise _Refused(f"it is a cancel request, and {request.state.value}; discard the letter")
     if request.state in _REOPENED and until.timestamp() <= (request.deliver_by or 0.0):
         raise _Refused(
-            f"it is a wish to cancel an order, has {request.state.value}, and is tried again only with "
+            f"it is a cancel request, has {request.state.value}, and is tried again only with "
             f"more time than until {shown(request.deliver_by)}; give it that with --deliver-by"
         )
 
@@ -325,6 +323,6 @@ def _require_replayable(order: Standing, *, has_new_time: bool) -> None:
             f"{order.order_id} --merchant {order.merchant_id} --accepted (or --not-sent)"
         )
     if order.cancellation is not None:
-        raise _Refused("somebody has asked to cancel it; discard the letter")
+        raise _Refused("it has a cancel request; discard the letter")
     if order.is_held and has_new_time:
         raise _Refused("a worker has it at this moment, so it cannot be given new time; try again")

@@ -65,7 +65,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
 
 
 def _durability(engine: Engine) -> Iterator[Finding]:
-    """Whether what PostgreSQL has confirmed survives it; SQLite is told so by each connection."""
+    """Whether what PostgreSQL has confirmed survives it; each SQLite connection sets it."""
     if engine.dialect.name == "sqlite":
         return
     with engine.connect() as connection:

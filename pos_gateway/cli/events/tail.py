@@ -117,7 +117,7 @@ def _events(wanted: _Wanted, last: int | None, since: timedelta | None) -> Itera
 
     url = Settings.from_environment().broker_url
     for event in _decoded(Subscription(url, keys, notice=output.notice, earlier=earlier)):
-        number = str(event.get("id"))  # whoever else publishes here may have made it anything
+        number = str(event.get("id"))  # another publisher's may be of any type
         if number in shown:
             # Published while the earlier ones were read. Once: if it comes again it is replayed.
             shown.remove(number)

@@ -136,7 +136,7 @@ class _Resolving:
             state = State.EXPIRED if late else State.NEW
             entry = _entry(order, state, self._now, _NOT_THERE)
             given = f"deliver_by {to_send.deliver_by.isoformat()}"
-            # What comes of it from now on is told anew, also that it is in doubt once more.
+            # Its next events are a new generation's, also that it is in doubt once more.
             also: dict[str, Any] = {"reopen": not (late or is_decided)}
             if until is not None:
                 also |= {"order_json": to_send.source, "deliver_by": until.timestamp()}
@@ -203,7 +203,7 @@ def _require_doubt(order: Standing) -> None:
 
 
 def _is_unwanted(order: Standing) -> bool:
-    """Whether somebody has asked to cancel it, however that ended; or did, and it was decided here."""
+    """Whether it has a cancel request, open or ended, or was cancelled for one here."""
     is_asked = order.cancellation is not None and not _is_resolved(order, State.NEW)
     return _is_resolved(order, State.CANCELLED) or is_asked
 

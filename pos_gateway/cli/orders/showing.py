@@ -81,7 +81,7 @@ def _content(ledger: Desk, order: Standing, *, reveal: bool) -> tuple[Any, str |
     except CannotOpen as error:
         return None, f"the order is {error}"
     if order_json is None:
-        return None, "the order itself is not kept: it was pruned, or only a wish to cancel it came"
+        return None, "the order itself is not kept: it was pruned, or only a cancel request came"
     return (json.loads(order_json) if reveal else masked(Order.parse_json(order_json))), None
 
 
