@@ -20,7 +20,7 @@ from pos_gateway.delivery import Attempt
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.repeating import Repeats
 from pos_gateway.json_text import is_finite
-from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Key, Past, State
+from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Key, Past, State, open_state
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind, Outcome, Reason
 from pos_gateway.record import identifier
@@ -212,7 +212,7 @@ class _Submission:
         return Decision(outcome, [(claim, entry)], messages=messages)
 
     def _entry(self, outcome: Outcome, after: Past, *, attempts: int, tell: Kind | None) -> Entry:
-        state = State(tell.value) if tell in _ENDS else _open_state(after, tell)
+        state = State(tell.value) if tell in _ENDS else open_state(after, tell)
         event = None
         if tell is not None:
             event = dehydrated(self._key, tell, reopened=after.reopened, trace=self._trip.span)
@@ -261,17 +261,10 @@ def _delay(outcome: Outcome, tries: int) -> float:
 _ENDS = (Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED)
 
 
-def _open_state(past: Past, tell: Kind | None = None) -> State:
-    """The state of an order that has not ended; one that was told as in doubt is listed as such."""
-    if past.in_doubt or (past.pending and Kind.IN_DOUBT in (tell, past.told)):
-        return State.IN_DOUBT
-    return State.PENDING if past.pending else State.NEW
-
-
 def _unchanged(claim: Claim, at: float) -> Entry:
     """The order as it was before it was claimed."""
     past = claim.past
-    return Entry(_open_state(past), at, past.attempts, past.doubt_since, past.pending)
+    return Entry(open_state(past), at, past.attempts, past.doubt_since, past.pending)
 
 
 def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) -> Decision:

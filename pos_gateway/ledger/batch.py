@@ -7,7 +7,18 @@ from typing import Any
 from pos_gateway.ledger.lease import Lease, Others
 from pos_gateway.ledger.settling import Settling
 from pos_gateway.ledger.statements import CLAIM, FINISH, SEND, TELL, Row, Statements
-from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Held, Key, Past, State
+from pos_gateway.ledger.states import (
+    Abandoned,
+    Action,
+    Claim,
+    Ended,
+    Entry,
+    Held,
+    Key,
+    Past,
+    State,
+    open_state,
+)
 from pos_gateway.outcome import Reason, one_line
 
 
@@ -60,6 +71,9 @@ Operation = Claiming | Sending | Finishing | Telling | Looking
 _NO_PAST = Past()
 #: Leases that a row remembers to have been taken over from: more than make an order poison.
 MOST_TAKEN_FROM = 8
+#: Seconds after which a claim that was abandoned unheard, and is not in its row, never will be:
+#: PostgreSQL may be at a statement whose connection is gone until its ``statement_timeout``.
+UNHEARD = 30.0
 
 
 class Found:
@@ -145,8 +159,7 @@ class Batch:
         say: the statements.
         cursor: what they are executed on.
         lease: this worker's, under which it claims.
-        abandoned: claims of this worker's that nobody deals with any more, by ticket, and whether
-            bytes may have left under them.
+        abandoned: claims of this worker's that nobody deals with any more, by ticket.
         others: what is known of the other leases, looked at anew if that is some time ago or one
             of those that are asked for was not there.
         now: Unix time.
@@ -158,7 +171,7 @@ class Batch:
         cursor: Any,
         *,
         lease: Lease,
-        abandoned: Mapping[int, bool],
+        abandoned: Mapping[int, Abandoned],
         others: Callable[[Collection[str]], Others],
         now: float,
     ) -> None:
@@ -210,6 +223,43 @@ class Batch:
         if lost:
             results |= self._written_before(lost)
         return [results.get(id(each)) for each in operations]
+
+    def release(self, tickets: Iterable[int]) -> None:
+        """Have abandoned claims' orders be as they were before; no message may come to resume them."""
+        abandoned = {ticket: self._abandoned[ticket] for ticket in tickets}
+        found = self._find({**_key(each.key), "now": self._now} for each in abandoned.values())
+        now = self._lease.clock()
+        released: list[Row] = []
+        for ticket, each in sorted(abandoned.items(), key=lambda item: item[1].key):
+            row = found.get(each.key)
+            if row is None or not self._is_under(row, ticket):
+                if now - each.since >= UNHEARD:
+                    self.resumed.append(ticket)
+                    self.has_read = True
+                continue
+            past = row.past
+            if each.sent and row.state is State.SENDING:
+                settling = Settling(self._lease_id, now, self._now)
+                past = replace(past, doubt_since=self._now, settling=settling)
+            is_request = row.key.action is Action.CANCEL
+            released.append(
+                {
+                    **_key(row.key),
+                    **_past(past),
+                    "state": State.NEW if is_request else open_state(past),
+                    "ticket": ticket,
+                    "was": row.state,
+                    "epoch": row.epoch,
+                    "now": self._now,
+                }
+            )
+        if released:
+            self.resumed += self._say.take(self._cursor, released)
+
+    def _is_under(self, row: Found, ticket: int) -> bool:
+        """Whether the row is held under this claim of this worker's."""
+        is_ours = row.owner is not None and self._lease.is_ours(row.owner)
+        return row.ticket == ticket and is_ours and row.state.is_held
 
     def _row(self, operation: Operation) -> Row:
         match operation:
@@ -274,13 +324,8 @@ class Batch:
                     "state": State.CLAIMED,
                     "was": row.state,
                     "epoch": row.epoch,
-                    "deaths": standing.deaths,
-                    "taken_from": " ".join(standing.taken_from[-MOST_TAKEN_FROM:]) or None,
-                    "doubt_since": standing.doubt_since,
-                    "told": standing.told,
-                    "reopened": standing.reopened,
+                    **_past(standing),
                     "deliver_by": standing.deliver_by or each.deliver_by,
-                    "settling": standing.settling and str(standing.settling),
                 }
             )
         taken = self._say.take(self._cursor, takeovers) if takeovers else set()
@@ -331,7 +376,7 @@ class Batch:
         if row.ticket not in self._abandoned:
             return Held(owner)
         self._resuming[ticket] = row.ticket
-        return self._in_doubt(row) if self._abandoned[row.ticket] else row.past
+        return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.past
 
     def _in_doubt(self, row: Found) -> Past:
         """The past of an order whose sender cannot say any more what it sent."""
@@ -411,13 +456,8 @@ class Batch:
                 "op": CLAIM,
                 "state": State.SENDING,
                 "next_epoch": claim.epoch,
-                "deaths": claim.past.deaths,
-                "doubt_since": claim.past.doubt_since,
-                "taken_from": " ".join(claim.past.taken_from) or None,
-                "settling": claim.past.settling and str(claim.past.settling),
+                **_past(claim.past),
                 "endpoint": claim.past.endpoint,
-                "told": claim.past.told,
-                "reopened": claim.past.reopened,
                 "deliver_by": claim.past.deliver_by or claim.deliver_by,
                 "payload": claim.payload,
                 "now": self._now,
@@ -465,6 +505,18 @@ def _under(claim: Claim) -> dict[str, Any]:
         "epoch": claim.epoch,
         "owner": claim.owner,
         "ticket": claim.ticket,
+    }
+
+
+def _past(past: Past) -> dict[str, Any]:
+    return {
+        "deaths": past.deaths,
+        "taken_from": " ".join(past.taken_from[-MOST_TAKEN_FROM:]) or None,
+        "doubt_since": past.doubt_since,
+        "settling": past.settling and str(past.settling),
+        "told": past.told,
+        "reopened": past.reopened,
+        "deliver_by": past.deliver_by,
     }
 
 

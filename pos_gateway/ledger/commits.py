@@ -70,6 +70,8 @@ class GroupCommit:
         self._write = write
         self._size = size
         self._waiting: deque[_Waiting] = deque()
+        #: What the present transaction is made of.
+        self._writing: list[_Waiting] = []
         self._something = threading.Event()
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -93,6 +95,11 @@ class GroupCommit:
                 self._thread.start()
         self._something.set()
         return waiting.wait()
+
+    @property
+    def operations(self) -> list[Any]:
+        """What is being written, or will be: also what nobody waits for any more."""
+        return [each.operation for each in (*self._writing, *self._waiting)]
 
     def close(self) -> bool:
         """Write what is there, if the database is; end the others' wait. Idempotent.
@@ -121,7 +128,7 @@ class GroupCommit:
             # The order that gets an outcome's place claims in the same turn of the loop, after it.
             time.sleep(0)
             began = time.monotonic()
-            batch = self._batch()
+            batch = self._writing = self._batch()
             writes = len(batch)
             try:
                 self._commit(batch)

@@ -37,7 +37,18 @@ from pos_gateway.ledger.journal import Journal
 from pos_gateway.ledger.lease import BEAT, LEASE, Beat, Lease, Others
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import orders
-from pos_gateway.ledger.states import FINAL, Action, Claim, Ended, Entry, Held, Key, Past, State
+from pos_gateway.ledger.states import (
+    FINAL,
+    Abandoned,
+    Action,
+    Claim,
+    Ended,
+    Entry,
+    Held,
+    Key,
+    Past,
+    State,
+)
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.outcome import Reason
 from pos_gateway.telemetry import metrics
@@ -54,6 +65,8 @@ ALONE = 180.0
 LOOK = 1.0
 #: Lengths of a lease after which nobody asks for it any more, and its row is removed.
 FORGOTTEN = 50.0
+#: Abandoned claims that are released with a beat, at most.
+RELEASED = 256
 #: Seconds that closing waits until the lease is given back.
 _GIVING_BACK = 2.0
 #: Runs something that blocks without stopping this process's green threads.
@@ -91,9 +104,8 @@ class Ledger:
         self._group: GroupCommit | None = None
         self._commit: Callable[..., Any] = at_once(self._write)
         self._tickets = itertools.count(1)
-        #: Claims of this worker's that nobody deals with any more, and whether bytes may have left
-        #: under them.
-        self._abandoned: dict[int, bool] = {}
+        #: Claims of this worker's that nobody deals with any more, by ticket.
+        self._abandoned: dict[int, Abandoned] = {}
         #: Claims that may have been written, by tickets, and no answer has come yet.
         self._unheard: set[int] = set()
         self.lease = Lease(ALONE, clock)
@@ -140,7 +152,7 @@ class Ledger:
             # While the database is away for hours, thousands of claims were never written.
             given_up = isinstance(error, LedgerUnavailable)
             if ticket in self._unheard or not given_up:
-                self._abandoned[ticket] = False
+                self._abandoned[ticket] = Abandoned(key, False, self.lease.clock())
             self._unheard.discard(ticket)
             raise
         if isinstance(claimed, Claim):
@@ -176,10 +188,13 @@ class Ledger:
     def abandon(self, claim: Claim, *, sent: bool) -> None:
         """Nobody deals with it any more (its green thread was killed): the next one may have it.
 
+        If no message comes to take it, the next beats release it.
+
         Args:
             sent: whether bytes may have left under it.
         """
-        self._abandoned.setdefault(claim.ticket, sent)
+        abandoned = Abandoned(claim.key, sent, self.lease.clock())
+        self._abandoned.setdefault(claim.ticket, abandoned)
 
     def attempting(self, claim: Claim) -> AbstractContextManager[None]:
         """Carry the claim out of the block with an exception; give it up with a killed green thread.
@@ -351,6 +366,8 @@ class Ledger:
             batch = self._batch(cursor, now)
             results = batch.run(operations)
             _say_restored(batch.restored)
+            if beat is not None and self._abandoned:
+                batch.release(self._releasable(operations))
             if batch.has_read:
                 # A primary that is cut off from its synchronous standby, and was restarted, shows what
                 # it never committed to anybody. What it confirms after that, the standby has all of.
@@ -374,6 +391,13 @@ class Ledger:
         if self._unheard:
             self._unheard.difference_update(_tickets(operations))
         return results
+
+    def _releasable(self, operations: Sequence[Operation]) -> list[int]:
+        """The claims that were abandoned first, but for those that something is yet written of."""
+        abandoned = tuple(self._abandoned)
+        queued = () if self._group is None else self._group.operations
+        busy = {_ticket(each) for each in (*operations, *queued)}
+        return [each for each in abandoned if each not in busy][:RELEASED]
 
     def _batch(self, cursor: Any, now: float) -> Batch:
         return Batch(
@@ -404,8 +428,14 @@ class Ledger:
         return self._others
 
     def _give_back(self, lease_ids: list[str]) -> None:
+        def write(cursor: Any) -> None:
+            if self._abandoned:
+                batch = self._batch(cursor, self._clock.now().timestamp())
+                batch.release(tuple(self._abandoned)[:RELEASED])
+            self._writer.say.forget(cursor, lease_ids)
+
         def give_back() -> None:
-            self._writer.write(lambda cursor: self._writer.say.forget(cursor, lease_ids))
+            self._writer.write(write)
             self._writer.close()
 
         try:
@@ -422,6 +452,15 @@ def _say_restored(outcomes: int) -> None:
 
 def _size(operation: Operation) -> int:
     return len(getattr(operation, "payload", None) or "")
+
+
+def _ticket(operation: Operation) -> int | None:
+    match operation:
+        case Claiming():
+            return operation.ticket
+        case Sending() | Finishing():
+            return operation.claim.ticket
+    return None
 
 
 def _tickets(operations: Sequence[Operation]) -> list[int]:

@@ -108,6 +108,18 @@ class Past:
         return self.in_doubt or self.pending
 
 
+def open_state(past: Past, last_event: str | None = None) -> State:
+    """The state of an order that has not ended; one whose event said in doubt is listed as such.
+
+    Args:
+        past: what became of it.
+        last_event: the event that is written with it.
+    """
+    if past.in_doubt or (past.pending and State.IN_DOUBT in (last_event, past.told)):
+        return State.IN_DOUBT
+    return State.PENDING if past.pending else State.NEW
+
+
 @dataclass(slots=True)
 class Claim:
     """The right to deal with an order until its outcome is written. One attempt's."""
@@ -125,6 +137,17 @@ class Claim:
     #: What its row is made of if the database has lost it: the order, sealed, and its ``deliver_by``.
     payload: str | None = None
     deliver_by: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """A claim of this worker's that no green thread has any more; its row may name it or not."""
+
+    key: Key
+    #: Bytes may have left under it.
+    sent: bool
+    #: When it was abandoned, on this worker's clock.
+    since: float
 
 
 @dataclass(frozen=True, slots=True)

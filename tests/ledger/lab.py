@@ -11,7 +11,7 @@ from pos_gateway.ledger.batch import Looking
 from pos_gateway.ledger.lease import LEASE, Lease
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.schema import events, orders, workers
-from pos_gateway.ledger.states import Claim, Ended, Entry, Held, Key, State
+from pos_gateway.ledger.states import Abandoned, Claim, Ended, Entry, Held, Key, State
 from pos_gateway.outcome import Kind
 
 #: Seconds after which what a test waits for never comes.
@@ -59,7 +59,7 @@ class Worker(Ledger):
         return next(self._tickets)
 
     @property
-    def abandoned(self) -> dict[int, bool]:
+    def abandoned(self) -> dict[int, Abandoned]:
         return self._abandoned
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from sqlalchemy import Engine, update
 from pos_gateway.clock import STEP
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.ledger import ledger as module
-from pos_gateway.ledger.batch import Claiming, Finishing, Sending
+from pos_gateway.ledger.batch import UNHEARD, Claiming, Finishing, Sending
+from pos_gateway.ledger.commits import GroupCommit
+from pos_gateway.ledger.commits import _Waiting as Waiting
 from pos_gateway.ledger.lease import BEAT, DEAD, LEASE, MARGIN
 from pos_gateway.ledger.schema import orders, workers
-from pos_gateway.ledger.states import Action, Ended, Held, Key, Past, State
+from pos_gateway.ledger.states import Abandoned, Action, Ended, Entry, Held, Key, Past, State
 from pos_gateway.outcome import Kind, Outcome, Reason
 from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
 
@@ -687,8 +690,145 @@ def test_an_abandoned_claim_is_had_by_the_next_also_after_the_lease_ran_out(
     one = worker()
     one.abandon(claimed(one.claim(KEY, send=True)), sent=False)
     one.clock.advance(LEASE)
-    one.beat()
     assert claimed(one.claim(KEY, send=True)).past == Past()
+
+
+@pytest.mark.parametrize("gives_back", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (untold(State.IN_DOUBT, doubt_since=DAY), "in_doubt"),
+        (untold(State.PENDING, pending=True), "pending"),
+        (an_entry(Kind.IN_DOUBT, pending=True), "in_doubt"),
+        (untold(State.NEW, reason=Reason("http_503", "later")), "new"),
+    ],
+)
+def test_an_abandoned_claim_that_no_message_comes_for_is_released(
+    worker: Workers, rows: Rows, before: Entry, after: str, gives_back: bool
+) -> None:
+    one, two = worker(), worker()
+    one.finish(claimed(one.claim(KEY, send=True, deliver_by=DAY + 9)), before)
+    was = rows.order()
+    lost = claimed(one.claim(KEY, send=True))
+    one.abandon(lost, sent=False)
+    one.clock.advance(BEAT)
+    if gives_back:
+        one.close()
+    else:
+        one.beat()
+        assert one.abandoned == {}
+    row = rows.order()
+    assert (row.state, row.owner) == (after, None)
+    kept = ("doubt_since", "settling", "pending", "told", "deliver_by", "attempts", "reason_code")
+    assert [getattr(row, each) for each in kept] == [getattr(was, each) for each in kept]
+    assert one.finish(lost, an_entry()) is False
+    past = claimed(two.claim(KEY, send=True)).past
+    assert (past.in_doubt, past.pending) == (before.doubt_since is not None, before.pending)
+    assert (past.deaths, past.taken_from) == (0, ())
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_released_order_is_in_doubt_from_then_on_if_bytes_may_have_left(
+    worker: Workers, rows: Rows, sent: bool
+) -> None:
+    one, two = worker(), worker()
+    one.abandon(claimed(one.claim(KEY, send=True)), sent=sent)
+    one.clock.advance(BEAT)
+    one.beat()
+    assert rows.order().state == ("in_doubt" if sent else "new")
+    one.clock.advance(BEAT)
+    one.beat()
+    past = claimed(two.claim(KEY, send=True)).past
+    assert (past.in_doubt, past.settled) == (sent, BEAT if sent else 0.0)
+
+
+def test_a_released_request_to_cancel_is_open(worker: Workers, rows: Rows) -> None:
+    one, cancel = worker(), Key("m", "o1", Action.CANCEL)
+    one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 9)), untold(doubt_since=DAY))
+    one.abandon(claimed(one.claim(cancel, send=False)), sent=False)
+    one.clock.advance(BEAT)
+    one.beat()
+    row = rows.order(cancel)
+    assert (row.state, row.owner, row.deliver_by) == ("new", None, DAY + 9)
+    assert row.doubt_since == DAY
+
+
+def test_what_has_changed_since_is_not_released(worker: Workers, rows: Rows) -> None:
+    one, two = worker(), worker()
+    ended, taken, resumed, kept = (Key("m", each) for each in "abcd")
+    claims = {key: claimed(one.claim(key, send=True)) for key in (ended, taken, resumed, kept)}
+    assert one.finish(claims[ended], an_entry(key=ended))
+    over(one, two)
+    claimed(two.claim(taken, send=True))
+    for key in (ended, taken, resumed):
+        one.abandon(claims[key], sent=True)
+    claimed(one.together(claiming(one, resumed))[0])
+    one.clock.advance(LEASE)
+    one.beat()
+    states = {row.order_id: (row.state, bool(row.owner), row.epoch) for row in rows.orders()}
+    assert states == {
+        "a": ("accepted", False, 1),
+        "b": ("claimed", True, 2),
+        "c": ("claimed", True, 2),
+        "d": ("sending", True, 1),
+    }
+
+
+def test_a_bounded_number_of_claims_is_released_with_a_beat(
+    worker: Workers, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RELEASED", 2)
+    one = worker()
+    for n in range(3):
+        one.abandon(claimed(one.claim(Key("m", f"o{n}"), send=True)), sent=False)
+    for left in (1, 0):
+        one.clock.advance(BEAT)
+        one.beat()
+        assert len(one.abandoned) == left
+        assert sum(row.state == "sending" for row in rows.orders()) == left
+
+
+def test_a_claim_that_may_yet_be_written_is_not_forgotten(worker: Workers, rows: Rows) -> None:
+    """Its green thread was killed before its transaction began."""
+    one = worker()
+    late = claiming(one)
+    one.abandoned[late.ticket] = Abandoned(KEY, False, one.clock.monotonic())
+    one.clock.advance(UNHEARD - BEAT)
+    one.beat()
+    one.together(late)
+    one.clock.advance(BEAT)
+    one.beat()
+    assert (rows.order().state, one.abandoned) == ("new", {})
+
+
+@pytest.mark.parametrize("is_queued", [True, False])
+def test_a_claim_of_which_something_is_yet_written_is_not_released(
+    worker: Workers, rows: Rows, is_queued: bool
+) -> None:
+    """Its green thread was killed while its outcome waited for a transaction, or was in one."""
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True))
+    one.abandon(claim, sent=True)
+    finishing = Finishing(claim, an_entry())
+    one.clock.advance(BEAT)
+    if is_queued:
+        one._group = GroupCommit(one._write)
+        one._group._waiting.append(Waiting(finishing, inf))
+        one.beat()
+        one._group = None
+    assert one.together(finishing) == [True]
+    assert rows.order().state == "accepted"
+    one.clock.advance(UNHEARD)
+    one.beat()
+    assert (rows.order().state, one.abandoned) == ("accepted", {})
+
+
+def test_a_claim_that_never_was_is_forgotten(worker: Workers) -> None:
+    one = worker()
+    one.abandoned[one.ticket()] = Abandoned(KEY, False, one.clock.monotonic())
+    one.clock.advance(UNHEARD)
+    one.beat()
+    assert one.abandoned == {}
 
 
 # Many in one transaction
@@ -738,9 +878,8 @@ def test_an_abandoned_claim_that_is_written_once_more_is_had_by_the_next(
     one = worker()
     abandoned, another = claiming(one), claiming(one)
     one.together(abandoned)  # written, and the answer lost
-    one.abandoned[abandoned.ticket] = False
+    one.abandoned[abandoned.ticket] = Abandoned(KEY, False, one.clock.monotonic())
     one.clock.advance(LEASE)
-    one.beat()
     both = [abandoned, another] if first else [another, abandoned]
     results = dict(zip(both, one.together(*both), strict=True))
     is_held = isinstance(results[another], Held)

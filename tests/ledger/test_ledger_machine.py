@@ -46,6 +46,7 @@ class Attempt:
     sent: bool = False
     #: Its green thread was killed, or given up.
     abandoned: bool = False
+    abandoned_at: float = 0.0
     #: The lease that it is under.
     owner: str = ""
 
@@ -224,6 +225,21 @@ class LedgerMachine(RuleBasedStateMachine):
         is_sending = known.state is State.SENDING
         known.holder = Attempt(worker, key, None, is_sending, abandoned=True, owner=row.owner)
 
+    def _find_out_about_releases(self) -> None:
+        """Whether beats have released what was abandoned."""
+        for key, known in self.model.items():
+            row, holder = self.rows.order(key), known.holder
+            if row is None or row.epoch == known.epoch:
+                continue
+            assert (row.epoch, row.owner) == (known.epoch + 1, None)
+            assert holder is not None
+            assert holder.abandoned, "it was released, and a green thread has it"
+            known.epoch, known.holder = row.epoch, None
+            if holder.sent:
+                known.doubt, known.doubt_at = True, holder.abandoned_at
+            is_open = State.PENDING if known.pending else State.NEW
+            known.state = State.IN_DOUBT if known.doubt else is_open
+
     @rule(n=st.integers(0, 9), met=BREAKS)
     def say_that_it_is_sent(self, n: int, met: tuple[str, float] | None) -> None:
         attempt = self._attempt(n)
@@ -262,6 +278,8 @@ class LedgerMachine(RuleBasedStateMachine):
         known, state = self.model[attempt.key], State(kind)
         in_doubt, pending = state is State.IN_DOUBT, state is State.PENDING
         event = None if state is State.NEW else dehydrated(attempt.key, Kind(kind))
+        if event is not None and event.id in known.told:  # no decision tells it twice
+            event = None
         entry = Entry(
             state, DAY, known.attempts + 1, DAY if in_doubt else None, pending, event=event
         )
@@ -276,6 +294,7 @@ class LedgerMachine(RuleBasedStateMachine):
             row = self.rows.order(attempt.key)
             written = row.epoch == attempt.claim.epoch and row.state == state
             attempt.abandoned, attempt.sent = True, attempt.claim.sending
+            attempt.abandoned_at = self.time
         else:
             assert written is (known.holder is attempt)
         if written:
@@ -291,7 +310,7 @@ class LedgerMachine(RuleBasedStateMachine):
         attempt = self._attempt(n)
         if attempt is not None and attempt.claim is not None:
             attempt.worker.abandon(attempt.claim, sent=attempt.sent)
-            attempt.abandoned = True
+            attempt.abandoned, attempt.abandoned_at = True, self.time
             self.hands.remove(attempt)
 
     # What a worker does, and time
@@ -387,6 +406,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_rows_are_as_the_model_has_them(self) -> None:
+        self._find_out_about_releases()
         for key, known in self.model.items():
             row = self.rows.order(key)
             if row is None:

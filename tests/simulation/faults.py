@@ -87,7 +87,7 @@ FAULTS = [
     Fault(
         "an order whose green thread was killed sending it is in doubt",
         "ledger.batch",
-        "return self._in_doubt(row) if self._abandoned[row.ticket] else row.past",
+        "return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.past",
         "return row.past",
         seed=12,
     ),
@@ -108,8 +108,8 @@ FAULTS = [
     Fault(
         "an abandoned claim is one until it has been taken over for good",
         "ledger.batch",
-        "self._resuming[ticket] = row.ticket\n        return self._in_doubt(row) if self._abandoned[row.ticket]",
-        "return self._in_doubt(row) if self._abandoned.pop(row.ticket)",
+        "self._resuming[ticket] = row.ticket\n        return self._in_doubt(row) if self._abandoned[row.ticket].sent",
+        "return self._in_doubt(row) if self._abandoned.pop(row.ticket).sent",
         seed=71,
     ),
     Fault(

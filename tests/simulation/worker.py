@@ -172,7 +172,7 @@ class Worker:
 
     def _run(self) -> None:
         self._gate = SimulatedGateway(*self._parts)
-        self._gate.ledger._stopping = _Beats(self._scheduler, self._broker)  # type: ignore[assignment]
+        self._gate.ledger._stopping = _Beats(self._scheduler, self._broker, self._gate.ledger)  # type: ignore[assignment]
         self._gate.ledger.start()
         self.ledger = self._gate.ledger
         while not self._is_stopping:
@@ -239,8 +239,8 @@ class Worker:
 class _Beats:
     """When a ledger beats: every second, but for the hours in which nobody has anything to do."""
 
-    def __init__(self, scheduler: Scheduler, broker: Broker) -> None:
-        self._scheduler, self._broker = scheduler, broker
+    def __init__(self, scheduler: Scheduler, broker: Broker, ledger: Ledger) -> None:
+        self._scheduler, self._broker, self._ledger = scheduler, broker, ledger
         self._is_set = False
 
     def set(self) -> None:
@@ -249,7 +249,9 @@ class _Beats:
     def wait(self, seconds: float) -> bool:
         self._scheduler.sleep(seconds)
         broker = self._broker
-        while not (self._is_set or broker.ready or broker.unacknowledged):
+        while not (
+            self._is_set or broker.ready or broker.unacknowledged or self._ledger._abandoned
+        ):
             soonest = min(broker.held_back, default=self._scheduler.time + 60)
             self._scheduler.sleep(max(seconds, soonest - self._scheduler.time))
         return self._is_set

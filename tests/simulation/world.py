@@ -110,7 +110,13 @@ class World:
 
     def _is_over(self) -> bool:
         is_done = not self.is_storm and not self._unsent and self.broker.is_empty
-        return is_done or bool(self.violations)
+        return (is_done and not self._abandoned) or bool(self.violations)
+
+    @property
+    def _abandoned(self) -> bool:
+        """Whether a worker has claims to release that no message comes for."""
+        ledgers = [each.ledger for each in self.workers if each.process.is_alive]
+        return any(each is not None and each._abandoned for each in ledgers)
 
     def _is_over_for_some(self, lease_id: str) -> bool:
         """Whether a worker that looked at the leases now would find this one over."""
