@@ -7,12 +7,13 @@ workers see the moment in which it was.
 import json
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, func, select
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.green import in_turns
 from pos_gateway.ledger.schema import catalogs
 from pos_gateway.ledger.upsert import upsert
+from pos_gateway.merchants.stamps import next_stamp, seconds
 from pos_gateway.merchants.store import IN_A_ROW
 
 #: Catalogs that are read at once, from the database or Redis: nobody else has a turn meanwhile.
@@ -28,12 +29,13 @@ class CatalogStore:
 
     def put(self, every: Mapping[str, Mapping[str, str]]) -> None:
         """Write catalogs by merchant, each instead of the merchant's present one, all or none."""
-        now = self._clock.now().timestamp()
-        rows = [
-            {"merchant_id": merchant_id, "entries": as_text(catalog), "updated_at": now}
-            for merchant_id, catalog in every.items()
-        ]
+        texts = {merchant_id: as_text(catalog) for merchant_id, catalog in every.items()}
         with self._engine.begin() as connection:
+            stamp = next_stamp(connection, catalogs.c.updated_at, self._clock)
+            rows = [
+                {"merchant_id": merchant_id, "entries": text, "updated_at": stamp}
+                for merchant_id, text in texts.items()
+            ]
             upsert(connection, catalogs, rows)
 
     def get(self, merchant_id: str) -> Mapping[str, str]:
@@ -42,7 +44,7 @@ class CatalogStore:
         return found
 
     def stamped(self, ids: Sequence[str]) -> dict[str, tuple[Mapping[str, str], float]]:
-        """These merchants' catalogs, those that there are, each with when it was written (Unix time)."""
+        """These merchants' catalogs, those that there are, each with its stamp."""
         which = select(catalogs.c.merchant_id).where(catalogs.c.merchant_id.in_(ids))
         found: dict[str, tuple[Mapping[str, str], float]] = {}
         with self._engine.connect() as connection:
@@ -54,11 +56,16 @@ class CatalogStore:
                     found[row.merchant_id] = of_text(row.entries), row.updated_at
         return found
 
-    def edited_since(self, moment: float) -> list[tuple[str, float]]:
-        """Whose catalog was written then (Unix time) or later, each with when."""
+    def last_edit(self) -> float:
+        """The highest stamp there is; 0 without a catalog."""
+        with self._engine.connect() as connection:
+            return seconds(connection.scalar(select(func.max(catalogs.c.updated_at))))
+
+    def edited_since(self, stamp: float) -> list[tuple[str, float]]:
+        """Whose catalog has a higher stamp, each with it."""
         query = select(catalogs.c.merchant_id, catalogs.c.updated_at)
         with self._engine.connect() as connection:
-            rows = connection.execute(query.where(catalogs.c.updated_at >= moment))
+            rows = connection.execute(query.where(catalogs.c.updated_at > stamp))
             return [(row.merchant_id, row.updated_at) for row in in_turns(rows, IN_A_ROW)]
 
 

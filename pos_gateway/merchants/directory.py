@@ -1,8 +1,9 @@
 """The directory that workers ask for a merchant, once for every order.
 
 Records, and merchants' catalogs, are in refresh-ahead caches over the database. Who edits one leaves
-the moment in its row, and every worker looks once a second which rows were edited of late: an edit is
-seen within that, wherever it was made and however long the record would have been good.
+a stamp in its row that is higher than all before it, and every worker looks once a second for higher
+ones than it has seen: an edit is seen within that, wherever it was made, whatever the clocks say and
+however long the record would have been good.
 """
 
 import random
@@ -15,11 +16,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import NotLoaded, UnknownMerchant
-from pos_gateway.green import in_turns
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.cache import Loaded, RefreshAheadCache, Shared
 from pos_gateway.merchants.catalogs import CatalogStore
-from pos_gateway.merchants.store import IN_A_ROW, MerchantStore
+from pos_gateway.merchants.edits import Edits
+from pos_gateway.merchants.store import MerchantStore
 
 log = structlog.get_logger(__name__)
 
@@ -39,9 +40,6 @@ MOST_ENTRIES, TOGETHER = 500_000, 100
 PAUSE = 1.0
 #: Seconds between two looks for edits, about.
 LOOK = 1.0
-#: Seconds by which an edit may be older than the look that is the first to find it: clocks differ,
-#: and a long import is there only when all of it is.
-LATE = 60.0
 
 
 class Directory:
@@ -72,7 +70,6 @@ class Directory:
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
         self._look_at = clock.monotonic()
-        self._looked_at: float | None = None
         self._listener: Callable[[str, Merchant | None], None] = lambda _id, _merchant: None
         terms: dict[str, Any] = {
             "lifetime": LIFETIME,
@@ -102,6 +99,12 @@ class Directory:
             shared=shared_catalogs,
             **terms,
         )
+
+        # Before the first look: a record from before an edit may still be with other workers.
+        self._edits = [
+            Edits(store, self._cache.outdated, known_for=LIFETIME, clock=clock),
+            Edits(catalogs, self._catalogs.outdated, known_for=LIFETIME, clock=clock),
+        ]
 
     def get(self, merchant_id: str) -> Merchant:
         """The merchant with its catalog, from memory if they are fresh, else from the database.
@@ -167,11 +170,11 @@ class Directory:
 
     def _load(self, ids: Sequence[str]) -> dict[str, Loaded[Merchant]]:
         found = self._store.stamped(sorted(ids))
-        return {each: Loaded(merchant, edited) for each, (merchant, edited) in found.items()}
+        return {each: Loaded(merchant, stamp) for each, (merchant, stamp) in found.items()}
 
     def _load_catalogs(self, ids: Sequence[str]) -> dict[str, Loaded[Mapping[str, str]]]:
         found = self._catalog_store.stamped(ids)
-        return {each: Loaded(catalog, written) for each, (catalog, written) in found.items()}
+        return {each: Loaded(catalog, stamp) for each, (catalog, stamp) in found.items()}
 
     def _loaded(self, merchant_id: str, merchant: Merchant | None) -> None:
         if merchant is not None:
@@ -183,21 +186,12 @@ class Directory:
             self._look()
 
     def _look(self) -> None:
-        """See what was edited since the last look, or while a record of it may still be about."""
-        now = self._clock.now().timestamp()
         self._look_at = self._clock.monotonic() + LOOK
-        since = now - LIFETIME if self._looked_at is None else self._looked_at
         try:
-            edited = self._store.edited_since(since - LATE)
-            written = self._catalog_store.edited_since(since - LATE)
+            for edits in self._edits:
+                edits.look()
         except SQLAlchemyError as error:
             log.error("merchants.not_watched", error=str(error))
-            return
-        self._looked_at = now
-        for merchant_id, at in in_turns(edited, IN_A_ROW):
-            self._cache.outdated(merchant_id, at)
-        for merchant_id, at in in_turns(written, IN_A_ROW):
-            self._catalogs.outdated(merchant_id, at)
 
 
 def _entries(catalog: Mapping[str, str] | None) -> int:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Engine, Row, select, update
+from sqlalchemy import Connection, Engine, Row, func, select, update
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.credentials import NONE, Auth, Credentials, Unreadable
@@ -17,6 +17,7 @@ from pos_gateway.ledger.resealing import Resealed
 from pos_gateway.ledger.schema import merchants
 from pos_gateway.ledger.upsert import upsert
 from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.stamps import next_stamp, seconds
 from pos_gateway.vault import CannotOpen, Vault
 
 #: Edits that are read in a row: of an import there are as many as there are merchants.
@@ -51,7 +52,8 @@ class MerchantStore:
         latest = {merchant.id: merchant for merchant in records}
         rows = [self._row(merchant) for merchant in latest.values()]
         with self._engine.begin() as connection:
-            upsert(connection, merchants, rows)
+            stamp = self._next_stamp(connection)
+            upsert(connection, merchants, [{**row, "updated_at": stamp} for row in rows])
         return len(rows)
 
     def get(self, ids: Sequence[str]) -> dict[str, Merchant]:
@@ -59,30 +61,33 @@ class MerchantStore:
         return {each: merchant for each, (merchant, _) in self.stamped(ids).items()}
 
     def stamped(self, ids: Sequence[str]) -> dict[str, tuple[Merchant, float]]:
-        """The same, each with when it was edited (Unix time)."""
+        """The same, each with the stamp of its last edit."""
         found: dict[str, tuple[Merchant, float]] = {}
         with self._engine.connect() as connection:
             for batch in _batches(list(ids)):
                 query = select(merchants).where(merchants.c.id.in_(batch))
                 for row in connection.execute(query):
-                    found[row.id] = self._merchant(row), _seconds(row.updated_at)
+                    found[row.id] = self._merchant(row), seconds(row.updated_at)
         return found
 
-    def edited_since(self, moment: float) -> list[tuple[str, float]]:
-        """The ids of merchants that were edited then (Unix time) or later, each with when."""
-        since = datetime.fromtimestamp(moment, UTC)
-        query = select(merchants.c.id, merchants.c.updated_at)
+    def last_edit(self) -> float:
+        """The highest stamp there is; 0 without a merchant."""
         with self._engine.connect() as connection:
-            rows = connection.execute(query.where(merchants.c.updated_at >= since))
-            return [(row.id, _seconds(row.updated_at)) for row in in_turns(rows, IN_A_ROW)]
+            return seconds(connection.scalar(select(func.max(merchants.c.updated_at))))
+
+    def edited_since(self, stamp: float) -> list[tuple[str, float]]:
+        """The ids of merchants whose last edit has a higher stamp, each with it."""
+        later = merchants.c.updated_at > datetime.fromtimestamp(stamp, UTC)
+        query = select(merchants.c.id, merchants.c.updated_at).where(later)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query)
+            return [(row.id, seconds(row.updated_at)) for row in in_turns(rows, IN_A_ROW)]
 
     def sealed(self, merchant: Merchant) -> str:
         """A record as text, its secrets sealed. Raises CannotOpen where they cannot be."""
         if isinstance(merchant.auth, Unreadable):
             raise CannotOpen(merchant.auth.problem)
-        row = self._row(merchant)
-        del row["updated_at"]
-        return json.dumps(row)
+        return json.dumps(self._row(merchant))
 
     def unsealed(self, text: str) -> Merchant:
         """The record that ``sealed`` was given. Raises ValueError for any other text."""
@@ -98,17 +103,15 @@ class MerchantStore:
         """
         wanted = sorted(set(ids))
         with self._engine.begin() as connection:
+            stamp = self._next_stamp(connection)  # from here on what is found stays there
             found: set[str] = set()
             for batch in _batches(wanted):
-                # Locked, in the order in which an import writes them: what is found stays there.
                 of_these = select(merchants.c.id).where(merchants.c.id.in_(batch))
-                found.update(
-                    connection.scalars(of_these.order_by(merchants.c.id).with_for_update())
-                )
+                found.update(connection.scalars(of_these))
             missing = [merchant_id for merchant_id in wanted if merchant_id not in found]
             for batch in _batches([] if missing else wanted):
                 change = update(merchants).where(merchants.c.id.in_(batch))
-                connection.execute(change.values(paused=paused, updated_at=self._clock.now()))
+                connection.execute(change.values(paused=paused, updated_at=stamp))
         return missing
 
     def all(self) -> Iterator[Merchant]:
@@ -154,7 +157,12 @@ class MerchantStore:
         fields = merchant.model_dump(exclude={"auth"})
         revealed = merchant.auth.reveal()
         auth = {} if revealed == _NOTHING else self._vault.seal(revealed, whose=merchant.id)
-        return {**fields, "auth": auth, "updated_at": self._clock.now()}
+        return {**fields, "auth": auth}
+
+    def _next_stamp(self, connection: Connection) -> datetime:
+        return datetime.fromtimestamp(
+            next_stamp(connection, merchants.c.updated_at, self._clock), UTC
+        )
 
     def _merchant(self, row: Row[Any] | SimpleNamespace) -> Merchant:
         # Checked when it was written; checking again for every order would cost for nothing.
@@ -188,11 +196,6 @@ _NOTHING = {"type": "none"}
 #: One for all that have none, who are the most.
 _NO_IDS: dict[str, str] = {}
 _AUTH: TypeAdapter[Credentials] = TypeAdapter(Auth)
-
-
-def _seconds(moment: datetime) -> float:
-    # SQLite has no time zones: what it gives back is UTC, as it was written.
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _is_stale(auth: dict[str, Any], current: str | None) -> bool:

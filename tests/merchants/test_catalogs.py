@@ -65,8 +65,9 @@ def test_whose_catalog_was_written_of_late_is_known(
     clock.seconds = 1.0
     catalogs.put({"n": {"b": "2"}})
     first, last = 1_000_000_000.0, 1_000_000_001.0
-    assert sorted(catalogs.edited_since(first)) == [("m", first), ("n", last)]
-    assert catalogs.edited_since(last) == [("n", last)]
+    assert sorted(catalogs.edited_since(0.0)) == [("m", first), ("n", last)]
+    assert catalogs.edited_since(first) == [("n", last)]
+    assert catalogs.last_edit() == last
     assert catalogs.stamped(["n", "nobody"]) == {"n": ({"b": "2"}, last)}
 
 

@@ -110,7 +110,7 @@ FAULTS = [
         "ledger.batch",
         "self._resuming[ticket] = row.ticket\n        return self._in_doubt(row) if self._abandoned[row.ticket].sent",
         "return self._in_doubt(row) if self._abandoned.pop(row.ticket).sent",
-        seed=71,
+        seed=545,
     ),
     Fault(
         "what is written under an earlier claim changes nothing",

@@ -1,0 +1,70 @@
+"""Which rows of a table were edited since the last look; see ``stamps.py``."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from pos_gateway.clock import Clock
+from pos_gateway.green import in_turns
+from pos_gateway.merchants.store import IN_A_ROW
+
+#: Seconds for which an edit may be on its way into the database while later ones are there already:
+#: an earlier release's, which keeps nobody from editing meanwhile.
+LATE = 60.0
+
+
+class Stamped(Protocol):
+    """A table whose rows have stamps."""
+
+    def last_edit(self) -> float:
+        """The highest stamp there is; 0 without a row."""
+        ...
+
+    def edited_since(self, stamp: float) -> list[tuple[str, float]]:
+        """The ids of the rows with a higher stamp, each with its own."""
+        ...
+
+
+class Edits:
+    """Tells of each edit at least once. For one caller at a time.
+
+    Args:
+        table: what is edited.
+        told: is told the id of what was edited, and the stamp.
+        known_for: seconds before the first look whose edits are told, too.
+    """
+
+    def __init__(
+        self,
+        table: Stamped,
+        told: Callable[[str, float], None],
+        *,
+        known_for: float,
+        clock: Clock,
+    ) -> None:
+        self._table, self._told = table, told
+        self._known_for = known_for
+        self._clock = clock
+        #: The highest stamps that were seen, each with when that was, on this worker's clock: of
+        #: those that were seen long enough ago the last one is the first here.
+        self._highest: deque[tuple[float, float]] = deque()
+
+    def look(self) -> None:
+        """Tell of what was edited since the last look. Raises SQLAlchemyError."""
+        now = self._clock.monotonic()
+        highest = self._highest
+        while len(highest) > 1 and now - highest[1][0] >= LATE:
+            highest.popleft()
+        if not highest:
+            highest.append((now, self._begin()))
+        edited = self._table.edited_since(highest[0][1])
+        seen = max((stamp for _, stamp in edited), default=0.0)
+        if seen > highest[-1][1]:
+            highest.append((now, seen))
+        for each, stamp in in_turns(edited, IN_A_ROW):
+            self._told(each, stamp)
+
+    def _begin(self) -> float:
+        # Stamps may be ahead of the time of day, or behind it for as long as nobody has edited.
+        present = min(self._table.last_edit(), self._clock.now().timestamp())
+        return max(0.0, present - self._known_for - LATE)
