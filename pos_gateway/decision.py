@@ -264,7 +264,8 @@ _ENDS = (Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED
 def _unchanged(claim: Claim, at: float) -> Entry:
     """The order as it was before it was claimed."""
     past = claim.past
-    return Entry(open_state(past), at, past.attempts, past.doubt_since, past.pending)
+    state = open_state(past)
+    return Entry(state, at, past.attempts, past.doubt_since, past.pending, keeps_reason=True)
 
 
 def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) -> Decision:

@@ -8,6 +8,9 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from pos_gateway.ledger.states import Action
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.directory import LOOK
+from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
 from tests.gate import Gate
 
@@ -219,3 +222,20 @@ def test_an_order_whose_request_came_first_is_cancelled_and_so_is_the_request(
     gate.take_cancel(seconds=600)
     assert gate.row_state(action="cancel") == "cancelled"
     assert (gate.said, gate.told()) == ([], [("cancelled", None)])
+
+
+def test_why_an_order_is_an_operators_stays_when_somebody_wants_it_cancelled(
+    tmp_path: Path,
+) -> None:
+    """By its reason the operator knows what to do."""
+    gate = Gate(tmp_path, lambda _: NoValidReply("cut", "the reply ends too early"))
+    order = gate.an_order(seconds=7200)
+    gate.take(order)
+    moved = Merchant.parse({"id": "m", "base_url": "https://elsewhere.example.com"})
+    MerchantStore(gate.database).put([moved])
+    gate.wait(LOOK)
+    gate.take(order)
+    for _ in range(2):
+        query = "select state, reason_code from orders where action = 'submit'"
+        assert gate.rows(query) == [("in_doubt", "moved")]
+        gate.take_cancel(seconds=600)

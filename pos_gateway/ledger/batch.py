@@ -531,6 +531,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
     if entry.reason is not None:
         row |= {"reason_code": entry.reason.code, "reason_message": entry.reason.message}
+    if entry.keeps_reason:
+        row["keeps_reason"] = True
     event = entry.event
     if event is not None:
         row["event_id"], row["type"], row["told"] = event.id, event.kind, event.kind

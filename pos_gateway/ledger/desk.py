@@ -189,11 +189,12 @@ class Desk:
             "doubt_since": entry.doubt_since,
             "settling": None,
             "pending": entry.pending,
-            "reason_code": entry.reason.code if entry.reason else None,
-            "reason_message": entry.reason.message if entry.reason else None,
             "external_id": entry.external_id or seen.external_id,
             "updated_at": entry.at,
         }
+        if not entry.keeps_reason:
+            values["reason_code"] = entry.reason.code if entry.reason else None
+            values["reason_message"] = entry.reason.message if entry.reason else None
         if order_json is not None:
             values["payload"] = self._payloads.seal(_submission(seen.key), order_json)
         if deliver_by is not None:

@@ -42,6 +42,7 @@ _VALUES = {
     "external_id": "text",
     "reason_code": "text",
     "reason_message": "text",
+    "keeps_reason": "boolean",
     "deliver_by": "double precision",
     "now": "double precision",
     "payload": "text",
@@ -123,8 +124,9 @@ _FINISH = (
 update orders
 set state = {state}, owner = null, attempts = {attempts}, doubt_since = {doubt_since},
     settling = {settling}, pending = {pending}, told = coalesce({told}, orders.told),
-    external_id = coalesce({external_id}, orders.external_id), reason_code = {reason_code},
-    reason_message = {reason_message}, updated_at = {now}
+    external_id = coalesce({external_id}, orders.external_id), updated_at = {now},
+    reason_code = case when {keeps_reason} then orders.reason_code else {reason_code} end,
+    reason_message = case when {keeps_reason} then orders.reason_message else {reason_message} end
 {from_rows}"""
     + _UNDER_CLAIM
     + " and orders.state in ('claimed', 'sending')"

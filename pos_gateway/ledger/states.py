@@ -197,3 +197,5 @@ class Entry:
     external_id: str | None = None
     #: Told with it, in the same transaction.
     event: EventRow | None = None
+    #: The reason stays that its row has.
+    keeps_reason: bool = False

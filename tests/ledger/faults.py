@@ -303,6 +303,13 @@ FAULTS = [
         "claims::bounded_number",
     ),
     Fault(
+        "the reason of an order stays if it is to",
+        "ledger/statements",
+        "reason_code = case when {keeps_reason} then orders.reason_code else {reason_code} end",
+        "reason_code = {reason_code}",
+        "claims::reason_of_an_order_stays",
+    ),
+    Fault(
         "a claim that was given up is abandoned",
         "ledger/ledger",
         "self._abandoned[ticket] = Abandoned(key, False, self.lease.clock())",

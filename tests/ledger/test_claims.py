@@ -650,6 +650,18 @@ def test_a_worker_does_not_take_over_from_itself_what_is_still_under_way(
     assert one.claim(KEY, send=True) == Held(lost.owner)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_reason_of_an_order_stays_if_it_is_to(worker: Workers, rows: Rows, kept: bool) -> None:
+    one, blind = worker(), Reason("blind", "this POS cannot be asked")
+    first = untold(State.IN_DOUBT, doubt_since=DAY, reason=blind)
+    one.finish(claimed(one.claim(KEY, send=True)), first)
+    one.finish(claimed(one.claim(KEY, send=False)), replace(first, reason=None, keeps_reason=kept))
+    row = rows.order()
+    assert (row.reason_code, row.reason_message) == (
+        (blind.code, blind.message) if kept else (None, None)
+    )
+
+
 # Claims that nobody deals with any more
 
 

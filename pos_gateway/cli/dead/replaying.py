@@ -293,7 +293,7 @@ def _entry(row: Standing) -> Entry:
     now = datetime.now(UTC).timestamp()
     if row.state in _REOPENED:
         return Entry(State.NEW, now, attempts=0)
-    return Entry(row.state, now, row.attempts, row.doubt_since, row.pending)
+    return Entry(row.state, now, row.attempts, row.doubt_since, row.pending, keeps_reason=True)
 
 
 def _later(known: float | None, given: datetime) -> datetime | None:
