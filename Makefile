@@ -47,7 +47,7 @@ docs-check: $(INSTALLED) ## Are the generated documents those that the code gene
 	$(BIN)/pos-gateway schema --check docs
 
 SEEDS ?= 0-999
-simulate: $(INSTALLED) ## Run workers that crash in virtual time: SEEDS=0-9999 runs many, SEED=7 replays one
+simulate: $(INSTALLED) ## Run workers that crash, and operators who race them, in virtual time: SEEDS=0-9999 runs many, SEED=7 replays one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 load: $(INSTALLED) servers ## Load a whole gateway: SCENARIO=lunch-peak writes a page about it; without one, list them

@@ -135,7 +135,7 @@ class Channel:
 
 
 class Publisher:
-    """A worker's, with the promises of ``broker/publisher.py``.
+    """A worker's or a command's, with the promises of ``broker/publisher.py``.
 
     Args:
         loses_confirm: asked after a message is stored.
@@ -144,6 +144,9 @@ class Publisher:
     def __init__(self, broker: Broker, loses_confirm: Callable[[], bool]) -> None:
         self._broker = broker
         self._loses_confirm = loses_confirm
+
+    def publish(self, message: Message) -> None:
+        self.publish_patiently(message, on_trouble=lambda _error: None, patience=0.0)
 
     def publish_patiently(
         self, message: Message, *, on_trouble: Callable[[Any], None], patience: float = inf

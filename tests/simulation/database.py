@@ -2,6 +2,7 @@
 
 import itertools
 import sqlite3
+from collections.abc import Callable
 from functools import cache
 from math import inf
 from typing import Any
@@ -33,7 +34,9 @@ class Database:
         return self._kept.execute(query, parameters).fetchall()
 
     def close(self) -> None:
+        """Let go of the run: SQLAlchemy keeps this with a connection that a killed worker had."""
         self._kept.close()
+        del self._scheduler
 
     def fails(self) -> bool:
         """Whether what is asked for now fails."""
@@ -46,34 +49,45 @@ class Database:
     def say(self, what: str) -> None:
         self._scheduler.say(what)
 
+    def commit(self, commit: Callable[[], Any]) -> Any:
+        """Commit, or not, or without an answer."""
+        if self.fails():
+            if self.fails():
+                commit()
+                self.say("DATABASE commits, and its answer is lost")
+            else:
+                self.say("DATABASE does not commit")
+            raise sqlite3.OperationalError("the connection was lost")
+        result = commit()
+        self.point("committed")
+        return result
+
     def _connect(self) -> Any:
         database = self
 
         class Cursor(sqlite3.Cursor):
             def execute(self, statement: str, *parameters: Any) -> Any:
                 is_first = statement.startswith(("begin", "SELECT"))
+                is_first = is_first and not self.connection.in_transaction
                 if is_first:
                     database.point("database")
                 if is_first and database.fails():
                     database.say("DATABASE refuses")
                     raise sqlite3.OperationalError("the database is away")
-                if statement == "commit" and database.fails():
-                    if database.fails():
-                        super().execute(statement)
-                        database.say("DATABASE commits, and its answer is lost")
-                    else:
-                        database.say("DATABASE does not commit")
-                    raise sqlite3.OperationalError("the connection was lost")
-                result = super().execute(statement, *parameters)
                 if statement == "commit":
-                    database.point("committed")
-                return result
+                    return database.commit(lambda: super(Cursor, self).execute(statement))
+                return super().execute(statement, *parameters)
 
         class Connection(sqlite3.Connection):
             def cursor(self, *_: Any, **__: Any) -> Any:
                 return super().cursor(Cursor)
 
-        return sqlite3.connect(self._uri, uri=True, factory=Connection)
+            def commit(self) -> None:
+                if self.in_transaction:
+                    database.commit(super().commit)
+
+        # One that a killed worker had is closed by the garbage collector, in whichever thread.
+        return sqlite3.connect(self._uri, uri=True, factory=Connection, check_same_thread=False)
 
 
 @cache

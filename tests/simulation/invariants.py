@@ -1,9 +1,13 @@
 """What is promised, held against what happened once nothing happens any more."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pos_gateway.ledger.states import State
+from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger.states import Action, Key, State
+from pos_gateway.outcome import Kind
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -17,41 +21,50 @@ def violated(world: "World") -> list[str]:
 
 
 def _violated(world: "World") -> Iterator[str]:
-    columns = "order_id, action, state, owner, told, reason_code, reason_message"
+    columns = "order_id, action, state, owner, told, reason_code, reason_message, reopened"
+    columns += ", generation, deliver_by"
     rows = {
-        (order_id, action): (State(state), owner, told, f"{code}: {message}")
-        for order_id, action, state, owner, told, code, message in world.database.rows(
+        (order_id, action): _Row(State(state), owner, told, f"{code}: {message}", *others)
+        for order_id, action, state, owner, told, code, message, *others in world.database.rows(
             f"select {columns} from orders"
         )
     }
-    written = world.database.rows("select order_id, type from events order by id")
     for order_id in world.submitted:
         yield from (f"{order_id}: {each}" for each in _of_order(world, order_id, rows))
-        told = [kind for whose, kind in written if whose == order_id]
-        if not _is_sensible(told):
-            yield f"{order_id}: events were written as {told}"
-        if not any(kind in ENDS for kind in told) and rows[order_id, "submit"][0] not in _OPEN:
-            yield f"{order_id}: no end was told"
+        yield from (f"{order_id}: {each}" for each in _of_events(world, order_id, rows))
+
+
+class _Row(NamedTuple):
+    state: State
+    owner: str | None
+    told: str | None
+    reason: str
+    #: How often it was opened again.
+    reopened: int
+    #: Of a request to cancel it: how often that was.
+    generation: int | None
+    deliver_by: float | None
+
+
+_NONE = _Row(State.NEW, None, None, "", 0, None, None)
 
 
 _OPEN = (State.IN_DOUBT, State.PENDING)
 
 
 def _of_order(world: "World", order_id: str, rows: Any) -> Iterator[str]:
-    order = world.submitted[order_id]
-    pos = world.poses[order.merchant_id]
-    at_pos = pos.of(order_id)
+    at_pos = world.records(order_id)
     alive = [record for record in at_pos if record.is_alive]
     if len(at_pos) > 1:
         yield f"the POS made it {len(at_pos)} times"
     if (order_id, "submit") not in rows:
         yield "it has no row"
         return
-    state, owner, told, reason = rows[order_id, "submit"]
+    state, owner, told, reason, reopened, *_ = rows[order_id, "submit"]
     cancel = rows.get((order_id, "cancel"))
     match state:
         case State.ACCEPTED:
-            let_go = cancel is not None and cancel[0] in (State.CANCELLED, State.EXPIRED)
+            let_go = cancel is not None and cancel.state in (State.CANCELLED, State.EXPIRED)
             if not at_pos or not (alive or let_go):
                 yield f"accepted, but the POS has {at_pos}"
         case State.REJECTED | State.CANCELLED | State.EXPIRED | State.FAILED:
@@ -63,22 +76,60 @@ def _of_order(world: "World", order_id: str, rows: Any) -> Iterator[str]:
         case _:
             yield f"stuck as {state} with {owner}"
     if order_id in world.cancelled:
+        came, latest = map(max, zip(*world.cancelled[order_id], strict=True))
         if cancel is None:
             yield "the wish to cancel it has no row"
-        elif not cancel[0].is_final:
-            yield f"the wish to cancel it is stuck as {cancel[0]} with {cancel[1]}"
-        elif "unknown_order" in cancel[3]:
-            yield f"the wish to cancel it failed: {cancel[3]}"
-        elif cancel[0] is State.CANCELLED and alive:
+        elif not cancel.state.is_final:
+            yield f"the wish to cancel it is stuck as {cancel.state} with {cancel.owner}"
+        elif "unknown_order" in cancel.reason and not world.operators.has_pruned:
+            yield f"the wish to cancel it failed: {cancel.reason}"
+        elif cancel.state is State.FAILED and "secret_key" in cancel.reason:
+            yield "the wish to cancel it failed where there was no key, and others have it"
+        elif cancel.state is State.CANCELLED and alive:
             yield f"it was cancelled, but the POS has {alive}"
+        elif cancel.state is State.EXPIRED and cancel.deliver_by < latest:
+            yield f"the wish to cancel it expired at {cancel.deliver_by}, and holds until {latest}"
+        elif came > world.reopened.get(order_id, inf) and (cancel.generation or 0) < reopened:
+            yield "the wish to cancel it came after it was opened again, and was taken for earlier"
 
 
-def _is_sensible(kinds: list[str]) -> bool:
-    """One end; before it what says that it is still open, after it what a cancel came to."""
-    ends = [at for at, kind in enumerate(kinds) if kind in ENDS]
-    if not ends:
-        return True
-    after = kinds[ends[0] + 1 :]
-    if not after:
-        return True
-    return kinds[ends[0]] == "accepted" and after in (["cancelled"], ["accepted"])
+def _of_events(world: "World", order_id: str, rows: Any) -> Iterator[str]:
+    """Each generation of an order has one end at most, and the last one the one that its row has.
+
+    A generation is what comes of an order until an operator opens it again. Only what has failed or
+    expired, or was in doubt, is opened again; and only what was accepted may be cancelled after that.
+    """
+    query = "select type, event_id from events where order_id = ? order by id"
+    key = Key(world.submitted[order_id].merchant_id, order_id)
+    known = {
+        dehydrated(replace(key, action=action), Kind(kind), reopened=number).id: (number, action)
+        for action in Action
+        for number in range(1 + rows.get((order_id, action), _NONE).reopened)
+        for kind in (*ENDS, "pending", "in_doubt")
+    }
+    told = [
+        (kind, *known.get(event_id, (-1, None)))
+        for kind, event_id in world.database.rows(query, order_id)
+    ]
+    if any(action is None for _, _, action in told):
+        yield f"events have ids of no generation: {told}"
+        return
+    of_order = [(number, kind) for kind, number, action in told if action is Action.SUBMIT]
+    if [number for number, _ in of_order] != sorted(number for number, _ in of_order):
+        yield f"events of a generation after those of the next: {told}"
+    row = rows.get((order_id, "submit"))
+    if row is None:
+        return
+    for number in range(row.reopened + 1):
+        kinds = [kind for of, kind in of_order if of == number]
+        ends = [kind for kind in kinds if kind in ENDS]
+        if len(ends) > 1 or (ends and kinds[-1] != ends[0]):
+            yield f"generation {number} was told as {kinds}"
+        if number < row.reopened:
+            if (ends or kinds[-1:]) not in (["failed"], ["expired"], ["in_doubt"]):
+                yield f"generation {number}, told as {kinds}, was opened again"
+        elif ends != ([row.state] if row.state.is_final else []):
+            yield f"it is {row.state}, told as {kinds}"
+    later = [kind for kind, _, action in told if action is Action.CANCEL]
+    if later and (row.state is not State.ACCEPTED or {*later[:-1]} - {"accepted"}):
+        yield f"after its end {row.state} it was told as {later}"

@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pos_gateway.adapters.protocol import Guarantee
-from pos_gateway.merchant import Merchant
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.simulation.database import Database
@@ -15,6 +14,14 @@ from tests.simulation.scheduler import Process, Scheduler, Task
 
 #: Seconds of the gateway's time limit, and those that the POSes need for a reply at the longest.
 TIME_LIMIT, LONGEST = 3.0, 6.0
+
+
+#: A request to cancel the order that has ended so, or before the order was opened again.
+_UNWANTED = """
+select 1 from orders wish join orders submission using (merchant_id, order_id)
+where wish.action = 'cancel' and submission.action = 'submit' and wish.order_id = ?
+  and wish.state in ('accepted', 'rejected', 'cancelled', 'expired', 'failed')
+  and (wish.state = 'cancelled' or coalesce(wish.generation, 0) < submission.reopened)"""
 
 
 @dataclass
@@ -36,7 +43,6 @@ class Pos:
     """One merchant's. Its character follows from the seed and the order alone."""
 
     scheduler: Scheduler
-    merchant: Merchant
     guarantee: Guarantee
     #: Parts of the requests that go wrong while there is trouble.
     trouble: float
@@ -200,6 +206,8 @@ class Transport:
                     self._violated(f"{order_id} is sent while others may take it over")
             case _:
                 self._violated(f"{order_id} is sent while its row says {found}")
+        if self._database.rows(_UNWANTED, order_id):
+            self._violated(f"{order_id} is sent, and was to be cancelled")
 
 
 @dataclass

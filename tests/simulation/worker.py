@@ -33,18 +33,24 @@ from tests.simulation.scheduler import Process, Scheduler, Task
 
 
 class Directory:
-    """Merchants that are always known."""
+    """Merchants' records as one worker knows them: each edit some time after it was made."""
 
-    def __init__(self, merchants: dict[str, Merchant]) -> None:
-        self._merchants = merchants
+    def __init__(
+        self, scheduler: Scheduler, merchants: dict[str, list[tuple[float, Merchant]]]
+    ) -> None:
+        self._scheduler, self._merchants = scheduler, merchants
+        self._behind = scheduler.random.uniform(0, 1.5)
 
     def get(self, merchant_id: str) -> Merchant:
-        if merchant_id not in self._merchants:
+        merchant = self.peek(merchant_id)
+        if merchant is None:
             raise UnknownMerchant(merchant_id)
-        return self._merchants[merchant_id]
+        return merchant
 
     def peek(self, merchant_id: str) -> Merchant | None:
-        return self._merchants.get(merchant_id)
+        seen = self._scheduler.time - self._behind
+        edits = self._merchants.get(merchant_id, ())
+        return next((each for at, each in reversed(edits) if at <= seen), None)
 
 
 class Unpublished:
@@ -65,15 +71,17 @@ class SimulatedGateway(Gateway):
         transport: Any,
         publisher: Any,
         clock: MachineClock,
+        secret_keys: str,
     ) -> None:
         self.clock = clock
+        payloads = Payloads(Vault(secret_keys))
         self.tracing = None
         self.publisher = publisher
         self.directory = directory
         self.adapters = ADAPTERS
-        self.ledger = Ledger(database.engine, clock=clock)
+        self.ledger = Ledger(database.engine, payloads, clock=clock)
         self.events = Unpublished()
-        hydration = Hydration(Payloads(Vault()))
+        hydration = Hydration(payloads)
         self.repeating = Repeating(database.engine, self.ledger, hydration)
         self.caller = Caller(
             directory=directory,
@@ -150,11 +158,14 @@ class Worker:
         transport: Transport,
         publisher: Publisher,
         clock: MachineClock,
+        secret_keys: str,
     ) -> None:
         self.clock = clock
         self.process = Process(name)
         self._scheduler, self._broker = scheduler, broker
-        self._parts: tuple[Any, ...] = (scheduler, database, directory, transport, publisher, clock)
+        self._parts: tuple[Any, ...] = (
+            *(scheduler, database, directory, transport, publisher, clock, secret_keys),
+        )
         #: Green threads that deal with a message.
         self.delivering: list[Task] = []
         # What the dispatcher's method for one message needs.

@@ -1,10 +1,12 @@
 """One run: a seed's backend, workers and troubles, until everything has come to its end."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -23,7 +25,8 @@ from tests.simulation.adapters import ADAPTERS
 from tests.simulation.broker import Broker, Publisher
 from tests.simulation.clock import SKEW, MachineClock
 from tests.simulation.database import Database
-from tests.simulation.pos import Pos, Transport
+from tests.simulation.operators import Operators
+from tests.simulation.pos import Pos, Record, Transport
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.threads import Threading, Time
 from tests.simulation.worker import Directory, Worker
@@ -42,9 +45,12 @@ TROUBLES = {
     "broker": 2,
     "clock": 10,
     "confirm": 60,
+    "operator": 80,
 }
 #: How often at most in a run.
 MOST = 6
+#: How often operators look for what commands have left that were broken off: each may be, again.
+SWEEPS = 8
 
 
 @dataclass(frozen=True)
@@ -73,16 +79,23 @@ class World:
         self.broker = Broker(scheduler)
         trouble = random.choice((0, 0.2, 0.5, 0.8))
         self.poses: dict[str, Pos] = {}
+        #: Each merchant's records, with the time from which on they hold.
+        self.merchants: dict[str, list[tuple[float, Merchant]]] = {}
         for name, adapter in ADAPTERS.items():
+            for host in (name, f"{name}-2"):
+                is_slow = random.random() < 0.3
+                self.poses[host] = Pos(scheduler, adapter.guarantee, trouble, is_slow=is_slow)
             merchant = Merchant(id=name, adapter=name, base_url=f"https://{name}/pos")
-            is_slow = random.random() < 0.3
-            self.poses[name] = Pos(scheduler, merchant, adapter.guarantee, trouble, is_slow=is_slow)
+            self.merchants[name] = [(-inf, merchant)]
         self.workers: list[Worker] = []
         self.submitted: dict[str, Order] = {}
-        self.cancelled: set[str] = set()
+        #: Requests to cancel orders: when each was stored, and until when it holds (Unix time).
+        self.cancelled: dict[str, list[tuple[float, float]]] = {}
+        #: When orders were opened again.
+        self.reopened: dict[str, float] = {}
         #: Orders that kill the worker that sends them.
         self.poison: set[str] = set()
-        self.poisoned = 0
+        self.poisoned: Counter[Any] = Counter()
         #: What was seen on the way that must not be.
         self.violations: list[str] = []
         self.transport = Transport(
@@ -93,6 +106,7 @@ class World:
         self._unsent = 0
         self._set_back = 0.0
         self.is_storm = True
+        self.operators = Operators(self, seed)
 
     def play(self) -> bool:
         """Run it; whether everything came to its end."""
@@ -104,19 +118,33 @@ class World:
             self._place(f"o{number}")
         if random.random() < 0.1 and not self.is_calm:
             self.poison.add("o0")
+        self.operators.plan()
         self.scheduler.at_point = self._trouble
         self.scheduler.spawn(self._backend, "weather", self._calm_down)
-        return self.scheduler.run(self._is_over, lambda: LIMIT + SKEW + self._set_back)
+        for _ in range(SWEEPS):
+            if not self.scheduler.run(self._is_over, self._latest):
+                return False
+            if self.violations or not self.operators.sweep():
+                return True
+        return self.scheduler.run(self._is_over, self._latest)
+
+    def _latest(self) -> float:
+        return LIMIT + SKEW + self._set_back + self.operators.until
 
     def _is_over(self) -> bool:
-        is_done = not self.is_storm and not self._unsent and self.broker.is_empty
-        return (is_done and not self._abandoned) or bool(self.violations)
+        is_quiet = not (self._unsent or self.operators.busy) and self.broker.is_empty
+        is_done = is_quiet and not self.is_storm and not self._abandoned
+        return is_done or bool(self.violations)
 
     @property
     def _abandoned(self) -> bool:
         """Whether a worker has claims to release that no message comes for."""
         ledgers = [each.ledger for each in self.workers if each.process.is_alive]
         return any(each is not None and each._abandoned for each in ledgers)
+
+    def records(self, order_id: str) -> list[Record]:
+        """What POSes have of an order, wherever its merchant's has been."""
+        return [record for pos in self.poses.values() for record in pos.of(order_id)]
 
     def _is_over_for_some(self, lease_id: str) -> bool:
         """Whether a worker that looked at the leases now would find this one over."""
@@ -134,7 +162,7 @@ class World:
 
     def _start_worker(self) -> None:
         scheduler, random = self.scheduler, self.scheduler.random
-        publisher = Publisher(self.broker, lambda: self._happens("confirm"))
+        publisher = Publisher(self.broker, lambda: self.happens("confirm"))
         is_odd = "clock" in self.troubles
         clock = MachineClock(
             scheduler,
@@ -148,17 +176,18 @@ class World:
                 scheduler=scheduler,
                 broker=self.broker,
                 database=self.database,
-                directory=Directory({p.merchant.id: p.merchant for p in self.poses.values()}),
+                directory=Directory(scheduler, self.merchants),
                 transport=self.transport,
                 publisher=publisher,
                 clock=clock,
+                secret_keys=self.operators.secret_keys(),
             )
         )
 
     def _place(self, order_id: str) -> None:
         """The backend submits an order some time, perhaps twice, and perhaps cancels it."""
         random, now = self.scheduler.random, self.scheduler.now()
-        merchant_id = random.choice([*self.poses, "queryable"])
+        merchant_id = random.choice([*self.merchants, "queryable"])
         at = random.uniform(0, SUBMITTED)
         placed = now + timedelta(seconds=at)
         patience = random.choice((random.uniform(3, 20), random.uniform(60, 600)))
@@ -179,13 +208,18 @@ class World:
         if self._twice and random.random() < 0.5:
             self._send(at + random.choice((0, random.uniform(0, 15))), submit)
         if random.random() < 0.4:
-            self.cancelled.add(order_id)
             when = at + random.choice((random.uniform(-2, 0.2), random.uniform(0, 4), 20))
             until = now + timedelta(seconds=when + random.choice((5, 120)))
             wish = CancelRequest(order_id=order_id, merchant_id=merchant_id, deliver_by=until)
             message = wire.cancel_message(order_id, wish.to_json(), routing_key="orders")
             for _ in range(1 + (self._twice and random.random() < 0.2)):
                 self._send(max(0.0, when), message)
+            self.wish(wish, max(0.0, when))
+
+    def wish(self, request: CancelRequest, at: float) -> None:
+        """Remember that it was to be cancelled."""
+        wishes = self.cancelled.setdefault(request.order_id, [])
+        wishes.append((at, request.deliver_by.timestamp()))
 
     def _send(self, at: float, message: Message) -> None:
         def send() -> None:
@@ -207,8 +241,9 @@ class World:
 
     # Troubles.
 
-    def _happens(self, trouble: str) -> bool:
-        if not self.is_storm or trouble not in self.troubles:
+    def happens(self, trouble: str) -> bool:
+        is_time = self.is_storm or trouble == "operator"
+        if trouble not in self.troubles or not is_time:
             return False
         if self.scheduler.random.random() * 1000 >= TROUBLES[trouble]:
             return False
@@ -218,48 +253,58 @@ class World:
     def _trouble(self, place: str) -> None:
         """What may happen where others may go on."""
         scheduler, random = self.scheduler, self.scheduler.random
-        worker = next((w for w in self.workers if w.process is scheduler.current.process), None)
+        here = scheduler.current.process
+        if any(command.process is here for command in self.operators.running):
+            if self.happens("operator"):
+                self._later(0.0, lambda: self.operators.killed(here))
+                scheduler.kill(here)
+            if self.happens("pause"):
+                scheduler.pause(here, random.uniform(1, 60))
+            return
+        worker = next((w for w in self.workers if w.process is here), None)
         if worker is None:
             return
         if place == "byte.first" and any(
             f"submit {order_id}" in scheduler.current.name for order_id in self.poison
         ):
             scheduler.say("POISON")
-            self.poisoned += self._has(worker, "o0")
-            if self.poisoned > poison.POISONOUS:
+            # Whatever an operator does to it, it begins anew.
+            told = "select count(*) from audit where order_id = 'o0'"
+            self.poisoned[self.database.rows(told)[0]] += self._has(worker, "o0")
+            if max(self.poisoned.values()) > poison.POISONOUS:
                 self.violations.append(f"o0 has killed {self.poisoned} workers")
             self._kill(worker)
         if not self.is_storm:
             return
-        if self._happens("database"):
+        if self.happens("database"):
             scheduler.say("DATABASE away")
             self.database.away_until = scheduler.time + random.uniform(0.2, 12)
-        if self._happens("broker"):
+        if self.happens("broker"):
             scheduler.say("BROKER away")
             self.broker.go_away(random.uniform(0.2, 12))
         # Stepped by just as much as it stood still, a clock would show nothing of that.
-        if not worker.clock.stands_still and self._happens("clock"):
+        if not worker.clock.stands_still and self.happens("clock"):
             seconds = random.choice((-300.0, -20.0, 20.0, 3600.0))
             scheduler.say(f"CLOCK stepped by {seconds:.0f} s")
             worker.clock.step(seconds)
             self._set_back -= min(0.0, seconds)  # by so much later is every order worthless
-        if self._happens("cut"):
+        if self.happens("cut"):
             scheduler.say("CUT from the broker")
             self.broker.cut(worker.process)
-        if self._happens("pause"):
+        if self.happens("pause"):
             seconds = random.choice((random.uniform(0.5, 6), random.uniform(6, 25)))
             if random.random() < 0.5:
                 self._later(random.uniform(0, seconds), lambda: self.broker.cut(worker.process))
             worker.clock.suspend(seconds)
             scheduler.pause(worker.process, seconds)
-        if self._happens("green") and worker.delivering:
+        if self.happens("green") and worker.delivering:
             scheduler.throw(random.choice(worker.delivering), GreenletExit())
             scheduler.sleep(0)
-        if self._happens("stop"):
+        if self.happens("stop"):
             scheduler.say("STOP")
             worker.stop()
             self._later(random.uniform(0.1, 5), self._start_worker)
-        if self._happens("kill"):
+        if self.happens("kill"):
             self._kill(worker)
 
     def _has(self, worker: Worker, order_id: str) -> bool:
