@@ -167,8 +167,8 @@ class _Submission:
                 return self._end(outcome, claim, attempts, set_aside=True)
             case Kind.EXPIRED:
                 return self._end(outcome, claim, attempts, set_aside=True)
-            case Kind.PENDING:
-                after = replace(past, pending=True)
+            case Kind.PENDING:  # it says itself that it has the order: that is no doubt
+                after = replace(past, pending=True, doubt_since=None)
             case Kind.IN_DOUBT | Kind.FAILED:
                 since = past.doubt_since
                 newly = since is None and not past.pending

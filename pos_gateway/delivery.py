@@ -94,6 +94,8 @@ class Delivery:
                 return Attempt(held())
         with self._ledger.attempting(claim):
             newer = self._newer(claim, order)
+            # After order.in_doubt it may be an operator's already: then it is only asked for.
+            late = late or (claim.past.may_be_there and claim.past.told == Kind.IN_DOUBT)
             if newer is not None:
                 outcome = held()
             elif late and (hopeless or not claim.past.may_be_there):

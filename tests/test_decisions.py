@@ -197,6 +197,12 @@ def test_an_order_that_was_told_as_in_doubt_is_listed_as_such_until_it_is_decide
     assert (written(again).state, written(again).pending) == (State.IN_DOUBT, True)
 
 
+def test_an_order_that_its_pos_says_it_has_is_in_doubt_no_more() -> None:
+    """No operator is asked about it, who may have asked the merchant before it was there."""
+    entry = written(decided(Outcome(Kind.PENDING), doubt_since=1.0))
+    assert (entry.state, entry.doubt_since) == (State.PENDING, None)
+
+
 def test_after_an_hour_of_doubt_an_operator_has_to_look() -> None:
     decision = decided(Outcome(Kind.RETRY, REASON), seconds=-RESOLVE_FOR, doubt_since=1.0)
     assert kinds(decision.messages) == []

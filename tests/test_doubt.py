@@ -209,6 +209,29 @@ def test_a_pos_that_makes_an_order_late_makes_one_whatever_the_clocks_say(
     assert len(pos.creates) == 1
 
 
+@pytest.mark.parametrize("adapter", ["queryable", "rest"])
+def test_an_order_that_was_told_as_in_doubt_is_not_sent_again_by_a_clock_that_is_behind(
+    lab: Lab, adapter: str
+) -> None:
+    """It may be an operator's by now, who has asked the merchant."""
+    lab.merchant(adapter)
+    pos = Pos(lab.truth, makes_after=float("inf"))
+    ahead, behind = lab.worker(pos, skew=7200), lab.worker(pos)
+    order = lab.order(minutes=90)
+    lab.deliver(behind, order)
+    lab.pass_time(60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pos, "handle", lost)
+        assert lab.deliver(ahead, order).outcome.kind is Kind.IN_DOUBT
+    assert lab.deliver(behind, order).outcome.kind is Kind.EXPIRED
+    told = [event["type"] for event in lab.desk().events(Key("m", "o1"))]
+    assert (told, len(pos.creates)) == (["in_doubt", "expired"], 1)
+
+
+def lost(_request: Request) -> Reply:
+    raise NoValidReply("timeout", "no reply in time")
+
+
 @pytest.mark.parametrize("skew", SKEWS)
 def test_an_order_that_never_got_there_is_sent_once_its_pos_has_had_the_time(
     lab: Lab, skew: float

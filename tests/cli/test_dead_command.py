@@ -321,6 +321,51 @@ def test_a_replay_that_is_killed_at_any_step_is_repaired_by_the_next_one(
     assert books.audit(key) == [("kim", "dead.replay")] * 2  # each run is
 
 
+def test_a_replay_that_is_killed_as_its_order_is_cancelled_is_repaired_by_the_next_one(
+    connected: Program,
+    books: Books,
+    letters: Letters,
+    order: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the order stays NEW for ever: its request has ended, and each further replay is refused."""
+    key = books.order("o-1", State.FAILED)
+    letters.order(order("o-1"))
+    change = replaying.Desk.change
+
+    def killed(*arguments: Any, **named: Any) -> None:
+        books.cancellation(key, State.REJECTED)
+        change(*arguments, **named)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replaying.Desk, "change", killed)
+        with pytest.raises(Killed):
+            connected.invoke("dead", "replay", "o-1")
+    assert books.now(key).state is State.NEW
+    done = connected.invoke("dead", "replay", "o-1")
+    assert (done.exit_code, done.stdout) == (1, "0 replayed, 1 refused\n")
+    assert "it is cancelled, and the backend is told" in done.stderr
+    assert (books.now(key).state, books.told(key)) == (State.CANCELLED, ["failed", "cancelled"])
+    assert letters.numbers("orders") == []
+
+
+def test_new_time_that_an_order_cannot_have_keeps_no_other_from_being_replayed(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    """This machine's clock may be behind the one that has placed the order."""
+    ahead = datetime.now(UTC) + timedelta(hours=1)
+    times = {"placed_at": ahead, "deliver_by": ahead + timedelta(hours=1)}
+    placed = {name: moment.isoformat() for name, moment in times.items()}
+    for number, fields in (("o-1", placed), ("o-2", late())):
+        books.order(number, State.EXPIRED, **fields)
+        letters.order(order(number, **fields))
+    done = connected.invoke("dead", "replay", "--all", "--for", "30m")
+    assert (done.exit_code, done.stdout) == (1, "1 replayed, 1 refused\n")
+    assert "o-1: deliver_by: is not after placed_at" in done.stderr
+    assert letters.numbers("orders") == ["o-2"]
+
+
 def test_ctrl_c_ends_a_replay_after_the_letter_in_its_hands(
     connected: Program,
     books: Books,

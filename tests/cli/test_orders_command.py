@@ -245,8 +245,11 @@ def test_what_a_worker_has_in_its_hands_is_left_to_it_until_it_is_dead(
     assert done.exit_code == 1
     assert "has order 'o-1' of merchant 'm-1' at this moment" in done.stderr
     any_books.worker_dies()
-    assert connected.invoke("orders", "resolve", "o-1", "--not-sent").exit_code == 0
-    assert any_books.now(key).state is State.NEW
+    done = connected.invoke("orders", "resolve", "o-1", "--not-sent")
+    assert done.exit_code == 1
+    assert "ask the merchant again" in done.stderr  # the next worker may send it before
+    assert connected.invoke("orders", "resolve", "o-1", "--accepted").exit_code == 0
+    assert any_books.now(key).state is State.ACCEPTED
 
 
 def test_a_decision_that_was_broken_off_is_carried_out_by_the_same_command(
@@ -329,6 +332,34 @@ def test_an_order_that_is_sent_after_a_decision_is_told_in_doubt_anew(
     connected.invoke("orders", "resolve", "o-1", "--not-sent")
     after = books.now(key)
     assert (after.reopened, after.told) == (1, None)
+
+
+def test_an_order_that_a_worker_may_send_again_is_not_said_to_be_missing(
+    connected: Program, any_books: Books, letters: Letters
+) -> None:
+    """The merchant was asked before that. Once it is told as in doubt, it is only asked for."""
+    claim = any_books.claimed("o-1")
+    doubt = Entry(State.IN_DOUBT, time.time(), attempts=1, doubt_since=time.time())
+    assert any_books.ledger.finish(claim, doubt)
+    done = connected.invoke("orders", "resolve", "o-1", "--not-sent")
+    assert done.exit_code == 1
+    assert "a worker still finds out, and may send it again" in done.stderr
+    any_books.cancellation(claim.key, State.EXPIRED)
+    assert connected.invoke("orders", "resolve", "o-1", "--not-sent").exit_code == 1
+    assert (any_books.now(claim.key).state, letters.on("orders")) == (State.IN_DOUBT, [])
+    assert connected.invoke("orders", "resolve", "o-1", "--accepted").exit_code == 0
+
+
+def test_an_order_that_no_key_opens_cannot_be_sent_and_that_is_a_sentence(
+    connected: Program, database_url: str, order: Callable[..., dict[str, Any]]
+) -> None:
+    books = Books(database_url, order, new_key())
+    key = books.in_doubt("o-1")
+    done = connected.invoke("orders", "resolve", "o-1", "--not-sent")
+    assert done.exit_code == 1
+    assert "which POS_GATEWAY_SECRET_KEY has not" in done.stderr
+    assert books.now(key).state is State.IN_DOUBT
+    books.close()
 
 
 def test_nothing_is_sent_again_while_there_is_no_queue(program: Program, books: Books) -> None:

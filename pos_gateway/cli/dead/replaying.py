@@ -22,10 +22,11 @@ from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.moments import deadline, new_deadline, shown
 from pos_gateway.cli.operator import by_operator
 from pos_gateway.client import home_of
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import InvalidOrder, OrderChanged
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.desk import Desk, Standing
-from pos_gateway.ledger.states import Action, Entry, Key, State
+from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Kind
 from pos_gateway.settings import Settings
@@ -164,8 +165,10 @@ class _Replaying:
         until: datetime | None,
         largest: int,
         dry_run: bool,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._ledger = ledger
+        self._clock = clock
         self._publish = publish
         self._acknowledge = acknowledge
         self._operator = operator
@@ -180,7 +183,7 @@ class _Replaying:
             plan = self._plan(letter)
             if not self._dry_run:
                 self._do(letter, plan)
-        except (_Refused, NotReplayable, OrderChanged) as error:
+        except (_Refused, NotReplayable, OrderChanged, InvalidOrder) as error:
             return str(error)
         return None
 
@@ -219,7 +222,7 @@ class _Replaying:
             _require_replayable(row, has_new_time=self._until is not None)
             if row.state not in _REOPENED and self._until is None:
                 order = order.until(_later(row.deliver_by, order.deliver_by))
-        if order.expired(datetime.now(UTC)):
+        if order.expired(self._clock.now()):
             raise _Refused(
                 f"its deliver_by ({order.deliver_by.isoformat()}) is over; give it new time with "
                 "--for 30m"
@@ -232,7 +235,7 @@ class _Replaying:
 
     def _cancel(self, request: CancelRequest, body: bytes) -> _Replay:
         until = self._until or request.deliver_by
-        if until <= datetime.now(UTC):
+        if until <= self._clock.now():
             raise _Refused(
                 f"it is a wish to cancel an order until {until.isoformat()}, which is over; "
                 "discard it, or ask again with pos-gateway cancel"
@@ -253,7 +256,7 @@ class _Replaying:
         if plan.row is not None and plan.order is not None:
             self._ledger.change(
                 plan.row,
-                _entry(plan.row),
+                _entry(plan.row, self._clock.now()),
                 operator=self._operator,
                 what=what,
                 details=details,
@@ -261,9 +264,10 @@ class _Replaying:
                 deliver_by=plan.order.deliver_by.timestamp(),
                 reopen=plan.reopens,
             )
-            self._require_wanted(plan.key)
         else:
             self._ledger.note(plan.key, operator=self._operator, what=what, details=details)
+        if plan.order is not None:
+            self._require_wanted(plan.key)
         self._publish(plan.message.following(TraceContext.of(letter.headers)))
         self._acknowledge(letter)
 
@@ -274,7 +278,7 @@ class _Replaying:
             return
         entry = Entry(
             State.CANCELLED,
-            datetime.now(UTC).timestamp(),
+            self._clock.now().timestamp(),
             row.attempts,
             event=dehydrated(key, Kind.CANCELLED, reopened=row.reopened),
         )
@@ -288,12 +292,12 @@ class _Replaying:
         return home_of(merchant_id, self._split)
 
 
-def _entry(row: Standing) -> Entry:
+def _entry(row: Standing, now: datetime) -> Entry:
     """An order that begins anew, or is as it was with new time."""
-    now = datetime.now(UTC).timestamp()
+    at = now.timestamp()
     if row.state in _REOPENED:
-        return Entry(State.NEW, now, attempts=0)
-    return Entry(row.state, now, row.attempts, row.doubt_since, row.pending, keeps_reason=True)
+        return Entry(State.NEW, at, attempts=0)
+    return Entry(row.state, at, row.attempts, row.doubt_since, row.pending, keeps_reason=True)
 
 
 def _later(known: float | None, given: datetime) -> datetime | None:
@@ -322,7 +326,9 @@ def _require_replayable(order: Standing, *, has_new_time: bool) -> None:
             "it is in doubt: ask the merchant, then pos-gateway orders resolve "
             f"{order.order_id} --merchant {order.merchant_id} --accepted (or --not-sent)"
         )
-    if order.cancellation is not None:
+    # That has ended, and the order begins anew: a replay that was killed has opened it at that moment.
+    is_undone = order.state is State.NEW and order.cancellation in FINAL
+    if order.cancellation is not None and not is_undone:
         raise _Refused("it has a cancel request; discard the letter")
     if order.is_held and has_new_time:
         raise _Refused("a worker has it at this moment, so it cannot be given new time; try again")

@@ -1,6 +1,6 @@
 """``pos-gateway orders resolve``: what the merchant said of an order in doubt."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -14,6 +14,7 @@ from pos_gateway.cli.moments import deadline, new_deadline
 from pos_gateway.cli.operator import by_operator
 from pos_gateway.cli.orders.finding import the_order
 from pos_gateway.client import home_of
+from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import PublishError
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.desk import Desk, Standing
@@ -22,6 +23,7 @@ from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Reason, one_line
 from pos_gateway.settings import Settings
 from pos_gateway.split import Split
+from pos_gateway.vault import CannotOpen
 
 #: What the ledger and the event have for a reason; also how a decision is known for one of ours.
 _THERE = Reason("resolved", "an operator says that the POS has it")
@@ -92,12 +94,19 @@ def resolve(
 class _Resolving:
     """Writes the decision and its event, then puts the order where it belongs. Done again, only that."""
 
-    def __init__(self, ledger: Desk, publisher: Publisher, operator: str, split: Split) -> None:
+    def __init__(
+        self,
+        ledger: Desk,
+        publisher: Publisher,
+        operator: str,
+        split: Split,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._ledger = ledger
         self._publisher = publisher
         self._operator = operator
         self._split = split
-        self._now = datetime.now(UTC)
+        self._now = clock.now()
 
     def accepted(self, order: Standing, external_id: str | None) -> str:
         if _is_resolved(order, State.ACCEPTED):
@@ -117,7 +126,10 @@ class _Resolving:
     def not_sent(self, order: Standing, until: datetime | None) -> str:
         if _is_unwanted(order):
             return self._cancelled(order)
-        order_json = self._ledger.order_json(order.key)
+        try:
+            order_json = self._ledger.order_json(order.key)
+        except CannotOpen as error:
+            raise Failure(f"the order itself, which is to be sent, is {error}") from None
         if order_json is None:
             raise Failure("the order itself is not kept: only a wish to cancel it came")
         to_send = Order.parse_json(order_json).until(until)
@@ -131,7 +143,7 @@ class _Resolving:
         late = to_send.expired(self._now)
         is_decided = _is_resolved(order, State.NEW)
         if not is_decided:
-            _require_doubt(order)
+            _require_final_doubt(order)
         if not is_decided or until is not None:
             state = State.EXPIRED if late else State.NEW
             entry = _entry(order, state, self._now, _NOT_THERE)
@@ -153,7 +165,7 @@ class _Resolving:
     def _cancelled(self, order: Standing) -> str:
         """Sent again, it would be there before the wish to cancel it has its next turn."""
         if order.state is not State.CANCELLED:
-            _require_doubt(order)
+            _require_final_doubt(order)
             entry = _entry(order, State.CANCELLED, self._now, _NOT_THERE)
             self._write(order, entry, "not_sent", details="somebody has asked to cancel it")
         return "was not sent, and is cancelled, as somebody has asked; the backend is told"
@@ -199,6 +211,17 @@ def _require_doubt(order: Standing) -> None:
         raise Failure(
             f"order {order.order_id!r} of merchant {order.merchant_id!r} is not in doubt: it is "
             f"{order.state.value}"
+        )
+
+
+def _require_final_doubt(order: Standing) -> None:
+    """Before it was told as in doubt a worker may send it again, after the merchant was asked, too."""
+    _require_doubt(order)
+    if order.told != Kind.IN_DOUBT:
+        raise Failure(
+            f"order {order.order_id!r} of merchant {order.merchant_id!r} is not left to you yet: a "
+            "worker still finds out, and may send it again. Once order.in_doubt was published, ask "
+            "the merchant again"
         )
 
 
