@@ -122,8 +122,8 @@ FAULTS = [
     Fault(
         "an order is taken over only as it was found",
         "ledger.batch",
-        '"epoch": row.epoch,\n                    "deaths"',
-        '"epoch": row.epoch + 1,\n                    "deaths"',
+        '"epoch": row.epoch,\n                    **_past(standing)',
+        '"epoch": row.epoch + 1,\n                    **_past(standing)',
     ),
     Fault(
         "a claim that was written, and the answer lost, holds",
@@ -155,7 +155,7 @@ FAULTS = [
     Fault(
         "a look-up is not believed before the POS had the time",
         "delivery",
-        "return max(0.0, longest - past.settled) if past.in_doubt else 0.0",
+        "return max(0.0, _longest_reply(adapter, time_limit) - past.settled) if past.in_doubt else 0.0",
         "return 0.0",
         seed=82,
     ),

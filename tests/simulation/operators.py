@@ -223,6 +223,10 @@ class Operators:
         resolving = _Resolving(desk, self._publisher(), command.process.name, Split(), clock)
         order = desk.one(seen.key)
         assert order is not None
+        if (
+            order.reopened != seen.reopened
+        ):  # docs/operating.md: what was replayed since is asked anew
+            return
         done = (
             resolving.accepted(order, f"by-{seen.order_id}" if seen.attempts % 2 else None)
             if has_it
