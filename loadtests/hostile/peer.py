@@ -23,9 +23,19 @@ class Peer:
 
 
 @contextmanager
-def peer(script: Script, *, tls: ssl.SSLContext | None = None) -> Iterator[Peer]:
-    """Listen, and play the script to each connection in a thread of its own."""
+def peer(
+    script: Script, *, tls: ssl.SSLContext | None = None, buffer: int | None = None
+) -> Iterator[Peer]:
+    """Listen, and play the script to each connection in a thread of its own.
+
+    Args:
+        script: what it does.
+        tls: over TLS.
+        buffer: bytes that its kernel takes before the script reads them.
+    """
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+    if buffer is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     seen = Peer(listener.getsockname()[1])
 
     def serve(connection: socket.socket) -> None:

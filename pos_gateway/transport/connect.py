@@ -7,6 +7,7 @@ one which says something else the second time (rebinding) gains nothing.
 import errno
 import select
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -120,6 +121,16 @@ def _connect(family: socket.AddressFamily, address: Any, timeout: float) -> sock
     return connection
 
 
+def discard_unsent(sock: socket.socket, *, discard: bool = True) -> None:
+    """Have the socket's close reset the connection, also when this process is killed, or not any more.
+
+    Else the kernel goes on to deliver a request for as long as the peer is there, and a POS that reads
+    nothing for minutes makes an order then that it was said not to know.
+    """
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", discard, 0))
+
+
 class _Tracked:
     """What both kinds of connection share, laid over urllib3's."""
 
@@ -127,7 +138,6 @@ class _Tracked:
     timeout: Any
     port: int
     _dns_host: str
-    close: Any
     _is_plain = True
 
     def __init__(self, *arguments: Any, dial: Dial, **options: Any) -> None:
@@ -170,6 +180,8 @@ class _Tracked:
         self._idle_until = 0.0
         if self.sock is None:
             self.connect()
+            used: Any = self.sock
+            discard_unsent(used)
         self.sock.settimeout(self.timeout)  # connecting had a shorter one
         with suppress(BrokenPipeError, ConnectionResetError):  # it may have replied before its end
             self.send(request)
@@ -181,8 +193,14 @@ class _Tracked:
             response.close()
             raise
         if response.will_close:
+            discard_unsent(response.socket, discard=False)
             self.close()  # the socket is the reply's alone, up to its end
         return response
+
+    def close(self) -> None:
+        if self.sock is not None and self.rests:  # all was sent
+            discard_unsent(self.sock, discard=False)
+        super().close()  # type: ignore[misc]
 
     def send(self, data: Any) -> None:
         exchange = progress.get()

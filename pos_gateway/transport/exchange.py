@@ -357,6 +357,10 @@ class _Adapter(BaseAdapter):
             if not response.is_followed:
                 connection.rest(_kept(reply.headers))
             return reply
+        except BaseException:  # also when a green thread is killed
+            if response is not None:
+                connect.discard_unsent(response.socket)
+            raise
         finally:
             if connection.rests:
                 self._pool._put_conn(connection)

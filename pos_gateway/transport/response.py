@@ -45,7 +45,8 @@ class StrictResponse(HTTPResponse):
 
     def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
-        self._socket = sock
+        #: What it is read from, which may be its alone by now.
+        self.socket = sock
         #: The head's fields by their names in lower case, each with all that was said under it.
         #: http.client's are the parser's for e-mail, which takes half the time of a reply.
         self.fields: dict[str, list[str]] = {}
@@ -132,8 +133,8 @@ class StrictResponse(HTTPResponse):
 
     def _something_follows(self) -> bool:
         """Whether more has been read, or can be, than the response."""
-        timeout = self._socket.gettimeout()
-        self._socket.settimeout(0)
+        timeout = self.socket.gettimeout()
+        self.socket.settimeout(0)
         try:
             return bool(self.fp.peek(1))
         except ssl.SSLWantReadError:
@@ -141,7 +142,7 @@ class StrictResponse(HTTPResponse):
         except (OSError, ValueError):
             return True  # its end, or worse: of no use any more
         finally:
-            self._socket.settimeout(timeout)
+            self.socket.settimeout(timeout)
 
 
 class _Head:

@@ -1,6 +1,7 @@
 """One exchange: what comes back, and what is made of peers that do not play by the rules."""
 
 import gc
+import queue
 import socket
 import ssl
 import threading
@@ -507,6 +508,59 @@ def test_a_certificate_of_an_unknown_authority_or_another_host_is_a_misconfigura
         pytest.raises(Misconfigured, match="certificate"),
     ):
         over_tls(seen, ca_file)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("starts_to_reply", [False, True])
+def test_after_its_deadline_nothing_of_a_request_is_sent_any_more(
+    authority: tuple[trustme.CA, str], scheme: str, starts_to_reply: bool
+) -> None:
+    """A POS that reads nothing until later has no order then that it said it does not know."""
+    ca, ca_file = authority
+    is_over, came_to_its_end = threading.Event(), threading.Event()
+    received = 0
+
+    def reads_later(connection: socket.socket) -> None:
+        nonlocal received
+        try:
+            if starts_to_reply:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{")
+            is_over.wait(30)
+            while chunk := connection.recv(65536):
+                received += len(chunk)
+        finally:
+            came_to_its_end.set()
+
+    tls = server_context(ca, "127.0.0.1") if scheme == "https" else None
+    with peer(reads_later, tls=tls, buffer=4096) as seen:
+        transport = Transport(guard=Guard(allow_all=True), ca_file=ca_file)
+        request = Request("POST", seen.url(scheme=scheme), b"x" * 32_000)
+        with pytest.raises(NoValidReply) as failure:
+            transport.send(request, key="m", connections=1, seconds=0.5)
+        is_over.set()
+        assert came_to_its_end.wait(30)
+    assert failure.value.code == "timeout"
+    assert received < 32_000
+
+
+@pytest.mark.parametrize("said", [{}, {"Connection": "close"}])
+def test_a_connection_whose_exchange_is_over_is_closed_in_good_order(said: dict[str, str]) -> None:
+    """A POS would log each reset as an error."""
+    ended: queue.Queue[bytes | OSError] = queue.Queue()
+
+    def script(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(a_reply(**said))
+        try:
+            ended.put(connection.recv(1))
+        except OSError as error:
+            ended.put(error)
+
+    transport = Transport(guard=Guard(allow_all=True))
+    with peer(script) as seen:
+        exchange(seen, transport)
+        transport.close()
+        assert ended.get(timeout=30) == b""
 
 
 def test_connections_are_available_leased_or_pending(authority: tuple[trustme.CA, str]) -> None:
