@@ -25,6 +25,8 @@ class Database:
         self._uri = f"file:simulation-{next(_numbers)}?mode=memory&cache=shared"
         #: While this is in the future, half of what is asked for fails.
         self.away_until = -inf
+        self._is_open = True
+        self._connections: list[sqlite3.Connection] = []
         self._kept = sqlite3.connect(self._uri, uri=True)
         self._kept.executescript(_schema())
         self.engine = create_engine("sqlite://", creator=self._connect, poolclass=NullPool)
@@ -34,8 +36,11 @@ class Database:
         return self._kept.execute(query, parameters).fetchall()
 
     def close(self) -> None:
-        """Let go of the run: SQLAlchemy keeps this with a connection that a killed worker had."""
+        """Close all connections, and let go of the run: SQLAlchemy keeps this with one that was killed."""
         self._kept.close()
+        for connection in self._connections:
+            connection.close()
+        self._is_open = False
         del self._scheduler
 
     def fails(self) -> bool:
@@ -82,12 +87,21 @@ class Database:
             def cursor(self, *_: Any, **__: Any) -> Any:
                 return super().cursor(Cursor)
 
+            def rollback(self) -> None:
+                if database._is_open:  # else it is the garbage collector, in any thread
+                    super().rollback()
+
+            def close(self) -> None:
+                if database._is_open:
+                    super().close()
+
             def commit(self) -> None:
                 if self.in_transaction:
                     database.commit(super().commit)
 
-        # One that a killed worker had is closed by the garbage collector, in whichever thread.
-        return sqlite3.connect(self._uri, uri=True, factory=Connection, check_same_thread=False)
+        connection = sqlite3.connect(self._uri, uri=True, factory=Connection)
+        self._connections.append(connection)
+        return connection
 
 
 @cache
