@@ -350,12 +350,6 @@ FAULTS = [
         seed=33,
     ),
     Fault(
-        "an operator changes an order only as it was seen",
-        "ledger.desk",
-        "_is(seen.key), orders.c.epoch == seen.epoch, orders.c.state == seen.state",
-        "_is(seen.key)",
-    ),
-    Fault(
         "what comes of an order that is opened again is told anew",
         "ledger.desk",
         '"reopened": seen.reopened + 1',
@@ -392,12 +386,6 @@ FAULTS = [
         "decision",
         "after = replace(past, pending=True, doubt_since=None)",
         "after = replace(past, pending=True, doubt_since=past.doubt_since or 1.0)",
-    ),
-    Fault(
-        "an order that was told as in doubt is only asked for",
-        "delivery",
-        "late = late or (claim.past.may_be_there and claim.past.told == Kind.IN_DOUBT)",
-        "pass",
     ),
     Fault(
         "a request to cancel an order that asks for more time has it",
