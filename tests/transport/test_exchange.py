@@ -31,9 +31,16 @@ from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.response import _FIELD, HEAD_LIMIT
 
 
-def exchange(seen: Peer, transport: Transport | None = None, *, seconds: float = 5.0) -> Reply:
+def exchange(
+    seen: Peer,
+    transport: Transport | None = None,
+    *,
+    seconds: float = 5.0,
+    expects: int = BODY_LIMIT,
+) -> Reply:
     transport = transport or Transport(guard=Guard(allow_all=True))
-    request = Request("POST", seen.url(), b'{"a":1}', {"Idempotency-Key": "k"})
+    headers = {"Idempotency-Key": "k"}
+    request = Request("POST", seen.url(), b'{"a":1}', headers, expects=expects)
     return transport.send(request, key="merchant", connections=2, seconds=seconds)
 
 
