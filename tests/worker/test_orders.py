@@ -250,7 +250,7 @@ def test_properties_that_cannot_be_read_set_the_message_aside_and_nothing_else(l
     with lab.worker():
         [dead] = lab.dead_letters(1)
         [event] = lab.events(1)
-    assert dead["headers"]["x-reason-code"] == "unknown_message"
+    assert dead["headers"]["x-reason-code"] == "undecodable"
     assert event["order_id"] == "good"
 
 
