@@ -21,7 +21,6 @@ from pos_gateway.transport.connect import HTTPPool, TrackedHTTPConnection
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import (
     ACKNOWLEDGEMENT,
-    ACKNOWLEDGEMENT,
     BODY_LIMIT,
     Reply,
     Request,
