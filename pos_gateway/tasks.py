@@ -181,7 +181,7 @@ def _submit(
         return decided.repeating(gate.repeating.ends(Key(order.merchant_id, order.order_id)))
     except Exception as error:  # noqa: BLE001  (ours: the order is neither lost nor left claimed)
         claim = attempt.claim if attempt is not None else _claimed(error, Action.SUBMIT)
-        outcome = _crashed("delivery", error, claim, order.order_id)
+        outcome = _crashed(Action.SUBMIT, error, claim, order.order_id)
     if claim is None and outcome.kind is Kind.FAILED:
         attempt = gate.delivery.failed(order, outcome)
     else:
@@ -211,7 +211,7 @@ def _cancel(
         if attempt is None:
             claim, submission = _claimed(error, Action.CANCEL), _claimed(error, Action.SUBMIT)
             attempt = CancelAttempt(Outcome(Kind.FAILED), claim, submission)
-        outcome = _crashed("cancellation", error, attempt.claim, request.order_id)
+        outcome = _crashed(Action.CANCEL, error, attempt.claim, request.order_id)
         if attempt.claim is None and outcome.kind is Kind.FAILED:
             raise  # how the order stands is not known: the request comes again
     # Its end could not be told again: the request is not over yet.
@@ -226,7 +226,7 @@ def _claimed(error: Exception, action: Action) -> Claim | None:
     return next((claim for claim in claims if claim.key.action is action), None)
 
 
-def _crashed(what: str, error: Exception, claim: Claim | None, order_id: str) -> Outcome:
+def _crashed(action: Action, error: Exception, claim: Claim | None, order_id: str) -> Outcome:
     """What an exception means for the order: in doubt once a byte of it may have left."""
     cause = error.__cause__ if isinstance(error, Unfinished) else error
     is_sent = claim is not None and claim.sent
@@ -234,7 +234,10 @@ def _crashed(what: str, error: Exception, claim: Claim | None, order_id: str) ->
         kind = Kind.IN_DOUBT if is_sent else Kind.RETRY
         return Outcome(kind, Reason.of("database", cause))
     trace = Trace.of(cause or error, messages=False)
-    log.error(f"{what}.crashed", order_id=order_id, trace=trace)
+    if action is Action.CANCEL:
+        log.error("cancellation.crashed", order_id=order_id, trace=trace)
+    else:
+        log.error("delivery.crashed", order_id=order_id, trace=trace)
     kind = Kind.IN_DOUBT if is_sent else Kind.FAILED
     return Outcome(kind, Reason.of("internal_error", type(cause).__name__))
 

@@ -13,6 +13,12 @@ FIELDS = {
     "level": "debug, info, warning, error or critical",
     "event": "what happened",
     "exception": "where an exception was raised, and its message (500 characters of its first line)",
+    # Of what a database has lost, or has twice.
+    "event_id": "an event's id that another event had already",
+    "type": "that event's type",
+    "first": "the first position that was lost",
+    "last": "the last position that was lost",
+    "outcomes": "how many outcomes were written again",
     # Of orders and those who get them.
     "order_id": "the order",
     "merchant_id": "its merchant",

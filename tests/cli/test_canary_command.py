@@ -122,7 +122,7 @@ def test_nobody_is_moved_to_where_nobody_works(
     for arguments in (("1",), ("0", "--pin", "m-1")):
         done = connected.invoke("canary", "set", *arguments)
         assert done.exit_code == 1
-        assert "nobody takes orders from orders.canary: start a canary worker" in done.stderr
+        assert "no worker consumes orders.canary: start a canary worker" in done.stderr
     assert splits.present(broker_url) is None
     assert connected.invoke("canary", "set", "0").exit_code == 0
 

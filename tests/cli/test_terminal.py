@@ -146,7 +146,9 @@ def test_when_a_letter_was_set_aside_is_the_same_wherever_the_operator_is() -> N
 
     def at(timestamp: object, **headers: object) -> float | None:
         properties = {"message_id": "o-1", "timestamp": timestamp}
-        message = SimpleNamespace(body=b"", headers=headers, properties=properties, delivery_tag=1)
+        message = SimpleNamespace(
+            body=b"", headers=headers, properties=properties, delivery_tag=1, channel=None
+        )
         return Letter.of(message).at
 
     assert at(None, **{"x-death": [{"time": naive}]}) == died.timestamp()
