@@ -162,7 +162,7 @@ class Cancellation:
             return outcome
         wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
         if wait > 0:
-            return replace(outcome, kind=Kind.RETRY, look_again=wait)
+            return replace(outcome, kind=Kind.RETRY, look_again=wait, not_found=True)
         return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)
 
     def _kept(self, key: Key) -> Order | Outcome:

@@ -171,7 +171,7 @@ class _Submission:
                 after = replace(past, pending=True, doubt_since=None)
             case Kind.IN_DOUBT | Kind.FAILED:
                 since = past.doubt_since
-                newly = since is None and not past.pending
+                newly = since is None and (outcome.not_found or not past.pending)
                 after = replace(past, doubt_since=self._at if newly or claim.sending else since)
             case Kind.RETRY:
                 after = past
@@ -374,7 +374,10 @@ class _Cancelling:
         submission = self._attempt.submission
         if submission is None:
             return []
-        return [(submission, _unchanged(submission, self._at))]
+        entry = _unchanged(submission, self._at)
+        if self._outcome.not_found and not submission.past.in_doubt:  # the POS had it, pending
+            entry = replace(entry, state=State.IN_DOUBT, doubt_since=self._at)
+        return [(submission, entry)]
 
 
 def on_no_order(record: Any, reason: Reason, trip: Trip) -> Decision:

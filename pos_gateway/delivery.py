@@ -181,7 +181,9 @@ class Delivery:
         if wait > 0:
             why = "the POS does not know it, and may not have had the time"
             reason = Reason.of("unsettled", why)
-            return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED)
+            return Outcome(
+                Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED, not_found=True
+            )
         if late:
             return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
         return None
@@ -218,9 +220,12 @@ def unsettled_for(past: Past, time_limit: float, adapter: Adapter) -> float:
     """For how many seconds the POS could still make an order of what it may have been sent.
 
     These are seconds after the claim. Asked before they are over, it says that it never heard of an
-    order that it is about to make.
+    order that it is about to make. One that had it, pending, is given all of them from then on.
     """
-    return max(0.0, _longest_reply(adapter, time_limit) - past.settled) if past.in_doubt else 0.0
+    longest = _longest_reply(adapter, time_limit)
+    if past.in_doubt:
+        return max(0.0, longest - past.settled)
+    return longest if past.pending else 0.0
 
 
 def _longest_reply(adapter: Adapter, time_limit: float) -> float:

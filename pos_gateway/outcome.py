@@ -60,7 +60,8 @@ class Outcome:
     for_operator: bool = False
     #: The POS says that it no longer serves this merchant: it is paused until an operator has looked.
     merchant_gone: bool = False
-    #: Refused as if it were there already, and the POS did not know it when it was asked.
+    #: The POS does not know an order that it may have been sent: asked, or when it refused it as one
+    #: that it has.
     not_found: bool = False
 
     def after(self, contact: Contact) -> "Outcome":

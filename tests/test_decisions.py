@@ -239,6 +239,12 @@ def test_when_it_makes_sense_to_look_again_is_not_a_question_of_how_often_one_ha
     assert set(delays) == {3}  # whole seconds, with some jitter
 
 
+def test_an_order_in_doubt_that_its_pos_says_is_pending_is_in_doubt_no_more() -> None:
+    """Else a POS that forgets it would be believed at once: it had its time before."""
+    entry = written(decided(Outcome(Kind.PENDING), doubt_since=5.0))
+    assert (entry.state, entry.doubt_since, entry.pending) == (State.PENDING, None, True)
+
+
 def test_pending_is_told_once_and_then_only_asked_about() -> None:
     first = decided(Outcome(Kind.PENDING))
     assert written(first).pending

@@ -70,6 +70,14 @@ class Pos:
         return _reply(201, {"id": "1", "status": "accepted"})
 
 
+class Queueing(Pos):
+    """Says of each create that it is pending, and knows nothing of it until it has made the order."""
+
+    def handle(self, request: Request) -> Reply:
+        reply = super().handle(request)
+        return _reply(202, {"id": "1", "status": "pending"}) if reply.status == 201 else reply
+
+
 class Clover:
     """Has an order by the time at which it was made."""
 
@@ -267,6 +275,76 @@ def test_an_order_is_not_cancelled_for_not_being_there_yet(lab: Lab, skew: float
     assert decision.outcome.kind is Kind.CANCELLED
     assert pos.made == 1
     assert pos.requests[-1][1].endswith("/cancel")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_pos_that_had_an_order_and_does_not_know_it_is_given_time(
+    lab: Lab, is_late: bool
+) -> None:
+    """Its queue has it, and its list of orders not yet."""
+    lab.merchant()
+    pos = Queueing(lab.truth, makes_after=10 + LONGEST - 0.1)
+    pos.loses_replies = False
+    one, two = lab.worker(pos), lab.worker(pos, zero=9e6)
+    order = lab.order(minutes=0.1 if is_late else 60)
+    assert lab.deliver(one, order).outcome.kind is Kind.PENDING
+    lab.pass_time(10)
+    for _ in range(20):
+        decision = lab.deliver(two, order)
+        if decision.outcome.kind is not Kind.IN_DOUBT:
+            break
+        assert code(decision) == "unsettled"
+        lab.pass_time(1)
+    assert decision.outcome.kind is Kind.ACCEPTED
+    assert len(pos.creates) == 1
+
+
+def test_nor_is_it_believed_that_such_an_order_is_not_there_to_be_cancelled(lab: Lab) -> None:
+    lab.merchant()
+    pos = Queueing(lab.truth, makes_after=10 + LONGEST - 0.1)
+    pos.loses_replies = False
+    gate = lab.worker(pos)
+    lab.deliver(gate, lab.order())
+    lab.pass_time(10)
+    for _ in range(20):
+        decision = lab.cancel(gate, minutes=600)
+        if decision.outcome.kind is Kind.CANCELLED:
+            break
+        lab.pass_time(1)
+    assert decision.outcome.kind is Kind.CANCELLED
+    assert pos.made == 1
+    assert pos.requests[-1][1].endswith("/cancel")
+
+
+def test_an_order_that_its_pos_has_lost_is_cancelled_after_that_time(lab: Lab) -> None:
+    lab.merchant()
+    pos = Queueing(lab.truth)
+    pos.loses_replies = False
+    gate = lab.worker(pos)
+    lab.deliver(gate, lab.order())
+    pos.creates.clear()
+    lab.cancel(gate)
+    assert lab.desk().orders(states=[State.IN_DOUBT])
+    lab.pass_time(LONGEST + BEAT)
+    assert lab.cancel(gate).outcome.kind is Kind.CANCELLED
+
+
+def test_an_order_that_its_pos_has_lost_is_sent_again_after_that_time(lab: Lab) -> None:
+    lab.merchant()
+    pos = Queueing(lab.truth)
+    pos.loses_replies = False
+    gate = lab.worker(pos)
+    order = lab.order()
+    lab.deliver(gate, order)
+    pos.creates.clear()
+    for _ in range(60):
+        decision = lab.deliver(gate, order)
+        if decision.outcome.kind is Kind.PENDING:
+            break
+        lab.pass_time(1)
+    assert decision.outcome.kind is Kind.PENDING
+    assert len(pos.creates) == 1
+    assert LONGEST <= lab.truth.time <= LONGEST + BEAT
 
 
 @pytest.mark.parametrize("placed", [-120, 0, 6, 100])
