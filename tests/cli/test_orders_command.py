@@ -362,6 +362,24 @@ def test_an_order_that_no_key_opens_cannot_be_sent_and_that_is_a_sentence(
     books.close()
 
 
+@pytest.mark.parametrize("decision", ["--accepted", "--not-sent"])
+def test_a_decision_is_about_the_order_as_it_was_when_the_merchant_was_asked(
+    connected: Program, any_books: Books, decision: str
+) -> None:
+    """Sent again after that by a replay or an earlier decision, it may be there now."""
+    key = any_books.in_doubt("o-1")
+    [seen] = map(json.loads, connected.invoke("orders", "list", "--json").stdout.splitlines())
+    since = seen["updated_at"]
+    earlier = "2026-01-01T12:00:00Z"
+    done = connected.invoke("orders", "resolve", "o-1", decision, "--since", earlier)
+    assert done.exit_code == 1
+    assert f"SINCE is {since} now; ask the merchant again" in done.stderr
+    assert any_books.now(key).state is State.IN_DOUBT
+    for _ in range(2):  # the same command again, broken off or not
+        done = connected.invoke("orders", "resolve", "o-1", decision, "--since", since)
+        assert done.exit_code == 0
+
+
 def test_nothing_is_sent_again_while_there_is_no_queue(program: Program, books: Books) -> None:
     key = books.in_doubt("o-1")
     done = program.invoke("orders", "resolve", "o-1", "--not-sent")

@@ -336,6 +336,12 @@ FAULTS = [
         seed=169,
     ),
     Fault(
+        "an operator decides about the order that the merchant was asked about",
+        "cli.orders.resolving",
+        "if self._since is not None and",
+        "if False and",
+    ),
+    Fault(
         "an order that was to be cancelled is not sent after a decision",
         "cli.orders.resolving",
         "if _is_unwanted(order):",

@@ -7,7 +7,8 @@ once its POS had the time to make the order, and what it said counts only for wh
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -90,6 +91,8 @@ class Command:
 
     process: Process
     close: Callable[[], None] = lambda: None
+    #: What is run again without a look if it is killed.
+    again: "Callable[[Command, MachineClock], None] | None" = None
 
 
 class Operators:
@@ -149,6 +152,8 @@ class Operators:
         self.running.remove(command)
         command.close()
         self.busy -= 1
+        if command.again is not None and not process.is_alive:
+            self._at(self._scheduler.random.uniform(0.1, 20), "again", command.again)
 
     # Commands.
 
@@ -207,8 +212,12 @@ class Operators:
             until = clock.now() + timedelta(seconds=random.choice((20, 120, 600)))
         self._scheduler.say(f"asks for {seen.order_id}: {'there' if has_it else 'not there'}")
         self._scheduler.sleep(random.choice((0, random.uniform(0, 30))))  # it was a long call
+        since = random.choice((None, datetime.fromtimestamp(int(seen.updated_at), UTC)))
+        decide = partial(self._decide, seen, has_it=has_it, until=until, since=since)
+        if since is not None:
+            command.again = decide
         for _ in range(random.choice((1, 1, 2))):
-            self._decide(seen, command, clock, has_it=has_it, until=until)
+            decide(command, clock)
 
     def _decide(
         self,
@@ -218,15 +227,15 @@ class Operators:
         *,
         has_it: bool,
         until: datetime | None,
+        since: datetime | None,
     ) -> None:
         desk = self._desk(clock)
-        resolving = _Resolving(desk, self._publisher(), command.process.name, Split(), clock)
+        publisher, name = self._publisher(), command.process.name
+        resolving = _Resolving(desk, publisher, name, Split(), clock, since=since)
         order = desk.one(seen.key)
         assert order is not None
-        if (
-            order.reopened != seen.reopened
-        ):  # docs/operating.md: what was replayed since is asked anew
-            return
+        if since is None and (order.told, order.reopened) != (seen.told, seen.reopened):
+            return  # whoever does not have the command look has to look: it is to be asked for again
         done = (
             resolving.accepted(order, f"by-{seen.order_id}" if seen.attempts % 2 else None)
             if has_it

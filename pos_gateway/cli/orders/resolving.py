@@ -10,7 +10,7 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.splits import in_force
 from pos_gateway.cli.database import desk
 from pos_gateway.cli.failure import Failure
-from pos_gateway.cli.moments import deadline, new_deadline
+from pos_gateway.cli.moments import Moment, deadline, new_deadline, shown
 from pos_gateway.cli.operator import by_operator
 from pos_gateway.cli.orders.finding import the_order
 from pos_gateway.client import home_of
@@ -36,6 +36,12 @@ _NOT_THERE = Reason("resolved", "an operator says that the POS does not have it"
 @click.option("--accepted", "decision", flag_value="accepted", help="The POS has it.")
 @click.option("--not-sent", "decision", flag_value="not_sent", help="The POS does not have it.")
 @click.option("--external-id", metavar="ID", help="The POS's own id for it, with --accepted.")
+@click.option(
+    "--since",
+    type=Moment(),
+    metavar="TIME",
+    help="Only if nothing has happened to it since: SINCE of orders list, before the merchant was asked.",
+)
 @new_deadline
 @by_operator
 def resolve(
@@ -43,6 +49,7 @@ def resolve(
     merchant_id: str | None,
     decision: str | None,
     external_id: str | None,
+    since: datetime | None,
     moment: datetime | None,
     length: timedelta | None,
     operator: str,
@@ -57,6 +64,7 @@ def resolve(
     Examples:
       pos-gateway orders resolve A-1001 --accepted --external-id K-77
       pos-gateway orders resolve A-1001 --merchant m1 --not-sent --for 30m
+      pos-gateway orders resolve A-1001 --not-sent --since 2026-01-31T12:00:00Z
 
     Exit code: 0, or 1 if the order is not in doubt or a worker has it at this moment.
     """
@@ -80,7 +88,7 @@ def resolve(
             publisher.connect()
             split = in_force(settings.broker_url, settings.canary_percent)
         with desk() as ledger:
-            resolving = _Resolving(ledger, publisher, operator, split)
+            resolving = _Resolving(ledger, publisher, operator, split, since=since)
             order = the_order(ledger, order_id, merchant_id)
             if there:
                 done = resolving.accepted(order, external_id)
@@ -101,11 +109,14 @@ class _Resolving:
         operator: str,
         split: Split,
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        since: datetime | None = None,
     ) -> None:
         self._ledger = ledger
         self._publisher = publisher
         self._operator = operator
         self._split = split
+        self._since = since
         self._now = clock.now()
 
     def accepted(self, order: Standing, external_id: str | None) -> str:
@@ -118,6 +129,7 @@ class _Resolving:
                 )
         else:
             _require_doubt(order)
+            self._require_as_seen(order)
             entry = _entry(order, State.ACCEPTED, self._now, _THERE, external_id)
             details = f"external id {external_id}" if external_id else ""
             self._write(order, entry, "accepted", details=details)
@@ -144,6 +156,7 @@ class _Resolving:
         is_decided = _is_resolved(order, State.NEW)
         if not is_decided:
             _require_final_doubt(order)
+            self._require_as_seen(order)
         if not is_decided or until is not None:
             state = State.EXPIRED if late else State.NEW
             entry = _entry(order, state, self._now, _NOT_THERE)
@@ -166,6 +179,7 @@ class _Resolving:
         """Sent again, it would be there before the wish to cancel it has its next turn."""
         if order.state is not State.CANCELLED:
             _require_final_doubt(order)
+            self._require_as_seen(order)
             entry = _entry(order, State.CANCELLED, self._now, _NOT_THERE)
             self._write(order, entry, "not_sent", details="somebody has asked to cancel it")
         return "was not sent, and is cancelled, as somebody has asked; the backend is told"
@@ -178,6 +192,15 @@ class _Resolving:
             f"was not sent and has expired ({expired.deliver_by.isoformat()}); the backend is "
             "told. To send it all the same: pos-gateway dead replay ID --for 30m"
         )
+
+    def _require_as_seen(self, order: Standing) -> None:
+        """What the merchant said is true of what was sent before it was asked."""
+        last = shown(order.updated_at)
+        if self._since is not None and last != shown(self._since.timestamp()):
+            raise Failure(
+                f"something has happened to order {order.order_id!r} of merchant "
+                f"{order.merchant_id!r} since then: SINCE is {last} now; ask the merchant again"
+            )
 
     def _write(
         self, order: Standing, entry: Entry, decision: str, *, details: str, **also: Any
