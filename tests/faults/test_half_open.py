@@ -1,5 +1,6 @@
 """A broker whose packets stop coming, without a word: a failover, a firewall that forgets."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,19 @@ def _quick_heartbeats(broker_url: str, rabbitmq: RabbitMQ) -> Iterator[None]:
     rabbitmq.eval(f"application:set_env(rabbit, heartbeat, {HEARTBEAT})")
     yield
     rabbitmq.eval("application:set_env(rabbit, heartbeat, 60)")
+
+
+def _channels(rabbitmq: RabbitMQ) -> set[str]:
+    return set(re.findall(r"<[\d.]+>", rabbitmq.eval("rabbit_channel:list()")))
+
+
+def _cut_until_it_begins_again(proxy: Proxy, rabbitmq: RabbitMQ) -> None:
+    """Until it declares where orders are delayed, which takes some hundred answers."""
+    proxy.latency(0.1)  # each
+    before = _channels(rabbitmq)
+    proxy.cut()
+    while _channels(rabbitmq) <= before:
+        pass
 
 
 def test_a_broker_that_vanishes_is_noticed_and_what_came_of_orders_is_kept_until_it_is_back(
@@ -42,29 +56,25 @@ def test_a_broker_that_vanishes_is_noticed_and_what_came_of_orders_is_kept_until
 
 
 def test_a_worker_stops_although_the_broker_vanishes_while_the_worker_begins_again(
-    lab: FaultLab,
+    lab: FaultLab, rabbitmq: RabbitMQ
 ) -> None:
     """It waits for an answer then, and nobody looks after the heartbeat."""
     with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url) as worker:
         lab.wait_for_worker()
-        proxy.latency(0.1)  # each of some hundred answers takes its time
-        proxy.cut()
-        while proxy.connections() < 2:  # the second one is for declaring where orders are delayed
-            pass
+        _cut_until_it_begins_again(proxy, rabbitmq)
         proxy.timeout()
         assert worker.stop() == 0
         assert "timed out" not in worker.log  # it did not go on waiting for the broker first
 
 
-def test_a_worker_that_begins_again_asks_anew_what_was_not_answered(lab: FaultLab) -> None:
+def test_a_worker_that_begins_again_asks_anew_what_was_not_answered(
+    lab: FaultLab, rabbitmq: RabbitMQ
+) -> None:
     """Nobody tells it to: it is Celery's own connection that is given up."""
     poses = lab.open_poses(1)
     with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url):
         lab.wait_for_worker()
-        proxy.latency(0.1)
-        proxy.cut()
-        while proxy.connections() < 2:
-            pass
+        _cut_until_it_begins_again(proxy, rabbitmq)
         proxy.half_open()
         proxy.heal()
         lab.place_some(poses, each=1)
