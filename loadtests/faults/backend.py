@@ -191,4 +191,7 @@ def connection_errors() -> tuple[type[BaseException], ...]:
 
 def distinct(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The events without repeats, each where it came first."""
-    return list({event["id"]: event for event in reversed(list(events))}.values())[::-1]
+    first: dict[str, dict[str, Any]] = {}
+    for event in events:
+        first.setdefault(event["id"], event)
+    return list(first.values())
