@@ -203,9 +203,8 @@ def found(text: str, markers: Iterable[str]) -> list[str]:
     return [marker for marker in markers if marker in text]
 
 
-@pytest.mark.parametrize("level", ["WARNING", "DEBUG"])
 def test_nobody_is_told_who_need_not_know(
-    lab: Lab, pos: tuple[Peer, list[bytes]], tmp_path: Path, level: str
+    lab: Lab, pos: tuple[Peer, list[bytes]], tmp_path: Path
 ) -> None:
     seen, requests = pos
     names = ["rejects", "redirects", *HOPELESS]
@@ -228,7 +227,7 @@ def test_nobody_is_told_who_need_not_know(
     port = free_port()
     events: list[dict[str, Any]] = []
     dead: list[dict[str, Any]] = []
-    with lab.worker("-l", level, metrics_port=port, secret_key=KEY) as worker:
+    with lab.worker("-l", "DEBUG", metrics_port=port, secret_key=KEY) as worker:
         lab.wait_for_worker()
         for record in merchants:
             hopeless = record["id"] in HOPELESS

@@ -4,6 +4,7 @@ through retry, parking, bundling, dead-lettering, replay, event and resubmission
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
 from random import Random
@@ -29,7 +30,7 @@ from pos_gateway.settings import Settings
 from pos_gateway.split import Split
 from pos_gateway.tasks import deliver
 from pos_gateway.vault import Vault
-from pos_gateway.worker.strategy import Malformed, known_headers, read
+from pos_gateway.worker.strategy import PARTS, Malformed, known_headers, read
 from tests.events.test_hydration import a_row
 from tests.orders import an_order
 from tests.worker.lab import Lab
@@ -340,6 +341,16 @@ def test_what_a_worker_has_published_is_not_too_large_for_the_next_one() -> None
     with pytest.raises(Malformed, match="bytes"):
         taken(body)
     taken(body, {**TASK, wire.ATTEMPTS: 1})
+
+
+@pytest.mark.parametrize("many", [0, 1])
+def test_as_many_lists_and_objects_as_are_allowed_are_read_and_not_one_more(many: int) -> None:
+    rest = wire.body_of(b'{"x":[]}')
+    parts = [b"[]"] * (PARTS + many - rest.count(b"[") - rest.count(b"{"))
+    body = wire.body_of(b'{"x":[' + b",".join(parts) + b"]}")
+    assert body.count(b"[") + body.count(b"{") == PARTS + many
+    with pytest.raises(Malformed, match="lists and objects") if many else nullcontext():
+        taken(body)
 
 
 @pytest.mark.parametrize(

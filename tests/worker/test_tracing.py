@@ -178,9 +178,8 @@ def test_parked_orders_keep_their_traces(lab: Lab, tracing: Tracing, collector: 
     } == {order_id: (trace, SPAN, STATE) for order_id, trace in traces.items()}
 
 
-@pytest.mark.parametrize(("app", "flags"), [(GREEN, ()), ("pos_gateway", PREFORK)])
 def test_an_order_whose_worker_was_killed_goes_on_in_its_trace(
-    lab: Lab, tracing: Tracing, collector: Collector, app: str, flags: tuple[str, ...]
+    lab: Lab, tracing: Tracing, collector: Collector
 ) -> None:
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "hang"})
@@ -190,7 +189,7 @@ def test_an_order_whose_worker_was_killed_goes_on_in_its_trace(
         worker.send(signal.SIGKILL)
         worker.wait()
     lab.merchants.profile("m", {"kind": "accept"}, release=True)
-    with tracing.worker(*flags, app=app):
+    with tracing.worker():
         [told] = lab.event_messages(1)
     delivered = collector.named("deliver")[-1]
     assert (delivered.trace, delivered.parent) == (TRACE, SPAN)
