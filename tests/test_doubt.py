@@ -261,20 +261,25 @@ def test_an_order_that_never_got_there_is_sent_once_its_pos_has_had_the_time(
     assert LONGEST <= seconds <= LONGEST + BEAT + 1
 
 
-@pytest.mark.parametrize("skew", SKEWS)
-def test_an_order_is_not_cancelled_for_not_being_there_yet(lab: Lab, skew: float) -> None:
-    lab.merchant()
-    pos = Pos(lab.truth, makes_after=LONGEST - 0.1)
-    one, two = lab.worker(pos), lab.worker(pos, skew=skew, zero=9e6)
-    lab.deliver(one, lab.order(minutes=600))
+def cancelled_where_it_was_made(lab: Lab, gate: Gateway, pos: Pos) -> None:
+    """The request that ends the order is for one that the POS has made by then."""
     for _ in range(20):
-        decision = lab.cancel(two, minutes=600)
+        decision = lab.cancel(gate, minutes=600)
         if decision.outcome.kind is Kind.CANCELLED:
             break
         lab.pass_time(1)
     assert decision.outcome.kind is Kind.CANCELLED
     assert pos.made == 1
     assert pos.requests[-1][1].endswith("/cancel")
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+def test_an_order_is_not_cancelled_for_not_being_there_yet(lab: Lab, skew: float) -> None:
+    lab.merchant()
+    pos = Pos(lab.truth, makes_after=LONGEST - 0.1)
+    one, two = lab.worker(pos), lab.worker(pos, skew=skew, zero=9e6)
+    lab.deliver(one, lab.order(minutes=600))
+    cancelled_where_it_was_made(lab, two, pos)
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -306,14 +311,7 @@ def test_nor_is_it_believed_that_such_an_order_is_not_there_to_be_cancelled(lab:
     gate = lab.worker(pos)
     lab.deliver(gate, lab.order())
     lab.pass_time(10)
-    for _ in range(20):
-        decision = lab.cancel(gate, minutes=600)
-        if decision.outcome.kind is Kind.CANCELLED:
-            break
-        lab.pass_time(1)
-    assert decision.outcome.kind is Kind.CANCELLED
-    assert pos.made == 1
-    assert pos.requests[-1][1].endswith("/cancel")
+    cancelled_where_it_was_made(lab, gate, pos)
 
 
 def test_an_order_that_its_pos_has_lost_is_cancelled_after_that_time(lab: Lab) -> None:
