@@ -9,7 +9,7 @@ throughput is what the merchants saw, not what the gateway believes.
 - ``world``, ``orders``, ``filling``: a broker, merchants, a database, and a queue full of orders
 - ``worker``, ``gauge``, ``run``: one run and what it cost
 - ``window``, ``accounting``: when orders arrived, and whether each did, once
-- ``one_hangs``, ``overhead``, ``holding``: what else the whole gateway is held to
+- ``one_hangs``, ``slow_merchants``, ``bursts``, ``overhead``, ``holding``: what else the whole gateway is held to
 - ``report``, ``verdict``, ``charts``: medians, ratios, tables and pictures
 - ``attacks``: merchants in trouble, for throughput and for latency
 - ``bench``: all of it in turn

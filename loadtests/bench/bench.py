@@ -7,6 +7,7 @@ from typing import Any
 
 from loadtests.bench import (
     admission,
+    bursts,
     cache,
     catalogue,
     exchange,
@@ -15,6 +16,7 @@ from loadtests.bench import (
     logging_cost,
     one_hangs,
     overhead,
+    slow_merchants,
     telemetry,
     tracing,
 )
@@ -45,6 +47,11 @@ _Measures = dict[str, tuple[Callable[[Servers, int, bool], Any], Callable[[Any],
 _WHOLE: _Measures = {
     one_hangs.NAME: (lambda s, n, quick: one_hangs.measure(s, n, quick=quick), one_hangs.report),
     overhead.NAME: (lambda s, n, quick: overhead.measure(s, n, quick=quick), overhead.report),
+    slow_merchants.NAME: (
+        lambda s, n, quick: slow_merchants.measure(s, n, quick=quick),
+        slow_merchants.report,
+    ),
+    bursts.NAME: (lambda s, n, quick: bursts.measure(s, n, quick=quick), bursts.report),
     holding.NAME: (lambda s, n, quick: holding.measure(s, n, quick=quick), holding.report),
 }
 #: What a part of it costs.
@@ -156,7 +163,7 @@ class Bench:
         pairs += [(catalogue.NAME, OURS.name, bout.latency.fault) for bout in self._hostile]
         pairs += [
             (name, OURS.name, fault)
-            for name in (one_hangs.NAME, overhead.NAME)
+            for name in (one_hangs.NAME, overhead.NAME, slow_merchants.NAME)
             if name in self._costs
             for fault in self._costs[name].faults
         ]

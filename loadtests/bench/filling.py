@@ -67,13 +67,10 @@ class Confirms:
         self._confirmed = max(self._confirmed, tag)  # one queue confirms in the order of arrival
 
 
-def fill(broker_url: str, messages: Sequence[Message], *, patience: float = 30.0) -> Filling:
-    """Declare the gateway's queues and put the messages into them; returns once all are stored.
+def put(broker_url: str, messages: Sequence[Message]) -> float:
+    """Declare the gateway's queues and put the messages into them; the seconds until all are stored.
 
-    ``patience`` is the longest, in seconds, that the broker may take to count them.
-
-    Raises:
-        QueueNotFilledError: the queue of orders does not hold as many messages.
+    Workers may take them meanwhile.
     """
     with Connection(broker_url) as connection:
         topology.declare(connection)
@@ -82,7 +79,18 @@ def fill(broker_url: str, messages: Sequence[Message], *, patience: float = 30.0
         for message in messages:
             confirms.publish(message)
         confirms.settle(timeout=30)
-        seconds = time.perf_counter() - began
+        return time.perf_counter() - began
+
+
+def fill(broker_url: str, messages: Sequence[Message], *, patience: float = 30.0) -> Filling:
+    """Declare the gateway's queues and put the messages into them; returns once all are stored.
+
+    ``patience`` is the longest, in seconds, that the broker may take to count them.
+
+    Raises:
+        QueueNotFilledError: the queue of orders does not hold as many messages.
+    """
+    seconds = put(broker_url, messages)
     held = _settled_depth(broker_url, topology.orders_queue, len(messages), patience)
     if held != len(messages):
         raise QueueNotFilledError(f"{len(messages)} orders were published; the queue holds {held}")

@@ -16,11 +16,21 @@ import psutil
 import pytest
 
 from loadtests import baselines
-from loadtests.bench import charts, holding, one_hangs, orders, overhead
+from loadtests.bench import (
+    bursts,
+    charts,
+    holding,
+    one_hangs,
+    orders,
+    overhead,
+    slow_merchants,
+)
 from loadtests.bench.__main__ import main
 from loadtests.bench.attacks.cost import Cost
 from loadtests.bench.attacks.latency import Latency
+from loadtests.bench.attacks.steady import SteadySize
 from loadtests.bench.bench import COMPARISON, Bench
+from loadtests.bench.bursts import Burst, Bursts
 from loadtests.bench.candidate import (
     ASYNCIO,
     BY_NAME,
@@ -37,6 +47,7 @@ from loadtests.bench.overhead import Added, Overhead, added
 from loadtests.bench.scenario import CASES
 from loadtests.bench.scraping import PERIOD, Scraping
 from loadtests.bench.servers import Servers
+from loadtests.bench.slow_merchants import Beside, SlowMerchants
 from loadtests.servers.process import free_port
 
 MIB = 2**20
@@ -203,6 +214,44 @@ class TestOneThatHangs:
         assert LOAD.rate * group.share * ATTACK.timeout > OURS.slots
 
 
+class TestMerchantsThatAreSlow:
+    CROWD = "100 at 1 s"
+
+    def rounds(self, *hits: Latency) -> SlowMerchants:
+        calm = Beside(latency(0.01), 0.0)
+        return SlowMerchants([{"nobody else": calm, self.CROWD: Beside(hit, 0.9)} for hit in hits])
+
+    def test_what_they_add_is_judged_in_milliseconds_and_nobody_may_be_missing(self) -> None:
+        seen = self.rounds(latency(0.025), latency(0.035), latency(0.02, missing=3))
+        added, missing, held = slow_merchants.judge(seen, self.CROWD)
+        assert added.values == pytest.approx([15.0, 25.0, 10.0])
+        assert [each.word for each in (added, missing, held)] == ["met"] * 3
+        late = slow_merchants.judge(self.rounds(latency(0.031, missing=1)), self.CROWD)
+        assert [each.word for each in late] == ["MISSED", "MISSED", "met"]
+        assert self.CROWD in slow_merchants.report(seen)
+
+    def test_a_round_that_says_nothing_is_left_out_and_named(self) -> None:
+        seen = self.rounds(latency(0.01), latency(9.0, fault="the producer fell behind"))
+        assert slow_merchants.judge(seen, self.CROWD)[0].values == [0.0]
+        assert "Invalid: the producer fell behind." in slow_merchants.report(seen)
+
+    @pytest.mark.parametrize(("merchants", "seconds"), slow_merchants.OTHERS)
+    def test_their_backlog_outlasts_a_run(self, merchants: int, seconds: float) -> None:
+        size = SteadySize(5, 20)
+        upon = slow_merchants.attack(merchants, seconds, size)
+        work = upon.backlog * merchants * seconds / OURS.slots
+        assert work > size.warm_up + size.measured + size.settle
+
+
+class TestBursts:
+    def test_the_merchants_own_time_and_a_quarter_and_a_second_may_pass(self) -> None:
+        burst = Burst(500, 0.2, 10)
+        assert (burst.work, burst.wanted) == (10.0, 13.5)
+        played = [{burst.name: seconds} for seconds in (13.0, 13.5, 99.0)]
+        assert bursts.judge(Bursts(played), burst).word == "met"
+        assert bursts.judge(Bursts(played[2:]), burst).word == "MISSED"
+
+
 class TestWhatTheGatewayAdds:
     def test_the_merchants_own_time_is_left_out(self) -> None:
         published = {f"o{number}": float(number) for number in range(100)}
@@ -285,7 +334,7 @@ class TestTheCharts:
 def test_the_comparison_is_what_is_played_unless_told_otherwise() -> None:
     assert [
         *(case.name for case in CASES),
-        *(one_hangs.NAME, overhead.NAME, holding.NAME),
+        *(one_hangs.NAME, overhead.NAME, slow_merchants.NAME, bursts.NAME, holding.NAME),
     ] == COMPARISON
 
 

@@ -30,6 +30,8 @@ class Attack:
     hostile: bool = False
     #: Messages a second that the broker delays for somebody else: no merchant gets into trouble.
     delays: float = 0.0
+    #: Orders that wait for each of them before any other comes.
+    backlog: int = 0
     #: Seconds of an exchange with a merchant in trouble; None: as with all others.
     timeout: float | None = None
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kombu import Connection
 
+from loadtests.bench.attacks.attack import Attack
 from loadtests.bench.attacks.cost import Cost
 from loadtests.bench.attacks.load import PROBE, Load, load_at, share_of
 from loadtests.bench.attacks.observation import Observation, unaccounted
@@ -12,11 +13,16 @@ from loadtests.bench.attacks.patience import wait_for_consumer, wait_until
 from loadtests.bench.attacks.producer import Producer
 from loadtests.bench.attacks.schedule import TOLERANCE, Schedule
 from loadtests.bench.attacks.trial import Trial, strike
+from loadtests.bench.filling import depth, put
 from loadtests.bench.gauge import PRODUCER, WORKER, Gauge
-from loadtests.bench.run import account_for
+from loadtests.bench.orders import place_many, shuffled
+from loadtests.bench.run import InvalidRunError, account_for
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import MakeWorker, Worker
 from pos_gateway.broker import topology
+
+#: Seconds for a worker to take or park a backlog.
+_SIFTED = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,8 @@ def steady(
         producer = Producer(place.broker_url, trial.candidate, schedule, whose, place.folder)
         with worker:
             wait_for_consumer(place.broker_url, worker)
+            if trial.attack is not None and trial.attack.backlog:
+                _put_backlog(place.broker_url, trial, trial.attack, schedule.orders)
             with producer:
                 parts = {**place.parts(worker), PRODUCER: producer.pid}
                 with Gauge(parts, waiting=WORKER) as gauge:
@@ -61,9 +69,14 @@ def steady(
 
                     complete = wait_until(all_came, time.monotonic() + size.settle)
             ended = time.time()
-            arrived = {order_id: at for _, order_id, at in place.merchants.arrivals()}
+            arrived = {
+                order_id: at
+                for _, order_id, at in place.merchants.arrivals()
+                if order_id in merchant_of
+            }
             accounting = None
-            if trial.candidate.accountable and complete:
+            has_backlog = trial.attack is not None and trial.attack.backlog > 0
+            if trial.candidate.accountable and complete and not has_backlog:
                 accounting = account_for(place, healthy)
             levels = place.merchants.levels(production.began)
             peak = worker.peak
@@ -99,6 +112,22 @@ def steady_on_time(servers: Servers, trial: Trial, size: SteadySize, load: Load)
     if observation.production is not None and observation.production.fell_behind:
         observation = steady(servers, trial, size, load)
     return observation
+
+
+def _put_backlog(broker_url: str, trial: Trial, attack: Attack, first: int) -> None:
+    """Publish it, and wait until the worker has taken or parked all of it."""
+    whose = [
+        merchant_id
+        for merchant_id in trial.population.merchant_ids
+        if attack.troubles(merchant_id)
+        for _ in range(attack.backlog)
+    ]
+    placed = place_many(shuffled(whose), first=first)
+    put(broker_url, [trial.candidate.message(order) for order in placed])
+    with Connection(broker_url) as connection:
+        deadline = time.monotonic() + _SIFTED
+        if not wait_until(lambda: not depth(connection, topology.orders_queue), deadline):
+            raise InvalidRunError(f"the backlog was not taken or parked within {_SIFTED:g} s")
 
 
 def _behind(late: float) -> str:
