@@ -22,6 +22,7 @@ from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.desk import Desk
 from pos_gateway.ledger.lease import BEAT
+from pos_gateway.ledger.ledger import ALONE
 from pos_gateway.ledger.states import Action, Entry, Key, State
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
@@ -442,3 +443,21 @@ def test_an_operator_helps_an_order_out_of_it(lab: Lab) -> None:
     pos.loses_replies = False
     assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
     assert pos.requests[-1] == ("POST", "https://new.example/orders")
+
+
+def test_a_request_that_is_late_leaves_no_order_with_a_worker_that_is_dead(lab: Lab) -> None:
+    """An operator's order has no message of its own, by which another worker would come to it."""
+    lab.merchant("blind")
+    pos = Pos(lab.truth, makes_after=0.1)
+    one, two = lab.worker(pos), lab.worker(pos, zero=9e6)
+    lab.deliver(one, lab.order())
+    assert lab.desk().orders(states=[State.IN_DOUBT])
+    one.ledger.claim(Key("m", "o1"), send=False)  # for a request, and then it dies
+    lab.workers.remove(one)
+    assert lab.cancel(two, minutes=-1).again is not None
+    for _ in range(4):
+        lab.pass_time(ALONE)
+        if lab.cancel(two, minutes=-1).again is None:
+            break
+    [row] = lab.desk().orders(states=[State.IN_DOUBT])
+    assert row.key == Key("m", "o1")
