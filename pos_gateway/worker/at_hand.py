@@ -66,10 +66,9 @@ class AtHand:
         """Forget all bundles, and return them."""
         dropped = [back for kept in self._of.values() for back in kept]
         for kept in self._of.values():
-            kept.clear()  # the green thread that looks at it may be about to
+            kept.clear()  # so ends the green thread that looks at it
         self._of.clear()
         self._number = 0
-        self._looking.kill(block=False)
         return dropped
 
     def _look(self, merchant_id: str, kept: deque[ReturnedBundle], wait: float) -> None:

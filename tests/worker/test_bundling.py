@@ -334,7 +334,7 @@ class TestAtHand:
         assert all(message.delay for message in scene.gate.stored)
 
     def test_a_bundle_with_an_order_whose_time_is_over_is_kept_no_longer(self) -> None:
-        scene, _ = self.full()
+        scene, _ = self.full(slow_after=1000.0)
         original = scene.bring_back(40, left=0.2)
         scene.let_out()
         assert original.said == ["ack"]
