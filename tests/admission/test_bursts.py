@@ -104,7 +104,7 @@ def backlogs(number: int, limit: int, orders: int) -> list[Merchant]:
     ]
 
 
-@pytest.mark.parametrize(("number", "limit", "each"), [(20, 9, 1000), (60, 3, 100), (150, 1, 100)])
+@pytest.mark.parametrize(("number", "limit", "each"), [(20, 9, 1000), (150, 1, 100)])
 @pytest.mark.parametrize(
     ("reply", "limit_of_it", "orders"), [(0.02, 10, 500), (0.02, 10, 3000), (0.2, 1, 50)]
 )
