@@ -111,10 +111,14 @@ class Settings(BaseModel):
         10, description="Orders under way at once for a merchant that states no limit."
     )
     max_waiting: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        20, description="Orders of one merchant held waiting here; more are parked in the broker."
+        20,
+        description="Orders of one merchant that may wait here in any case if they lack a slot only,"
+        " and at most while it does not answer; more are parked in the broker.",
     )
     max_wait: Seconds = Field(
-        5.0, description="Seconds an order waits here at most before it is parked in the broker."
+        5.0,
+        description="Seconds an order waits here at most for a merchant that does not answer, before"
+        " it is parked in the broker.",
     )
     longest_park: Seconds = Field(
         30.0,

@@ -28,9 +28,9 @@ from pos_gateway.admission.bulkhead import UNASKED
 from pos_gateway.admission.lane import Call, Demand, Lane, Queued, Standing, Ticket, Waiting
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.parked_count import ParkedCount
-from pos_gateway.admission.parking import Place
+from pos_gateway.admission.parking import look_again
 from pos_gateway.admission.rate import Rate
-from pos_gateway.admission.room import Room
+from pos_gateway.admission.room import WaitBudget
 from pos_gateway.admission.share import Share
 from pos_gateway.admission.suspects import Suspects
 from pos_gateway.admission.turns import Turns
@@ -97,11 +97,9 @@ class Admission(Generic[Ticket]):
         self._agenda = Agenda()
         #: The time, as far as it is known.
         self._now = 0.0
-        #: Merchants whose orders waited for their record, perhaps more than it allows.
-        self._crowded: list[Lane[Ticket]] = []
         #: Orders that this worker has parked.
         self.parked_count = ParkedCount()
-        self._room: Room[Ticket] = Room(limits, self._turns.slow)
+        self._room: WaitBudget[Ticket] = WaitBudget(limits, self.parked_count)
         self.in_flight = 0
 
     @property
@@ -139,7 +137,7 @@ class Admission(Generic[Ticket]):
         only_a_slot_is_missing = not self._turns and self._turns.may_start(lane)
         if not lane.waiting and self._slot_is_free and only_a_slot_is_missing:
             return self._start(lane, ticket, now)
-        if self._is_too_much(lane, now):
+        if self._room.is_spent(lane, now):
             return Verdict.PARK
         waiting = lane.put(ticket, now, deadline)
         self._by_age.append(waiting)
@@ -242,8 +240,6 @@ class Admission(Generic[Ticket]):
 
         self._change(lane, agree)
         self._line_up(lane)
-        if lane.waiting > self.limits.max_waiting:
-            self._crowded.append(lane)
 
     def forget_terms(self, merchant_id: str) -> None:
         """What was agreed may not hold any more: nothing starts until ``set_terms`` says."""
@@ -305,26 +301,35 @@ class Admission(Generic[Ticket]):
         return suspects.cut_short(min(too_many, lacking) - suspects.ending, self._now)
 
     def answers(self, merchant_id: str, now: float) -> bool:
-        """Whether orders of the merchant's that are parked now stand in a line that moves."""
-        return self._room.line(self._lane(merchant_id), now)[1].answers
+        """Whether the merchant answers, so that its orders that are parked now are back soon."""
+        return self._room.state(self._lane(merchant_id), now).answers
 
-    def place(self, merchant_id: str, orders: int, now: float, *, few: bool = False) -> Place:
-        """Where so many orders stand that are parked now; ``few`` of them are to meet others."""
-        line, outlook = self._room.line(self._lane(merchant_id), now)
-        return line.place(orders, outlook, few=few)
+    def park_delay(self, merchant_id: str, now: float, *, few: bool = False) -> float:
+        """Seconds until orders that are parked now are to be back; ``few`` are to meet others."""
+        lane = self._lane(merchant_id)
+        return lane.parking.delay(self._room.state(lane, now), few=few)
 
-    def let_out(self, merchant_id: str, orders: int, now: float, *, reserved: bool) -> int:
+    def let_out(self, merchant_id: str, orders: int, now: float) -> int:
         """How many of so many parked orders that are back may come to the queue now.
 
         Args:
             merchant_id: whose orders they are.
             orders: how many are back.
             now: the time.
-            reserved: whether the place that they had was kept for them.
         """
         self.tick(now)
-        line, outlook = self._room.line(self._lane(merchant_id), now)
-        return line.let_out(orders, outlook, reserved=reserved)
+        lane = self._lane(merchant_id)
+        return lane.parking.let_out(orders, self._room.state(lane, now))
+
+    def look_again(self, merchant_id: str, orders_at_hand: int, now: float) -> float | None:
+        """Seconds until a look at a bundle that is kept in the worker; None: it is to be parked.
+
+        Args:
+            merchant_id: whose orders are in it.
+            orders_at_hand: how many of its orders are kept so already.
+            now: the time.
+        """
+        return look_again(orders_at_hand, self._room.state(self._lane(merchant_id), now))
 
     def expired(self) -> list[Ticket]:
         """Orders whose time ran out while they waited, or will before they can start."""
@@ -334,21 +339,9 @@ class Admission(Generic[Ticket]):
     def overdue(self, now: float, most: int = sys.maxsize) -> list[Ticket]:
         """Orders that have waited too long for their merchant; they are the caller's, to park.
 
-        And those that came while it was not known how many of its orders may wait, if that was
-        more: a window full of them would hold up everybody for as long as one may wait. If there
-        are as many as ``most``, there may be more.
+        If there are as many as ``most``, there may be more.
         """
         handed_out: list[Ticket] = []
-        while self._crowded and len(handed_out) < most:
-            lane = self._crowded.pop(0)
-            for waiting in lane.least_urgent_first():
-                few_enough = lane.waiting <= self.limits.max_waiting
-                if few_enough or not self._is_too_much(lane, now):
-                    break
-                if len(handed_out) >= most:
-                    self._crowded.insert(0, lane)
-                    break
-                handed_out.append(self._take(waiting))
         until = now - self.limits.max_wait
         again: list[Waiting[Ticket]] = []
         while self._by_age and len(handed_out) < most:
@@ -358,9 +351,9 @@ class Admission(Generic[Ticket]):
             self._by_age.popleft()
             if waiting.done:
                 continue
-            if self._turns.may_start(waiting.lane):
-                # It waits for a slot, not for its merchant: parking would only delay it. It is
-                # looked at again after as long: each time, thousands would be.
+            if self._turns.may_start(waiting.lane) or self._room.may_stay(waiting.lane):
+                # It has its turn here, and parking would only delay it. It is looked at again after
+                # as long: each time, thousands would be.
                 waiting.since = now
                 again.append(waiting)
             else:
@@ -390,8 +383,7 @@ class Admission(Generic[Ticket]):
             lane.queued, lane.woken_by = Queued.NOWHERE, None
         self._turns.clear()
         self._by_age.clear()
-        self._crowded.clear()
-        self._room.waiting = self._room.blocked = 0
+        self._room.clear()
         return dropped
 
     # Whether an order may start
@@ -411,10 +403,6 @@ class Admission(Generic[Ticket]):
     def _not_before(self, lane: Lane[Ticket], now: float) -> float:
         """The soonest that one of the merchant's orders can start, as far as is certain."""
         return lane.breaker.until if lane.breaker.is_open else now
-
-    def _is_too_much(self, lane: Lane[Ticket], now: float) -> bool:
-        """Whether no more orders of this merchant may wait here."""
-        return self._room.is_none_for(lane, now, may_start=self._turns.may_start(lane))
 
     # Starting and coming back
 
@@ -470,7 +458,7 @@ class Admission(Generic[Ticket]):
         self._suspects.answered(call, now)
         for share in self._shares(call):
             was_silent = share.silent
-            share.answered(now - call.started, now)
+            share.answered(now)
             if was_silent:
                 self._turns.wake(share)
 
@@ -633,9 +621,9 @@ class Admission(Generic[Ticket]):
         if not lane.waiting:  # then there is nothing to count
             change()
             return
-        was_troubled, provider = lane.is_troubled, lane.provider
+        was_troubled = lane.is_troubled
         change()
-        self._room.recount(lane, was_troubled=was_troubled, provider=provider)
+        self._room.recount(lane, was_troubled=was_troubled)
 
     def _take(self, waiting: Waiting[Ticket]) -> Ticket:
         ticket = waiting.lane.take(waiting)

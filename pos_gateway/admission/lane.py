@@ -9,9 +9,9 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 from pos_gateway.admission.breaker import Breaker, State
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.pace import Pace
-from pos_gateway.admission.parking import Line
+from pos_gateway.admission.parking import ParkingQueue
 from pos_gateway.admission.rate import Rate
-from pos_gateway.admission.share import UNKNOWN_DURATION, Share
+from pos_gateway.admission.share import Share
 
 Ticket = TypeVar("Ticket")
 
@@ -97,14 +97,14 @@ class Lane(Generic[Ticket]):
     woken_by: Share | None = None
     _queue: list[tuple[float, int, Waiting[Ticket]]] = field(default_factory=list)
     _number: int = 0
-    _line: Line | None = None
+    _parking: ParkingQueue | None = None
 
     @property
-    def line(self) -> Line:
-        """The turns of its orders that are parked; few merchants ever need one."""
-        if self._line is None:
-            self._line = Line()
-        return self._line
+    def parking(self) -> ParkingQueue:
+        """Its orders that are parked; few merchants ever have one."""
+        if self._parking is None:
+            self._parking = ParkingQueue()
+        return self._parking
 
     @property
     def has_room(self) -> bool:
@@ -152,13 +152,6 @@ class Lane(Generic[Ticket]):
         """Nothing has been heard of it for so long that what is remembered says little."""
         return self.is_idle and now - self.last_call > QUIET
 
-    @property
-    def turn(self) -> float:
-        """Seconds between two of its orders' turns, at full use of its limits."""
-        duration = UNKNOWN_DURATION if self.pace.mean is None else self.pace.mean
-        turn = duration / max(1, self.bulkhead.limit)
-        return turn if self.rate is None else max(turn, self.rate.turn(self.bulkhead.part))
-
     def put(self, ticket: Ticket, now: float, deadline: float) -> Waiting[Ticket]:
         """Let an order wait; those that must be delivered soonest go first."""
         waiting = Waiting(self, ticket, now, deadline)
@@ -175,10 +168,6 @@ class Lane(Generic[Ticket]):
         while self._queue and self._queue[0][2].done:
             heapq.heappop(self._queue)
         return self._queue[0][2] if self._queue else None
-
-    def least_urgent_first(self) -> list[Waiting[Ticket]]:
-        """All that wait, from the one whose turn is last."""
-        return [entry[2] for entry in sorted(self._queue, reverse=True) if not entry[2].done]
 
     def take(self, waiting: Waiting[Ticket]) -> Ticket:
         """It waits no more; what it was. Nothing here keeps hold of that."""

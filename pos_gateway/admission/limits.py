@@ -31,12 +31,13 @@ class Limits:
     slow_share: float = 0.25
     #: Seconds after which a call is slow for any merchant.
     slow_after: float = 3.0
-    #: Orders that one merchant in trouble may have waiting here.
+    #: Orders that a merchant may have waiting here in any case if they lack a slot only, and at
+    #: most while it does not answer.
     max_waiting: int = 20
-    #: Seconds that an order of a merchant in trouble waits here at most.
+    #: Seconds that an order of a merchant that does not answer waits here at most.
     max_wait: float = 5.0
-    #: Orders that all merchants in trouble together may have waiting here, and half as many
-    #: those of one provider.
+    #: Orders that may wait here, those aside that lack a slot only: a merchant may have as many as are
+    #: left of it.
     max_blocked: int = 1000
     #: Bounds of a parked order's delay in seconds; the upper one is how late a merchant's
     #: recovery may be noticed by its backlog.

@@ -2,23 +2,28 @@
 
 
 class ParkedCount:
-    """How many orders this worker has parked that are not due yet.
+    """How many orders, and bundles of them, this worker has parked that are not due yet.
 
     Its memory is bounded by the longest delay: one entry for each merchant and second.
     """
 
     def __init__(self) -> None:
         self.total = 0
+        #: Messages that carry them.
+        self.bundles = 0
         self._of: dict[str, int] = {}
         self._due: dict[int, dict[str, int]] = {}
+        self._bundles_due: dict[int, int] = {}
         self._second = 0
 
     def add(self, merchant_id: str, orders: int, due: float) -> None:
-        """So many orders are parked until then."""
+        """A bundle of so many orders is parked until then."""
         self.total += orders
+        self.bundles += 1
         self._of[merchant_id] = self._of.get(merchant_id, 0) + orders
         second = self._due.setdefault(int(due), {})
         second[merchant_id] = second.get(merchant_id, 0) + orders
+        self._bundles_due[int(due)] = self._bundles_due.get(int(due), 0) + 1
 
     def of(self, merchant_id: str) -> int:
         """How many of this merchant's."""
@@ -30,6 +35,7 @@ class ParkedCount:
             return
         self._second = int(now)
         for second in [second for second in self._due if second < self._second]:
+            self.bundles -= self._bundles_due.pop(second)
             for merchant_id, orders in self._due.pop(second).items():
                 self.total -= orders
                 self._of[merchant_id] -= orders

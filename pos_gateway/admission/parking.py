@@ -1,24 +1,22 @@
-"""A merchant's line: when orders that are parked in the broker are to be back.
+"""When a merchant's parked orders are to be back, and how many of them may come then.
 
-The line is virtual: the broker holds the orders, many to a bundle, and here is only how many turns
-they take. Lengths are kept in orders, not in seconds: what a turn takes is learnt anew with every
-reply, above all when a merchant is back that did not answer for an hour.
+The broker holds them, many to a bundle, and hands a bundle back after a whole number of seconds. A
+merchant that answers is offered its orders again before what waits for it here is done; one that
+does not, after as long again as it has been silent.
 """
 
 import random
 from dataclasses import dataclass
 from math import inf
 
-#: Seconds that a turn takes at least, whatever was measured.
-QUICKEST = 0.0005
-#: Seconds of turns that come back together: enough to keep a merchant busy until the next ones
-#: are here, and little enough to wait in the worker.
-SPAN = 2.0
-#: Seconds by which parked orders are to be back before their turn: the broker's delays are whole
-#: seconds, and a merchant whose line is late idles.
-LEAD = 1.5
-#: Seconds of turns under which a merchant is about to idle, whatever its line looks like.
-DRY = 0.5
+#: Seconds of a merchant's turns that may wait in the worker, and as many again in bundles at hand;
+#: parked orders are back so long before their turn. The broker's delays are whole seconds, and the
+#: way there and back takes a part of another: with less, a merchant idles until the next are back.
+AHEAD = 1.5
+#: Bundles that are back in a second at most, on average: each is read and published again.
+LOOKS = 20
+#: Seconds between two looks at a bundle at hand: quick enough for any merchant, and cheap enough.
+SOONEST_LOOK, LATEST_LOOK = 0.02, 1.0
 #: Seconds within which an order that was let out has come by the queue, to this worker or another.
 #: Longer, and those that wait here already are counted twice: then there seems to be no room.
 ON_ITS_WAY = 0.25
@@ -27,18 +25,8 @@ PROBE_EVERY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where parked orders stand."""
-
-    #: Seconds until they are to be back.
-    delay: float
-    #: Turns in the line are theirs; else they are back to see whether there are any.
-    reserved: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """How things are with the merchant at present."""
+class QueueState:
+    """A merchant's orders, and how it does, at present."""
 
     #: The time.
     now: float
@@ -50,89 +38,102 @@ class Outlook:
     tries: int
     #: When it may be called again at the soonest; the time, if it may be now.
     not_before: float
-    #: Seconds between two of its orders' turns.
+    #: When it answered last; -inf if it never did.
+    answered_at: float
+    #: Seconds between two of its orders' turns at best.
     turn: float
-    #: Its orders that wait in this worker.
+    #: Its orders that wait in this worker, how many may, and how many this worker has parked.
     waiting: int
-    #: How many of its orders may wait in this worker.
-    capacity: int
+    room: int
+    parked: int
+    #: Bundles that this worker has parked, all merchants' together.
+    bundles: int
     #: Bounds of a delay in seconds.
     shortest: float
     longest: float
 
 
 @dataclass(slots=True)
-class Line:
-    """The turns of one merchant's parked orders. Its time is the caller's, and never jumps."""
+class ParkingQueue:
+    """One merchant's parked orders. Its time is the caller's, and never jumps."""
 
-    #: Orders whose turn is still to come, when that was last reckoned, and when that was.
-    _ahead: float = 0.0
-    _reckoned: float = 0.0
     #: Orders that were let out and may be on their way, and when the last of them were.
     _coming: float = 0.0
     _let_out_at: float = -inf
+    #: When the merchant was last seen to answer; at first, when it was first looked at.
+    _answered_at: float | None = None
     #: When those are to be back that are too few for a bundle of their own.
     _meeting: float = 0.0
 
-    def ahead(self, outlook: Outlook) -> float:
-        """Orders whose turn is still to come."""
-        passed = (outlook.now - self._reckoned) / outlook.turn
-        self._ahead = max(0.0, self._ahead - passed)
-        self._reckoned = outlook.now
-        return self._ahead
+    def delay(self, state: QueueState, *, few: bool) -> float:
+        """Seconds until orders that are parked now are to be back.
 
-    def place(self, orders: int, outlook: Outlook, *, few: bool) -> Place:
-        """Have so many orders stand in line.
-
-        While the merchant answers they take the turns behind those already there, if those come
-        within the longest delay. Else they are back when it may be called again, or, if nobody
-        knows for what, after half of that delay to the whole; ``few`` then meet, so that they can
-        go on in one bundle.
+        While the merchant answers, that is shortly before those ahead of them are done at best; or
+        any time within which all bundles can be looked at, if that is sooner. Else it is half of
+        the time for which it has been silent to the whole, or when its breaker half-opens, and as
+        long again at most. Where that leaves a choice, ``few`` meet others, to go on in one bundle.
         """
-        if outlook.answers:
-            behind = max(self.ahead(outlook), outlook.waiting + self._on_their_way(outlook.now))
-            seconds = behind * outlook.turn
-            if seconds <= outlook.longest:
-                self._ahead = behind + min(orders, _at_once(outlook))
-                return Place(max(outlook.shortest, seconds - LEAD), reserved=True)
-        soonest, latest = outlook.longest / 2, outlook.longest
-        if (closed := outlook.not_before - outlook.now) > 0:
-            latest = closed + min(max(outlook.shortest, closed), soonest)
+        soonest, latest = 0.0, _within(state.bundles / LOOKS, state.shortest, state.longest)
+        silent_for = self._silent_for(state)
+        if (closed := state.not_before - state.now) > 0:
             soonest = closed
+            latest = closed + _within(closed, state.shortest, state.longest / 2)
+        elif not state.answers:
+            latest = _within(silent_for, latest, state.longest)
+            soonest = latest / 2
+        else:
+            ahead = state.parked + state.waiting + self._on_their_way(state.now)
+            seconds = ahead * state.turn - AHEAD
+            if seconds <= latest:
+                return max(state.shortest, seconds)
         if not few:
-            return Place(random.uniform(soonest, latest), reserved=False)
-        if not soonest <= self._meeting - outlook.now <= latest:
+            return max(state.shortest, random.uniform(soonest, latest))
+        if not soonest <= self._meeting - state.now <= latest:
             # Not all merchants' in the same moment, though they may have gone at the same.
-            self._meeting = outlook.now + random.uniform((soonest + latest) / 2, latest)
-        return Place(self._meeting - outlook.now, reserved=False)
+            self._meeting = state.now + random.uniform((soonest + latest) / 2, latest)
+        return max(state.shortest, self._meeting - state.now)
 
-    def let_out(self, orders: int, outlook: Outlook, *, reserved: bool) -> int:
+    def let_out(self, orders: int, state: QueueState) -> int:
         """How many of so many orders that are back may come now; they are counted as coming.
 
-        One at least, if nobody else is there to find out how the merchant does.
+        None while half of the room is taken, lest bundles come apart; one of a merchant that does
+        not answer, if nobody else is there to find out how it does.
         """
-        here = outlook.waiting + self._on_their_way(outlook.now)
-        number = 0.0
-        if outlook.answers:
-            number = min(_at_once(outlook), outlook.capacity - here)
-            if not reserved and here * outlook.turn >= DRY:
-                number = min(number, SPAN / outlook.turn - self.ahead(outlook))
-        elif outlook.waiting == 0 and outlook.now - self._let_out_at >= PROBE_EVERY:
-            number = outlook.tries
-        if not outlook.may_be_called:
+        self._silent_for(state)
+        if not state.may_be_called:
             return 0
-        whole = max(0, min(orders, int(number)))
-        if whole:
-            self._coming = self._on_their_way(outlook.now) + whole
-            self._let_out_at = outlook.now
-            if not reserved:
-                self._ahead = self.ahead(outlook) + whole
-        return whole
+        coming, number = self._on_their_way(state.now), 0
+        if state.answers:
+            number = int(state.room - state.waiting - coming)
+            number *= number >= min(orders, state.room / 2)
+        elif not state.waiting and state.now - self._let_out_at >= PROBE_EVERY:
+            number = state.tries
+        number = min(orders, number)
+        if number:
+            self._coming, self._let_out_at = coming + number, state.now
+        return number
+
+    def _silent_for(self, state: QueueState) -> float:
+        """Seconds for which the merchant is known not to have answered."""
+        if state.answers or self._answered_at is None:
+            self._answered_at = state.now
+        return state.now - max(self._answered_at, state.answered_at)
 
     def _on_their_way(self, now: float) -> float:
         return self._coming * max(0.0, 1 - (now - self._let_out_at) / ON_ITS_WAY)
 
 
-def _at_once(outlook: Outlook) -> int:
-    """Orders that are to come back together at most."""
-    return max(1, int(SPAN / outlook.turn))
+def look_again(orders_at_hand: int, state: QueueState) -> float | None:
+    """Seconds after which a bundle that is kept at hand is to be looked at again.
+
+    None: none is to be kept beside those, since the merchant doesn't answer, or they last until the
+    next bundle is back. A merchant that answers may have one at hand however long that lasts.
+    """
+    if not state.answers or orders_at_hand * state.turn >= AHEAD:
+        return None
+    half_empty = (state.waiting - state.room / 2) * state.turn
+    return _within(half_empty, SOONEST_LOOK, LATEST_LOOK)
+
+
+def _within(value: float, least: float, most: float) -> float:
+    return max(least, min(value, most))

@@ -1,111 +1,118 @@
-"""Room for orders that wait: how many of a merchant's may, and where those stand that may not."""
+"""How many orders may wait in the worker; what is over that is parked in the broker.
 
-from dataclasses import replace
+All share one bound, and each merchant may have as many as are left of it (the dynamic threshold of
+shared buffers: Choudhury and Hahne, 1998): one alone has half of all, and however many there are,
+some is left for the next.
+"""
+
+from math import ceil
 from typing import Generic
 
 from pos_gateway.admission.breaker import PROBES_TO_CLOSE
+from pos_gateway.admission.bulkhead import UNASKED
 from pos_gateway.admission.lane import Lane, Ticket
 from pos_gateway.admission.limits import Limits
-from pos_gateway.admission.parking import QUICKEST, Line, Outlook
-from pos_gateway.admission.share import Share
+from pos_gateway.admission.parked_count import ParkedCount
+from pos_gateway.admission.parking import AHEAD, QueueState
+
+#: Seconds that a reply takes at least, whatever was measured, and before anything was.
+QUICKEST = 0.0005
 
 
-class Room(Generic[Ticket]):
+class WaitBudget(Generic[Ticket]):
     """Counts the orders that wait, and says whether there is room for more.
 
     Args:
         limits: what to keep to.
-        slow: the slow merchants' share.
+        parked: how many this worker has parked.
     """
 
-    def __init__(self, limits: Limits, slow: Share) -> None:
+    def __init__(self, limits: Limits, parked: ParkedCount) -> None:
         self._limits = limits
-        self._slow = slow
+        self._parked = parked
         self.waiting = 0
         #: Those of ``waiting`` whose merchant is in trouble.
         self.blocked = 0
 
     def count(self, lane: Lane[Ticket], by: int) -> None:
-        """So many more of the merchant's orders wait, or fewer."""
+        """One more of the merchant's orders waits (1), or one fewer (-1)."""
         self.waiting += by
         self.blocked += by * lane.is_troubled
-        if lane.provider is not None:
-            lane.provider.waiting += by
 
-    def recount(self, lane: Lane[Ticket], *, was_troubled: bool, provider: Share | None) -> None:
-        """The merchant has come into trouble, or out of it, or has another provider than before."""
-        number = lane.waiting
-        self.blocked += number * (lane.is_troubled - was_troubled)
-        if lane.provider is not provider:
-            for share, by in ((provider, -number), (lane.provider, number)):
-                if share is not None:
-                    share.waiting += by
+    def recount(self, lane: Lane[Ticket], *, was_troubled: bool) -> None:
+        """The merchant has come into trouble, or out of it."""
+        self.blocked += lane.waiting * (lane.is_troubled - was_troubled)
 
-    def is_none_for(self, lane: Lane[Ticket], now: float, *, may_start: bool) -> bool:
-        """Whether no more orders of this merchant may wait here.
+    def clear(self) -> None:
+        """None waits any more."""
+        self.waiting = self.blocked = 0
 
-        Those whose turn comes soon are better off here than away and back.
-
-        Args:
-            lane: the merchant's.
-            now: the time.
-            may_start: whether its next order would start if there were a slot.
-        """
-        limits = self._limits
-        if self._is_crowded(lane.provider):
+    def is_spent(self, lane: Lane[Ticket], now: float) -> bool:
+        """Whether no more orders of this merchant may wait here."""
+        if lane.breaker.is_open and lane.breaker.until - now > self._limits.max_wait:
             return True
-        if not lane.is_troubled or may_start:
-            return False
-        if self.blocked >= limits.max_blocked:
-            return True
-        if lane.breaker.is_open and lane.breaker.until - now > limits.max_wait:
-            return True
-        if lane.waiting < limits.max_waiting:
-            return False
-        return lane.waiting * lane.turn > limits.max_wait / 2
+        return lane.waiting >= self._room(lane)
 
-    def line(self, lane: Lane[Ticket], now: float) -> tuple[Line, Outlook]:
-        """The line that the merchant's parked orders stand in, and how things are there.
+    def may_stay(self, lane: Lane[Ticket]) -> bool:
+        """Whether its orders may go on waiting, however long: they have their turns here."""
+        return _answers(lane) and lane.bulkhead.limit > 0
 
-        It is that of the share which keeps them, where more wait for that than may: by their own
-        merchant's line they would be back at once, again and again.
-        """
-        limits, slow = self._limits, self._slow
-        is_paused = lane.known and not lane.bulkhead.ceiling
-        may_be_called = not is_paused and not lane.breaker.is_open
-        crowded = self.blocked >= limits.max_blocked
-        outlook = Outlook(
+    def state(self, lane: Lane[Ticket], now: float) -> QueueState:
+        """What the merchant's parked orders go by."""
+        limits, breaker = self._limits, lane.breaker
+        return QueueState(
             now=now,
-            answers=may_be_called and lane.breaker.is_closed and not lane.pace.silent,
-            may_be_called=may_be_called,
-            tries=1 if lane.breaker.is_closed else PROBES_TO_CLOSE,
-            not_before=lane.breaker.until if lane.breaker.is_open else now,
-            turn=max(lane.turn, QUICKEST),
+            answers=_answers(lane),
+            may_be_called=not breaker.is_open and not _is_paused(lane),
+            tries=1 if breaker.is_closed else PROBES_TO_CLOSE,
+            not_before=breaker.until if breaker.is_open else now,
+            answered_at=lane.last_answer,
+            turn=_turn(lane),
             waiting=lane.waiting,
-            capacity=max(limits.max_waiting, int(limits.max_wait / 2 / max(lane.turn, QUICKEST))),
+            room=self._room(lane),
+            parked=self._parked.of(lane.merchant_id),
+            bundles=self._parked.bundles,
             shortest=limits.shortest_park,
             longest=limits.longest_park,
         )
-        if lane.pace.slow and slow.is_full and crowded:
-            return _line_of(slow, self.blocked, lane, outlook)
-        if lane.provider is not None and self._is_crowded(lane.provider):
-            return _line_of(lane.provider, lane.provider.waiting, lane, outlook)
-        if crowded:  # no more may wait, but what can start may come
-            room = 0 if lane.is_troubled else lane.bulkhead.limit - lane.bulkhead.in_flight
-            outlook = replace(outlook, capacity=room)
-        return lane.line, outlook
 
-    def _is_crowded(self, provider: Share | None) -> bool:
-        """Whether no more orders of the provider's may wait here for its share."""
-        most = self._limits.max_blocked // 2
-        return provider is not None and provider.is_full and provider.waiting >= most
+    def _room(self, lane: Lane[Ticket]) -> int:
+        """How many of the merchant's orders may wait."""
+        limits = self._limits
+        left = max(0, limits.max_blocked - self.waiting)
+        if not _answers(lane):
+            return min(left, limits.max_waiting)
+        room = min(left, _limit(lane) + ceil(AHEAD / _turn(lane)))
+        return max(room, limits.max_waiting) if is_light(lane) else room
 
 
-def _line_of(
-    share: Share, waiting: int, lane: Lane[Ticket], outlook: Outlook
-) -> tuple[Line, Outlook]:
-    """The line where there is no room until the share has some."""
-    answers = outlook.answers and not share.silent
-    turn = max(share.turn, QUICKEST)
-    outlook = replace(outlook, answers=answers, turn=turn, waiting=waiting, capacity=0)
-    return share.line if answers else lane.line, outlook
+def is_light(lane: Lane[Ticket]) -> bool:
+    """Whether its orders wait for slots that others hold, not for the merchant or its provider."""
+    return not lane.is_troubled and (lane.provider is None or not lane.provider.is_full)
+
+
+def _answers(lane: Lane[Ticket]) -> bool:
+    return lane.breaker.is_closed and not lane.pace.silent and not _is_paused(lane)
+
+
+def _is_paused(lane: Lane[Ticket]) -> bool:
+    return lane.known and not lane.bulkhead.ceiling
+
+
+def _turn(lane: Lane[Ticket]) -> float:
+    """Seconds between two of the merchant's orders' turns at best, at full use of its limits.
+
+    A low estimate: a slow reply raises mean and deviation alike, and a quick one brings it down.
+    """
+    pace, bulkhead = lane.pace, lane.bulkhead
+    reply = QUICKEST if pace.mean is None else max(QUICKEST, pace.mean - pace.deviation)
+    turn = reply / max(1, _limit(lane))
+    if lane.rate is None or bulkhead.allotment == UNASKED:
+        return turn
+    return max(turn, lane.rate.turn(bulkhead.part))
+
+
+def _limit(lane: Lane[Ticket]) -> int:
+    """Its orders in flight at best: all that was agreed, until the fleet says what it leaves."""
+    bulkhead = lane.bulkhead
+    return bulkhead.here if bulkhead.allotment == UNASKED else bulkhead.limit

@@ -5,15 +5,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from pos_gateway.admission.parking import Line
-
 if TYPE_CHECKING:
     from pos_gateway.admission.lane import Lane
-
-#: Seconds that a call is taken to last before the first one has been answered.
-UNKNOWN_DURATION = 1.0
-#: Weight of the newest answer in the running mean of their durations.
-NEWEST = 0.05
 
 
 @dataclass(slots=True, eq=False)
@@ -28,14 +21,9 @@ class Share:
     in_flight: int = 0
     #: Merchants that it has given a turn, which they have not had yet.
     promised: int = 0
-    #: Orders of its merchants that wait here.
-    waiting: int = 0
     #: Merchants whose turn came while it was full, in that order.
     blocked: "deque[Lane[Any]]" = field(default_factory=deque)
-    #: The turns of their orders that are parked because too many wait for the share.
-    line: Line = field(default_factory=Line)
-    #: Running mean of its answers' durations in seconds, and when the last one came.
-    _mean: float = UNKNOWN_DURATION
+    #: When its last answer came.
     _answered_at: float = -inf
 
     @property
@@ -51,14 +39,8 @@ class Share:
         """So many may start as things are."""
         return self.cap_of_silent if self.silent else self.cap
 
-    @property
-    def turn(self) -> float:
-        """Seconds between two of its orders' turns, at full use of the share."""
-        return self._mean / self.cap
-
-    def answered(self, seconds: float, now: float) -> None:
-        """One of its merchants has answered after so long."""
-        self._mean += NEWEST * (seconds - self._mean)
+    def answered(self, now: float) -> None:
+        """One of its merchants has answered."""
         self._answered_at = now
         self.silent = False
 

@@ -135,6 +135,6 @@ class Turns(Generic[Ticket]):
         """Nobody waits any more."""
         for share in (self.slow, *self._providers.values()):
             share.blocked.clear()
-            share.waiting = share.promised = 0
+            share.promised = 0
         self._line.clear()
         self._at_share.clear()

@@ -37,7 +37,7 @@ _HEAD, _TAIL = b"[[[\n", b"\n]],{}," + NO_EMBED + b"]"
 _NEXT = b",\n"
 
 _MERCHANT, _ORDERS = "x-merchant-id", "x-orders"
-_DELIVER_BY, _RESERVED = "x-deliver-by", "x-reserved"
+_DELIVER_BY = "x-deliver-by"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,6 @@ class Bundle:
     size: int = 0
     #: The whole second (Unix time) by which the first of them has become worthless; None: none does.
     deliver_by: int | None = None
-    #: It has a place in the merchant's line, kept for when it is back.
-    reserved: bool = False
     _lines: bytes = b""
 
     @classmethod
@@ -86,7 +84,7 @@ class Bundle:
         """A bundle of one order, to be joined with others."""
         lines, by = parked.lines(), parked.deliver_by
         due = None if by is None else ceil(by)
-        return cls(merchant_id, routing_key, 1, len(lines), due, False, lines)
+        return cls(merchant_id, routing_key, 1, len(lines), due, lines)
 
     @classmethod
     def read(cls, headers: Mapping[str, Any], body: bytes, routing_key: str) -> Self:
@@ -106,15 +104,7 @@ class Bundle:
         if not (body.startswith(_HEAD) and body.endswith(_TAIL)):
             raise InvalidBundle("the body does not begin or end as a bundle's")
         lines = body[len(_HEAD) : -len(_TAIL)]
-        return cls(
-            merchant_id,
-            routing_key,
-            orders,
-            len(lines),
-            deliver_by,
-            headers.get(_RESERVED) is True,
-            lines,
-        )
+        return cls(merchant_id, routing_key, orders, len(lines), deliver_by, lines)
 
     def is_small(self) -> bool:
         """Whether it is at most half full, so that two such are better off as one."""
@@ -135,7 +125,6 @@ class Bundle:
             "lang": "py",
             _MERCHANT: self.merchant_id,
             _ORDERS: self.orders,
-            _RESERVED: self.reserved,
         }
         if self.deliver_by is not None:
             headers[_DELIVER_BY] = self.deliver_by
@@ -191,7 +180,6 @@ def joined(bundles: Iterable[Bundle]) -> Bundle:
         sum([part.orders for part in parts]),
         len(lines),
         min(dues, default=None),
-        False,
         lines,
     )
 

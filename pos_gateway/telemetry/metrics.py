@@ -164,8 +164,8 @@ slots = Gauge(
 )
 waiting = Gauge(
     "pos_gateway_waiting",
-    "Orders that wait in this worker: for their merchant, which is in trouble, for a slot, or for"
-    " their next attempt (retry).",
+    "Orders that wait in this worker: for their merchant, which is in trouble, for a slot, for their"
+    " next attempt (retry), or in bundles that are back until their merchant has room (bundle).",
     ("reason",),
 )
 storing = Gauge(

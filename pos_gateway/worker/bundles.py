@@ -6,6 +6,7 @@ out to the queue at once.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import time
 from typing import Any
 
 import structlog
@@ -31,6 +32,11 @@ class ReturnedBundle:
     _reject: Callable[..., None]
     _connection_errors: tuple[type[BaseException], ...]
 
+    @property
+    def is_late(self) -> bool:
+        """Whether an order in it is worthless by now."""
+        return is_late(self.bundle.deliver_by)
+
     def acknowledge(self) -> None:
         """All that was in it is stored elsewhere."""
         self._ack(log, self._connection_errors)
@@ -38,6 +44,11 @@ class ReturnedBundle:
     def reject(self, requeue: bool) -> None:
         """It goes back to the queue as it came, or to ``orders.dead``."""
         self._reject(log, self._connection_errors, requeue)
+
+
+def is_late(deliver_by: float | None, within: float = 0.0) -> bool:
+    """Whether that time is over, or will be within so many seconds."""
+    return deliver_by is not None and deliver_by - within <= time()
 
 
 def returned(consumer: Any, gate: Gateway) -> Handler:

@@ -157,6 +157,7 @@ class Dispatcher:
         """Set the gauges of what is known here."""
         metrics.storing.set(self._storing)
         metrics.waiting.labels("retry").set(len(self._retries))
+        metrics.waiting.labels("bundle").set(self._parking.at_hand)
         self._timing.show(self._gate.depths.ready)
 
     @property

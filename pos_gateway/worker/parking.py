@@ -4,7 +4,7 @@ They are parked many to a message, a bundle. Published one by one, the twenty th
 single dead merchant cost the broker a minute, and as much again every time that they come back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from time import time
 from typing import Any, Protocol
@@ -21,7 +21,8 @@ from pos_gateway.broker.message import FINE, Message
 from pos_gateway.errors import InvalidBundle, PublishError
 from pos_gateway.gateway import Gateway
 from pos_gateway.telemetry import metrics
-from pos_gateway.worker.bundles import ReturnedBundle
+from pos_gateway.worker.at_hand import AtHand
+from pos_gateway.worker.bundles import ReturnedBundle, is_late
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +45,7 @@ class Original(Protocol):
 
 
 class Parking:
-    """Parks orders, and lets those that are back out to the queue when their turn has come.
+    """Parks orders, and lets those that are back out to the queue when there is room for them.
 
     What is published is confirmed before what it came from is acknowledged: a crash in between
     leaves an order there twice, never not at all. No method blocks.
@@ -68,6 +69,7 @@ class Parking:
         self._quarantine = quarantine
         self._now = now
         self._open: dict[tuple[str, str], _Gathering] = {}
+        self._at_hand = AtHand(admission, self._settle, now)
         #: Messages that wait in open bundles, and how many may: they are in the window through
         #: which everybody's come, and hundreds of merchants can have one order each in it.
         self._gathered, self._most_gathered = 0, admission.limits.max_blocked // 2
@@ -80,18 +82,28 @@ class Parking:
         self._gather(Bundle.of_one(merchant_id, order.message.routing_key, order), original)
 
     def take_back(self, back: ReturnedBundle) -> None:
-        """Let out as many of a bundle's orders as may come; the others are parked again."""
+        """Let out as many of a bundle's orders as may come, or keep it until some may, or park it."""
+        bundle, number = back.bundle, 0
+        if not self._at_hand.has(bundle.merchant_id):
+            number = self._admission.let_out(bundle.merchant_id, bundle.orders, self._now())
+        if number or back.is_late or not self._at_hand.keep(back):
+            self._settle(back, number)
+
+    def _settle(self, back: ReturnedBundle, number: int) -> None:
+        """Let so many of a bundle's orders out, and those that are late; park the others again."""
         bundle = back.bundle
-        number = self._admission.let_out(
-            bundle.merchant_id, bundle.orders, self._now(), reserved=bundle.reserved
-        )
-        if number or _is_late(bundle.deliver_by):
+        if number or back.is_late:
             self._publishing.spawn(self._let_out, back, number)
         elif bundle.is_small() or bundle.orders == 1:
             if self._opened(back) is not None:  # what is no bundle is not to spoil another one
                 self._gather(bundle, back)
         else:
             self._publishing.spawn(self._park, bundle, [back])
+
+    @property
+    def at_hand(self) -> int:
+        """Orders in bundles that are back and kept until there is room for them."""
+        return self._at_hand.orders
 
     def forget(self) -> None:
         """The connection is gone that the orders came by, and the broker has them back.
@@ -100,6 +112,7 @@ class Parking:
         """
         self._open.clear()
         self._gathered = 0
+        self._at_hand.drop()
         self._publishing.kill(block=False)
 
     def hand_back(self, timeout: float) -> None:
@@ -108,6 +121,7 @@ class Parking:
             gathering.handed_back = True
             self._close(key)
             _reject(gathering.originals)
+        _reject(self._at_hand.drop())
         self._publishing.join(timeout)
 
     def _gather(self, bundle: Bundle, original: Original) -> None:
@@ -122,7 +136,7 @@ class Parking:
             self._publishing.spawn(self._park_gathered, key, gathering, open_for)
         gathering.add(bundle, original)
         self._gathered += 1
-        if gathering.is_full or _is_late(bundle.deliver_by, within=2 * OPEN_FOR_SILENT):
+        if gathering.is_full or is_late(bundle.deliver_by, within=2 * OPEN_FOR_SILENT):
             self._close(key)
         elif self._gathered > self._most_gathered:
             self._close(next(iter(self._open)))  # the oldest
@@ -157,8 +171,8 @@ class Parking:
         bundle, orders = back.bundle, self._opened(back)
         if orders is None:
             return
-        late = [order for order in orders if _is_late(order.deliver_by)]
-        rest = [order for order in orders if not _is_late(order.deliver_by)]
+        late = [order for order in orders if is_late(order.deliver_by)]
+        rest = [order for order in orders if not is_late(order.deliver_by)]
         messages = [order.message for order in (*late, *rest[:number])]
         staying = None
         if rest[number:]:
@@ -184,10 +198,9 @@ class Parking:
     def _delayed(self, bundle: Bundle) -> Message:
         """The message that has the bundle back when its turn comes, or an order in it is worthless."""
         few = bundle.is_small()
-        place = self._admission.place(bundle.merchant_id, bundle.orders, self._now(), few=few)
-        bundle.reserved = place.reserved
+        delay = self._admission.park_delay(bundle.merchant_id, self._now(), few=few)
         left = inf if bundle.deliver_by is None else bundle.deliver_by - time()
-        return bundle.message().delayed(min(place.delay, left), before=left, bits=FINE)
+        return bundle.message().delayed(min(delay, left), before=left, bits=FINE)
 
     def _store(self, message: Message) -> bool:
         """Whether the broker has it; not when this process is going down."""
@@ -234,11 +247,6 @@ class _Gathering:
         self._size += bundle.size
 
 
-def _reject(originals: list[Original]) -> None:
+def _reject(originals: Sequence[Original]) -> None:
     for original in originals:
         original.reject(requeue=True)
-
-
-def _is_late(deliver_by: float | None, within: float = 0.0) -> bool:
-    """Whether it is over, or will be within so many seconds."""
-    return deliver_by is not None and deliver_by - within <= time()

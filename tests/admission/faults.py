@@ -10,6 +10,10 @@ def _fault(rule: str, file: str, right: str, wrong: str, *, examples: int | None
     return Fault(rule, f"admission/{file}", right, wrong, "admission_machine", examples)
 
 
+def _parked(rule: str, file: str, right: str, wrong: str, by: str) -> Fault:
+    return Fault(rule, f"admission/{file}", right, wrong, by)
+
+
 FAULTS = [
     _fault(
         "no more are under way than there are slots",
@@ -190,8 +194,8 @@ FAULTS = [
     _fault(
         "those that wait for a merchant in trouble are counted",
         "room",
-        "        self.blocked += number * (lane.is_troubled - was_troubled)\n",
-        "",
+        "self.blocked += lane.waiting * (lane.is_troubled - was_troubled)",
+        "pass",
     ),
     _fault(
         "a breaker opens on failures",
@@ -435,28 +439,117 @@ FAULTS = [
         "            pass",
     ),
     _fault(
-        "what is dropped does not count for its provider any more",
-        "turns",
-        "            share.waiting = share.promised = 0\n",
-        "            pass\n",
-    ),
-    _fault(
-        "a merchant in trouble may have only so many orders waiting",
+        "a merchant may have only so many orders waiting",
         "room",
-        "return lane.waiting * lane.turn > limits.max_wait / 2",
+        "return lane.waiting >= self._room(lane)",
         "return False",
     ),
     _fault(
-        "all merchants in trouble together may have only so many waiting",
+        "each may have as many as all together still may",
         "room",
-        "if self.blocked >= limits.max_blocked:",
-        "if False:",
+        "left = max(0, limits.max_blocked - self.waiting)",
+        "left = limits.max_blocked",
     ),
     _fault(
         "those of a provider at its share may not fill the window",
         "room",
-        "provider.is_full and provider.waiting >= most",
-        "False",
+        " and (lane.provider is None or not lane.provider.is_full)",
+        "",
+    ),
+    _fault(
+        "a merchant that does not answer may have few waiting",
+        "room",
+        "return min(left, limits.max_waiting)",
+        "return left",
+    ),
+    _fault(
+        "orders of a merchant that answers are not parked for waiting long",
+        "room",
+        "return _answers(lane) and lane.bulkhead.limit > 0",
+        "return False",
+    ),
+    _fault(
+        "orders leave a worker that the fleet leaves none of their merchant's permits",
+        "room",
+        "return _answers(lane) and lane.bulkhead.limit > 0",
+        "return _answers(lane)",
+    ),
+    _parked(
+        "a merchant may have no more waiting than it is done with in seconds",
+        "room",
+        "ceil(AHEAD / _turn(lane))",
+        "limits.max_blocked",
+        "bursts::beside_the_backlogs",
+    ),
+    _parked(
+        "a slow reply does not make a merchant's turns seem long",
+        "room",
+        "pace.mean - pace.deviation",
+        "pace.mean",
+        "bursts::slow_replies_beside",
+    ),
+    _parked(
+        "parked orders are back before those ahead of them are done",
+        "parking",
+        "if seconds <= latest:",
+        "if False:",
+        "bursts::beside_the_backlogs",
+    ),
+    _parked(
+        "they are back well before their turn",
+        "parking",
+        "seconds = ahead * state.turn - AHEAD",
+        "seconds = ahead * state.turn",
+        "bursts::beside_the_backlogs",
+    ),
+    _parked(
+        "while few bundles are parked all are back soon, whatever the estimate",
+        "parking",
+        "_within(state.bundles / LOOKS, state.shortest, state.longest)",
+        "state.longest",
+        "bursts::few_slow_replies",
+    ),
+    _parked(
+        "bundles are not looked at more often than that costs little",
+        "parking",
+        "_within(state.bundles / LOOKS, state.shortest, state.longest)",
+        "state.shortest",
+        "bursts::looking_at_parked_bundles",
+    ),
+    _parked(
+        "bundles are kept at hand",
+        "parking",
+        "if not state.answers or orders_at_hand * state.turn >= AHEAD:",
+        "if True:",
+        "bursts::reads_faster",
+    ),
+    _parked(
+        "a bundle does not come apart while there is little room",
+        "parking",
+        "            number *= number >= min(orders, state.room / 2)\n",
+        "",
+        "parking::comes_apart",
+    ),
+    _parked(
+        "orders on their way take room",
+        "parking",
+        "return self._coming * max(",
+        "return 0 * max(",
+        "parking::on_their_way_count",
+    ),
+    _parked(
+        "a silent merchant's orders are back when it has been silent as long again",
+        "parking",
+        "latest = _within(silent_for, latest, state.longest)",
+        "latest = state.longest",
+        "parking::silent",
+    ),
+    _parked(
+        "few orders meet others",
+        "parking",
+        "        if not few:\n",
+        "        if True:\n",
+        "bursts::looking_at_parked_bundles",
     ),
 ]
 

@@ -5,9 +5,9 @@ Written from the rules alone; it shares no code with what it checks, only the nu
 
 from collections import Counter
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, inf
 
-from pos_gateway.admission import breaker, lane, pace, share, suspects, turns, usual
+from pos_gateway.admission import breaker, lane, pace, parking, room, suspects, turns, usual
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.outcome import Contact
 
@@ -52,6 +52,8 @@ class Merchant:
     mean: float | None = None
     deviation: float = 0.0
     slow: bool = False
+    #: A call was out for too long, and none has been answered since.
+    silent: bool = False
     quick: int = 0
     relapses: int = 0
     healthy_since: float = -inf
@@ -61,6 +63,11 @@ class Merchant:
     @property
     def limit(self) -> float:
         return 0 if self.terms is None else min(self.terms.limit, self.adapted)
+
+    @property
+    def here(self) -> float:
+        """The same, with what the fleet leaves to this worker."""
+        return self.limit if self.allotment is None else min(self.limit, self.allotment)
 
     @property
     def a_second(self) -> float:
@@ -113,7 +120,6 @@ class Model:
         #: How long they take to answer, all together: the mean, how far from it, and of how many.
         self.mean, self.deviation, self.answers = 0.0, 0.0, 0
         #: Those whose terms became known, or others, since it was looked who waits for too long.
-        self.crowded: list[Merchant] = []
         #: What must be announced, in any order: merchant and state.
         self.transitions: list[tuple[str, str]] = []
 
@@ -181,6 +187,7 @@ class Model:
 
     def out_too_long(self, sent: Sent) -> None:
         """Its merchant is slow; who shares slots with it is silent, unless one has answered since."""
+        sent.merchant.silent = True
         for fellows in (self.provider(sent.provider), self.slow_ones):
             fellows.silent = fellows.silent or fellows.last_answer < sent.started
 
@@ -220,41 +227,34 @@ class Model:
 
     def is_too_much(self, merchant: Merchant, now: float) -> bool:
         """Whether no more of its orders may wait."""
-        limits, provider = self.limits, merchant.terms and merchant.terms.provider
-        if provider is not None:
-            fellows = sum(
-                n
-                for each, n in self.waiting.items()
-                if each.terms and each.terms.provider == provider
-            )
-            if not self.is_within_share(merchant) and fellows >= limits.max_blocked // 2:
-                return True
-        if not self.is_troubled(merchant) or self.may_start_within_share(merchant):
-            return False
-        if self.kept_in_trouble() >= limits.max_blocked:
+        if merchant.state == "open" and merchant.until - now > self.limits.max_wait:
             return True
-        if merchant.state == "open" and merchant.until - now > limits.max_wait:
-            return True
-        own = self.waiting[merchant]
-        duration = share.UNKNOWN_DURATION if merchant.mean is None else merchant.mean
-        allotted = inf if merchant.allotment is None else merchant.allotment
-        turn = max(duration / max(1, min(merchant.limit, allotted)), 1 / merchant.a_second)
-        return own >= limits.max_waiting and own * turn > limits.max_wait / 2
+        return self.waiting[merchant] >= self.room_to_wait(merchant)
 
-    def crowded_out(self, now: float) -> list[int]:
-        """The least urgent of those that came while it was not known how many may wait."""
-        out = []
-        for merchant in self.crowded:
-            own = [each for each in self.kept if each.merchant is merchant]
-            for each in sorted(own, key=lambda each: (-each.deadline, -each.number)):
-                if self.waiting[merchant] <= self.limits.max_waiting or not self.is_too_much(
-                    merchant, now
-                ):
-                    break
-                self.let_go(each)
-                out.append(each.number)
-        self.crowded.clear()
-        return out
+    def room_to_wait(self, merchant: Merchant) -> float:
+        """How many of its orders may wait."""
+        left = max(0, self.limits.max_blocked - len(self.kept))
+        if not self.answers_now(merchant):
+            return min(left, self.limits.max_waiting)
+        reply = 0.0 if merchant.mean is None else merchant.mean - merchant.deviation
+        unasked = merchant.allotment == -1
+        limit = merchant.limit if unasked else merchant.here
+        turn = max(room.QUICKEST, reply) / max(1, limit)
+        if not unasked:
+            turn = max(turn, 1 / merchant.a_second)
+        mine = min(left, limit + ceil(parking.AHEAD / turn))
+        is_light = self.is_within_share(merchant) and not self.is_troubled(merchant)
+        return max(mine, self.limits.max_waiting) if is_light else mine
+
+    def answers_now(self, merchant: Merchant) -> bool:
+        """Whether it answers, as far as is known; not while it is paused."""
+        is_paused = merchant.terms is not None and not merchant.terms.limit
+        return merchant.state == "closed" and not merchant.silent and not is_paused
+
+    def may_stay(self, merchant: Merchant) -> bool:
+        """Whether its orders may go on waiting: for a slot, or for a merchant that answers."""
+        has_turns = self.answers_now(merchant) and merchant.here > 0
+        return has_turns or self.may_start_within_share(merchant)
 
     def may_start_within_share(self, merchant: Merchant) -> bool:
         return self.may_start(merchant) and self.is_within_share(merchant)
@@ -362,6 +362,7 @@ class Model:
         after = self.slow_after(merchant)
         if contact in (Contact.ANSWERED, Contact.OVERLOADED):
             merchant.last_answer = now
+            merchant.silent = False
             self.late += suspects.NEWEST * ((sent.suspected < inf) - self.late)
             if before is not None and sent.suspected == inf:
                 self.last_answer = now
@@ -438,7 +439,7 @@ class Model:
     def turn_healthy(self, merchant: Merchant, now: float) -> None:
         if merchant.slow:
             merchant.healthy_since = now
-            merchant.slow = False
+            merchant.slow = merchant.silent = False
 
     def on_arrival(self, merchant: Merchant, now: float) -> None:
         """After a quiet spell the merchant gets the benefit of the doubt."""

@@ -2,7 +2,7 @@
 
 import itertools
 import weakref
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 import pytest
@@ -12,8 +12,10 @@ from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE
 from pos_gateway.admission.lane import QUIET, Call, Lane
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.pace import MOST_REPLIES, NEVER_SLOW, QUICK_REPLIES, RELAPSED
+from pos_gateway.admission.parking import AHEAD
 from pos_gateway.admission.suspects import GRACE
 from pos_gateway.admission.turns import Turns
+from pos_gateway.admission.usual import FIRST_DEVIATION
 from pos_gateway.outcome import Contact
 
 START = "start"
@@ -225,9 +227,48 @@ def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
     assert stage.starts() == ["waiting"]
 
 
-def test_a_merchant_at_its_limit_may_hold_only_so_many() -> None:
-    verdicts = Stage(limit=1, max_waiting=3).offers("m", 6)
+def test_a_merchant_alone_may_have_half_of_all_that_may_wait() -> None:
+    verdicts = Stage(limit=1, max_blocked=6).offers("m", 6)
     assert verdicts == [START, *[Verdict.WAIT] * 3, *[Verdict.PARK] * 2]
+
+
+def test_a_merchant_may_have_as_many_orders_waiting_as_are_done_within_seconds() -> None:
+    stage = Stage(limit=2, slots=100)
+    stage.answer("m", after=1.0)
+    most = 2 + ceil(AHEAD * 2 / (1.0 - FIRST_DEVIATION))
+    assert stage.offers("m", 20).count(Verdict.WAIT) == most
+
+
+def test_one_slow_reply_does_not_make_a_merchants_room_smaller() -> None:
+    stage = Stage(limit=1, slots=100)
+    for _ in range(30):
+        stage.answer("m", after=0.1)
+    before = stage.admission._room.state(stage.admission._lane("m"), stage.now).room
+    stage.answer("m", after=2.0)
+    stage.answer("m", after=0.1)
+    after = stage.admission._room.state(stage.admission._lane("m"), stage.now).room
+    assert after >= before
+
+
+def test_a_merchant_that_does_not_answer_may_have_few_orders_waiting() -> None:
+    stage = Stage(limit=1, slots=100, max_waiting=3)
+    stage.offer("m")
+    stage.pass_time(3.0)
+    assert stage.offers("m", 5) == [*[Verdict.WAIT] * 3, *[Verdict.PARK] * 2]
+
+
+def test_orders_that_wait_for_slots_only_have_room_when_no_others_do() -> None:
+    stage = Stage(limit=1, slots=2, max_waiting=3, max_blocked=4)
+    for n in range(6):
+        stage.offers(f"m{n}", 2)
+    assert stage.offer("m6") is Verdict.WAIT
+    assert stage.offers("m0", 2) == [Verdict.PARK] * 2
+
+
+def test_so_do_they_not_while_their_provider_is_at_its_share() -> None:
+    stage = Stage(limit=1, slots=4, provider_share=0.5, max_blocked=6)
+    stage.offer("another")
+    assert [stage.offer(f"m{n}@vendor") for n in range(20)].count(Verdict.WAIT) == 6
 
 
 def test_orders_that_wait_for_a_slot_only_are_not_parked() -> None:
@@ -287,10 +328,11 @@ def test_an_order_that_waited_too_long_for_its_merchant_is_handed_out_to_be_park
 
 
 def test_orders_of_a_merchant_whose_record_is_not_here_yet_wait_for_it() -> None:
-    stage = Stage(limit=None, max_waiting=1, max_blocked=2)
-    assert set(stage.offers("m", 10)) == {Verdict.WAIT}
+    stage = Stage(limit=None, max_waiting=1)
+    assert set(stage.offers("m", 400)) == {Verdict.WAIT}
     stage.admission.set_terms("m", Terms(3))
     assert stage.starts() == ["m0", "m1", "m2"]
+    assert stage.admission.overdue(stage.now) == []
 
 
 def test_a_paused_merchant_starts_nothing_until_its_limit_is_raised_again() -> None:
@@ -325,15 +367,6 @@ def test_slots_that_nobody_else_wants_are_not_kept_from_a_provider() -> None:
 def test_a_merchant_that_stands_alone_is_held_to_no_share() -> None:
     stage = Stage(limit=10, slots=10, provider_share=0.5)
     assert stage.offers("m", 10) == [START] * 10
-
-
-def test_a_full_provider_may_not_fill_the_window() -> None:
-    stage = Stage(limit=1, slots=4, provider_share=0.5, max_blocked=6)
-    stage.offer("another")
-    verdicts = [stage.offer(f"m{n}@vendor") for n in range(20)]
-    assert verdicts.count(START) == 2
-    assert verdicts.count(Verdict.WAIT) == 3
-    assert stage.offer("other@rival") == START
 
 
 def test_a_call_that_is_out_for_too_long_makes_its_merchant_slow_before_it_returns() -> None:
@@ -416,35 +449,25 @@ def test_a_merchant_that_moves_to_another_provider_takes_its_waiting_orders_alon
     assert len(stage.starts()) == 1
 
 
-def test_a_window_of_orders_of_a_merchant_that_was_not_known_is_parked_once_it_is() -> None:
-    stage = Stage(limit=None, max_waiting=3)
-    stage.offers("m", 50)
-    stage.admission.set_terms("m", Terms(1))
-    assert stage.starts() == ["m0"]
-    parked = stage.admission.overdue(stage.now)
-    assert parked == [f"m{n}" for n in range(49, 3, -1)]
-    assert stage.admission.waiting == 3
-
-
-def test_orders_of_a_merchant_that_does_not_answer_are_not_back_before_it_may_have() -> None:
-    stage = Stage(limit=1, slow_after=3.0, longest_park=30.0)
-    stage.offer("m")
-    stage.offer("m", "again")
-    assert stage.admission.place("m", 1, stage.now).delay < 5
-    stage.pass_time(3.0)
-    assert stage.admission.place("m", 1, stage.now).delay >= 15
-    stage.reply("m", after=7.0, contact=Contact.TIMED_OUT)
-    assert stage.admission.place("m", 1, stage.now).delay >= 15
-    stage.starts()
+def test_orders_of_a_merchant_that_does_not_answer_are_back_after_as_long_as_it_has_not() -> None:
+    stage = Stage(limit=1, longest_park=30.0)
+    stage.answer("m", after=0.1)
+    stage.offers("m", 2)
+    assert stage.admission.park_delay("m", stage.now) == 1.0
+    stage.pass_time(8.0)
+    assert 3.95 <= stage.admission.park_delay("m", stage.now) <= 8.0
+    stage.pass_time(3600.0)
+    assert 15.0 <= stage.admission.park_delay("m", stage.now) <= 30.0
     stage.reply("m", after=0.1)
-    assert stage.admission.place("m", 1, stage.now).delay < 15
+    stage.starts()
+    assert stage.admission.park_delay("m", stage.now) == 1.0
 
 
-def test_of_a_paused_merchant_no_parked_order_comes_and_of_an_unknown_one_some_do() -> None:
+def test_of_a_paused_merchant_no_parked_order_comes_and_of_an_unknown_one_all_do() -> None:
     paused, unknown = Stage(limit=0), Stage(limit=None)
-    assert paused.admission.let_out("m", 64, 100.0, reserved=True) == 0
-    assert not paused.admission.place("m", 64, 100.0).reserved
-    assert 0 < unknown.admission.let_out("m", 64, 100.0, reserved=False) < 64
+    assert paused.admission.let_out("m", 64, 100.0) == 0
+    assert paused.admission.look_again("m", 0, 100.0) is None
+    assert unknown.admission.let_out("m", 64, 100.0) == 64
 
 
 def test_parked_orders_are_back_when_their_merchant_is_left_alone_no_more() -> None:
@@ -452,22 +475,23 @@ def test_parked_orders_are_back_when_their_merchant_is_left_alone_no_more() -> N
     stage.offers("m", 2)
     stage.reply("m", contact=Contact.OVERLOADED, retry_after=120.0)
     open_for = stage.announced[-1].seconds
-    places = [stage.admission.place("m", 64, stage.now) for _ in range(50)]
-    assert all(open_for <= place.delay <= open_for + 15 for place in places)
-    assert stage.admission.let_out("m", 64, stage.now, reserved=True) == 0
+    delays = [stage.admission.park_delay("m", stage.now) for _ in range(50)]
+    assert all(open_for <= delay <= open_for + 15 for delay in delays)
+    assert stage.admission.let_out("m", 64, stage.now) == 0
     stage.pass_time(open_for)
-    assert stage.admission.let_out("m", 64, stage.now, reserved=False) == PROBES_TO_CLOSE
+    assert stage.admission.let_out("m", 64, stage.now) == PROBES_TO_CLOSE
 
 
 def test_no_more_parked_orders_come_than_may_wait_here() -> None:
-    stage = Stage(limit=1, max_waiting=3, max_blocked=100)
+    stage = Stage(limit=1, max_blocked=12)
     stage.offers("m", 3)
-    assert stage.admission.let_out("m", 64, stage.now, reserved=True) == 1
+    assert stage.admission.let_out("m", 64, stage.now) == 8
     full = Stage(limit=1, max_waiting=3, max_blocked=2)
     full.offers("m", 3)
-    assert full.admission.let_out("m", 64, full.now, reserved=True) == 0
+    full.offers("n", 3)
+    assert full.admission.let_out("m", 64, full.now) == 0
     # One that is not in trouble has its orders started, not waiting: it is not locked out.
-    assert full.admission.let_out("other", 64, full.now, reserved=True) == 1
+    assert full.admission.let_out("other", 64, full.now) == 3
 
 
 def test_a_merchant_is_not_blamed_for_a_slot_that_is_kept_after_its_answer() -> None:
@@ -986,65 +1010,15 @@ def test_a_provider_whose_calls_are_cut_short_has_the_share_of_the_slow_too() ->
     assert stage.starts() == ["o"]
 
 
-def test_orders_of_a_provider_that_is_crowded_stand_in_its_line_not_their_merchants() -> None:
-    stage = Stage(limit=5, slots=8, provider_share=0.5, slow_share=0.25, max_blocked=8)
-    for n in range(8):
-        stage.offer(f"{n}@x")
-    assert stage.offer("8@x") is Verdict.PARK
-    places = [stage.admission.place(f"{n}@x", 8, stage.now) for n in range(8, 12)]
-    assert all(place.reserved for place in places)
-    delays = [place.delay for place in places]
-    assert delays == sorted(delays)
-    assert delays[-1] > delays[0] + 4
-    assert stage.admission.let_out("8@x", 8, stage.now, reserved=True) == 0
-    stage.pass_time(3.0)  # nobody answers
-    assert not stage.admission.answers("8@x", stage.now)
-    assert stage.admission.place("8@x", 8, stage.now).delay >= 15
-    stage.reply("0@x")
-    assert stage.admission.answers("8@x", stage.now)
-
-
-def test_orders_of_slow_merchants_stand_in_one_line_while_too_many_wait() -> None:
-    stage = Stage(limit=5, slots=8, slow_share=0.25, max_blocked=8)
-    for n in range(14):
-        stage.make_slow(f"s{n}")
-    assert [stage.offer(f"s{n}") for n in range(11)] == [START] * 2 + [Verdict.WAIT] * 8 + [
-        Verdict.PARK
-    ]
-    places = [stage.admission.place(f"s{n}", 8, stage.now) for n in range(10, 14)]
-    assert all(place.reserved for place in places)
-    delays = [place.delay for place in places]
-    assert delays == sorted(delays)
-    assert delays[-1] > delays[0] + 2
-    assert stage.admission.let_out("s10", 8, stage.now, reserved=True) == 0
-
-
-def test_a_shares_turns_are_as_long_as_its_answers_take() -> None:
-    stage = Stage(limit=5, slots=8, provider_share=0.5, max_blocked=8)
-    for _ in range(60):
-        stage.answer("0@x", after=0.1)
-    for n in range(8):
-        stage.offer(f"{n}@x")
-    delays = [stage.admission.place(f"{n}@x", 64, stage.now).delay for n in range(8, 12)]
-    assert 1 < delays[-1] < 5
-
-
 def test_those_that_waited_too_long_come_a_few_at_a_time_if_that_is_wanted() -> None:
     stage = Stage(limit=1, slots=8, max_waiting=5)
     stage.offers("m", 6)
+    stage.pass_time(3.0)
     handed_out = []
     while some := stage.admission.overdue(6.0, 2):
         assert len(some) <= 2
         handed_out += some
     assert handed_out == [f"m{n}" for n in range(1, 6)]
-
-
-def test_of_a_window_that_was_not_known_a_few_come_at_a_time_too() -> None:
-    stage = Stage(limit=None, max_waiting=3)
-    stage.offers("m", 20)
-    stage.admission.set_terms("m", Terms(1))
-    stage.starts()
-    assert [len(stage.admission.overdue(0.0, 7)) for _ in range(4)] == [7, 7, 2, 0]
 
 
 def test_nothing_starts_while_it_is_not_certain_what_is_agreed() -> None:
@@ -1137,12 +1111,14 @@ def test_a_record_that_is_read_again_begins_no_new_second() -> None:
 
 
 def test_parked_orders_come_back_at_the_rate_that_the_merchant_takes() -> None:
-    stage = Stage(limit=10, slots=20)
+    stage = Stage(limit=10, slots=20, longest_park=30.0)
     stage.terms = Terms(10, per_second=2.0)
     stage.answer("m", after=0.01)
-    assert stage.admission.place("m", 8, stage.now).delay == 1.0
-    assert stage.admission.place("m", 8, stage.now).delay == pytest.approx(0.5 * 4 - 1.5, abs=1)
-    assert [stage.admission.place("m", 8, stage.now).delay for _ in range(3)][-1] > 4
+    for _ in range(600):  # no bundle is looked at before all others may have been
+        stage.admission.parked_count.add("other", 1, 1000.0)
+    for parked, seconds in ((8, 2.5), (8, 6.5), (8, 10.5)):
+        stage.admission.parked_count.add("m", parked, 1000.0)
+        assert stage.admission.park_delay("m", stage.now) == seconds
 
 
 def test_in_a_fleet_each_worker_starts_its_part_of_what_the_merchant_takes() -> None:

@@ -191,8 +191,6 @@ class AdmissionMachine(RuleBasedStateMachine):
         rate = TERMS["h"].per_second if merchant == "h" and TERMS["h"] else None
         known.terms = Terms(limit, provider, may_be_cut_short=merchant != "e", per_second=rate)
         self.admission.set_terms(merchant, known.terms)
-        if self.model.waiting[known] > self.limits.max_waiting:
-            self.model.crowded.append(known)
         self._dispatch()
 
     @rule(
@@ -217,15 +215,11 @@ class AdmissionMachine(RuleBasedStateMachine):
         self._pass(seconds)
         self._dispatch()
         handed_out = set(self.admission.overdue(self.now))
-        for number in self.model.crowded_out(self.now):
-            assert number in handed_out
-            handed_out.remove(number)
-            self._end(number)
         for each in list(self.model.kept):
-            waits_for_a_slot = self.model.may_start_within_share(each.merchant)
+            may_stay = self.model.may_stay(each.merchant)
             too_long = each.since <= self.now - self.limits.max_wait
-            assert (each.number in handed_out) == (too_long and not waits_for_a_slot)
-            if too_long and waits_for_a_slot:
+            assert (each.number in handed_out) == (too_long and not may_stay)
+            if too_long and may_stay:
                 each.since = self.now
             if each.number in handed_out:
                 self.model.let_go(each)
@@ -236,7 +230,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         if merchant in self.known:
             until = self.model.merchants[merchant].until
             longest = max(self.limits.longest_park, until - self.now + self.limits.longest_park / 2)
-            assert 0 < self.admission.place(merchant, 3, self.now).delay <= longest
+            assert 0 < self.admission.park_delay(merchant, self.now) <= longest
 
     @invariant()
     def counts_agree(self) -> None:
@@ -334,7 +328,6 @@ class AdmissionMachine(RuleBasedStateMachine):
         for number in dropped:
             self._end(number)
         self.model.let_all_go()
-        self.model.crowded.clear()
 
     def _cut_short(self) -> None:
         chosen = self.admission.to_cut_short()

@@ -53,10 +53,9 @@ def test_a_bundle_is_json_in_the_form_of_any_celery_message() -> None:
 def test_the_headers_say_what_is_in_it() -> None:
     orders = [parked(deliver_by=None), parked(deliver_by=99.2), parked(deliver_by=200.0)]
     bundle = Bundle.of("m", "orders.canary", orders)
-    bundle.reserved = True
     read = arrived(bundle.message())
     assert read == bundle
-    assert (read.merchant_id, read.orders, read.reserved) == ("m", 3, True)
+    assert (read.merchant_id, read.orders) == ("m", 3)
     assert read.deliver_by == 100  # the next whole second: then the first one is worthless
     assert read.routing_key == "orders.canary"
     assert all(each.message.routing_key == "orders.canary" for each in read.open())

@@ -9,6 +9,7 @@ import pytest
 from gevent.event import Event
 
 from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import MOST_BYTES, MOST_ORDERS, PARKED_ORDERS, Bundle, ParkedOrder
@@ -93,6 +94,11 @@ class Scene:
         """Let everything that is under way come to its end."""
         self.parking._publishing.join(10)
 
+    def let_out(self) -> None:
+        """Look at the bundles at hand until none is left."""
+        self.parking._at_hand._looking.join(10)
+        self.settle()
+
     def sizes(self) -> list[int]:
         return sorted(m.headers.get("x-orders", 1) for m in self.gate.stored)
 
@@ -100,6 +106,7 @@ class Scene:
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "OPEN_FOR", 0.01)
+    monkeypatch.setattr("pos_gateway.admission.parking.LATEST_LOOK", 0.02)
 
 
 def test_orders_that_come_together_are_one_message_and_acknowledged_when_it_is_stored() -> None:
@@ -206,7 +213,8 @@ def test_a_bundle_whose_merchant_is_not_ready_is_parked_again_as_it_is() -> None
     scene.settle()
     assert scene.sizes() == [MOST_ORDERS]
     assert (original.said, original.stored_before) == (["ack"], 1)
-    assert scene.gate.stored[0].delay >= 15
+    assert scene.gate.stored[0].delay == 1
+    assert scene.admission.parked_count.bundles == 1
 
 
 def test_small_bundles_are_parked_again_as_one_with_what_is_being_parked() -> None:
@@ -218,7 +226,7 @@ def test_small_bundles_are_parked_again_as_one_with_what_is_being_parked() -> No
 
 
 def test_as_many_as_may_come_are_let_out_and_the_others_parked_before_it_is_acknowledged() -> None:
-    scene = Scene(limit=10)
+    scene = Scene(limit=10, max_blocked=20)
     original = scene.bring_back(MOST_ORDERS)
     scene.settle()
     out = [m for m in scene.gate.stored if not m.delay]
@@ -261,7 +269,7 @@ def test_a_bundle_is_not_acknowledged_when_one_of_its_orders_could_not_be_stored
 
 
 def test_orders_are_back_by_the_second_in_which_the_first_of_them_is_worthless() -> None:
-    scene = Scene(limit=0)
+    scene = Scene(limit=0, shortest_park=30.0)
     scene.park(40)
     scene.parking.park("m", scene.order(99, left=3.2), Original(scene.gate))
     scene.settle()  # the others do not keep it for as long as they would wait for more
@@ -275,3 +283,84 @@ def test_orders_that_are_worthless_are_let_out_although_their_merchant_is_not_re
     scene.settle()
     assert [m.delay for m in scene.gate.stored] == [0] * 10
     assert original.said == ["ack"]
+
+
+class TestAtHand:
+    """Bundles that are kept in the worker until there is room."""
+
+    @staticmethod
+    def full(**limits: Any) -> tuple[Scene, list[Any]]:
+        """A scene in which no more of the merchant's orders may wait, and the calls under way."""
+        scene = Scene(limit=2, slots=2, max_blocked=128, **limits)
+        offered = [scene.admission.offer("m", None, monotonic()) for _ in range(66)]
+        return scene, [each for each in offered if isinstance(each, Call)]
+
+    @staticmethod
+    def finish(scene: Scene, calls: list[Any], number: int) -> None:
+        """So many of the merchant's orders are done, one after the other."""
+        for _ in range(number):
+            scene.admission.release(calls.pop(0), monotonic())
+            if (call := scene.admission.next_start(monotonic())) is not None:
+                calls.append(call)
+
+    def test_a_bundle_is_kept_while_there_is_no_room_and_let_out_when_there_is(self) -> None:
+        scene, calls = self.full()
+        original = scene.bring_back(40)
+        gevent.sleep(0.1)
+        assert (scene.gate.stored, original.said, scene.parking.at_hand) == ([], [], 40)
+        self.finish(scene, calls, 64)
+        scene.let_out()
+        assert [message.delay for message in scene.gate.stored] == [0] * 40
+        assert (original.said, scene.parking.at_hand) == (["ack"], 0)
+
+    def test_bundles_are_let_out_in_the_order_in_which_they_were_back(self) -> None:
+        scene, calls = self.full()
+        originals = [scene.bring_back(number) for number in (30, 20, 10)]
+        self.finish(scene, calls, 66)
+        late = scene.bring_back(5)
+        scene.let_out()
+        stored = [message.message_id for message in scene.gate.stored]
+        assert stored.index("o29") < len(stored) - stored[::-1].index("o19")
+        assert [each.stored_before for each in originals] == [30, 50, 60]
+        assert late.stored_before == 65
+
+    def test_no_bundle_is_kept_whose_merchant_does_not_answer(self) -> None:
+        scene, _ = self.full()
+        kept = scene.bring_back(40)
+        scene.admission.set_terms("m", Terms(0))
+        refused = scene.bring_back(40)
+        scene.let_out()
+        assert (kept.said, refused.said, scene.parking.at_hand) == (["ack"], ["ack"], 0)
+        assert all(message.delay for message in scene.gate.stored)
+
+    def test_a_bundle_with_an_order_whose_time_is_over_is_kept_no_longer(self) -> None:
+        scene, _ = self.full(slow_after=1000.0)
+        original = scene.bring_back(40, left=0.2)
+        scene.let_out()
+        assert original.said == ["ack"]
+        assert [message.delay for message in scene.gate.stored] == [0] * 40
+
+    def test_so_many_bundles_are_kept_at_most(self) -> None:
+        scene, _ = self.full()
+        originals = [scene.bring_back(1) for _ in range(128 // 4 + 3)]
+        assert scene.parking.at_hand == 128 // 4
+        scene.settle()
+        assert [each.said for each in originals[-3:]] == [["ack"]] * 3
+
+    def test_what_is_kept_is_handed_back_when_the_worker_stops(self) -> None:
+        scene, _ = self.full()
+        originals = [scene.bring_back(40), scene.bring_back(40)]
+        scene.parking.hand_back(1)
+        scene.let_out()
+        assert [each.said for each in originals] == [["requeue"]] * 2
+        assert (scene.gate.stored, scene.parking.at_hand) == ([], 0)
+
+    def test_what_is_kept_is_forgotten_when_the_connection_is_lost(self) -> None:
+        scene, calls = self.full()
+        original = scene.bring_back(40)
+        scene.parking.forget()
+        again = scene.bring_back(40)  # by the next connection
+        self.finish(scene, calls, 66)
+        scene.let_out()
+        assert (original.said, again.said) == ([], ["ack"])
+        assert len(scene.gate.stored) == 40

@@ -40,6 +40,20 @@ def test_the_backlog_of_a_dead_merchant_is_a_few_messages_and_is_delivered_when_
     assert made == dict.fromkeys(orders, 1)
 
 
+def test_a_merchant_that_answers_has_orders_in_every_second_while_some_are_parked(
+    lab: Lab,
+) -> None:
+    lab.open_merchants("m", max_concurrency=20)
+    lab.merchants.profile("m", {"kind": "accept", "latency": 0.1})
+    orders = [f"o{n}" for n in range(1200)]
+    lab.submit("m", *orders)  # before there is a worker: it finds all of them at once
+    with lab.worker(longest_park=30):
+        lab.wait_until_some_are_parked()
+        lab.events_until_all_ended(orders)
+    seconds = {int(at) for _, _, at in lab.merchants.arrivals()}
+    assert seconds == set(range(min(seconds), max(seconds) + 1))
+
+
 def test_a_worker_that_is_killed_while_it_parks_loses_nothing(lab: Lab, rabbitmq: RabbitMQ) -> None:
     """And one whose connection is cut meanwhile. What was parked before may be there twice."""
     lab.open_merchants("m", max_concurrency=2)
