@@ -10,7 +10,7 @@ FIRST_DEVIATION = 0.125
 
 
 @dataclass(slots=True, eq=False)
-class Usual:
+class LatencyEstimate:
     """Running means. Times are seconds."""
 
     #: Of the answers' durations; None before the first.
