@@ -80,8 +80,6 @@ class Scheduler(Generic[Ticket]):
     def has_slot(self, lane: Lane[Ticket], now: float) -> bool:
         """Whether there is a slot for the merchant, which may start one more order."""
         free = self._slots - self.in_flight
-        if free <= 0:
-            return False
         part = self.judge(lane, now)
         if lane.is_light:
             return free > int(self._reserve * min(1.0, GRADE * part))

@@ -107,18 +107,20 @@ FAULTS = [
         "room",
         "return lane.waiting * lane.turn > limits.max_wait / 2",
         "return False",
+        "admission",
     ),
     _fault(
         "all merchants in trouble together may have only so many waiting",
         "room",
         "if self.blocked >= limits.max_blocked:",
         "if False:",
+        "admission",
     ),
     _fault(
         "no more are in flight than there are slots",
         "scheduler",
-        "if free <= 0:\n            return False",
-        "if free < 0:\n            return False",
+        "return free > int(self._reserve",
+        "return free >= int(self._reserve",
     ),
     _fault(
         "a limit is halved when the merchant does not answer in time",
@@ -461,6 +463,7 @@ FAULTS = [
         "outliers",
         "        if not call.is_outlier and call",
         "        if call",
+        "cutting_short",
     ),
     _fault(
         "where many answers are late only calls of silent merchants are cut short",

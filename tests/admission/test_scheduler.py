@@ -210,6 +210,20 @@ def test_merchants_of_a_provider_that_is_silent_are_silent_before_they_are_calle
     assert len(stage.starts()) == 80
 
 
+def test_merchants_of_a_provider_that_answers_again_stand_behind_no_silent_one() -> None:
+    stage = a_stage(limit=5)
+    silent = [f"silent{n}" for n in range(13)]
+    stage.know(*silent, "calls@x")
+    stage.know("waits@x", seconds=20.0)
+    stage.hang(*silent)
+    assert stage.offer("silent0") is Verdict.WAIT  # they hold all that they may
+    stage.offer("calls@x")
+    stage.pass_time(0.2)
+    assert stage.offer("waits@x", "waits") is Verdict.WAIT
+    stage.reply("calls@x")
+    assert stage.starts() == ["waits"]
+
+
 def test_a_provider_of_which_anybody_answers_is_not_silent() -> None:
     stage = a_stage(limit=5)
     stage.know("hangs@x", "answers@x", "m@x")

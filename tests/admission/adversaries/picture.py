@@ -19,7 +19,7 @@ def _scenes() -> list[tuple[str, list[Group]]]:
     return [
         (
             "100 merchants at 1 s with endless backlogs, beside 100 orders/s at 20 ms",
-            [healthy, Group("others", 100, about(1.0), backlog=40, start=STRIKE)],
+            [healthy, Group("others", 100, about(1.0), backlog=10, start=STRIKE)],
         ),
         (
             "500 of 1,000 merchants at 0.2 s stop answering, 300 orders/s",
