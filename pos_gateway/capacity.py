@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from math import ceil, exp, inf, log, sqrt
 from typing import Any
 
-from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.limits import RESERVE
 from pos_gateway.ledger.commits import GATHER
 
 #: Milliseconds of CPU of an order at 60 % load, where less shares a transaction, a packet and a warm
@@ -33,8 +33,6 @@ EVENTS_PER_SECOND = 5000.0
 _LEAST, _MOST = 0.000001, 1_000_000
 #: Standard deviations above the mean under which a normal variable is 99 times in 100.
 _99 = 2.326
-
-_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +92,10 @@ class Pod:
     memory: float = 1024.0
     #: Orders of one merchant under way at once.
     merchant_limit: int = 10
-    #: Share of the slots that slow merchants may hold.
-    slow_share: float = _LIMITS.slow_share
 
     def __post_init__(self) -> None:
-        _check_positive(self, "cpu_ms", "cores", "busy", "memory", "merchant_limit", "slow_share")
-        _check_share(self, "busy", "slow_share")
+        _check_positive(self, "cpu_ms", "cores", "busy", "memory", "merchant_limit")
+        _check_share(self, "busy")
 
     @property
     def rate(self) -> float:
@@ -182,14 +178,9 @@ class Plan:
         yield self._gives_way(
             "CPU", demand.at_peak, self.pods * self.pod.rate, "orders of all wait in RabbitMQ"
         )
-        yield self._gives_way("slots", under_way, slots, "orders of all wait in RabbitMQ")
-        if demand.slow_under_way and _is_kept_to_share(demand):
-            yield self._gives_way(
-                "the slow merchants' share of the slots",
-                demand.slow_under_way,
-                self.pods * max(1, int(self.slots * self.pod.slow_share)),
-                "theirs wait, then are parked; nobody else notices",
-            )
+        yield self._gives_way(
+            "slots", under_way, slots, "those of merchants that use most wait, then are parked"
+        )
         if demand.busiest:
             yield self._gives_way(
                 f"the busiest merchant's limit of {self.pod.merchant_limit}",
@@ -223,7 +214,7 @@ def plan(demand: Demand, pod: Pod) -> Plan:
         raise ValueError(f"memory: a worker takes {least:.0f} MiB at least (got {pod.memory:g})")
 
     def fit(pods: int) -> bool:
-        return memory(_slots(demand, pod, pods), demand.merchants) <= pod.memory
+        return memory(_slots(demand, pods), demand.merchants) <= pod.memory
 
     fewest = most = ceil(demand.at_peak / (pod.busy * pod.rate))
     while not fit(most):
@@ -231,7 +222,7 @@ def plan(demand: Demand, pod: Pod) -> Plan:
     while fewest < most:
         middle = (fewest + most) // 2
         fewest, most = (fewest, middle) if fit(middle) else (middle + 1, most)
-    return Plan(demand, pod, most, _slots(demand, pod, most))
+    return Plan(demand, pod, most, _slots(demand, most))
 
 
 def staffed(mean: float) -> float:
@@ -254,16 +245,10 @@ def mean_of(p50: float, p99: float) -> float:
     return p50 * exp(deviation**2 / 2)
 
 
-def _slots(demand: Demand, pod: Pod, pods: int) -> int:
-    """In each pod: for everybody, and so many that the slow ones' share is enough for them."""
-    slow = staffed(demand.slow_under_way / pods)
-    everybody = ceil(staffed(demand.under_way / pods) + slow)
-    for_the_slow = ceil(slow / pod.slow_share) if _is_kept_to_share(demand) else 0
-    return max(1, everybody, for_the_slow)
-
-
-def _is_kept_to_share(demand: Demand) -> bool:
-    return demand.slow_latency > _LIMITS.slow_after
+def _slots(demand: Demand, pods: int) -> int:
+    """In each pod: for everybody, and those that heavy merchants leave free."""
+    under_way = staffed(demand.under_way / pods) + staffed(demand.slow_under_way / pods)
+    return max(1, ceil(under_way / (1 - RESERVE)))
 
 
 def _check_positive(options: Demand | Pod, *names: str) -> None:

@@ -27,7 +27,6 @@ PREFIX = "POS_GATEWAY_"
 DAY = 86_400.0
 
 Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
 
 def _url(*schemes: str) -> AfterValidator:
@@ -124,18 +123,10 @@ class Settings(BaseModel):
         30.0,
         description="Seconds an order stays parked at most: how late a recovery may be noticed.",
     )
-    slow_share: Share = Field(
-        0.25,
-        description="Share of the slots that all slow merchants together may hold; a quarter of it"
-        " while none of them answers.",
-    )
     slow_after: Seconds = Field(
         3.0,
-        description="Seconds after which a call under way makes its merchant slow.",
-    )
-    provider_share: Share = Field(
-        0.5,
-        description="Share of the slots that one provider's merchants may hold.",
+        description="Seconds after which a call counts against its merchant, and a merchant that has"
+        " never answered is silent.",
     )
     request_timeout: Seconds = Field(
         10.0, description="Seconds for one exchange with a POS, from connecting to the last byte."

@@ -5,7 +5,7 @@ from functools import partial
 
 from loadtests.bench.gauge import BROKER, DATABASE, PRODUCER, SIMULATOR, WORKER
 from loadtests.load.chart import Chart, Line
-from loadtests.load.figures import highest
+from loadtests.load.figures import SLOTS, highest
 from loadtests.load.record import EVENT, POS, Times
 from loadtests.load.run import Run
 from loadtests.load.slices import Slices
@@ -39,13 +39,14 @@ def charts(run: Run) -> list[Chart]:
         *(_latency(run, name, draw) for name in scenario.merchants),
         draw(
             "Slots",
-            "Green threads with an order under way, of slow merchants and of others.",
+            "Orders under way, of merchants that do not answer, that use more than their fair part, and less.",
             [
-                Line("slow merchants", scraped("slots.slow"), 2),
-                Line("others", scraped("slots.busy"), 0),
+                Line("silent merchants", scraped("slots.silent"), 2),
+                Line("heavy merchants", scraped("slots.heavy"), 3),
+                Line("light merchants", scraped("slots.light"), 0),
             ],
             stacked=True,
-            reaches=highest(run, "slots.free", "slots.busy", "slots.slow"),
+            reaches=highest(run, *SLOTS),
         ),
         draw(
             "Waiting and parked",

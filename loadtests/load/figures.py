@@ -58,6 +58,11 @@ def memory(run: Run, part: str) -> list[float]:
     ]
 
 
+#: Slots that are held, by whose orders; and all of them.
+TAKEN = ("slots.light", "slots.heavy", "slots.silent")
+SLOTS = ("slots.free", *TAKEN)
+
+
 def highest(run: Run, *names: str) -> float:
     """The highest sum of these figures of the worker's metrics."""
     sums = (sum(each.figures.get(name, 0.0) for name in names) for each in run.samples)

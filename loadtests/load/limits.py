@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from loadtests.bench.gauge import BROKER, DATABASE, LEFT, PRODUCER, SIMULATOR, WAITED, WORKER
-from loadtests.load.figures import STRETCH, busiest, busy, highest, late
+from loadtests.load.figures import SLOTS, STRETCH, busiest, busy, highest, late
 from loadtests.load.record import EVENTS
 from loadtests.load.run import Run
 from loadtests.load.scraper import Sample
@@ -94,11 +94,11 @@ def _of_the_gateway(run: Run) -> Iterator[Limit]:
         if (share := busiest(run, part)) >= _OTHERS_FULL:
             yield Limit(part, f"It used {share:.0%} of a core for {STRETCH:g} s.")
     samples = _samples(run)
-    if full := sum(each.figures.get("slots.free") == 0 for each in samples):
+    if short := sum(each.figures.get("waiting.slot", 0) > 0 for each in samples):
         yield Limit(
             "slots",
-            f"All {highest(run, 'slots.free', 'slots.busy', 'slots.slow'):.0f} were taken in {full} "
-            f"of {len(samples)} samples; {highest(run, 'waiting.slot'):.0f} orders waited at most.",
+            f"Orders waited for one of the {highest(run, *SLOTS):.0f} in {short} of {len(samples)} "
+            f"samples, {highest(run, 'waiting.slot'):.0f} at most.",
         )
     if held_up := highest(run, "waiting.merchant", "parked_orders"):
         yield Limit(

@@ -160,7 +160,7 @@ def _over_time(run: Run) -> Section:
             _ms(slices.percentile(times[POS].get(first), 0.99)),
             ",.0f",
         ),
-        "slots taken": (slices.scraped("slots.busy", "slots.slow"), ",.0f"),
+        "slots taken": (slices.scraped(*figures.TAKEN), ",.0f"),
         "waiting": (slices.scraped("waiting.merchant", "waiting.slot"), ",.0f"),
         "parked": (slices.scraped("parked_orders"), ",.0f"),
         "in the queue": (slices.scraped("queue_messages.orders"), ",.0f"),

@@ -1,29 +1,28 @@
-"""One merchant's lane: its bulkhead, its breaker, its pace, and its orders that wait."""
+"""One merchant's lane: its bulkhead, its breaker, its pace, its usage, and its orders that wait."""
 
 import heapq
 from dataclasses import dataclass, field
-from enum import Enum
 from math import inf
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pos_gateway.admission.breaker import Breaker, State
 from pos_gateway.admission.bulkhead import Bulkhead
+from pos_gateway.admission.limits import Terms
 from pos_gateway.admission.pace import Pace
 from pos_gateway.admission.parking import ParkingQueue
+from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.rate import Rate
-from pos_gateway.admission.share import Share
+from pos_gateway.admission.usage import WINDOW, Usage
+
+if TYPE_CHECKING:
+    from pos_gateway.admission.merchant_queue import MerchantQueue
 
 Ticket = TypeVar("Ticket")
 
 #: Seconds without a call after which a merchant in trouble gets the benefit of the doubt.
 QUIET = 60.0
-
-
-class Queued(Enum):
-    """Where a lane stands in line, beside the shares that it may be blocked by."""
-
-    NOWHERE = "nowhere"
-    TURNS = "turns"
+#: Seconds that a call is taken to last before the first one has been answered.
+UNKNOWN_DURATION = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +55,10 @@ class Standing(NamedTuple):
     #: What was agreed with it (0: it is paused, or not known yet), and what it is held to.
     agreed: int
     limit: int
-    slow: bool
+    #: It uses less than its fair part of slot-time, as far as was seen last: it starts at once.
+    light: bool
+    #: A call of its is out for too long, or its breaker is half open.
+    silent: bool
     breaker: State
     #: Its orders wait for the merchant itself, not for somebody else's.
     troubled: bool
@@ -74,7 +76,7 @@ class Lane(Generic[Ticket]):
     merchant_id: str
     #: What was agreed with the merchant is known; until then its orders wait.
     known: bool = False
-    provider: Share | None = None
+    provider: Provider | None = None
     #: A call of its may be ended early: sending the order again is safe, or it can be asked.
     may_be_cut_short: bool = True
     bulkhead: Bulkhead = field(default_factory=lambda: Bulkhead(0))
@@ -90,11 +92,19 @@ class Lane(Generic[Ticket]):
     last_call: float = 0.0
     #: When it answered last, be it that this is too much.
     last_answer: float = -inf
-    queued: Queued | Share = Queued.NOWHERE
-    #: Its place there.
+    #: Slots that its orders hold.
+    usage: Usage = field(default_factory=Usage)
+    #: Whether it used less than its fair part of slot-time when it was looked at last.
+    is_light: bool = False
+    #: Where it stands in line for a slot, and its place there.
+    queue: "MerchantQueue[Any] | None" = None
     place: int = 0
-    #: The share that has room again and gave this lane its turn.
-    woken_by: Share | None = None
+    #: What of it is in the counts of all merchants: orders that wait, those of them that wait for
+    #: the merchant itself, slots that it holds while it is silent, and whether it has work.
+    counted_waiting: int = 0
+    counted_blocked: int = 0
+    counted_silent: int = 0
+    counted_working: bool = False
     _queue: list[tuple[float, int, Waiting[Ticket]]] = field(default_factory=list)
     _number: int = 0
     _parking: ParkingQueue | None = None
@@ -105,6 +115,18 @@ class Lane(Generic[Ticket]):
         if self._parking is None:
             self._parking = ParkingQueue()
         return self._parking
+
+    def agree(self, terms: Terms, provider: Provider | None) -> None:
+        """This is agreed with the merchant, which is that provider's, from now on."""
+        self.known, self.provider = True, provider
+        self.bulkhead.ceiling = terms.limit
+        self.may_be_cut_short = terms.may_be_cut_short
+        if not terms.is_shared:
+            self.bulkhead.allotment = None
+        if terms.per_second is None:
+            self.rate = None
+        elif self.rate is None or self.rate.per_second != terms.per_second:
+            self.rate = Rate(terms.per_second)
 
     @property
     def has_room(self) -> bool:
@@ -120,10 +142,38 @@ class Lane(Generic[Ticket]):
     @property
     def is_troubled(self) -> bool:
         """Its orders wait for the merchant itself, not for somebody else's."""
-        if self.pace.slow or self.breaker.state is not State.CLOSED:
+        if self.pace.silent or self.breaker.state is not State.CLOSED:
             return True
         is_spent = self.rate is not None and self.rate.is_spent
         return is_spent or (self.known and self.bulkhead.is_full)
+
+    @property
+    def is_silent(self) -> bool:
+        """Nobody knows whether it answers: a call is out for too long, or this is to be found out."""
+        if self.pace.silent or self.breaker.state is State.HALF_OPEN:
+            return True
+        return self.provider is not None and self.provider.silent
+
+    @property
+    def is_stranger(self) -> bool:
+        """It has never answered, and is not asked either."""
+        return self.pace.mean is None and not self.usage.held and not self.is_silent
+
+    @property
+    def is_early(self) -> bool:
+        """It has never answered, and is being asked."""
+        return self.pace.mean is None and self.usage.held > 0 and not self.is_silent
+
+    @property
+    def is_working(self) -> bool:
+        """It has orders here, and takes them as far as is known."""
+        has_work = self.usage.held > 0 or self.waiting > 0
+        return has_work and self.breaker.state is State.CLOSED and not self.pace.silent
+
+    def projected(self, now: float) -> float:
+        """Slots that it will have held on average if one more of its orders starts now."""
+        usual = UNKNOWN_DURATION if self.pace.mean is None else self.pace.mean
+        return self.usage.average(now) + (self.usage.held + 1) * usual / WINDOW
 
     @property
     def is_idle(self) -> bool:
@@ -137,7 +187,8 @@ class Lane(Generic[Ticket]):
             self.waiting,
             bulkhead.ceiling,
             max(0, bulkhead.limit),
-            self.pace.slow,
+            self.is_light,
+            self.is_silent,
             self.breaker.state,
             self.is_troubled,
             parked,
@@ -191,8 +242,8 @@ class Call(Generic[Ticket]):
     lane: Lane[Ticket]
     ticket: Ticket
     started: float
-    #: What it was counted in when it started; its merchant may have moved since.
-    provider: Share | None
+    #: Its merchant was light when it started, and it is not out for unusually long.
+    is_light: bool = False
     #: The part of its merchant's time limit that it has; less than 1 for a breaker's probe.
     patience: float = 1.0
     #: The breaker's half-open spell that let it through; None: it is no probe.
@@ -200,11 +251,11 @@ class Call(Generic[Ticket]):
     #: It counts against its merchant.
     late: bool = False
     #: Since when it is out for longer than its merchant usually takes.
-    suspected_at: float = inf
+    outlier_since: float = inf
     #: It was asked to end early, for somebody else's sake.
     cut_short: bool = False
     done: bool = False
 
     @property
-    def is_suspect(self) -> bool:
-        return self.suspected_at < inf
+    def is_outlier(self) -> bool:
+        return self.outlier_since < inf

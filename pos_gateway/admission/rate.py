@@ -37,14 +37,16 @@ class Rate:
         """An order has started."""
         self._starts.append(now)
 
-    def reckon(self, now: float, part: float) -> None:
-        """Find out whether one more may start."""
+    def reckon(self, now: float, part: float) -> bool:
+        """Find out whether one more may start; whether ``free_at`` is another time than it was."""
         while self._starts and self._starts[0] + self._span <= now:
             self._starts.popleft()
         here = self.here(part)
         self.is_spent = len(self._starts) >= here
+        before = self.free_at
         if self.is_spent:
             self.free_at = self._starts[-here] + self._span
+        return self.free_at != before
 
     def is_idle(self, now: float) -> bool:
         """Nothing has started for so long that what was before does not count."""

@@ -34,18 +34,12 @@ class WaitBudget(Generic[Ticket]):
         #: Those of ``waiting`` whose merchant is in trouble.
         self.blocked = 0
 
-    def count(self, lane: Lane[Ticket], by: int) -> None:
-        """One more of the merchant's orders waits (1), or one fewer (-1)."""
-        self.waiting += by
-        self.blocked += by * lane.is_troubled
-
-    def recount(self, lane: Lane[Ticket], *, was_troubled: bool) -> None:
-        """The merchant has come into trouble, or out of it."""
-        self.blocked += lane.waiting * (lane.is_troubled - was_troubled)
-
-    def clear(self) -> None:
-        """None waits any more."""
-        self.waiting = self.blocked = 0
+    def update(self, lane: Lane[Ticket]) -> None:
+        """Have the counts say what the lane does."""
+        blocked = lane.waiting if lane.waiting and lane.is_troubled else 0
+        self.waiting += lane.waiting - lane.counted_waiting
+        self.blocked += blocked - lane.counted_blocked
+        lane.counted_waiting, lane.counted_blocked = lane.waiting, blocked
 
     def is_spent(self, lane: Lane[Ticket], now: float) -> bool:
         """Whether no more orders of this merchant may wait here."""
@@ -83,12 +77,10 @@ class WaitBudget(Generic[Ticket]):
         if not _answers(lane):
             return min(left, limits.max_waiting)
         room = min(left, _limit(lane) + ceil(AHEAD / _turn(lane)))
-        return max(room, limits.max_waiting) if is_light(lane) else room
-
-
-def is_light(lane: Lane[Ticket]) -> bool:
-    """Whether its orders wait for slots that others hold, not for the merchant or its provider."""
-    return not lane.is_troubled and (lane.provider is None or not lane.provider.is_full)
+        if lane.is_troubled:
+            return room
+        # Its orders wait for slots that others hold: a heavy one has one here to have its turn by.
+        return max(room, limits.max_waiting if lane.is_light else 1)
 
 
 def _answers(lane: Lane[Ticket]) -> bool:
@@ -102,11 +94,14 @@ def _is_paused(lane: Lane[Ticket]) -> bool:
 def _turn(lane: Lane[Ticket]) -> float:
     """Seconds between two of the merchant's orders' turns at best, at full use of its limits.
 
-    A low estimate: a slow reply raises mean and deviation alike, and a quick one brings it down.
+    A low estimate: a slow reply raises mean and deviation alike, and a quick one brings it down. Of
+    the first answers each may have opened a connection, which says little of those that follow.
     """
-    pace, bulkhead = lane.pace, lane.bulkhead
-    reply = QUICKEST if pace.mean is None else max(QUICKEST, pace.mean - pace.deviation)
-    turn = reply / max(1, _limit(lane))
+    pace, bulkhead, limit = lane.pace, lane.bulkhead, max(1, _limit(lane))
+    reply = QUICKEST
+    if pace.mean is not None and pace.answers > limit:
+        reply = max(QUICKEST, pace.mean - pace.deviation)
+    turn = reply / limit
     if lane.rate is None or bulkhead.allotment == UNASKED:
         return turn
     return max(turn, lane.rate.turn(bulkhead.part))

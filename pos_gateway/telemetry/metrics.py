@@ -159,7 +159,8 @@ def set_aside(reason: str) -> None:
 
 slots = Gauge(
     "pos_gateway_slots",
-    "Slots: free, or held by orders of merchants that are slow, or of others (busy).",
+    "Slots: free, or held by orders of merchants that use less than their fair part of slot-time"
+    " (light), that use more (heavy), or that do not answer (silent).",
     ("state",),
 )
 waiting = Gauge(
@@ -194,7 +195,7 @@ breaker_transitions = Counter(
 merchants_in_trouble = Gauge(
     "pos_gateway_merchants_in_trouble",
     "Merchants whose orders are held up for their own sake (waiting here, or parked), that are left"
-    " alone, or slow with orders under way.",
+    " alone, or silent with orders under way.",
 )
 merchant_parked = Gauge(
     "pos_gateway_merchant_parked_orders",
@@ -207,7 +208,11 @@ merchant_waiting = Gauge(
 merchant_in_flight = Gauge(
     "pos_gateway_merchant_in_flight", "The same merchants' orders under way.", ("merchant",)
 )
-merchant_slow = Gauge("pos_gateway_merchant_slow", "1: one of them is slow.", ("merchant",))
+merchant_silent = Gauge(
+    "pos_gateway_merchant_silent",
+    "1: a call to one of them is out for too long, and it has answered none since.",
+    ("merchant",),
+)
 merchant_breaker = Gauge(
     "pos_gateway_merchant_breaker",
     "The same merchants' breakers: 0 closed, 1 half open, 2 open.",

@@ -308,8 +308,6 @@ class OrderConsumer(Consumer):
             pool=pool,
             limits=Limits(
                 slots=pool.limit,
-                provider_share=settings.provider_share,
-                slow_share=settings.slow_share,
                 slow_after=settings.slow_after,
                 max_waiting=settings.max_waiting,
                 max_wait=settings.max_wait,

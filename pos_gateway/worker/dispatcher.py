@@ -24,8 +24,9 @@ from gevent.pool import Group
 
 from pos_gateway import failpoints
 from pos_gateway.adapters.protocol import Guarantee
-from pos_gateway.admission.admission import FLEET, Admission, Transition, Verdict
+from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.breaker import State
+from pos_gateway.admission.health import FLEET, Transition
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.bundle import ParkedOrder

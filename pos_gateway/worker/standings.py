@@ -81,10 +81,8 @@ class Standings:
 
     def _show_slots(self) -> None:
         admission = self._admission
-        slow = admission.slow_in_flight
-        metrics.slots.labels("free").set(max(0, admission.limits.slots - admission.in_flight))
-        metrics.slots.labels("busy").set(admission.in_flight - slow)
-        metrics.slots.labels("slow").set(slow)
+        for state, number in admission.slots.items():
+            metrics.slots.labels(state).set(number)
         metrics.waiting.labels("merchant").set(admission.blocked)
         metrics.waiting.labels("slot").set(admission.waiting - admission.blocked)
         metrics.parked_now.set(admission.parked_count.total)
@@ -103,7 +101,7 @@ _OF_A_MERCHANT: tuple[tuple[Gauge, Callable[[Standing], float]], ...] = (
     (metrics.merchant_parked, lambda each: each.parked),
     (metrics.merchant_waiting, lambda each: each.waiting),
     (metrics.merchant_in_flight, lambda each: each.in_flight),
-    (metrics.merchant_slow, lambda each: each.slow),
+    (metrics.merchant_silent, lambda each: each.silent),
     (metrics.merchant_breaker, lambda each: _BREAKER[each.breaker]),
 )
 

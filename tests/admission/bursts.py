@@ -56,8 +56,9 @@ class Seen:
     in_flight: int = 0
     #: When the last of its orders was done.
     last: float = 0.0
-    #: Times that nothing was in flight although orders were somewhere.
-    gaps: int = 0
+    #: Seconds for which nothing was in flight although orders were somewhere, and since when.
+    idle: float = 0.0
+    idle_since: float | None = None
     #: Orders parked, each as often as it was; bundles that were back.
     parked: int = 0
     looks: int = 0
@@ -167,7 +168,8 @@ class Bursts:
 
     def _begin(self, worker: Worker, call: Call[str]) -> None:
         seen = self.seen[call.ticket]
-        seen.gaps += not seen.in_flight
+        if seen.idle_since is not None:
+            seen.idle, seen.idle_since = seen.idle + self.now - seen.idle_since, None
         seen.in_flight, seen.began = seen.in_flight + 1, seen.began + 1
         seconds = self._merchants[call.ticket].reply(seen.began, self.now)
         most = TIMEOUT * call.patience
@@ -180,6 +182,8 @@ class Bursts:
             seen.done + has_answered,
             self.now,
         )
+        if not seen.in_flight:
+            seen.idle_since = self.now
         contact = Contact.ANSWERED if has_answered else Contact.TIMED_OUT
         worker.admission.release(call, self.now, contact)
         if not has_answered:

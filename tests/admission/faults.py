@@ -1,4 +1,4 @@
-"""Faults planted in admission one at a time: the state machine must find every one.
+"""Faults planted in admission one at a time: the tests must find every one.
 
 ``python -m tests.admission.faults`` tries them.
 """
@@ -6,32 +6,16 @@
 from tests.planting import Fault, try_all
 
 
-def _fault(rule: str, file: str, right: str, wrong: str, *, examples: int | None = None) -> Fault:
-    return Fault(rule, f"admission/{file}", right, wrong, "admission_machine", examples)
-
-
-def _parked(rule: str, file: str, right: str, wrong: str, by: str) -> Fault:
+def _fault(rule: str, file: str, right: str, wrong: str, by: str = "admission_machine") -> Fault:
     return Fault(rule, f"admission/{file}", right, wrong, by)
 
 
 FAULTS = [
     _fault(
-        "no more are under way than there are slots",
-        "admission",
-        "return self.in_flight < self.limits.slots",
-        "return self.in_flight <= self.limits.slots",
-    ),
-    _fault(
         "a merchant keeps to its limit",
         "bulkhead",
         "return self.in_flight < self.limit",
         "return self.in_flight <= self.limit",
-    ),
-    _fault(
-        "a limit is halved when the merchant does not answer in time",
-        "admission",
-        "lane.bulkhead.overloaded(call.started, now)",
-        "lane.bulkhead.hesitated()",
     ),
     _fault(
         "a limit is halved once for all that were out together",
@@ -47,10 +31,7 @@ FAULTS = [
         "self._answers >= 1",
     ),
     _fault(
-        "a limit rises only when it was reached",
-        "bulkhead",
-        "if self._reached and self",
-        "if self",
+        "a limit rises only when it was reached", "bulkhead", "if self._reached and self", "if self"
     ),
     _fault(
         "no more start in a second than the POS takes",
@@ -65,101 +46,10 @@ FAULTS = [
         "self._starts[0] + self._span / 2 <= now",
     ),
     _fault(
-        "a merchant goes on when its second is over",
-        "admission",
-        "self._agenda.add(rate.free_at, self._next_second, lane)",
-        "pass",
-    ),
-    _fault(
         "in a fleet each worker starts its part of what the POS takes in a second",
         "rate",
         "int(self._most * part)",
         "int(self._most)",
-    ),
-    _fault(
-        "a provider keeps to its share",
-        "turns",
-        "if lane.provider is not None and lane.provider.is_full:",
-        "if False:",
-    ),
-    _fault(
-        "a provider exceeds its share only while the others could not want the slots",
-        "admission",
-        "return self.limits.slots - self.in_flight > others",
-        "return self.limits.slots - self.in_flight > 0",
-    ),
-    _fault(
-        "idle slots are not kept from a provider at its share",
-        "admission",
-        "return self._start_above_share(now) if self._slot_is_free else None",
-        "return None",
-    ),
-    _fault(
-        "whoever comes back makes room for its provider's next",
-        "admission",
-        "            self._turns.wake(call.provider)\n",
-        "            pass\n",
-    ),
-    _fault(
-        "the slow keep to their share",
-        "turns",
-        "if lane.pace.slow and self.slow.is_full:",
-        "if False:",
-    ),
-    _fault(
-        "whoever comes back makes room for the next of the slow",
-        "admission",
-        "        self._turns.wake(self._turns.slow)\n\n    def tick",
-        "\n    def tick",
-    ),
-    _fault(
-        "a call is suspect when it is slow, if not before",
-        "suspects",
-        "return min(slow_after, usual.exceeded_after(slow_after))",
-        "return usual.exceeded_after(slow_after)",
-    ),
-    _fault(
-        "a suspect that goes on is slow in its time",
-        "admission",
-        "        self._agenda.add(slow_at, self._slow_now, call)\n",
-        "",
-    ),
-    _fault(
-        "a merchant becomes slow while its call is out",
-        "admission",
-        "        self._set_slow(lane, now, slow=True)\n        for share",
-        "        for share",
-    ),
-    _fault(
-        "all that a slow merchant holds counts",
-        "admission",
-        "self._turns.slow.in_flight += in_flight if slow else -in_flight",
-        "self._turns.slow.in_flight += 1 if slow else -1",
-    ),
-    _fault(
-        "a merchant that relapses stays slow for longer",
-        "pace",
-        "self._relapses = self._relapses + 1 if relapsed else 0",
-        "self._relapses = 0",
-    ),
-    _fault(
-        "the merchants have their turns one after the other",
-        "turns",
-        "_, lane = heapq.heappop(self._line)",
-        "_, lane = self._line.pop()",
-    ),
-    _fault(
-        "who waits behind a lane for a share has its turn too",
-        "turns",
-        "            self.wake(woken_by, lane.place)",
-        "            pass",
-    ),
-    _fault(
-        "a turn that is of no use to a merchant any more is the next one's",
-        "turns",
-        "self.wake(woken_by, lane.place)",
-        "self.wake(woken_by)",
-        examples=6400,
     ),
     _fault(
         "the most urgent of a merchant's orders goes first",
@@ -167,54 +57,14 @@ FAULTS = [
         "heapq.heappush(self._queue, (deadline, self._number, waiting))",
         "heapq.heappush(self._queue, (0.0, self._number, waiting))",
     ),
-    _fault(
-        "an order that waits expires when its time is over",
-        "admission",
-        "self._agenda.add(deadline, self._expire, waiting)",
-        "pass",
-    ),
-    _fault(
-        "an order expires once",
-        "lane",
-        "        waiting.done = True\n",
-        "",
-    ),
-    _fault(
-        "an order that cannot start in time expires when that is certain",
-        "admission",
-        "while (first := lane.first()) is not None and first.deadline <= breaker.until:",
-        "while (first := lane.first()) is not None and first.deadline <= now:",
-    ),
-    _fault(
-        "an order that waits for a slot only is not parked",
-        "admission",
-        "                again.append(waiting)\n",
-        "                pass\n",
-    ),
-    _fault(
-        "those that wait for a merchant in trouble are counted",
-        "room",
-        "self.blocked += lane.waiting * (lane.is_troubled - was_troubled)",
-        "pass",
-    ),
+    _fault("an order expires once", "lane", "        waiting.done = True\n", ""),
     _fault(
         "a breaker opens on failures",
         "breaker",
         "self._failed.bit_count() >= FAILURE_RATE * calls or ",
         "",
     ),
-    _fault(
-        "a breaker opens on late calls",
-        "breaker",
-        " or late >= SLOW_RATE * calls",
-        "",
-    ),
-    _fault(
-        "a late call counts while it is out",
-        "admission",
-        '            self._open(lane, now, "late")\n\n    def _reckon',
-        "            pass\n\n    def _reckon",
-    ),
+    _fault("a breaker opens on late calls", "breaker", " or late >= SLOW_RATE * calls", ""),
     _fault("few calls say nothing", "breaker", "if calls < MINIMUM:", "if calls < 1:"),
     _fault(
         "an open breaker lets nothing through",
@@ -241,196 +91,10 @@ FAULTS = [
         "if False:",
     ),
     _fault(
-        "a probe that fails opens the breaker again",
-        "admission",
-        "elif is_present and answered is False:",
-        "elif False:",
-    ),
-    _fault(
-        "a merchant is left alone when it asks for it",
-        "admission",
-        "        if retry_after is not None:\n",
-        "        if False:\n",
-    ),
-    _fault(
-        "a breaker half-opens when its time is over",
-        "admission",
-        "        self._agenda.add(breaker.until, self._half_open, lane)\n",
-        "",
-    ),
-    _fault(
-        "a lane whose breaker half-opens lines up",
-        "admission",
-        'State.HALF_OPEN, 0.0, "time"))\n            self._line_up(lane)',
-        'State.HALF_OPEN, 0.0, "time"))',
-    ),
-    _fault(
-        "no more are cut short than are too many",
-        "admission",
-        " - suspects.ending, self._now)",
-        ", self._now)",
-    ),
-    _fault(
-        "nothing is cut short while slots are free",
-        "admission",
-        "lacking = limits.reserve - (limits.slots - self.in_flight) + in_line",
-        "lacking = limits.slots",
-    ),
-    _fault(
-        "no more are cut short than are needed",
-        "admission",
-        "in_line = min(len(self._turns), self.waiting - self.blocked)",
-        "in_line = limits.slots",
-    ),
-    _fault(
-        "nothing is cut short for those that have become slow",
-        "admission",
-        "in_line = min(len(self._turns), self.waiting - self.blocked)",
-        "in_line = len(self._turns)",
-    ),
-    _fault(
-        "only calls of merchants that are silent are cut short",
-        "suspects",
-        "is_silent = call.lane.last_answer < call.suspected_at",
-        "is_silent = True",
-    ),
-    _fault(
-        "what hangs is cut short",
-        "suspects",
-        "self._calls.append(call)",
-        "pass",
-    ),
-    _fault(
-        "where nobody answers nothing is cut short before it is slow",
-        "suspects",
-        "others_answer = min(settled, self._answered_at) if",
-        "others_answer = settled if",
-    ),
-    _fault(
-        "where nobody answers what is slow is cut short",
-        "suspects",
-        "heapq.heappush(self._slow, (call.suspected_at, next(self._count), call))",
-        "pass",
-    ),
-    _fault(
-        "calls are not cut short where the order could not be sent again",
-        "suspects",
-        " and call.lane.may_be_cut_short:",
-        ":",
-    ),
-    _fault(
-        "half of what the slow may hold is not cut short",
-        "admission",
-        "too_many = suspects.number - max(1, self._turns.slow.cap_now // 2)",
-        "too_many = suspects.number",
-    ),
-    _fault(
-        "half of what they may hold now, that is",
-        "admission",
-        "self._turns.slow.cap_now // 2",
-        "self._turns.slow.cap // 2",
-    ),
-    _fault(
-        "the slow may hold a part of their share while none of them answers",
-        "turns",
-        "Share(slow, max(1, slow // SILENT))",
-        "Share(slow, slow)",
-    ),
-    _fault(
-        "a merchant that has never answered is taken to be like others at their first call",
-        "suspects",
-        "usual = self._usual if lane.pace.mean is None else lane.pace",
-        "usual = lane.pace",
-    ),
-    _fault(
-        "what is usual for a first answer is their mean at first",
-        "suspects",
-        "max(NEWEST_FIRST, 1 / self._answers)",
-        "NEWEST_FIRST",
-    ),
-    _fault(
-        "what is usual for a first answer is learnt from first answers",
-        "admission",
-        "if is_first and lane.pace.mean is not None:",
-        "if contact is Contact.ANSWERED and not call.late:",
-    ),
-    _fault(
-        "answers that have come already are read before anything is cut short",
-        "suspects",
-        "settled = now - GRACE",
-        "settled = now",
-    ),
-    _fault(
-        "answers that are late themselves say nothing against other calls",
-        "suspects",
-        "        if not call.is_suspect and call",
-        "        if call",
-    ),
-    _fault(
-        "first answers tell as well whether this process is late",
-        "suspects",
-        "        self._late += NEWEST",
-        "        if call.lane.pace.mean is None:\n            return\n        self._late += NEWEST",
-    ),
-    _fault(
-        "where many answers are late nothing is cut short before it is slow",
-        "suspects",
-        " if self._late < LATE else -inf",
-        "",
-    ),
-    _fault(
-        "what has come back is no suspect",
-        "suspects",
-        "self.number -= call.is_suspect",
-        "pass",
-    ),
-    _fault(
-        "a merchant whose call was cut short is slow",
-        "admission",
-        "            self._out_too_long(call, now)\n        elif slow:",
-        "            pass\n        elif slow:",
-    ),
-    _fault(
-        "a provider whose calls are cut short is silent",
-        "admission",
-        "            self._out_too_long(call, now)\n        elif slow:",
-        "            self._set_slow(lane, now, slow=True)\n        elif slow:",
-    ),
-    _fault(
-        "a silent provider has no more than the slow",
-        "share",
-        "return self.cap_of_silent if self.silent else self.cap",
-        "return self.cap",
-    ),
-    _fault(
-        "a silent provider does not exceed its share",
-        "turns",
-        "if not share.silent]",
-        "]",
-    ),
-    _fault(
-        "a provider that answers is not silent",
-        "share",
-        "self._answered_at = now\n        self.silent = False",
-        "self._answered_at = now",
-    ),
-    _fault(
-        "a provider is silent only if nobody has answered since the call began",
-        "share",
-        "self.silent = self.silent or self._answered_at < started",
-        "self.silent = True",
-    ),
-    _fault(
         "a merchant keeps to what the fleet leaves it",
         "bulkhead",
         "return here if allotment is None or here < allotment else allotment",
         "return here",
-    ),
-    _fault(
-        "orders that wait are counted anew when their merchant comes into trouble",
-        "admission",
-        "if not lane.waiting:  # then there is nothing to count",
-        "if True:",
     ),
     _fault(
         "the fleet is asked when an order waits for an allotment only",
@@ -443,18 +107,391 @@ FAULTS = [
         "room",
         "return lane.waiting >= self._room(lane)",
         "return False",
+        "admission",
     ),
     _fault(
         "each may have as many as all together still may",
         "room",
         "left = max(0, limits.max_blocked - self.waiting)",
         "left = limits.max_blocked",
+        "admission",
     ),
     _fault(
-        "those of a provider at its share may not fill the window",
+        "no more are in flight than there are slots",
+        "scheduler",
+        "return free > int(self._reserve",
+        "return free >= int(self._reserve",
+    ),
+    _fault(
+        "a limit is halved when the merchant does not answer in time",
+        "health",
+        "bulkhead.overloaded(call.started, now)",
+        "bulkhead.hesitated()",
+    ),
+    _fault(
+        "a merchant goes on when its second is over",
+        "admission",
+        "self._agenda.add(rate.free_at, self._reckon, lane)",
+        "pass",
+    ),
+    _fault(
+        "an order that waits expires when its time is over",
+        "backlog",
+        "self._agenda.add(deadline, self._expire, waiting)",
+        "pass",
+    ),
+    _fault(
+        "an order that cannot start in time expires when that is certain",
+        "admission",
+        "self._backlog.expire_before(lane, lane.breaker.until)",
+        "pass",
+    ),
+    _fault(
+        "an order that waits for a slot only is not parked",
+        "backlog",
+        "if waiting.lane.queue is not None or may_stay(waiting.lane):",
+        "if may_stay(waiting.lane):",
+    ),
+    _fault(
+        "orders that wait are counted by whether their merchant is in trouble",
         "room",
-        " and (lane.provider is None or not lane.provider.is_full)",
+        "self.blocked += blocked - lane.counted_blocked",
+        "self.blocked += 0",
+    ),
+    _fault(
+        "a late call counts while it is out",
+        "health",
+        '            self.open(lane, now, "late")\n            self._changed(lane, now)\n',
+        "            pass\n",
+    ),
+    _fault(
+        "a probe that fails opens the breaker again",
+        "health",
+        "elif is_present and answered is False:",
+        "elif False:",
+    ),
+    _fault(
+        "a merchant is left alone when it asks for it",
+        "health",
+        "        if retry_after is not None:\n",
+        "        if False:\n",
+    ),
+    _fault(
+        "a breaker half-opens when its time is over",
+        "health",
+        "        self._agenda.add(breaker.until, self._half_open, lane)\n",
         "",
+    ),
+    _fault(
+        "a merchant whose breaker half-opens lines up",
+        "health",
+        'State.HALF_OPEN, 0.0, "time"))\n            self._changed(lane, now)',
+        'State.HALF_OPEN, 0.0, "time"))',
+    ),
+    _fault(
+        "a merchant falls silent while its call is out", "health", "lane.pace.silent = True", "pass"
+    ),
+    _fault(
+        "a merchant that times out is silent",
+        "pace",
+        "self.silent = True\n        if",
+        "pass\n        if",
+    ),
+    _fault(
+        "a merchant that answers is not silent",
+        "pace",
+        "self.silent = False\n        elif",
+        "pass\n        elif",
+    ),
+    _fault(
+        "a call that is out for unusually long is light no more",
+        "scheduler",
+        "            call.is_light = False\n            self.light.add(-1, now)\n            self.heavy += 1\n",
+        "            pass\n",
+    ),
+    _fault(
+        "a merchant that has work counts",
+        "scheduler",
+        "self.working += 1 if lane.counted_working else -1",
+        "self.working += 0",
+    ),
+    _fault(
+        "merchants that do not answer leave their fair part to others",
+        "lane",
+        "and not self.pace.silent",
+        "",
+    ),
+    _fault("what was held counts less with time", "usage", "exp(-passed / WINDOW)", "1.0"),
+    _fault(
+        "a light merchant starts at once, whatever others do",
+        "scheduler",
+        "        if lane.is_light:\n            return free > int(self._reserve * min(1.0, GRADE * part))\n",
+        "",
+        "scheduler",
+    ),
+    _fault(
+        "a merchant above half of its fair part is heavy",
+        "scheduler",
+        "lane.is_light = part < 1",
+        "lane.is_light = True",
+        "scheduler",
+    ),
+    _fault(
+        "heavy merchants leave the reserve",
+        "scheduler",
+        "return self._reserve + mean +",
+        "return mean +",
+        "scheduler",
+    ),
+    _fault(
+        "the reserve is sized by the average",
+        "scheduler",
+        "mean = max(light.average(now), light.held + len(self._light))",
+        "mean = light.held + len(self._light)",
+        "scheduler",
+    ),
+    _fault("the reserve allows for chance", "scheduler", "DEVIATIONS * sqrt(mean)", "0"),
+    _fault(
+        "heavy merchants have a slot whatever light ones hold",
+        "scheduler",
+        "return free > self._reserve and self.heavy == 0",
+        "return False",
+        "scheduler",
+    ),
+    _fault(
+        "one that is nearly heavy leaves slots to the lightest",
+        "scheduler",
+        "free > int(self._reserve * min(1.0, GRADE * part))",
+        "free > 0",
+        "scheduler",
+    ),
+    _fault(
+        "the first call of a stranger may use half of the reserve",
+        "scheduler",
+        "self._reserve // 2 if lane.is_stranger else 0",
+        "0",
+        "scheduler",
+    ),
+    _fault(
+        "a stranger has one call at once where slots are short",
+        "scheduler",
+        "return 2 * free > self._slots and",
+        "return",
+        "scheduler",
+    ),
+    _fault(
+        "strangers have a line of their own",
+        "scheduler",
+        "return self._early if lane.usage.held else self._strangers",
+        "return self._heavy",
+        "scheduler",
+    ),
+    _fault(
+        "a stranger starts before others start another",
+        "scheduler",
+        "for queue in self._queues[:2]:",
+        "for queue in self._queues[:1]:",
+        "scheduler",
+    ),
+    _fault(
+        "the heavy go in the order of what they have used",
+        "scheduler",
+        "return log(max(1e-9, lane.projected(now))) + now / WINDOW",
+        "return now",
+        "scheduler",
+    ),
+    _fault("who waits comes nearer to its turn", "scheduler", "+ now / WINDOW", "", "scheduler"),
+    _fault(
+        "silent merchants have a budget",
+        "scheduler",
+        "if lane.is_silent and self.silent >= self._budget:",
+        "if False:",
+        "scheduler",
+    ),
+    _fault(
+        "a silent merchant has its turn beside others",
+        "scheduler",
+        "heads.sort(key=_key_of)",
+        "pass",
+        "scheduler",
+    ),
+    _fault(
+        "a merchant that may not start is in no line",
+        "scheduler",
+        "if lane.waiting and lane.has_room:",
+        "if lane.waiting:",
+    ),
+    _fault(
+        "a lane that stands in the wrong line is moved",
+        "scheduler",
+        "            self._put_right(queue, now)\n",
+        "            pass\n",
+    ),
+    _fault(
+        "a newcomer passes nobody by",
+        "scheduler",
+        "return lane.is_light or not any(self._queues)",
+        "return True",
+        "admission",
+    ),
+    _fault(
+        "a provider of which nobody answers is silent",
+        "health",
+        "call.lane.provider.is_unusual(call.started)",
+        "pass",
+        "scheduler",
+    ),
+    _fault(
+        "a provider that answers is not silent",
+        "provider",
+        "was_silent, self.silent = self.silent, False",
+        "was_silent = self.silent",
+        "scheduler",
+    ),
+    _fault(
+        "a provider is silent only if nobody has answered since the call began",
+        "provider",
+        "or self._answered_at < started",
+        "or True",
+        "scheduler",
+    ),
+    _fault(
+        "merchants of a provider that answers again are in line as before",
+        "health",
+        "                self._revived(lane.provider, now)\n",
+        "                pass\n",
+        "scheduler",
+    ),
+    _fault(
+        "no more calls are cut short than orders lack a slot",
+        "health",
+        "light + strangers + heavy) - outliers.ending",
+        "light + strangers + heavy)",
+        "cutting_short",
+    ),
+    _fault(
+        "as many go on as silent merchants may hold slots",
+        "health",
+        "outliers.number - self._budget",
+        "outliers.number",
+        "cutting_short",
+    ),
+    _fault(
+        "for a heavy order calls are cut short only while silent merchants hold a quarter",
+        "scheduler",
+        "len(self._heavy) > 0 and self.silent > self._slots // COSTLY",
+        "len(self._heavy) > 0",
+        "cutting_short",
+    ),
+    _fault(
+        "calls are cut short for a heavy order",
+        "admission",
+        "int(line.silence_is_costly)",
+        "0",
+        "cutting_short",
+    ),
+    _fault(
+        "only calls of merchants that have not answered since are cut short",
+        "outliers",
+        "if is_unusual and lane.last_answer < call.outlier_since:",
+        "if is_unusual:",
+        "cutting_short",
+    ),
+    _fault(
+        "what hangs is cut short",
+        "outliers",
+        "        calls.append(call)\n",
+        "        pass\n",
+        "cutting_short",
+    ),
+    _fault(
+        "where nobody else answers only calls of silent merchants are cut short",
+        "outliers",
+        "others_answer = min(settled, self._answered_at) if",
+        "others_answer = settled if",
+        "cutting_short",
+    ),
+    _fault(
+        "where nobody else answers calls of silent merchants are cut short",
+        "outliers",
+        "heapq.heappush(self._silent, (call.outlier_since, next(self._count), call))",
+        "pass",
+        "cutting_short",
+    ),
+    _fault(
+        "calls are not cut short where the order could not be sent again",
+        "outliers",
+        " or not lane.may_be_cut_short:",
+        ":",
+        "cutting_short",
+    ),
+    _fault(
+        "a stranger is taken to be like others at their first call",
+        "outliers",
+        "usual = self._first if lane.pace.mean is None else lane.pace",
+        "usual = lane.pace",
+        "cutting_short",
+    ),
+    _fault(
+        "a stranger goes on where first answers take longer than was thought",
+        "outliers",
+        "is_unusual = now - call.started >= self.unusual_after(lane)",
+        "is_unusual = True",
+        "cutting_short",
+    ),
+    _fault(
+        "what is usual for a first answer is their mean at first",
+        "outliers",
+        "max(NEWEST_FIRST, 1 / self._answers)",
+        "NEWEST_FIRST",
+    ),
+    _fault(
+        "what is usual for a first answer is learnt from first answers",
+        "health",
+        "if is_first and pace.mean is not None:",
+        "if contact is Contact.ANSWERED:",
+    ),
+    _fault(
+        "answers that have come already are read before anything is cut short",
+        "outliers",
+        "settled = now - GRACE",
+        "settled = now",
+        "cutting_short",
+    ),
+    _fault(
+        "answers that are late themselves say nothing against other calls",
+        "outliers",
+        "        if not call.is_outlier and call",
+        "        if call",
+        "cutting_short",
+    ),
+    _fault(
+        "where many answers are late only calls of silent merchants are cut short",
+        "outliers",
+        " if self._late < LATE else -inf",
+        "",
+        "cutting_short",
+    ),
+    _fault(
+        "what has come back is no outlier",
+        "outliers",
+        "self.number -= call.is_outlier",
+        "pass",
+        "cutting_short",
+    ),
+    _fault(
+        "a light merchant has room for some orders in any case if they lack a slot only",
+        "room",
+        "limits.max_waiting if lane.is_light else 1",
+        "1",
+        "admission",
+    ),
+    _fault(
+        "a merchant has room for one order in any case if it lacks a slot only",
+        "room",
+        "limits.max_waiting if lane.is_light else 1",
+        "limits.max_waiting if lane.is_light else 0",
+        "admission",
     ),
     _fault(
         "a merchant that does not answer may have few waiting",
@@ -474,77 +511,84 @@ FAULTS = [
         "return _answers(lane) and lane.bulkhead.limit > 0",
         "return _answers(lane)",
     ),
-    _parked(
+    _fault(
         "a merchant may have no more waiting than it is done with in seconds",
         "room",
         "ceil(AHEAD / _turn(lane))",
         "limits.max_blocked",
         "bursts::beside_the_backlogs",
     ),
-    _parked(
+    _fault(
         "a slow reply does not make a merchant's turns seem long",
         "room",
         "pace.mean - pace.deviation",
         "pace.mean",
         "bursts::slow_replies_beside",
     ),
-    _parked(
+    _fault(
+        "first replies, which may open connections, do not make turns seem long",
+        "room",
+        "pace.answers > limit",
+        "pace.answers > 0",
+        "bursts::slow_replies_beside",
+    ),
+    _fault(
         "parked orders are back before those ahead of them are done",
         "parking",
         "if seconds <= latest:",
         "if False:",
         "bursts::beside_the_backlogs",
     ),
-    _parked(
+    _fault(
         "they are back well before their turn",
         "parking",
         "seconds = ahead * state.turn - AHEAD",
         "seconds = ahead * state.turn",
         "bursts::beside_the_backlogs",
     ),
-    _parked(
+    _fault(
         "while few bundles are parked all are back soon, whatever the estimate",
         "parking",
         "_within(state.bundles / LOOKS, state.shortest, state.longest)",
         "state.longest",
         "bursts::few_slow_replies",
     ),
-    _parked(
+    _fault(
         "bundles are not looked at more often than that costs little",
         "parking",
         "_within(state.bundles / LOOKS, state.shortest, state.longest)",
         "state.shortest",
         "bursts::looking_at_parked_bundles",
     ),
-    _parked(
+    _fault(
         "bundles are kept at hand",
         "parking",
         "if not state.answers or orders_at_hand * state.turn >= AHEAD:",
         "if True:",
         "bursts::reads_faster",
     ),
-    _parked(
+    _fault(
         "a bundle does not come apart while there is little room",
         "parking",
         "            number *= number >= min(orders, state.room / 2)\n",
         "",
         "parking::comes_apart",
     ),
-    _parked(
+    _fault(
         "orders on their way take room",
         "parking",
         "return self._coming * max(",
         "return 0 * max(",
         "parking::on_their_way_count",
     ),
-    _parked(
+    _fault(
         "a silent merchant's orders are back when it has been silent as long again",
         "parking",
         "latest = _within(silent_for, latest, state.longest)",
         "latest = state.longest",
         "parking::silent",
     ),
-    _parked(
+    _fault(
         "few orders meet others",
         "parking",
         "        if not few:\n",
@@ -555,4 +599,4 @@ FAULTS = [
 
 if __name__ == "__main__":
     # Most are found in the first twenty examples.
-    try_all(FAULTS, "admission", HUNT="yes", EXAMPLES="1600")
+    try_all(FAULTS, "admission", HUNT="yes", EXAMPLES="400")

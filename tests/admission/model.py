@@ -5,11 +5,34 @@ Written from the rules alone; it shares no code with what it checks, only the nu
 
 from collections import Counter
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import ceil, exp, inf, sqrt
 
-from pos_gateway.admission import breaker, lane, pace, parking, room, suspects, turns, usual
+from pos_gateway.admission import breaker, lane, latency, outliers, pace, parking, room, scheduler
 from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.usage import WINDOW
 from pos_gateway.outcome import Contact
+
+#: What is nearer to a bound than this may be on either side of it.
+NEAR = 1e-6
+
+
+@dataclass
+class Held:
+    """Slots, and since when each is held; what those that are free again count for at a time."""
+
+    since: list[float] = field(default_factory=list)
+    past: float = 0.0
+    at: float = 0.0
+
+    def end(self, start: float, now: float) -> None:
+        self.since.remove(start)
+        self.past = self.past * exp((self.at - now) / WINDOW) + 1 - exp((start - now) / WINDOW)
+        self.at = now
+
+    def average(self, now: float) -> float:
+        """Slots held of late: those of a moment ago count fully, those of ``WINDOW`` ago a third."""
+        present = sum(1 - exp((start - now) / WINDOW) for start in self.since)
+        return present + self.past * exp((self.at - now) / WINDOW)
 
 
 @dataclass(eq=False)
@@ -21,11 +44,14 @@ class Sent:
     started: float
     provider: str | None
     probe: int | None
-    #: When it is out for longer than is usual, and when that was seen.
-    suspicious_at: float = inf
-    suspected: float = inf
-    slow_at: float = inf
-    seen_slow: bool = False
+    #: Its merchant was light when it started, and it is not out for unusually long.
+    is_light: bool = False
+    #: When it is out for longer than is usual, when that was seen, and of whom that was.
+    unusual_at: float = inf
+    outlier_since: float = inf
+    was_stranger: bool = False
+    silent_at: float = inf
+    seen_silent: bool = False
     late_at: float = inf
     late: bool = False
     cut_short: bool = False
@@ -51,18 +77,20 @@ class Merchant:
     good_probes: int = 0
     mean: float | None = None
     deviation: float = 0.0
-    slow: bool = False
-    #: A call was out for too long, and none has been answered since.
+    #: How many answers those are of.
+    learnt: int = 0
     silent: bool = False
-    quick: int = 0
-    relapses: int = 0
-    healthy_since: float = -inf
+    held: Held = field(default_factory=Held)
     last_call: float = 0.0
     last_answer: float = -inf
 
     @property
     def limit(self) -> float:
         return 0 if self.terms is None else min(self.terms.limit, self.adapted)
+
+    def limits_silence(self, unknown: float) -> float:
+        """When a call is out for too long, by what is known of the merchant itself."""
+        return unknown if self.mean is None else max(pace.LEAST, pace.UNUSUAL * self.mean)
 
     @property
     def here(self) -> float:
@@ -81,8 +109,8 @@ class Merchant:
 
 
 @dataclass
-class Fellows:
-    """Merchants that share slots: those of one provider, or the slow ones."""
+class Provider:
+    """What merchants of one vendor have in common."""
 
     silent: bool = False
     last_answer: float = -inf
@@ -109,17 +137,15 @@ class Model:
         self.kept: list[Kept] = []
         #: How many of them each merchant has: there may be hundreds.
         self.waiting: Counter[Merchant] = Counter()
-        self.provider_cap = max(1, int(limits.slots * limits.provider_share))
-        self.slow_cap = max(1, int(limits.slots * limits.slow_share))
-        self.providers: dict[str, Fellows] = {}
-        self.slow_ones = Fellows()
+        self.providers: dict[str, Provider] = {}
+        #: What light calls hold.
+        self.light = Held()
         #: When a merchant, whichever, answered last in its usual time.
         self.last_answer = 0.0
         #: The part of the last answers that were not.
         self.late = 0.0
         #: How long they take to answer, all together: the mean, how far from it, and of how many.
         self.mean, self.deviation, self.answers = 0.0, 0.0, 0
-        #: Those whose terms became known, or others, since it was looked who waits for too long.
         #: What must be announced, in any order: merchant and state.
         self.transitions: list[tuple[str, str]] = []
 
@@ -132,71 +158,92 @@ class Model:
     def slots_free(self) -> int:
         return self.limits.slots - len(self.sent)
 
-    @property
-    def slow_cap_now(self) -> int:
-        silent = self.slow_ones.silent
-        return max(1, self.slow_cap // turns.SILENT) if silent else self.slow_cap
-
-    def slow_in_flight(self) -> int:
-        return sum(each.merchant.slow for each in self.sent)
-
     def may_start(self, merchant: Merchant) -> bool:
-        """Whether only a slot is missing, shares included."""
+        """Whether only a slot is missing."""
         if merchant.terms is None or len(self.of(merchant)) >= merchant.limit:
             return False
         if merchant.allotment is not None and len(self.of(merchant)) >= merchant.allotment:
             return False
         if merchant.state == "open" or self.is_spent(merchant):
             return False
-        if merchant.state == "half_open" and self.probes(merchant):
+        return not (merchant.state == "half_open" and self.probes(merchant))
+
+    def is_silent(self, merchant: Merchant) -> bool:
+        provider = self.provider(merchant.terms.provider if merchant.terms else None)
+        return merchant.silent or merchant.state == "half_open" or provider.silent
+
+    @staticmethod
+    def has_provider(sent: Sent) -> bool:
+        terms = sent.merchant.terms
+        return terms is not None and terms.provider is not None
+
+    def working(self) -> int:
+        busy = {each.merchant for each in self.sent} | set(+self.waiting)
+        return sum(each.state == "closed" and not each.silent for each in busy)
+
+    def is_light(self, merchant: Merchant) -> bool | None:
+        """Whether it uses less than half of its fair part; None if that is too close to tell."""
+        if merchant.mean is None or self.is_silent(merchant):
             return False
-        if merchant.slow and self.slow_in_flight() >= self.slow_cap_now:
+        used = merchant.held.average(self.now)
+        used += (len(self.of(merchant)) + 1) * merchant.mean / WINDOW
+        half = scheduler.LIGHT * self.limits.slots / max(1, self.working())
+        return None if abs(used - half) < NEAR else used < half
+
+    def has_slot(self, merchant: Merchant) -> bool | None:
+        """Whether there is a slot for it; None if that is too close to tell."""
+        free, silent = self.slots_free(), self.is_silent(merchant)
+        is_light = self.is_light(merchant)
+        if free <= 0:
             return False
-        if self.is_within_share(merchant):
+        if is_light is not False:
+            return is_light
+        if silent:
+            budget = self.limits.silent_budget
+            if (
+                sum(
+                    each.merchant.silent or each.merchant.state == "half_open" for each in self.sent
+                )
+                >= budget
+            ):
+                return False
+            # Those that are silent with their provider are counted as they are looked at.
+            if (
+                sum(self.is_silent(each.merchant) or self.has_provider(each) for each in self.sent)
+                >= budget
+            ):
+                return None
+        more = 0
+        if merchant.mean is None and not silent:
+            if not self.of(merchant):
+                more = self.limits.reserve // 2
+            elif 2 * free <= self.limits.slots:
+                return False
+        return self.has_heavy_slot(more)
+
+    def has_heavy_slot(self, more: int = 0) -> bool | None:
+        """Whether heavy merchants leave enough to light ones if one more of them starts."""
+        slots, reserve = self.limits.slots, self.limits.reserve
+        light = sum(each.is_light for each in self.sent)
+        heavy = len(self.sent) - light
+        if self.slots_free() > reserve and heavy == 0:
             return True
-        provider = merchant.terms.provider
-        others = sum(each.provider != provider for each in self.sent)
-        return not self.provider(provider).silent and self.slots_free() > others
+        # Light ones that lack a slot are not counted on: there are none where anybody else waits.
+        mean = max(self.light.average(self.now), light)
+        left = slots - reserve - mean - scheduler.DEVIATIONS * sqrt(mean) + more - heavy
+        return None if abs(left) < NEAR else left > 0
 
     def is_spent(self, merchant: Merchant) -> bool:
         """As many have started in this second as may."""
         recent = [at for at in merchant.starts if at + 1.0 > self.now]
         return len(recent) >= merchant.a_second
 
-    def is_within_share(self, merchant: Merchant) -> bool:
-        provider = merchant.terms.provider if merchant.terms else None
-        return provider is None or self.room(provider) > 0
-
-    def most_at_once(self, names: set[str]) -> int:
-        """How many of these merchants, one order each, their providers' shares have room for."""
-        agreed = [self.merchants[name].terms for name in names]
-        providers = Counter(terms.provider if terms else None for terms in agreed)
-        alone = providers.pop(None, 0)
-        return alone + sum(min(self.room(name or ""), n) for name, n in providers.items())
-
-    def room(self, provider: str) -> int:
-        """How many more the provider's share has room for."""
-        held = sum(each.provider == provider for each in self.sent)
-        cap = self.provider_cap
-        if self.provider(provider).silent:
-            cap = min(cap, self.slow_cap)
-        return max(0, cap - held)
-
-    def provider(self, name: str | None) -> Fellows:
-        return self.providers.setdefault(name, Fellows()) if name else Fellows()
-
-    def out_too_long(self, sent: Sent) -> None:
-        """Its merchant is slow; who shares slots with it is silent, unless one has answered since."""
-        sent.merchant.silent = True
-        for fellows in (self.provider(sent.provider), self.slow_ones):
-            fellows.silent = fellows.silent or fellows.last_answer < sent.started
+    def provider(self, name: str | None) -> Provider:
+        return self.providers.setdefault(name, Provider()) if name else Provider()
 
     def probes(self, merchant: Merchant) -> list[Sent]:
         own = [each for each in self.out() if each.merchant is merchant]
         return [each for each in own if each.probe == merchant.spell]
-
-    def startable(self) -> set[str]:
-        return {each.name for each in self.waiting if self.may_start(each)}
 
     def is_troubled(self, merchant: Merchant) -> bool:
         in_flight = len(self.of(merchant))
@@ -204,7 +251,7 @@ class Model:
             in_flight >= merchant.limit
             or (merchant.allotment is not None and 0 <= merchant.allotment <= in_flight)
         )
-        return merchant.slow or merchant.state != "closed" or full or self.is_spent(merchant)
+        return merchant.silent or merchant.state != "closed" or full or self.is_spent(merchant)
 
     def keep(self, order: Kept) -> None:
         """It waits."""
@@ -225,26 +272,28 @@ class Model:
         """How many orders wait whose merchants are in trouble."""
         return sum(n for each, n in self.waiting.items() if self.is_troubled(each))
 
-    def is_too_much(self, merchant: Merchant, now: float) -> bool:
+    def is_too_much(self, merchant: Merchant, now: float, *, is_light: bool) -> bool:
         """Whether no more of its orders may wait."""
         if merchant.state == "open" and merchant.until - now > self.limits.max_wait:
             return True
-        return self.waiting[merchant] >= self.room_to_wait(merchant)
+        return self.waiting[merchant] >= self.room_to_wait(merchant, is_light=is_light)
 
-    def room_to_wait(self, merchant: Merchant) -> float:
+    def room_to_wait(self, merchant: Merchant, *, is_light: bool) -> float:
         """How many of its orders may wait."""
         left = max(0, self.limits.max_blocked - len(self.kept))
         if not self.answers_now(merchant):
             return min(left, self.limits.max_waiting)
-        reply = 0.0 if merchant.mean is None else merchant.mean - merchant.deviation
         unasked = merchant.allotment == -1
         limit = merchant.limit if unasked else merchant.here
+        is_known = merchant.mean is not None and merchant.learnt > max(1, limit)
+        reply = merchant.mean - merchant.deviation if is_known and merchant.mean else 0.0
         turn = max(room.QUICKEST, reply) / max(1, limit)
         if not unasked:
             turn = max(turn, 1 / merchant.a_second)
         mine = min(left, limit + ceil(parking.AHEAD / turn))
-        is_light = self.is_within_share(merchant) and not self.is_troubled(merchant)
-        return max(mine, self.limits.max_waiting) if is_light else mine
+        if self.is_troubled(merchant):
+            return mine
+        return max(mine, self.limits.max_waiting if is_light else 1)
 
     def answers_now(self, merchant: Merchant) -> bool:
         """Whether it answers, as far as is known; not while it is paused."""
@@ -254,45 +303,54 @@ class Model:
     def may_stay(self, merchant: Merchant) -> bool:
         """Whether its orders may go on waiting: for a slot, or for a merchant that answers."""
         has_turns = self.answers_now(merchant) and merchant.here > 0
-        return has_turns or self.may_start_within_share(merchant)
+        return has_turns or self.may_start(merchant)
 
-    def may_start_within_share(self, merchant: Merchant) -> bool:
-        return self.may_start(merchant) and self.is_within_share(merchant)
-
-    def start(self, name: str, number: int, now: float) -> Sent:
+    def start(self, name: str, number: int, now: float, *, is_light: bool) -> Sent:
         merchant = self.merchants[name]
         assert merchant.terms is not None
-        suspicious = inf
-        if merchant.mean is not None:
-            suspicious = self.unusual(merchant.mean, merchant.deviation)
-        elif self.answers:
-            suspicious = self.unusual(self.mean, self.deviation)
         probe = merchant.spell if merchant.state == "half_open" else None
-        sent = Sent(merchant, number, now, merchant.terms.provider, probe)
-        sent.suspicious_at = now + min(suspicious, self.slow_after(merchant))
+        sent = Sent(merchant, number, now, merchant.terms.provider, probe, is_light)
+        sent.unusual_at = now + self.unusual_after(merchant)
         self.sent.append(sent)
         merchant.starts.append(now)
+        merchant.held.since.append(now)
+        if is_light:
+            self.light.since.append(now)
         if len(self.of(merchant)) >= merchant.limit:
             merchant.reached = True
         return sent
 
-    def slow_after(self, merchant: Merchant) -> float:
+    def release(self, sent: Sent) -> None:
+        """Its slot is free."""
+        self.sent.remove(sent)
+        sent.merchant.held.end(sent.started, self.now)
+        if sent.is_light:
+            self.light.end(sent.started, self.now)
+
+    def unusual_after(self, merchant: Merchant) -> float:
+        own = merchant.limits_silence(self.limits.slow_after)
+        if merchant.mean is not None:
+            return min(own, self.unusual(merchant.mean, merchant.deviation))
+        return min(own, self.unusual(self.mean, self.deviation)) if self.answers else own
+
+    def silent_after(self, merchant: Merchant) -> float:
         """When a call has been out for too long."""
-        if merchant.mean is None:
-            return self.limits.slow_after
-        return min(self.limits.slow_after, max(pace.NEVER_SLOW, pace.UNUSUAL * merchant.mean))
+        own = merchant.limits_silence(self.limits.slow_after)
+        if merchant.mean is not None or not self.answers:
+            return own
+        return max(own, self.unusual(self.mean, self.deviation))
 
     def unusual(self, mean: float, deviation: float) -> float:
-        """When a call has been out for longer than usual."""
-        return mean + max(usual.DEVIATIONS * deviation, usual.PART * mean, usual.SECONDS)
+        """When a call has been out for longer than latency."""
+        return mean + max(latency.DEVIATIONS * deviation, latency.PART * mean, latency.SECONDS)
 
     def learn(self, seconds: float) -> None:
         """A merchant, whichever, has answered for the first time, in so long."""
         self.answers += 1
         if self.answers == 1:
-            self.mean, self.deviation = seconds, usual.FIRST_DEVIATION * seconds
+            self.mean, self.deviation = seconds, latency.FIRST_DEVIATION * seconds
             return
-        weight = max(suspects.NEWEST_FIRST, 1 / self.answers)
+        weight = max(outliers.NEWEST_FIRST, 1 / self.answers)
         self.deviation += weight * (abs(seconds - self.mean) - self.deviation)
         self.mean += weight * (seconds - self.mean)
 
@@ -300,17 +358,22 @@ class Model:
         """What time does; the orders that are too late now."""
         self.now = now
         for each in self.out():
-            if each.suspected == inf and each.suspicious_at <= now:
-                each.suspected = now
-                each.slow_at = each.started + self.slow_after(each.merchant)
-        for each in [each for each in self.out() if not each.seen_slow and each.slow_at <= now]:
-            each.seen_slow = True
-            each.merchant.quick = 0
-            self.turn_slow(each.merchant, now)
-            self.out_too_long(each)
-            if each.merchant.mean is not None:
-                late = pace.LATE * each.merchant.mean
-                each.late_at = each.started + max(self.limits.slow_after, late)
+            if each.outlier_since == inf and each.unusual_at <= now:
+                each.outlier_since = now
+                each.was_stranger = each.merchant.mean is None
+                each.silent_at = each.started + self.silent_after(each.merchant)
+                if each.merchant.mean is not None:
+                    late = pace.LATE * each.merchant.mean
+                    each.late_at = each.started + max(self.limits.slow_after, late)
+                provider = self.provider(each.merchant.terms and each.merchant.terms.provider)
+                provider.silent = provider.silent or provider.last_answer < each.started
+                if each.is_light:
+                    each.is_light = False
+                    self.light.end(each.started, now)
+        for each in [each for each in self.out() if not each.seen_silent and each.silent_at <= now]:
+            each.silent_at = each.started + self.silent_after(each.merchant)
+            if each.silent_at <= now:
+                each.seen_silent = each.merchant.silent = True
         for each in sorted(self.out(), key=lambda each: each.late_at):
             if each.late_at <= now and not each.late:
                 each.late = True
@@ -359,37 +422,25 @@ class Model:
         if contact is Contact.NONE:
             self.judge(sent, now, contact, retry_after)
             return
-        after = self.slow_after(merchant)
         if contact in (Contact.ANSWERED, Contact.OVERLOADED):
             merchant.last_answer = now
             merchant.silent = False
-            self.late += suspects.NEWEST * ((sent.suspected < inf) - self.late)
-            if before is not None and sent.suspected == inf:
+            self.late += outliers.NEWEST * ((sent.outlier_since < inf) - self.late)
+            if before is not None and sent.outlier_since == inf:
                 self.last_answer = now
-            if sent.provider:
-                self.providers[sent.provider] = Fellows(silent=False, last_answer=now)
-            if merchant.slow:
-                self.slow_ones = Fellows(silent=False, last_answer=now)
+            if merchant.terms and merchant.terms.provider:
+                self.providers[merchant.terms.provider] = Provider(last_answer=now)
+        elif contact is Contact.TIMED_OUT:
+            merchant.silent = True
         if answered and before is None:
             self.learn(seconds)
         if answered and (sent.probe is not None or (before is None and not sent.late)):
-            merchant.mean, merchant.deviation = seconds, usual.FIRST_DEVIATION * seconds
+            merchant.mean, merchant.deviation = seconds, latency.FIRST_DEVIATION * seconds
+            merchant.learnt = 1
         elif answered and before is not None and not sent.late:
             merchant.mean = before + pace.NEWEST * (seconds - before)
             merchant.deviation += pace.NEWEST * (abs(seconds - before) - merchant.deviation)
-        cut_short = sent.cut_short and contact is Contact.TIMED_OUT
-        if cut_short:
-            self.out_too_long(sent)
-        if seconds >= after or cut_short:
-            merchant.quick = 0
-            self.turn_slow(merchant, now)
-        else:
-            merchant.quick += answered
-            wanted = min(
-                pace.MOST_REPLIES, pace.QUICK_REPLIES * pace.RELAPSED ** min(10, merchant.relapses)
-            )
-            if merchant.slow and merchant.quick >= wanted:
-                self.turn_healthy(merchant, now)
+            merchant.learnt += 1
         self.judge(sent, now, contact, retry_after)
 
     def judge(self, sent: Sent, now: float, contact: Contact, retry_after: float | None) -> None:
@@ -430,20 +481,9 @@ class Model:
         merchant.state, merchant.results = "closed", []
         self.transitions.append((merchant.name, "closed"))
 
-    def turn_slow(self, merchant: Merchant, now: float) -> None:
-        if not merchant.slow:
-            relapse = now - merchant.healthy_since < pace.RELAPSE
-            merchant.relapses = merchant.relapses + 1 if relapse else 0
-        merchant.slow = True
-
-    def turn_healthy(self, merchant: Merchant, now: float) -> None:
-        if merchant.slow:
-            merchant.healthy_since = now
-            merchant.slow = merchant.silent = False
-
     def on_arrival(self, merchant: Merchant, now: float) -> None:
         """After a quiet spell the merchant gets the benefit of the doubt."""
         idle = not self.of(merchant) and not self.waiting[merchant]
         if idle and now - merchant.last_call > lane.QUIET:
-            self.turn_healthy(merchant, merchant.last_call)
+            merchant.silent = False
             merchant.adapted, merchant.results = inf, []

@@ -13,7 +13,8 @@ WELL: dict[str, Any] = {
     "waiting": 0,
     "agreed": 10,
     "limit": 10,
-    "slow": False,
+    "light": False,
+    "silent": False,
     "breaker": State.CLOSED,
     "troubled": False,
     "parked": 0,
@@ -32,8 +33,8 @@ def a_merchant(name: str = "m", **fields: Any) -> Standing:
         ({"waiting": 5}, False),  # for a slot
         ({"waiting": 1, "troubled": True}, True),
         ({"parked": 1}, True),
-        ({"slow": True, "troubled": True}, False),  # it was, when it last had an order
-        ({"slow": True, "troubled": True, "in_flight": 1}, True),
+        ({"silent": True, "troubled": True}, False),  # it was, when it last had an order
+        ({"silent": True, "troubled": True, "in_flight": 1}, True),
         ({"breaker": State.OPEN, "troubled": True}, True),
         ({"breaker": State.HALF_OPEN, "troubled": True}, True),
     ],
@@ -47,7 +48,7 @@ def test_a_merchant_is_in_trouble_when_its_orders_are_held_up_for_its_own_sake(
 def test_the_worst_are_those_with_most_orders_held_up_and_then_those_that_are_left_alone() -> None:
     merchants = [
         a_merchant("well", in_flight=9),
-        a_merchant("slow", slow=True, troubled=True, in_flight=2),
+        a_merchant("silent", silent=True, troubled=True, in_flight=2),
         a_merchant("half open", breaker=State.HALF_OPEN, troubled=True),
         a_merchant("open", breaker=State.OPEN, troubled=True),
         a_merchant("some parked", parked=5),
@@ -55,5 +56,5 @@ def test_the_worst_are_those_with_most_orders_held_up_and_then_those_that_are_le
         a_merchant("some parked, open", parked=5, breaker=State.OPEN, troubled=True),
     ]
     by_severity = ["parked and waiting", "some parked, open", "some parked", "open", "half open"]
-    assert [each.merchant_id for each in worst(merchants, 10)] == [*by_severity, "slow"]
+    assert [each.merchant_id for each in worst(merchants, 10)] == [*by_severity, "silent"]
     assert [each.merchant_id for each in worst(iter(merchants), 2)] == by_severity[:2]

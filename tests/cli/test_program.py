@@ -101,12 +101,12 @@ def test_settings_are_listed_with_secrets_masked(program: Program) -> None:
 
 
 def test_invalid_settings_are_all_shown_and_the_exit_code_says_so(program: Program) -> None:
-    wrong = {"POS_GATEWAY_SLOTS": "many", "POS_GATEWAY_SLOW_SHAR": "0.5"}
+    wrong = {"POS_GATEWAY_SLOTS": "many", "POS_GATEWAY_SLOW_AFTE": "0.5"}
     done = program.invoke("settings", "--json", **wrong)
     assert done.exit_code == 78
     problems = {s["variable"]: s["problem"] for s in json.loads(done.stdout) if s["problem"]}
     assert "integer" in problems["POS_GATEWAY_SLOTS"]
-    assert "did you mean POS_GATEWAY_SLOW_SHARE?" in problems["POS_GATEWAY_SLOW_SHAR"]
+    assert "did you mean POS_GATEWAY_SLOW_AFTER?" in problems["POS_GATEWAY_SLOW_AFTE"]
     for arguments in (("enqueue", "-"), ("merchants", "list"), ("events", "tail")):
         done = program.invoke(*arguments, **wrong)
         assert done.exit_code == 78

@@ -80,7 +80,7 @@ def a_record(**changes: Any) -> Record:
 
 def samples(figures: Mapping[str, float] | None = None) -> Sequence[Sample]:
     """One a second, all alike: calm but for these."""
-    calm = {"slots.free": 190, "slots.busy": 8, "slots.slow": 2, "connections.leased": 10}
+    calm = {"slots.free": 190, "slots.light": 8, "slots.silent": 2, "connections.leased": 10}
     return [Sample(BEGAN + second, {**calm, **(figures or {})}) for second in range(SECONDS + 5)]
 
 

@@ -231,11 +231,11 @@ class TestSlices:
         assert values[20:] == [None] * 5
         assert slices.busy("worker")[3] == pytest.approx(0.4)
         assert slices.held("worker")[0] == 101.0
-        assert slices.scraped("slots.busy", "slots.slow")[7] == 10
+        assert slices.scraped("slots.light", "slots.silent")[7] == 10
 
     def test_between_two_samples_the_one_before_holds(self) -> None:
-        sparse = replace(RUN, samples=samples({"slots.busy": 5})[::4])
-        assert Slices.of(sparse, 100).scraped("slots.busy")[:6] == [5] * 6
+        sparse = replace(RUN, samples=samples({"slots.light": 5})[::4])
+        assert Slices.of(sparse, 100).scraped("slots.light")[:6] == [5] * 6
 
 
 class TestAChart:

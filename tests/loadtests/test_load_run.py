@@ -148,7 +148,7 @@ def test_a_run_whose_producer_and_simulator_were_slowed_is_none(
     assert len(run.samples) > 3
     figures = {name for each in run.samples for name in each.figures}
     assert figures >= {
-        *(f"slots.{state}" for state in ("free", "busy", "slow")),
+        *(f"slots.{state}" for state in ("free", "light", "heavy", "silent")),
         *(f"waiting.{reason}" for reason in ("slot", "merchant")),
         *(f"connections.{state}" for state in ("leased", "available", "pending")),
         *("parked_orders", "queue_messages.orders", "queue_messages.order-events"),

@@ -105,12 +105,12 @@ class TestWhatLimitedIt:
     def test_a_core_that_others_use_is_told(self) -> None:
         assert limited_by(readings=readings({WAITED: 0.2})) == ["shared cores"]
 
-    def test_slots_that_are_all_taken_are_told(self) -> None:
-        full = {"slots.free": 0, "slots.busy": 198, "waiting.slot": 40}
+    def test_slots_that_orders_wait_for_are_told(self) -> None:
+        full = {"slots.free": 0, "slots.light": 0, "slots.heavy": 198, "waiting.slot": 40}
         verdict = judge(a_run(samples=samples(full)))
         assert [each.what for each in verdict.limits] == ["slots"]
         assert verdict.limits[0].sentence == (
-            "All 200 were taken in 21 of 21 samples; 40 orders waited at most."
+            "Orders waited for one of the 200 in 21 of 21 samples, 40 at most."
         )
         assert verdict.word is Word.MET
 

@@ -24,7 +24,7 @@ class Scene:
     """Merchants of a real admission."""
 
     def __init__(self, **limits: Any) -> None:
-        limits = {"slots": 1000, "provider_share": 1.0, **limits}
+        limits = {"slots": 1000, **limits}
         self.admission: Admission[str] = Admission(Limits(**limits), lambda _: Terms(2))
         self.providers: dict[str, str | None] = {}
         self.standings = Standings(self.admission, self.providers.get)
@@ -43,11 +43,11 @@ class Scene:
     def park(self, merchant_id: str, orders: int) -> None:
         self.admission.parked_count.add(merchant_id, orders, self.now + 30)
 
-    def let_be_slow(self, merchant_id: str) -> None:
+    def fall_silent(self, merchant_id: str) -> None:
         """Of those that have orders under way, all are."""
         self.now += 4
         self.admission.tick(self.now)
-        assert self.admission.merchant(merchant_id).slow  # type: ignore[union-attr]
+        assert self.admission.merchant(merchant_id).silent  # type: ignore[union-attr]
 
     def scraped(self) -> Samples:
         scrape = Scrape()
@@ -65,13 +65,18 @@ def scene() -> Scene:
 
 
 def test_slots_and_those_who_wait_are_counted_by_what_they_wait_for(scene: Scene) -> None:
-    scene.offer("slow", 2)
-    scene.let_be_slow("slow")
+    scene.offer("silent", 2)
+    scene.fall_silent("silent")
     scene.offer("well", 1)
     scene.offer("full", 5)
     scene.park("away", 64)
     shown = scene.scraped()
-    assert shown.of("pos_gateway_slots") == {("free",): 995, ("busy",): 3, ("slow",): 2}
+    assert shown.of("pos_gateway_slots") == {
+        ("free",): 995,
+        ("light",): 0,
+        ("heavy",): 3,
+        ("silent",): 2,
+    }
     assert shown.of("pos_gateway_waiting") == {("merchant",): 3, ("slot",): 0}
     assert shown.value("pos_gateway_parked_orders") == 64
 
@@ -88,26 +93,26 @@ def test_an_order_that_waits_for_a_slot_is_in_no_merchants_way() -> None:
 def test_merchants_in_trouble_have_names_and_those_that_are_well_again_have_none(
     scene: Scene,
 ) -> None:
-    scene.offer("slow", 1)
-    scene.let_be_slow("slow")
+    scene.offer("silent", 1)
+    scene.fall_silent("silent")
     scene.offer("well")
     scene.offer("full", 5)
     scene.open_breaker("down")
     scene.offer("parked")
     scene.park("parked", 7)
     shown = scene.scraped()
-    assert shown.of("pos_gateway_merchant_waiting") == figures(full=3, slow=0, down=0, parked=0)
-    assert shown.of("pos_gateway_merchant_in_flight") == figures(full=2, slow=1, down=0, parked=1)
+    assert shown.of("pos_gateway_merchant_waiting") == figures(full=3, silent=0, down=0, parked=0)
+    assert shown.of("pos_gateway_merchant_in_flight") == figures(full=2, silent=1, down=0, parked=1)
     assert shown.of("pos_gateway_merchant_parked_orders") == figures(
-        full=0, slow=0, down=0, parked=7
+        full=0, silent=0, down=0, parked=7
     )
-    assert shown.of("pos_gateway_merchant_slow")[("slow",)] == 1
+    assert shown.of("pos_gateway_merchant_silent")[("silent",)] == 1
     assert shown.of("pos_gateway_merchant_breaker")[("down",)] == 2
     scene.admission.parked_count.pass_time(300.0)
     for call in scene.calls.pop("full"):
         scene.admission.release(call, scene.now, Contact.ANSWERED)
     scene.admission.drop_waiting()
-    assert set(scene.scraped().of("pos_gateway_merchant_waiting")) == {("down",), ("slow",)}
+    assert set(scene.scraped().of("pos_gateway_merchant_waiting")) == {("down",), ("silent",)}
 
 
 def figures(**values: int) -> dict[tuple[str, ...], float]:
@@ -171,7 +176,8 @@ def test_a_page_has_the_merchants_that_have_orders_here_or_are_in_trouble(scene:
             "parked": 0,
             "agreed": 2,
             "limit": 2,
-            "slow": False,
+            "light": False,
+            "silent": False,
             "breaker": "closed",
             "in_trouble": True,
         },
@@ -183,7 +189,8 @@ def test_a_page_has_the_merchants_that_have_orders_here_or_are_in_trouble(scene:
             "parked": 0,
             "agreed": 2,
             "limit": 2,
-            "slow": False,
+            "light": False,
+            "silent": False,
             "breaker": "closed",
             "in_trouble": False,
         },

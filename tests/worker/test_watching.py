@@ -107,13 +107,18 @@ def test_how_things_stand_with_a_merchant_that_hangs(lab: Lab) -> None:
     with lab.worker(metrics_port=port, request_timeout=60, slow_after=0.2):
         lab.submit("hang-1", *[f"o{n}" for n in range(5)])
         lab.merchants.wait_until(merchant_id="hang-1", in_flight=2)
-        wait_until(lambda: merchant(port).get("slow") is True)
+        wait_until(lambda: merchant(port).get("silent") is True)
         standing = merchant(port)
         assert standing["in_flight"] == 2
         assert standing["waiting"] + standing["parked"] == 3
         assert (standing["agreed"], standing["provider"]) == (2, "acme")
         samples = Samples(get(port, "/metrics")[1])
-        assert samples.of("pos_gateway_slots") == {("free",): 198, ("busy",): 0, ("slow",): 2}
+        assert samples.of("pos_gateway_slots") == {
+            ("free",): 198,
+            ("light",): 0,
+            ("heavy",): 0,
+            ("silent",): 2,
+        }
         assert samples.of("pos_gateway_connections")[("leased",)] == 2
         assert samples.value("pos_gateway_merchant_in_flight", merchant="hang-1") == 2
         lab.merchants.profile("hang-1", {"kind": "accept"}, release=True)

@@ -15,8 +15,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-#: Slots of a worker, and the part of them that all slow merchants may hold together.
-SLOTS, SLOW_SHARE = 200, 50
+#: Slots of a worker.
+SLOTS = 200
 _COLOURS = {"healthy": "#2a9d8f", "troubled": "#e76f51"}
 
 
@@ -55,7 +55,6 @@ def _panel(axes: Axes, run: Mapping[str, Any]) -> None:
         colors=[_COLOURS["troubled"], _COLOURS["healthy"]],
         linewidth=0,
     )
-    axes.axhline(SLOW_SHARE, color="black", linestyle=":", linewidth=1, label="a quarter")
     for start, end in _bad_spells(run, seconds[-1]):
         axes.axvspan(start, end, color="black", alpha=0.07, linewidth=0)
     axes.set_ylim(0, SLOTS * 1.05)

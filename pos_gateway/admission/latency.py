@@ -10,17 +10,19 @@ FIRST_DEVIATION = 0.125
 
 
 @dataclass(slots=True, eq=False)
-class Usual:
+class LatencyEstimate:
     """Running means. Times are seconds."""
 
     #: Of the answers' durations; None before the first.
     mean: float | None = None
     #: Of how far they are from it.
     deviation: float = 0.0
+    #: How many answers they are of.
+    answers: int = 0
 
     def is_now(self, seconds: float) -> None:
         """Whatever was usual before, an answer takes so long now."""
-        self.mean, self.deviation = seconds, FIRST_DEVIATION * seconds
+        self.mean, self.deviation, self.answers = seconds, FIRST_DEVIATION * seconds, 1
 
     def learn(self, seconds: float, weight: float) -> None:
         """An answer took so long; how much it counts beside all those before it."""
@@ -30,6 +32,7 @@ class Usual:
         error = seconds - self.mean
         self.deviation += weight * (abs(error) - self.deviation)
         self.mean += weight * error
+        self.answers += 1
 
     def exceeded_after(self, longest: float) -> float:
         """When a call is out for longer than is usual; after ``longest`` if nothing is known."""

@@ -1,0 +1,82 @@
+"""Orders that wait, by age and by deadline: which expire, and which have waited too long."""
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Generic
+
+from pos_gateway.admission.agenda import Agenda
+from pos_gateway.admission.lane import Lane, Ticket, Waiting
+
+
+class Backlog(Generic[Ticket]):
+    """All lanes' orders that wait.
+
+    Args:
+        agenda: where their deadlines are noted.
+        changed: called with a lane of which an order has gone.
+    """
+
+    def __init__(self, agenda: Agenda, changed: Callable[[Lane[Ticket]], None]) -> None:
+        self._agenda = agenda
+        self._changed = changed
+        #: Every order that waits, by ``since``; those that are done are skipped.
+        self._by_age: deque[Waiting[Ticket]] = deque()
+        self._expired: list[Ticket] = []
+
+    def put(self, lane: Lane[Ticket], ticket: Ticket, now: float, deadline: float) -> None:
+        """Let an order wait."""
+        waiting = lane.put(ticket, now, deadline)
+        self._by_age.append(waiting)
+        if deadline < inf:
+            self._agenda.add(deadline, self._expire, waiting)
+
+    def take(self, waiting: Waiting[Ticket]) -> Ticket:
+        """The order, which waits no more."""
+        ticket = waiting.lane.take(waiting)
+        self._changed(waiting.lane)
+        return ticket
+
+    def expire_before(self, lane: Lane[Ticket], time: float) -> None:
+        """A lane that has changed starts nothing before then: orders that are too late then expire."""
+        while (first := lane.first()) is not None and first.deadline <= time:
+            self._expired.append(lane.take(first))
+
+    def expired(self) -> list[Ticket]:
+        """Orders whose time ran out while they waited, or will before they can start."""
+        expired, self._expired = self._expired, []
+        return expired
+
+    def overdue(
+        self, until: float, now: float, may_stay: Callable[[Lane[Ticket]], bool], most: int
+    ) -> list[Ticket]:
+        """Orders that have waited since then for a merchant whose orders may not stay.
+
+        Nor is one among them that waits for a slot: parking would only delay it. Those are looked
+        at again after as long: each time, thousands would be.
+        """
+        out: list[Ticket] = []
+        again: list[Waiting[Ticket]] = []
+        while self._by_age and len(out) < most:
+            waiting = self._by_age[0]
+            if not waiting.done and waiting.since > until:
+                break
+            self._by_age.popleft()
+            if waiting.done:
+                continue
+            if waiting.lane.queue is not None or may_stay(waiting.lane):
+                waiting.since = now
+                again.append(waiting)
+                self._changed(waiting.lane)  # what it has used counts for less by now
+            else:
+                out.append(self.take(waiting))
+        self._by_age.extend(again)
+        return out
+
+    def drop(self) -> list[Ticket]:
+        """Forget what is noted here; orders that expired, and were not asked for yet."""
+        self._by_age.clear()
+        return self.expired()
+
+    def _expire(self, waiting: Waiting[Ticket], _now: float) -> None:
+        self._expired.append(self.take(waiting))

@@ -1,0 +1,199 @@
+"""What a merchant's calls say about it: whether it answers, how quickly, and how much it can take."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Generic
+
+from pos_gateway.admission.agenda import Agenda
+from pos_gateway.admission.breaker import State
+from pos_gateway.admission.lane import Call, Lane, Ticket
+from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.outliers import Outliers
+from pos_gateway.admission.provider import Provider
+from pos_gateway.outcome import Contact
+
+#: Why a breaker changed, when another worker said so.
+FLEET = "fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A merchant's breaker has changed its state."""
+
+    merchant_id: str
+    state: State
+    #: For how long, if it opened.
+    seconds: float
+    why: str
+
+
+class Health(Generic[Ticket]):
+    """Judges calls while they are out, and when they are back.
+
+    Args:
+        limits: what to keep to.
+        agenda: where it notes what time will do.
+        announce: called with every breaker's transition.
+        unusual: called with a call that is out for longer than is usual, and the time.
+        revived: called with a provider that was silent and answers, and the time.
+        changed: called with a lane that has changed other than by ``came_back``, and the time.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        agenda: Agenda,
+        *,
+        announce: Callable[[Transition], None],
+        unusual: Callable[[Call[Ticket], float], None],
+        revived: Callable[[Provider, float], None],
+        changed: Callable[[Lane[Ticket], float], None],
+    ) -> None:
+        self._slow_after, self._budget = limits.slow_after, limits.silent_budget
+        self._agenda = agenda
+        self._announce = announce
+        self._unusual = unusual
+        self._revived = revived
+        self._changed = changed
+        self._outliers: Outliers[Ticket] = Outliers(limits.slow_after)
+
+    def began(self, call: Call[Ticket], now: float) -> None:
+        """A call is out."""
+        self._agenda.add(now + self._outliers.unusual_after(call.lane), self._is_unusual, call)
+
+    def came_back(
+        self, call: Call[Ticket], now: float, contact: Contact, retry_after: float | None
+    ) -> None:
+        """A call is back; its merchant asked to be left alone for so many seconds, or did not."""
+        lane = call.lane
+        lane.last_call = now
+        lane.late_calls -= call.late
+        self._outliers.came_back(call)
+        if contact in (Contact.ANSWERED, Contact.OVERLOADED):
+            lane.last_answer = now
+            if lane.provider is not None and lane.provider.answered(now):
+                self._revived(lane.provider, now)
+            self._outliers.answered(call, now)
+        self._judge_load(call, now, contact)
+        if contact is not Contact.NONE:
+            self._judge_speed(call, now, contact)
+        self._judge_presence(call, now, contact, retry_after)
+
+    def released(self, call: Call[Ticket]) -> None:
+        """Its slot is free."""
+        self._outliers.released(call)
+
+    def to_cut_short(
+        self, light: int, strangers: int, heavy: int, now: float
+    ) -> list[Call[Ticket]]:
+        """Calls to end early for so many merchants that lack a slot. Each is named once.
+
+        As many outliers go on as silent merchants may hold slots.
+        """
+        outliers = self._outliers
+        most = min(outliers.number - self._budget, light + strangers + heavy) - outliers.ending
+        return outliers.cut_short(light, strangers, most, now) if most > 0 else []
+
+    def open(self, lane: Lane[Ticket], now: float, why: str, at_least: float = 0.0) -> None:
+        """Leave the merchant alone, for so long at least."""
+        breaker = lane.breaker
+        if breaker.is_open or why == FLEET:
+            breaker.open_for(now, at_least)
+        else:
+            breaker.open(now, at_least=at_least)
+        self._agenda.add(breaker.until, self._half_open, lane)
+        self._announce(Transition(lane.merchant_id, State.OPEN, breaker.until - now, why))
+
+    def close(self, lane: Lane[Ticket], why: str) -> None:
+        """Let its orders through."""
+        lane.breaker.close()
+        self._announce(Transition(lane.merchant_id, State.CLOSED, 0.0, why))
+
+    def forget(self, lane: Lane[Ticket]) -> None:
+        """The benefit of the doubt, after a quiet spell."""
+        lane.pace.silent = False
+        lane.bulkhead.forget()
+        lane.breaker.forget()
+
+    def _judge_load(self, call: Call[Ticket], now: float, contact: Contact) -> None:
+        """What its limit learns from a call."""
+        bulkhead = call.lane.bulkhead
+        match contact:
+            case Contact.ANSWERED if not call.late or call.probe is not None:
+                bulkhead.answered()
+            case Contact.ANSWERED | Contact.FAILED:
+                bulkhead.hesitated()
+            case Contact.OVERLOADED | Contact.TIMED_OUT:
+                bulkhead.overloaded(call.started, now)
+            case Contact.NONE:
+                pass
+
+    def _judge_speed(self, call: Call[Ticket], now: float, contact: Contact) -> None:
+        """How long its merchant takes, and whether it answers."""
+        pace, seconds = call.lane.pace, now - call.started
+        is_first = pace.mean is None
+        pace.came_back(seconds, contact, late=call.late)
+        if call.probe is not None and contact is Contact.ANSWERED:
+            pace.is_now(seconds)
+        if is_first and pace.mean is not None:
+            self._outliers.first_took(seconds)
+
+    def _judge_presence(
+        self, call: Call[Ticket], now: float, contact: Contact, retry_after: float | None
+    ) -> None:
+        """Whether the merchant is to be called at all."""
+        lane, breaker = call.lane, call.lane.breaker
+        answered = None if contact is Contact.NONE else contact is Contact.ANSWERED
+        if call.probe is not None:
+            is_present = breaker.state is State.HALF_OPEN and call.probe == breaker.spell
+            if breaker.end_probe(call.probe, answered=answered):
+                self.close(lane, "answered")
+            elif is_present and answered is False:
+                self.open(lane, now, "probe_failed", retry_after or 0.0)
+                return
+        elif breaker.is_closed and answered is not None:
+            breaker.record(failed=not answered, late=call.late)
+            if breaker.is_tripped(lane.late_calls):
+                self.open(lane, now, "failures" if not answered else "late", retry_after or 0.0)
+                return
+        if retry_after is not None:
+            self.open(lane, now, "asked", retry_after)
+
+    def _is_unusual(self, call: Call[Ticket], now: float) -> None:
+        """A call is out for longer than is usual; should it go on, its merchant is silent."""
+        self._outliers.add(call, now)
+        silent_at = call.started + self._outliers.silent_after(call.lane)
+        self._agenda.add(silent_at, self._is_silent, call)
+        late_at = call.started + call.lane.pace.late_after(self._slow_after)
+        if late_at < inf:
+            self._agenda.add(late_at, self._is_late, call)
+        if call.lane.provider is not None:
+            call.lane.provider.is_unusual(call.started)
+        self._unusual(call, now)
+
+    def _is_silent(self, call: Call[Ticket], now: float) -> None:
+        """A call has been out for too long; a stranger's not yet if first calls take longer by now."""
+        lane = call.lane
+        silent_at = call.started + self._outliers.silent_after(lane)
+        if silent_at > now:
+            self._agenda.add(silent_at, self._is_silent, call)
+            return
+        self._outliers.became_silent(call)
+        lane.pace.silent = True
+        self._changed(lane, now)
+
+    def _is_late(self, call: Call[Ticket], now: float) -> None:
+        """It counts against its merchant from now."""
+        lane = call.lane
+        call.late = True
+        lane.late_calls += 1
+        if lane.breaker.is_closed and lane.breaker.is_tripped(lane.late_calls):
+            self.open(lane, now, "late")
+            self._changed(lane, now)
+
+    def _half_open(self, lane: Lane[Ticket], now: float) -> None:
+        if lane.breaker.is_open and lane.breaker.until <= now:
+            lane.breaker.half_open()
+            self._announce(Transition(lane.merchant_id, State.HALF_OPEN, 0.0, "time"))
+            self._changed(lane, now)

@@ -1,0 +1,57 @@
+"""All merchants' lanes."""
+
+from collections.abc import Iterator
+from typing import Generic
+
+from pos_gateway.admission.bulkhead import UNASKED
+from pos_gateway.admission.lane import Lane, Ticket
+from pos_gateway.admission.provider import Provider
+
+#: Merchants of whom something is remembered (their replies' durations) before the idle ones are
+#: forgotten: twice the ten thousand that a pod is expected to know.
+LANES = 20_000
+
+
+class Lanes(Generic[Ticket]):
+    """Lanes by their merchants' ids. Merchants in a fleet begin without an allotment."""
+
+    def __init__(self, *, in_fleet: bool) -> None:
+        self._in_fleet = in_fleet
+        self._lanes: dict[str, Lane[Ticket]] = {}
+        self._providers: dict[str, Provider] = {}
+
+    def __iter__(self) -> Iterator[Lane[Ticket]]:
+        return iter(self._lanes.values())
+
+    def get(self, merchant_id: str) -> Lane[Ticket] | None:
+        """The merchant's lane; None if nothing is known of it."""
+        return self._lanes.get(merchant_id)
+
+    def add(self, merchant_id: str, now: float) -> Lane[Ticket]:
+        """A new merchant's lane."""
+        if len(self._lanes) >= LANES:
+            self._forget_idle(now)
+        lane = self._lanes[merchant_id] = Lane(merchant_id)
+        if self._in_fleet:
+            lane.bulkhead.allotment = UNASKED
+        return lane
+
+    def provider(self, name: str | None) -> Provider | None:
+        """What a provider's merchants have in common; None for a merchant that stands alone."""
+        if name is None:
+            return None
+        if name not in self._providers:
+            self._providers[name] = Provider()
+        return self._providers[name]
+
+    def by(self, few: int) -> Iterator[list[Lane[Ticket]]]:
+        """All of them as they are now, so few at a time."""
+        lanes = list(self._lanes.values())
+        for start in range(0, len(lanes), few):
+            yield lanes[start : start + few]
+
+    def _forget_idle(self, now: float) -> None:
+        """Once in so many newcomers, so that each of them pays a constant part of it."""
+        lanes = self._lanes.items()
+        # A merchant that asked to be left alone is to be, however many others come.
+        self._lanes = {key: lane for key, lane in lanes if not lane.is_forgettable(now)}

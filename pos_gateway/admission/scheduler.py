@@ -1,0 +1,224 @@
+"""Who gets a slot: by slot-time, not by orders.
+
+A merchant is *light* while what it will have held on average, its next call included, is less than
+half of its fair part: the slots, divided by the merchants that have work. All light ones together
+then use half of the slots at most, so there is room for them whatever others do. The others are
+*heavy*, and leave so many slots free as light ones need; *silent* ones, of which nobody knows
+whether they answer, have a small budget together.
+"""
+
+from math import log, sqrt
+from typing import Any, Generic
+
+from pos_gateway.admission.lane import Call, Lane, Ticket
+from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.merchant_queue import MerchantQueue
+from pos_gateway.admission.provider import Provider
+from pos_gateway.admission.usage import WINDOW, Usage
+
+#: Standard deviations of the light calls' number, beyond its mean, that heavy ones leave free: calls
+#: come at random, so their number strays by its square root (square-root staffing).
+DEVIATIONS = 2.0
+#: A light merchant leaves this part of the reserve free, for each part of what is light that it uses.
+GRADE = 2.0
+#: Silent merchants that hold more than one in so many slots cost heavy ones too much.
+COSTLY = 4
+#: The part of the fair part under which a merchant is light.
+LIGHT = 0.5
+
+
+class Scheduler(Generic[Ticket]):
+    """Counts the slots, and keeps those in line who lack one.
+
+    A lane says what holds its own merchant back; those are not in line, lest one hide others.
+    Whoever changes a lane calls ``update``. A decision costs the logarithm of those in line.
+
+    Args:
+        limits: how many slots there are.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._slots, self._reserve = limits.slots, limits.reserve
+        self._budget = limits.silent_budget
+        self._light: MerchantQueue[Ticket] = MerchantQueue()
+        self._strangers: MerchantQueue[Ticket] = MerchantQueue()
+        self._heavy: MerchantQueue[Ticket] = MerchantQueue()
+        self._early: MerchantQueue[Ticket] = MerchantQueue()
+        self._silent: MerchantQueue[Ticket] = MerchantQueue()
+        self._queues = (self._light, self._strangers, self._heavy, self._early, self._silent)
+        #: Slots that light calls hold; those that others do; and, of both, silent merchants'.
+        self.light = Usage()
+        self.heavy = 0
+        self.silent = 0
+        #: Merchants that have work, and that may be called.
+        self.working = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Slots that are held."""
+        return self.light.held + self.heavy
+
+    @property
+    def light_in_line(self) -> int:
+        """Light merchants that lack a slot only."""
+        return len(self._light)
+
+    @property
+    def strangers_in_line(self) -> int:
+        """Merchants that lack a slot only, and of which nothing is known."""
+        return len(self._strangers)
+
+    def judge(self, lane: Lane[Ticket], now: float) -> float:
+        """Find out whether the merchant is light; what it will have used, as a part of what is."""
+        if lane.pace.mean is None or lane.is_silent:
+            lane.is_light = False
+            return 1.0
+        part = lane.projected(now) * max(1, self.working) / (LIGHT * self._slots)
+        lane.is_light = part < 1
+        return part
+
+    def has_slot(self, lane: Lane[Ticket], now: float) -> bool:
+        """Whether there is a slot for the merchant, which may start one more order."""
+        free = self._slots - self.in_flight
+        part = self.judge(lane, now)
+        if lane.is_light:
+            return free > int(self._reserve * min(1.0, GRADE * part))
+        if lane.is_silent and self.silent >= self._budget:
+            return False
+        if lane.is_early:
+            # Its first call tells what it is; more than one at once only where slots abound.
+            return 2 * free > self._slots and self._has_heavy_slot(free, 0, now)
+        more = self._reserve // 2 if lane.is_stranger else 0
+        return self._has_heavy_slot(free, more, now)
+
+    def may_start_at_once(self, lane: Lane[Ticket], now: float) -> bool:
+        """Whether a newcomer, which may start one more order, passes nobody by."""
+        if not self.has_slot(lane, now):
+            return False
+        return lane.is_light or not any(self._queues)
+
+    def next(self, now: float) -> Lane[Ticket] | None:
+        """The merchant that starts its next order now; None if no slot is free for any."""
+        if self.in_flight >= self._slots:
+            return None
+        for queue in self._queues:
+            if queue:
+                self._put_right(queue, now)
+        for queue in self._queues[:2]:
+            if (head := queue.head()) is not None and self.has_slot(head[2], now):
+                return head[2]
+        heads = [head for queue in self._queues[2:] if (head := queue.head())]
+        heads.sort(key=_key_of)
+        return next((lane for _, _, lane in heads if self.has_slot(lane, now)), None)
+
+    @property
+    def silence_is_costly(self) -> bool:
+        """Whether heavy merchants lack slots, and silent ones hold more than a quarter of all."""
+        return len(self._heavy) > 0 and self.silent > self._slots // COSTLY
+
+    def started(self, call: Call[Ticket], now: float) -> None:
+        """A call holds a slot."""
+        lane = call.lane
+        lane.usage.add(1, now)
+        call.is_light = lane.is_light
+        if call.is_light:
+            self.light.add(1, now)
+        else:
+            self.heavy += 1
+        if lane.queue is not None:  # it lines up anew: its place was for this one
+            lane.queue.remove(lane)
+
+    def released(self, call: Call[Ticket], now: float) -> None:
+        """It does no more."""
+        call.lane.usage.add(-1, now)
+        if call.is_light:
+            self.light.add(-1, now)
+        else:
+            self.heavy -= 1
+
+    def became_unusual(self, call: Call[Ticket], now: float) -> None:
+        """A call is out for so long that it is not what was counted on."""
+        if call.is_light:
+            call.is_light = False
+            self.light.add(-1, now)
+            self.heavy += 1
+        self.update(call.lane, now)
+
+    def revived(self, provider: Provider, now: float) -> None:
+        """A provider answers that was silent: its merchants are in line as before.
+
+        Each was moved once as it fell silent, and is moved back once.
+        """
+        for lane in list(self._silent):
+            if lane.provider is provider:
+                self.update(lane, now)
+
+    def update(self, lane: Lane[Ticket], now: float) -> None:
+        """The lane has changed: count it anew, and have it in the line that is its own, if any."""
+        if lane.is_working is not lane.counted_working:
+            lane.counted_working = not lane.counted_working
+            self.working += 1 if lane.counted_working else -1
+        silent = lane.usage.held if lane.is_silent else 0
+        self.silent += silent - lane.counted_silent
+        lane.counted_silent = silent
+        if lane.waiting and lane.has_room:
+            self._move(lane, self._queue_of(lane, now), now)
+        elif lane.queue is not None:
+            lane.queue.remove(lane)
+
+    def slots(self) -> dict[str, int]:
+        """How many slots are free, and how many light, heavy and silent merchants' calls hold."""
+        silent = min(self.silent, self.heavy)
+        free = max(0, self._slots - self.in_flight)
+        return {
+            "free": free,
+            "light": self.light.held,
+            "heavy": self.heavy - silent,
+            "silent": silent,
+        }
+
+    def _need(self, now: float) -> float:
+        """Slots that heavy merchants leave to light ones and to chance."""
+        light = self.light
+        mean = max(light.average(now), light.held + len(self._light))
+        return self._reserve + mean + DEVIATIONS * sqrt(mean)
+
+    def _has_heavy_slot(self, free: int, more: int, now: float) -> bool:
+        if self.heavy < self._slots - self._need(now) + more:
+            return True
+        return free > self._reserve and self.heavy == 0  # a pod with few slots has one for them
+
+    def _queue_of(self, lane: Lane[Ticket], now: float) -> MerchantQueue[Ticket]:
+        self.judge(lane, now)
+        if lane.is_silent:
+            return self._silent
+        if lane.pace.mean is None:
+            return self._early if lane.usage.held else self._strangers
+        return self._light if lane.is_light else self._heavy
+
+    def _put_right(self, queue: MerchantQueue[Ticket], now: float) -> None:
+        """Have at the head of a line whom it is for: time, others' work and a provider change that."""
+        while (head := queue.head()) is not None:
+            own = self._queue_of(head[2], now)
+            if own is queue:
+                return
+            self._move(head[2], own, now)
+
+    def _move(self, lane: Lane[Ticket], queue: MerchantQueue[Ticket], now: float) -> None:
+        """Have the lane in this line; where it stands in it already it keeps its place."""
+        present: MerchantQueue[Any] | None = lane.queue
+        if present is queue:
+            return
+        if present is not None:
+            present.remove(lane)
+        queue.add(lane, self._key(lane, now))
+
+    def _key(self, lane: Lane[Ticket], now: float) -> float:
+        """The less has been used the sooner, and the longer the lane waits: use is halved in 3.5 s."""
+        if lane.is_stranger:
+            return now
+        return log(max(1e-9, lane.projected(now))) + now / WINDOW
+
+
+def _key_of(head: tuple[float, int, Lane[Any]]) -> float:
+    return head[0]

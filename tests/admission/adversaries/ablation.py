@@ -1,0 +1,132 @@
+"""Which adversary gets through without a rule: ``python -m tests.admission.adversaries.ablation``."""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from math import sqrt
+from typing import Any
+from unittest.mock import PropertyMock, patch
+
+from pos_gateway.admission import scheduler
+from pos_gateway.admission.breaker import Breaker
+from pos_gateway.admission.bulkhead import Bulkhead
+from pos_gateway.admission.health import Health
+from pos_gateway.admission.lane import Lane
+from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.provider import Provider
+from pos_gateway.admission.scheduler import Scheduler
+from tests.admission.adversaries.table import ADVERSARIES
+
+Patch = Callable[[], AbstractContextManager[Any]]
+
+
+def _nobody_is_light(line: Any, lane: Any, _now: float) -> float:
+    lane.is_light = False
+    return 1.0
+
+
+def _by_what_is_held(line: Any, _now: float) -> float:
+    return float(line._reserve + line.light.held + 2 * sqrt(line.light.held))
+
+
+def _any_slot(line: Any, lane: Any, now: float) -> bool:
+    part = _HAS_SLOT(line, lane, now)
+    return line.in_flight < line._slots if lane.is_light else part
+
+
+def _any_silent(line: Any, lane: Any, now: float) -> bool:
+    line._budget = line._slots
+    return _HAS_SLOT(line, lane, now)
+
+
+def _heavy_lack(line: Any) -> bool:
+    return len(line._heavy) > 0
+
+
+def _by_arrival(_line: Any, _lane: Any, now: float) -> float:
+    return now
+
+
+_HAS_SLOT = Scheduler.has_slot
+
+#: The rules, how each is switched off, and adversaries that may get through then.
+RULES: dict[str, tuple[Patch, Sequence[str]]] = {
+    "light merchants first": (
+        partial(patch.object, Scheduler, "judge", _nobody_is_light),
+        ("40 at 2.5 s", "100 at 1 s"),
+    ),
+    "a reserve of 4 %": (
+        partial(patch.object, Limits, "reserve", PropertyMock(return_value=0)),
+        ("300 at 1.5 s, an order each at once", "40 at 2.5 s", "500 at 1 s, one each"),
+    ),
+    "a reserve that leaves more the less is used": (
+        partial(patch.object, Scheduler, "has_slot", _any_slot),
+        ("300 at 1.5 s, an order each at once",),
+    ),
+    "a reserve for the average of light calls": (
+        partial(patch.object, Scheduler, "_need", _by_what_is_held),
+        ("100 at 2.5 s beside 540 orders/s at 0.2 s", "a busy one beside 100 that hang"),
+    ),
+    "and for chance, twice the root of it": (
+        partial(patch.object, scheduler, "DEVIATIONS", 0.0),
+        ("100 at 2.5 s beside 540 orders/s at 0.2 s", "40 at 2.5 s"),
+    ),
+    "who has used least goes first": (
+        partial(patch.object, Scheduler, "_key", _by_arrival),
+        ("20 at 2 s with a limit of 50 beside 100 at 0.3 s",),
+    ),
+    "one call at once of a stranger": (
+        partial(patch.object, Lane, "is_early", PropertyMock(return_value=False)),
+        ("40 at 2.5 s", "20 at 2 s, a limit of 50", "100 at 2.5 s of one provider"),
+    ),
+    "a budget for silent merchants": (
+        partial(patch.object, Scheduler, "has_slot", _any_silent),
+        ("40 at 2.5 s beside 100 that are dead",),
+    ),
+    "a provider falls silent as one": (
+        partial(patch.object, Provider, "is_unusual", lambda *_: None),
+        ("500 of one provider hang",),
+    ),
+    "calls are cut short": (
+        partial(patch.object, Health, "to_cut_short", lambda *_: []),
+        ("500 of 1,000 hang", "500 hang, and the worker has just started"),
+    ),
+    "for heavy orders, too": (
+        partial(patch.object, Scheduler, "silence_is_costly", PropertyMock(return_value=False)),
+        ("a busy one beside 100 that hang",),
+    ),
+    "but only while silent ones hold a quarter": (
+        partial(patch.object, Scheduler, "silence_is_costly", property(_heavy_lack)),
+        ("100 at 1 s on average, some at 10 s",),
+    ),
+    "a breaker for each merchant": (
+        partial(patch.object, Breaker, "is_tripped", lambda *_: False),
+        ("10 that answer 500 to all",),
+    ),
+    "a limit that is halved": (
+        partial(patch.object, Bulkhead, "overloaded", lambda *_: None),
+        ("10 that take 3 at once, and are agreed to take 10",),
+    ),
+}
+
+
+def main(parts: Sequence[str] = ()) -> None:
+    """Switch off one rule after the other; those of whose names one is a part."""
+    by_name = {each.name: each for each in ADVERSARIES}
+    print("| without | gets through |")
+    print("|---|---|")
+    for rule, (switch_off, names) in RULES.items():
+        if parts and not any(part in rule for part in parts):
+            continue
+        through = []
+        for name in names:
+            with switch_off():
+                driver = by_name[name].play()
+            if broken := by_name[name].broken(driver):
+                through.append(f"{name}: {', '.join(broken)}")
+        print(f"| {rule} | {'; '.join(through)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,321 @@
+"""The real admission in virtual time, with a queue, a window and parking around it.
+
+Orders come to a queue, of which a worker reads so many a second while its window has room; what may
+not start is parked in bundles, and what fails comes again. Merchants are groups that behave alike.
+"""
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from math import ceil
+from random import Random
+from typing import Any
+
+from pos_gateway.admission import breaker, parking
+from pos_gateway.admission.admission import Admission, Verdict
+from pos_gateway.admission.lane import Call
+from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.outcome import Contact
+
+#: Messages that a worker reads in a second, and holds for each slot; seconds to end a call early.
+SIFT, WINDOW, ENDING = 2500.0, 10, 0.001
+#: Seconds between two looks at the time; orders of a bundle, and seconds that it is open.
+TICK, BUNDLE, OPEN, OPEN_SILENT = 0.1, 64, 0.2, 2.0
+
+Seconds = Callable[[Random, float], float]
+Answer = tuple[Contact, float | None]
+
+
+def about(seconds: float, spread: float = 0.2) -> Seconds:
+    """A reply that takes so long, by so much more or less."""
+    return lambda random, _now: seconds * random.uniform(1 - spread, 1 + spread)
+
+
+def hangs_from(start: float, before: Seconds) -> Seconds:
+    """A reply that never comes, from then on."""
+    return lambda random, now: 1e9 if now > start else before(random, now)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Merchants that behave alike."""
+
+    name: str
+    merchants: int
+    reply: Seconds
+    limit: int = 10
+    #: Orders a second of all of them; or else how many each has at any time.
+    rate: float = 0.0
+    backlog: int = 0
+    #: When each has an order more, all at once.
+    burst_at: float | None = None
+    start: float = 0.0
+    timeout: float = 10.0
+    provider: str | None = None
+    #: What a call comes to if it is answered, with so many of the merchant's in flight.
+    answer: Callable[[int], Answer] = lambda _in_flight: (Contact.ANSWERED, None)
+
+
+@dataclass(eq=False, slots=True)
+class Order:
+    merchant: str
+    group: Group
+    came: float
+    #: When it was offered for the first time.
+    offered: float | None = None
+    #: Its merchant had answered before by then.
+    is_known: bool = False
+    attempts: int = 0
+
+
+@dataclass
+class Seen:
+    """What a group saw, after the warm-up but for ``first``."""
+
+    #: Seconds that orders waited for their first start, from their first offer and from the queue.
+    waited: list[float] = field(default_factory=list)
+    queued: list[float] = field(default_factory=list)
+    #: Seconds until each merchant's first start.
+    first: dict[str, float] = field(default_factory=dict)
+    #: Slots that they hold now.
+    in_flight: int = 0
+    #: Slots that they held on average.
+    held: float = 0.0
+    came: int = 0
+    answered: int = 0
+    failed: int = 0
+    cut_short: int = 0
+    parked: int = 0
+
+    def p99(self) -> float:
+        """Seconds under which 99 of 100 orders waited for a slot."""
+        return sorted(self.waited)[int(len(self.waited) * 0.99)] if self.waited else 0.0
+
+
+class Driver:
+    """One worker and its merchants.
+
+    Args:
+        groups: its merchants.
+        seconds: how long it is looked at.
+        warm_up: seconds that are not.
+        slots: it has.
+        seed: of all that is random.
+    """
+
+    def __init__(
+        self,
+        *groups: Group,
+        seconds: float = 30.0,
+        warm_up: float = 12.0,
+        slots: int = 200,
+        seed: int = 1,
+    ) -> None:
+        self._random = breaker.random = parking.random = Random(seed)  # type: ignore[assignment]
+        self._groups = {f"{each.name}-{n}": each for each in groups for n in range(each.merchants)}
+        self._seconds, self._warm_up, self._window = seconds, warm_up, WINDOW * slots
+        self.admission: Admission[Order] = Admission(
+            Limits(slots=slots, max_blocked=self._window // 2),
+            lambda merchant: Terms(self._groups[merchant].limit, self._groups[merchant].provider),
+        )
+        self.seen = {each.name: Seen() for each in groups}
+        #: Who holds the slots, at every look at the time.
+        self.slots: list[tuple[float, dict[str, int]]] = []
+        self._now = 0.0
+        self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = count()
+        #: What stands in the queue: orders, and bundles that are back.
+        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._held, self._is_reading = 0, False
+        self._open: dict[str, list[Order]] = {}
+        #: Bundles that are back and kept until there is room.
+        self._at_hand: dict[str, deque[list[Order]]] = {}
+        self._bundles_at_hand = 0
+        self._over: set[Call[Order]] = set()
+        self._calls: Counter[str] = Counter()
+        #: Merchants that have answered.
+        self._known: set[str] = set()
+
+    def run(self) -> "Driver":
+        for merchant, group in self._groups.items():
+            for _ in range(group.backlog):
+                at = group.start + self._random.uniform(0, 0.2)
+                self._at(at, self._publish, Order(merchant, group, at))
+            if group.burst_at is not None:
+                self._at(group.burst_at, self._publish, Order(merchant, group, group.burst_at))
+            if group.rate:
+                self._at(group.start + self._pause(group), self._come, merchant, group)
+        self._at(0.0, self._tick)
+        while self._agenda[0][0] < self._seconds:
+            at, _, do, arguments = heapq.heappop(self._agenda)
+            counts = max(0.0, at - max(self._now, self._warm_up))
+            for seen in self.seen.values():
+                seen.held += seen.in_flight * counts / (self._seconds - self._warm_up)
+            self._now = at
+            do(*arguments)
+        return self
+
+    @property
+    def cut_short(self) -> int:
+        """Calls that were cut short, whosever."""
+        return sum(each.cut_short for each in self.seen.values())
+
+    def never_started(self, name: str) -> int:
+        """Merchants of a group that never had a slot."""
+        group = next(each for each in self._groups.values() if each.name == name)
+        return group.merchants - len(self.seen[name].first)
+
+    def _at(self, at: float, do: Callable[..., None], *arguments: Any) -> None:
+        heapq.heappush(self._agenda, (at, next(self._number), do, arguments))
+
+    def _come(self, merchant: str, group: Group) -> None:
+        self._publish(Order(merchant, group, self._now))
+        self._at(self._now + self._pause(group), self._come, merchant, group)
+
+    def _pause(self, group: Group) -> float:
+        return self._random.expovariate(group.rate / group.merchants)
+
+    def _publish(self, order: Order) -> None:
+        self.seen[order.group.name].came += not order.attempts
+        self._enqueue(self._offer, order)
+
+    def _enqueue(self, do: Callable[..., None], *arguments: Any) -> None:
+        self._queue.append((do, arguments))
+        self._read_soon()
+
+    def _read_soon(self) -> None:
+        if self._queue and not self._is_reading and self._held < self._window:
+            self._is_reading = True
+            self._at(self._now + 1 / SIFT, self._read)
+
+    def _read(self) -> None:
+        self._is_reading = False
+        do, arguments = self._queue.popleft()
+        do(*arguments)
+        self._dispatch()
+        self._read_soon()
+
+    def _offer(self, order: Order) -> None:
+        self._held += 1
+        if order.offered is None:
+            order.offered, order.is_known = self._now, order.merchant in self._known
+        match self.admission.offer(order.merchant, order, self._now):
+            case Call() as call:
+                self._start(call)
+            case Verdict.PARK:
+                self._park(order)
+
+    def _start(self, call: Call[Order]) -> None:
+        order, group = call.ticket, call.ticket.group
+        seen, waited = self.seen[group.name], self._now - (order.offered or 0.0)
+        seen.in_flight += 1
+        self._calls[order.merchant] += 1
+        seen.first.setdefault(order.merchant, waited)
+        if self._now >= self._warm_up and not order.attempts and order.is_known:
+            seen.waited.append(waited)
+            seen.queued.append(self._now - order.came)
+        takes, timeout = group.reply(self._random, self._now), group.timeout * call.patience
+        if takes < timeout:
+            self._at(self._now + takes, self._end, call, *group.answer(self._calls[order.merchant]))
+        else:
+            self._at(self._now + timeout, self._end, call, Contact.TIMED_OUT, None)
+
+    def _end(self, call: Call[Order], contact: Contact, retry_after: float | None) -> None:
+        if call in self._over:
+            return
+        self._over.add(call)
+        order, group = call.ticket, call.ticket.group
+        seen = self.seen[group.name]
+        seen.in_flight -= 1
+        self._calls[order.merchant] -= 1
+        self._held -= 1
+        self.admission.release(call, self._now, contact, retry_after)
+        if contact is not Contact.ANSWERED:
+            order.attempts += 1
+            seen.failed += 1
+            pause = min(60, 2**order.attempts) * self._random.uniform(0.8, 1.2)
+            self._at(self._now + pause, self._publish, order)
+        else:
+            seen.answered += 1
+            self._known.add(order.merchant)
+            if group.backlog:
+                self._publish(Order(order.merchant, group, self._now))
+        self._dispatch()
+        self._read_soon()
+
+    def _dispatch(self) -> None:
+        self.admission.tick(self._now)
+        while (call := self.admission.next_start(self._now)) is not None:
+            self._start(call)
+        for call in self.admission.to_cut_short():
+            self.seen[call.ticket.group.name].cut_short += 1
+            self._at(self._now + ENDING, self._end, call, Contact.TIMED_OUT, None)
+
+    def _tick(self) -> None:
+        self.slots.append((self._now, self.admission.slots))
+        self._dispatch()
+        for order in self.admission.overdue(self._now):
+            self._park(order)
+        self._at(self._now + TICK, self._tick)
+
+    def _park(self, order: Order) -> None:
+        """It waits in an open bundle for others of its merchant."""
+        self.seen[order.group.name].parked += 1
+        bundle = self._open.get(order.merchant)
+        if bundle is None:
+            bundle = self._open[order.merchant] = []
+            answers = self.admission.answers(order.merchant, self._now)
+            at = self._now + (OPEN if answers else OPEN_SILENT)
+            self._at(at, self._close, order.merchant, bundle)
+        bundle.append(order)
+        if len(bundle) >= BUNDLE:
+            self._close(order.merchant, bundle)
+
+    def _close(self, merchant: str, bundle: list[Order]) -> None:
+        if self._open.get(merchant) is bundle:
+            del self._open[merchant]
+            self._held -= len(bundle)
+            self._delay(merchant, bundle)
+            self._read_soon()
+
+    def _delay(self, merchant: str, bundle: list[Order]) -> None:
+        few = len(bundle) <= BUNDLE // 2
+        delay = self.admission.park_delay(merchant, self._now, few=few)
+        at = self._now + max(1, ceil(delay))
+        self.admission.parked_count.add(merchant, len(bundle), at)
+        self._at(at, self._enqueue, self._take_back, merchant, bundle)
+
+    def _take_back(self, merchant: str, bundle: list[Order]) -> None:
+        kept, number = self._at_hand.get(merchant, deque()), 0
+        if not kept:
+            number = self.admission.let_out(merchant, len(bundle), self._now)
+        if not number and self._bundles_at_hand < self._window // 8:
+            wait = self.admission.look_again(merchant, sum(map(len, kept)), self._now)
+            if wait is not None:
+                if not kept:
+                    self._at_hand[merchant] = kept
+                    self._at(self._now + wait, self._look, merchant)
+                kept.append(bundle)
+                self._bundles_at_hand += 1
+                self._held += 1
+                return
+        self._let_out(merchant, bundle, number)
+
+    def _look(self, merchant: str) -> None:
+        kept = self._at_hand[merchant]
+        number = self.admission.let_out(merchant, len(kept[0]), self._now)
+        again = self.admission.look_again(merchant, 0, self._now)
+        if number or again is None:
+            self._bundles_at_hand -= 1
+            self._held -= 1
+            self._let_out(merchant, kept.popleft(), number)
+        if kept:
+            self._at(self._now + (again or 0.0), self._look, merchant)
+
+    def _let_out(self, merchant: str, bundle: list[Order], number: int) -> None:
+        for order in bundle[:number]:
+            self._enqueue(self._offer, order)
+        if bundle[number:]:
+            self._delay(merchant, bundle[number:])

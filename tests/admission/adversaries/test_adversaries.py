@@ -1,0 +1,15 @@
+"""What each adversary comes to, in virtual time; ``ADVERSARY_SECONDS=300`` looks for longer."""
+
+import os
+
+import pytest
+
+from tests.admission.adversaries.table import ADVERSARIES, Adversary
+
+SECONDS = float(os.environ["ADVERSARY_SECONDS"]) if "ADVERSARY_SECONDS" in os.environ else None
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES, ids=lambda each: each.name)
+def test_no_adversary_takes_the_healthy_merchants_slots(adversary: Adversary) -> None:
+    driver = adversary.play(SECONDS)
+    assert adversary.broken(driver, cut_short=SECONDS is None) == []

@@ -1,0 +1,119 @@
+"""An admission with a time that is handed in, and verbs for what happens to it."""
+
+from math import inf
+from typing import Any
+
+from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.breaker import MINIMUM, State
+from pos_gateway.admission.health import Transition
+from pos_gateway.admission.lane import Call, Standing
+from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.pace import LEAST
+from pos_gateway.outcome import Contact
+
+START = "start"
+
+
+class Stage:
+    """An admission whose calls are remembered by their merchants."""
+
+    def __init__(
+        self,
+        limit: int | None = 2,
+        provider: str | None = None,
+        *,
+        in_fleet: bool = False,
+        **limits: Any,
+    ) -> None:
+        self.terms = Terms(limit, provider) if limit is not None else None
+        self.announced: list[Transition] = []
+        self.short: list[str] = []
+        self.admission: Admission[str] = Admission(
+            Limits(**{"slots": 4, "max_waiting": 3, **limits}),
+            self.terms_of,
+            announce=self.announced.append,
+            on_short=self.short.append,
+            in_fleet=in_fleet,
+        )
+        self.calls: list[Call[str]] = []
+        self.now = 0.0
+
+    def terms_of(self, merchant_id: str) -> Terms | None:
+        """A merchant ``name@provider`` has that provider."""
+        _name, _, provider = merchant_id.partition("@")
+        if provider and self.terms is not None:
+            return Terms(self.terms.limit, provider)
+        return self.terms
+
+    def offer(self, merchant_id: str, ticket: str = "o", *, within: float = inf) -> object:
+        decision = self.admission.offer(merchant_id, ticket, self.now, self.now + within)
+        if isinstance(decision, Call):
+            self.calls.append(decision)
+            return START
+        return decision
+
+    def offers(self, merchant_id: str, number: int) -> list[object]:
+        return [self.offer(merchant_id, f"{merchant_id}{n}") for n in range(number)]
+
+    def reply(
+        self,
+        merchant_id: str,
+        *,
+        after: float = 0.0,
+        contact: Contact = Contact.ANSWERED,
+        retry_after: float | None = None,
+    ) -> None:
+        """The merchant's oldest call returns."""
+        self.now += after
+        call = next(call for call in self.calls if call.lane.merchant_id == merchant_id)
+        self.calls.remove(call)
+        self.admission.release(call, self.now, contact, retry_after)
+
+    def answer(self, merchant_id: str, *, after: float) -> None:
+        """The merchant answers the only order that it has."""
+        self.offer(merchant_id)
+        self.reply(merchant_id, after=after)
+
+    def starts(self) -> list[str]:
+        """Everything that may start now, in its order."""
+        started = []
+        while (call := self.admission.next_start(self.now)) is not None:
+            started.append(call.ticket)
+            self.calls.append(call)
+        return started
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.admission.tick(self.now)
+
+    def open_circuit(self, merchant_id: str) -> None:
+        """It has failed as often as it takes."""
+        for _ in range(MINIMUM):
+            assert self.offer(merchant_id) == START
+            self.reply(merchant_id, contact=Contact.FAILED)
+        assert self.announced[-1].state is State.OPEN
+
+    def know(self, *merchant_ids: str, seconds: float = 0.1) -> None:
+        """They have answered once, after so long, and it is long ago what slots that took."""
+        for merchant_id in merchant_ids:
+            assert self.offer(merchant_id) == START
+        self.now += seconds
+        for merchant_id in merchant_ids:
+            self.reply(merchant_id)
+        self.pass_time(50.0)
+
+    def hang(self, *merchant_ids: str) -> None:
+        """They usually answer after 0.1 s, have one order each, and have not answered for 0.5 s."""
+        for merchant_id in merchant_ids:
+            assert self.offer(merchant_id) == START
+        self.pass_time(LEAST)
+
+    def standing(self, merchant_id: str) -> Standing:
+        """How things stand with a merchant that is known."""
+        standing = self.admission.merchant(merchant_id)
+        assert standing is not None
+        return standing
+
+    def cut_short(self) -> list[str]:
+        """Whose calls are to end now."""
+        return [call.lane.merchant_id for call in self.admission.to_cut_short()]

@@ -1,0 +1,258 @@
+"""Who gets a slot: 200 of them, a reserve of 8, and 12 for silent merchants."""
+
+from pos_gateway.admission.admission import Verdict
+from pos_gateway.outcome import Contact
+from tests.admission.stage import START, Stage
+
+
+def a_stage(limit: int = 200) -> Stage:
+    return Stage(limit=limit, slots=200, max_blocked=100_000, max_waiting=1000)
+
+
+def heavy_with_backlogs(stage: Stage, merchants: int) -> None:
+    """Merchants that take 2 s and always have orders waiting have had them for 20 s."""
+    names = [f"h{n}" for n in range(merchants)]
+    stage.know(*names, seconds=2.0)
+    for tick in range(2000):
+        stage.now += 0.01
+        while stage.calls and stage.calls[0].started <= stage.now - 2.0:
+            stage.admission.release(stage.calls.pop(0), stage.now)
+        for place in (2 * tick, 2 * tick + 1):
+            stage.offer(names[place % merchants])
+        stage.starts()
+
+
+def busy_forever(stage: Stage, merchants: int) -> None:
+    """Merchants that take 100 s have an order each."""
+    names = [f"forever{n}" for n in range(merchants)]
+    stage.know(*names, seconds=100.0)
+    for name in names:
+        assert stage.offer(name) == START
+
+
+def test_an_order_of_a_merchant_that_uses_little_starts_at_once_beside_backlogs() -> None:
+    stage = a_stage()
+    stage.know("light", seconds=0.02)
+    heavy_with_backlogs(stage, 100)
+    assert stage.offer("light") == START
+
+
+def test_heavy_merchants_have_all_slots_but_the_reserve_where_nobody_else_has_work() -> None:
+    stage = a_stage()
+    heavy_with_backlogs(stage, 100)
+    assert 186 <= stage.admission.in_flight <= 192
+
+
+def test_one_merchant_alone_has_all_slots_but_the_reserve_too() -> None:
+    stage = a_stage()
+    heavy_with_backlogs(stage, 1)
+    assert 186 <= stage.admission.in_flight <= 192
+
+
+def test_the_lightest_may_take_the_last_slot_and_those_that_are_nearly_heavy_leave_some() -> None:
+    stage = a_stage(limit=1)
+    near = [f"near{n}" for n in range(300)]
+    for first in range(0, 300, 100):
+        stage.know(*near[first : first + 100], seconds=1.5)
+    stage.know(*[f"quick{n}" for n in range(20)], seconds=0.02)
+    started = [stage.offer(name) for name in near].count(START)
+    assert 191 < started < 200  # at first few have work, and each is light
+    quick = [stage.offer(f"quick{n}") for n in range(20)].count(START)
+    assert started + quick == 200
+
+
+def test_a_dip_of_what_light_merchants_hold_is_not_filled_with_long_calls() -> None:
+    stage = a_stage()
+    names = [f"light{n}" for n in range(120)]
+    heavy = [f"h{n}" for n in range(60)]
+    stage.know(*names[:60], seconds=0.2)
+    stage.know(*names[60:], seconds=0.2)
+    stage.know(*heavy, seconds=30.0)
+    for _ in range(100):  # 60 slots are held by light ones, for 20 s
+        for name in names[:60]:
+            assert stage.offer(name) == START
+        stage.now += 0.2
+        for name in names[:60]:
+            stage.reply(name)
+        names = names[60:] + names[:60]
+    for name in heavy:
+        stage.offers(name, 5)
+    stage.starts()
+    # Each is light until enough of them have work; with what is held now counted it would be 192.
+    assert 100 <= stage.admission.in_flight <= 160
+
+
+def test_those_who_have_used_least_go_first_among_the_heavy() -> None:
+    stage = Stage(limit=50, slots=50, max_blocked=10_000)
+    stage.know("much", "less", seconds=8.0)
+    busy_forever(stage, 20)
+    stage.offers("much", 20)
+    stage.offers("less", 8)
+    stage.starts()
+    stage.pass_time(3.0)
+    stage.offers("much", 3)
+    stage.offers("less", 3)
+    assert stage.starts() == []
+    stage.reply("much")
+    stage.reply("much")
+    assert [ticket[:4] for ticket in stage.starts()] == ["less", "less"]
+
+
+def test_a_merchant_that_waits_is_not_passed_by_for_ever() -> None:
+    """What it has used counts for half after 3.5 s in which it waited."""
+    stage = Stage(limit=50, slots=50, max_blocked=10_000)
+    stage.know("much", "less", seconds=8.0)
+    busy_forever(stage, 20)
+    stage.offers("much", 20)
+    stage.offers("less", 8)
+    stage.starts()
+    stage.pass_time(3.0)
+    stage.offer("much", "waits")
+    taken: list[str] = []
+    for _ in range(60):
+        stage.offer("less", "newer")
+        stage.reply("less")
+        stage.now += 0.2
+        taken += stage.starts()
+    assert taken[0] != "waits"
+    assert "waits" in taken
+
+
+def test_a_stranger_starts_its_first_order_before_others_start_another() -> None:
+    stage = Stage(limit=50, slots=50, max_blocked=10_000)
+    stage.know("h", seconds=2.0)
+    stage.offers("h", 50)
+    stage.pass_time(2.0)
+    assert stage.offer("stranger", "stranger") is Verdict.WAIT
+    stage.reply("h")
+    stage.reply("h")
+    stage.reply("h")
+    assert stage.starts()[0] == "stranger"
+
+
+def test_the_first_call_of_a_stranger_may_use_half_of_the_reserve() -> None:
+    stage = a_stage()
+    heavy_with_backlogs(stage, 100)
+    for n in range(10):
+        assert stage.offer(f"new{n}") is Verdict.WAIT
+    assert len(stage.starts()) == 4
+
+
+def test_a_stranger_has_one_call_at_once_while_half_of_the_slots_are_taken() -> None:
+    stage = a_stage()
+    assert stage.offers("new", 150).count(START) == 100
+    assert stage.offer("newer") is Verdict.WAIT
+    assert stage.starts() == ["o"]
+    stage.reply("new", after=0.1)
+    assert len(stage.starts()) > 30  # it is known now
+
+
+def test_a_stranger_with_a_call_out_hides_nobody() -> None:
+    stage = a_stage()
+    stage.know("h", seconds=2.0)
+    stage.offers("new", 150)
+    stage.offers("h", 100)
+    stage.starts()
+    assert stage.standing("h").in_flight > 80
+
+
+def test_all_silent_merchants_together_start_calls_in_few_slots() -> None:
+    stage = a_stage(limit=5)
+    names = [f"h{n}" for n in range(100)]
+    stage.know(*names)
+    stage.hang(*names[:20])
+    for name in names[:20]:
+        stage.reply(name, contact=Contact.TIMED_OUT)
+    assert [stage.offer(name) for name in names[:20]].count(START) == 12
+    assert stage.starts() == []
+    assert [stage.offer(name) for name in names[20:]] == [START] * 80
+    stage.reply("h0", after=0.1)  # it answers: the next has its slot
+    assert len(stage.starts()) == 1
+
+
+def test_a_silent_merchant_has_its_turn_beside_heavy_ones_with_backlogs() -> None:
+    stage = a_stage()
+    stage.know("silent")
+    heavy_with_backlogs(stage, 100)
+    stage.hang("silent")
+    stage.reply("silent", contact=Contact.TIMED_OUT)
+    stage.offer("silent", "probe")
+    taken = []
+    for _ in range(100):
+        stage.pass_time(0.1)
+        call = stage.calls.pop(0)
+        stage.admission.release(call, stage.now)
+        stage.offer(call.lane.merchant_id)
+        taken += stage.starts()
+        if "probe" in taken:
+            return
+    raise AssertionError("it has never had a slot")
+
+
+def test_a_merchant_that_may_not_start_hides_nobody() -> None:
+    stage = Stage(limit=1, slots=50, max_blocked=1000)
+    for name in ("full", "other"):
+        stage.know(name)
+    stage.offers("full", 5)
+    assert stage.offer("other") == START
+
+
+def test_merchants_of_a_provider_that_is_silent_are_silent_before_they_are_called() -> None:
+    stage = a_stage(limit=5)
+    names = [f"m{n}@x" for n in range(100)]
+    stage.know(*names, "other")
+    for name in names[:20]:
+        assert stage.offer(name) == START
+    stage.pass_time(0.2)  # out for longer than is usual, and nobody of it has answered since
+    assert [stage.offer(name) for name in names[20:]].count(START) == 0
+    assert stage.offer("other") == START
+    stage.reply("m0@x")
+    assert len(stage.starts()) == 80
+
+
+def test_merchants_of_a_provider_that_answers_again_stand_behind_no_silent_one() -> None:
+    stage = a_stage(limit=5)
+    silent = [f"silent{n}" for n in range(13)]
+    stage.know(*silent, "calls@x")
+    stage.know("waits@x", seconds=20.0)
+    stage.hang(*silent)
+    assert stage.offer("silent0") is Verdict.WAIT  # they hold all that they may
+    stage.offer("calls@x")
+    stage.pass_time(0.2)
+    assert stage.offer("waits@x", "waits") is Verdict.WAIT
+    stage.reply("calls@x")
+    assert stage.starts() == ["waits"]
+
+
+def test_a_provider_of_which_anybody_answers_is_not_silent() -> None:
+    stage = a_stage(limit=5)
+    stage.know("hangs@x", "answers@x", "m@x")
+    stage.offers("hangs@x", 1)
+    stage.offer("answers@x")
+    stage.reply("answers@x", after=0.1)
+    stage.pass_time(0.2)
+    assert not stage.standing("m@x").silent
+
+
+def test_with_few_slots_all_of_them_are_used() -> None:
+    for slots in (1, 2, 4, 8):
+        stage = Stage(limit=10, slots=slots, max_blocked=1000)
+        stage.know("m", seconds=1.0)
+        stage.offers("m", 10)
+        stage.starts()
+        assert stage.admission.in_flight == slots
+
+
+def test_heavy_merchants_have_a_slot_whatever_light_ones_hold() -> None:
+    stage = Stage(limit=10, slots=4, max_blocked=1000)
+    names = [f"light{n}" for n in range(8)]
+    stage.know(*names[:4], seconds=0.2)
+    stage.know(*names[4:], seconds=0.2)
+    for _ in range(30):
+        for name in names[:3]:
+            assert stage.offer(name) == START
+        stage.now += 0.2
+        for name in names[:3]:
+            stage.reply(name)
+        names = names[3:] + names[:3]
+    assert [stage.offer(f"stranger{n}") for n in range(3)].count(START) == 1
