@@ -40,8 +40,9 @@ class QueueState:
     not_before: float
     #: When it answered last; -inf if it never did.
     answered_at: float
-    #: Seconds between two of its orders' turns at best.
+    #: Seconds between two of its orders' turns at best, and until that is known well.
     turn: float
+    known_in: float
     #: Its orders that wait in this worker, how many may, and how many this worker has parked.
     waiting: int
     room: int
@@ -84,6 +85,8 @@ class ParkingQueue:
         else:
             ahead = state.parked + state.waiting + self._on_their_way(state.now)
             seconds = ahead * state.turn - AHEAD
+            if state.known_in:
+                seconds = min(seconds, state.known_in)
             if seconds <= latest:
                 return max(state.shortest, seconds)
         if not few:

@@ -62,6 +62,7 @@ class WaitBudget(Generic[Ticket]):
             not_before=breaker.until if breaker.is_open else now,
             answered_at=lane.last_answer,
             turn=_turn(lane),
+            known_in=_known_in(lane),
             waiting=lane.waiting,
             room=self._room(lane),
             parked=self._parked.of(lane.merchant_id),
@@ -94,17 +95,22 @@ def _is_paused(lane: Lane[Ticket]) -> bool:
 def _turn(lane: Lane[Ticket]) -> float:
     """Seconds between two of the merchant's orders' turns at best, at full use of its limits.
 
-    A low estimate: a slow reply raises mean and deviation alike, and a quick one brings it down. Of
-    the first answers each may have opened a connection, which says little of those that follow.
+    A low estimate: a slow reply raises mean and deviation alike, and a quick one brings it down.
     """
-    pace, bulkhead, limit = lane.pace, lane.bulkhead, max(1, _limit(lane))
-    reply = QUICKEST
-    if pace.mean is not None and pace.answers > limit:
-        reply = max(QUICKEST, pace.mean - pace.deviation)
-    turn = reply / limit
+    pace, bulkhead = lane.pace, lane.bulkhead
+    reply = QUICKEST if pace.mean is None else max(QUICKEST, pace.mean - pace.deviation)
+    turn = reply / max(1, _limit(lane))
     if lane.rate is None or bulkhead.allotment == UNASKED:
         return turn
     return max(turn, lane.rate.turn(bulkhead.part))
+
+
+def _known_in(lane: Lane[Ticket]) -> float:
+    """Seconds until more have answered than may be in flight: each of the first may have opened a
+    connection, and says little of those that follow."""
+    pace, bulkhead = lane.pace, lane.bulkhead
+    missing = max(0, bulkhead.limit + 1 - pace.answers)
+    return missing * (pace.mean or 0.0) / max(1, bulkhead.in_flight)
 
 
 def _limit(lane: Lane[Ticket]) -> int:

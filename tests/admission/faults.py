@@ -527,9 +527,9 @@ FAULTS = [
     ),
     _fault(
         "first replies, which may open connections, do not make turns seem long",
-        "room",
-        "pace.answers > limit",
-        "pace.answers > 0",
+        "parking",
+        "if state.known_in:",
+        "if False:",
         "bursts::slow_replies_beside",
     ),
     _fault(

@@ -77,8 +77,6 @@ class Merchant:
     good_probes: int = 0
     mean: float | None = None
     deviation: float = 0.0
-    #: How many answers those are of.
-    learnt: int = 0
     silent: bool = False
     held: Held = field(default_factory=Held)
     last_call: float = 0.0
@@ -285,8 +283,7 @@ class Model:
             return min(left, self.limits.max_waiting)
         unasked = merchant.allotment == -1
         limit = merchant.limit if unasked else merchant.here
-        is_known = merchant.mean is not None and merchant.learnt > max(1, limit)
-        reply = merchant.mean - merchant.deviation if is_known and merchant.mean else 0.0
+        reply = 0.0 if merchant.mean is None else merchant.mean - merchant.deviation
         turn = max(room.QUICKEST, reply) / max(1, limit)
         if not unasked:
             turn = max(turn, 1 / merchant.a_second)
@@ -436,11 +433,9 @@ class Model:
             self.learn(seconds)
         if answered and (sent.probe is not None or (before is None and not sent.late)):
             merchant.mean, merchant.deviation = seconds, latency.FIRST_DEVIATION * seconds
-            merchant.learnt = 1
         elif answered and before is not None and not sent.late:
             merchant.mean = before + pace.NEWEST * (seconds - before)
             merchant.deviation += pace.NEWEST * (abs(seconds - before) - merchant.deviation)
-            merchant.learnt += 1
         self.judge(sent, now, contact, retry_after)
 
     def judge(self, sent: Sent, now: float, contact: Contact, retry_after: float | None) -> None:

@@ -28,6 +28,7 @@ ANSWERING = QueueState(
     not_before=0.0,
     answered_at=1000.0,
     turn=0.01,
+    known_in=0.0,
     waiting=0,
     room=250,
     parked=0,
@@ -57,6 +58,13 @@ def test_orders_are_back_before_those_ahead_of_them_are_done(
 ) -> None:
     state = replace(ANSWERING, parked=parked, waiting=waiting)
     assert ParkingQueue().delay(state, few=False) == pytest.approx(seconds)
+
+
+def test_they_are_back_when_more_is_known_of_the_merchant_if_that_is_sooner() -> None:
+    state = replace(ANSWERING, parked=2000)
+    assert ParkingQueue().delay(state, few=False) == 20.0 - AHEAD
+    assert ParkingQueue().delay(replace(state, known_in=3.0), few=False) == 3.0
+    assert ParkingQueue().delay(replace(state, known_in=25.0), few=False) == 20.0 - AHEAD
 
 
 def test_orders_that_were_let_out_and_are_not_here_yet_are_ahead_too() -> None:
