@@ -104,6 +104,7 @@ class Admission(Generic[Ticket]):
         else:
             self._scheduler.judge(lane, now)
         if self._room.is_spent(lane, now):
+            self._scheduler.update(lane, now)  # it may be light by now, or heavy
             return Verdict.PARK
         self._backlog.put(lane, ticket, now, deadline)
         self._changed(lane)

@@ -52,8 +52,8 @@ class Backlog(Generic[Ticket]):
     ) -> list[Ticket]:
         """Orders that have waited since then for a merchant whose orders may not stay.
 
-        Nor is one among them that waits for a slot: parking would only delay it. Those are looked
-        at again after as long: each time, thousands would be.
+        Nor is one among them that waits for a slot, but for a silent merchant: parking would only
+        delay it. Those are looked at again after as long: each time, thousands would be.
         """
         out: list[Ticket] = []
         again: list[Waiting[Ticket]] = []
@@ -64,10 +64,11 @@ class Backlog(Generic[Ticket]):
             self._by_age.popleft()
             if waiting.done:
                 continue
-            if waiting.lane.queue is not None or may_stay(waiting.lane):
+            lane = waiting.lane
+            if (lane.queue is not None and not lane.is_silent) or may_stay(lane):
                 waiting.since = now
                 again.append(waiting)
-                self._changed(waiting.lane)  # what it has used counts for less by now
+                self._changed(lane)  # what it has used counts for less by now
             else:
                 out.append(self.take(waiting))
         self._by_age.extend(again)

@@ -94,15 +94,20 @@ class Lane(Generic[Ticket]):
     last_answer: float = -inf
     #: Slots that its orders hold.
     usage: Usage = field(default_factory=Usage)
-    #: Whether it used less than its fair part of slot-time when it was looked at last.
+    #: Whether it used less than half of its fair part of slot-time when it was looked at last.
     is_light: bool = False
+    #: Slots that its light calls hold, and the spell of being light that those belong to.
+    light_held: int = 0
+    light_spell: int = 0
     #: Where it stands in line for a slot, and its place there.
     queue: "MerchantQueue[Any] | None" = None
     place: int = 0
     #: What of it is in the counts of all merchants: orders that wait, those of them that wait for
-    #: the merchant itself, slots that it holds while it is silent, and whether it has work.
+    #: the merchant itself, those whose merchant takes none, slots that it holds while it is silent,
+    #: and whether it has work.
     counted_waiting: int = 0
     counted_blocked: int = 0
+    counted_stuck: int = 0
     counted_silent: int = 0
     counted_working: bool = False
     _queue: list[tuple[float, int, Waiting[Ticket]]] = field(default_factory=list)
@@ -167,7 +172,8 @@ class Lane(Generic[Ticket]):
     @property
     def is_working(self) -> bool:
         """It has orders here, and takes them as far as is known."""
-        has_work = self.usage.held > 0 or self.waiting > 0
+        may_work = self.waiting > 0 and self.known and self.bulkhead.limit > 0
+        has_work = self.usage.held > 0 or may_work
         return has_work and self.breaker.state is State.CLOSED and not self.pace.silent
 
     def projected(self, now: float) -> float:
@@ -242,8 +248,9 @@ class Call(Generic[Ticket]):
     lane: Lane[Ticket]
     ticket: Ticket
     started: float
-    #: Its merchant was light when it started, and it is not out for unusually long.
-    is_light: bool = False
+    #: The spell of its merchant's being light in which it started; None: it was not, or it is out for
+    #: unusually long.
+    light: int | None = None
     #: The part of its merchant's time limit that it has; less than 1 for a breaker's probe.
     patience: float = 1.0
     #: The breaker's half-open spell that let it through; None: it is no probe.
@@ -255,6 +262,11 @@ class Call(Generic[Ticket]):
     #: It was asked to end early, for somebody else's sake.
     cut_short: bool = False
     done: bool = False
+
+    @property
+    def is_light(self) -> bool:
+        """Its slot counts as a light merchant's."""
+        return self.light == self.lane.light_spell
 
     @property
     def is_outlier(self) -> bool:

@@ -15,8 +15,9 @@ from math import inf
 AHEAD = 1.5
 #: Bundles that are back in a second at most, on average: each is read and published again.
 LOOKS = 20
-#: Seconds between two looks at a bundle at hand: quick enough for any merchant, and cheap enough.
-SOONEST_LOOK, LATEST_LOOK = 0.02, 1.0
+#: Seconds between two looks at a bundle at hand: quick enough for any merchant, and cheap enough. No
+#: sooner than the second while no more of its orders may wait: there may be hundreds to look at.
+SOONEST_LOOK, CROWDED_LOOK, LATEST_LOOK = 0.02, 0.1, 1.0
 #: Seconds within which an order that was let out has come by the queue, to this worker or another.
 #: Longer, and those that wait here already are counted twice: then there seems to be no room.
 ON_ITS_WAY = 0.25
@@ -80,7 +81,9 @@ class ParkingQueue:
             soonest = closed
             latest = closed + _within(closed, state.shortest, state.longest / 2)
         elif not state.answers:
-            latest = _within(silent_for, latest, state.longest)
+            # One that answered a moment ago is about to again: it is one call that takes long.
+            least = latest if silent_for >= PROBE_EVERY else state.shortest
+            latest = _within(silent_for, least, state.longest)
             soonest = latest / 2
         else:
             ahead = state.parked + state.waiting + self._on_their_way(state.now)
@@ -135,7 +138,8 @@ def look_again(orders_at_hand: int, state: QueueState) -> float | None:
     if not state.answers or orders_at_hand * state.turn >= AHEAD:
         return None
     half_empty = (state.waiting - state.room / 2) * state.turn
-    return _within(half_empty, SOONEST_LOOK, LATEST_LOOK)
+    soonest = SOONEST_LOOK if state.room > state.waiting else CROWDED_LOOK
+    return _within(half_empty, soonest, LATEST_LOOK)
 
 
 def _within(value: float, least: float, most: float) -> float:

@@ -15,8 +15,18 @@ from pos_gateway.admission.limits import Limits
 from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.parking import AHEAD, QueueState
 
-#: Seconds that a reply takes at least, whatever was measured, and before anything was.
-QUICKEST = 0.0005
+#: Seconds that a reply takes at least, whatever was measured, and before anything was; and the part
+#: of the mean that it takes at least: of a merchant that is quick and slow, the deviation is the mean.
+QUICKEST, QUICKEST_PART = 0.0005, 0.25
+#: Orders whose merchant does not answer may fill so much of the budget together; with those of
+#: merchants whose record is not here yet, so much. The rest is for merchants that can take orders.
+STUCK, STUCK_OR_UNKNOWN = 0.25, 0.5
+#: Orders of such a merchant that come back at a time: its record is about to be, as a rule.
+FOR_A_RECORD = 64
+#: With so much of the budget left, or more, a merchant may have all the seconds of work it can use.
+AMPLE = 1 / 3
+#: No order waits here for a slot only once the budget is exceeded by so much, light merchants' aside.
+EXCEEDED = 1.25
 
 
 class WaitBudget(Generic[Ticket]):
@@ -31,15 +41,19 @@ class WaitBudget(Generic[Ticket]):
         self._limits = limits
         self._parked = parked
         self.waiting = 0
-        #: Those of ``waiting`` whose merchant is in trouble.
+        #: Those of ``waiting`` whose merchant is in trouble, and those whose merchant takes none.
         self.blocked = 0
+        self.stuck = 0
 
     def update(self, lane: Lane[Ticket]) -> None:
         """Have the counts say what the lane does."""
         blocked = lane.waiting if lane.waiting and lane.is_troubled else 0
+        stuck = lane.waiting if lane.waiting and not _answers(lane) else 0
         self.waiting += lane.waiting - lane.counted_waiting
         self.blocked += blocked - lane.counted_blocked
+        self.stuck += stuck - lane.counted_stuck
         lane.counted_waiting, lane.counted_blocked = lane.waiting, blocked
+        lane.counted_stuck = stuck
 
     def is_spent(self, lane: Lane[Ticket], now: float) -> bool:
         """Whether no more orders of this merchant may wait here."""
@@ -58,10 +72,10 @@ class WaitBudget(Generic[Ticket]):
             now=now,
             answers=_answers(lane),
             may_be_called=not breaker.is_open and not _is_paused(lane),
-            tries=1 if breaker.is_closed else PROBES_TO_CLOSE,
+            tries=_tries(lane),
             not_before=breaker.until if breaker.is_open else now,
             answered_at=lane.last_answer,
-            turn=_turn(lane),
+            turn=_turn(lane, now),
             known_in=_known_in(lane),
             waiting=lane.waiting,
             room=self._room(lane),
@@ -76,30 +90,49 @@ class WaitBudget(Generic[Ticket]):
         limits = self._limits
         left = max(0, limits.max_blocked - self.waiting)
         if not _answers(lane):
-            return min(left, limits.max_waiting)
-        room = min(left, _limit(lane) + ceil(AHEAD / _turn(lane)))
+            part = STUCK if lane.known else STUCK_OR_UNKNOWN
+            here = lane.waiting + max(0, int(part * limits.max_blocked) - self.stuck)
+            return min(left, here, limits.max_waiting) if lane.known else min(left, here)
+        # Seconds are shared, not orders: who takes more of them in a second may have more.
+        seconds = AHEAD * min(1.0, left / (AMPLE * limits.max_blocked))
+        room = min(left, _limit(lane) + ceil(seconds / _turn(lane)))
         if lane.is_troubled:
             return room
         # Its orders wait for slots that others hold: a heavy one has one here to have its turn by.
-        return max(room, limits.max_waiting if lane.is_light else 1)
+        if lane.is_light:
+            return max(room, limits.max_waiting)
+        return max(room, 1) if self.waiting < EXCEEDED * limits.max_blocked else room
 
 
 def _answers(lane: Lane[Ticket]) -> bool:
-    return lane.breaker.is_closed and not lane.pace.silent and not _is_paused(lane)
+    """Whether it takes orders, as far as is known; not while the fleet leaves none to this worker."""
+    return lane.known and lane.breaker.is_closed and not lane.pace.silent and _limit(lane) > 0
 
 
 def _is_paused(lane: Lane[Ticket]) -> bool:
     return lane.known and not lane.bulkhead.ceiling
 
 
-def _turn(lane: Lane[Ticket]) -> float:
+def _tries(lane: Lane[Ticket]) -> int:
+    """How many orders may come back to see whether the merchant takes any."""
+    if not lane.known:
+        return FOR_A_RECORD
+    return 1 if lane.breaker.is_closed else PROBES_TO_CLOSE
+
+
+def _turn(lane: Lane[Ticket], now: float | None = None) -> float:
     """Seconds between two of the merchant's orders' turns at best, at full use of its limits.
 
-    A low estimate: a slow reply raises mean and deviation alike, and a quick one brings it down.
+    A low estimate: a slow reply raises mean and deviation alike, and a quick one brings it down. At
+    that time, if one is given, a heavy merchant that lacks slots has no more than twice what it had.
     """
-    pace, bulkhead = lane.pace, lane.bulkhead
-    reply = QUICKEST if pace.mean is None else max(QUICKEST, pace.mean - pace.deviation)
-    turn = reply / max(1, _limit(lane))
+    pace, bulkhead, limit = lane.pace, lane.bulkhead, float(max(1, _limit(lane)))
+    reply = QUICKEST
+    if pace.mean is not None:
+        reply = max(QUICKEST, pace.mean - pace.deviation, QUICKEST_PART * pace.mean)
+        if now is not None and lane.queue is not None and not lane.is_light:
+            limit = max(1.0, min(limit, 2 * lane.usage.average(now)))
+    turn = reply / limit
     if lane.rate is None or bulkhead.allotment == UNASKED:
         return turn
     return max(turn, lane.rate.turn(bulkhead.part))

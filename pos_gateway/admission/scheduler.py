@@ -70,11 +70,15 @@ class Scheduler(Generic[Ticket]):
 
     def judge(self, lane: Lane[Ticket], now: float) -> float:
         """Find out whether the merchant is light; what it will have used, as a part of what is."""
-        if lane.pace.mean is None or lane.is_silent:
-            lane.is_light = False
-            return 1.0
-        part = lane.projected(now) * max(1, self.working) / (LIGHT * self._slots)
+        part = 1.0
+        if lane.pace.mean is not None and not lane.is_silent:
+            part = lane.projected(now) * max(1, self.working) / (LIGHT * self._slots)
         lane.is_light = part < 1
+        if lane.light_held and not lane.is_light:
+            # Nor are its calls: nobody keeps slots free for what they held.
+            self.light.add(-lane.light_held, now)
+            self.heavy += lane.light_held
+            lane.light_held, lane.light_spell = 0, lane.light_spell + 1
         return part
 
     def has_slot(self, lane: Lane[Ticket], now: float) -> bool:
@@ -120,8 +124,8 @@ class Scheduler(Generic[Ticket]):
         """A call holds a slot."""
         lane = call.lane
         lane.usage.add(1, now)
-        call.is_light = lane.is_light
-        if call.is_light:
+        if lane.is_light:
+            call.light, lane.light_held = lane.light_spell, lane.light_held + 1
             self.light.add(1, now)
         else:
             self.heavy += 1
@@ -132,6 +136,7 @@ class Scheduler(Generic[Ticket]):
         """It does no more."""
         call.lane.usage.add(-1, now)
         if call.is_light:
+            call.lane.light_held -= 1
             self.light.add(-1, now)
         else:
             self.heavy -= 1
@@ -139,7 +144,8 @@ class Scheduler(Generic[Ticket]):
     def became_unusual(self, call: Call[Ticket], now: float) -> None:
         """A call is out for so long that it is not what was counted on."""
         if call.is_light:
-            call.is_light = False
+            call.light = None
+            call.lane.light_held -= 1
             self.light.add(-1, now)
             self.heavy += 1
         self.update(call.lane, now)
@@ -217,7 +223,10 @@ class Scheduler(Generic[Ticket]):
         """The less has been used the sooner, and the longer the lane waits: use is halved in 3.5 s."""
         if lane.is_stranger:
             return now
-        return log(max(1e-9, lane.projected(now))) + now / WINDOW
+        # A heavy one's next call does not count: a slow merchant that comes back would wait for long.
+        is_next_free = not lane.is_light and not lane.usage.held
+        used = lane.usage.average(now) if is_next_free else lane.projected(now)
+        return log(max(1e-9, used)) + now / WINDOW
 
 
 def _key_of(head: tuple[float, int, Lane[Any]]) -> float:

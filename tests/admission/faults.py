@@ -149,8 +149,8 @@ FAULTS = [
     _fault(
         "an order that waits for a slot only is not parked",
         "backlog",
-        "if waiting.lane.queue is not None or may_stay(waiting.lane):",
-        "if may_stay(waiting.lane):",
+        "if (lane.queue is not None and not lane.is_silent) or may_stay(lane):",
+        "if may_stay(lane):",
     ),
     _fault(
         "orders that wait are counted by whether their merchant is in trouble",
@@ -206,7 +206,7 @@ FAULTS = [
     _fault(
         "a call that is out for unusually long is light no more",
         "scheduler",
-        "            call.is_light = False\n            self.light.add(-1, now)\n            self.heavy += 1\n",
+        "            call.light = None\n            call.lane.light_held -= 1\n            self.light.add(-1, now)\n            self.heavy += 1\n",
         "            pass\n",
     ),
     _fault(
@@ -296,7 +296,7 @@ FAULTS = [
     _fault(
         "the heavy go in the order of what they have used",
         "scheduler",
-        "return log(max(1e-9, lane.projected(now))) + now / WINDOW",
+        "return log(max(1e-9, used)) + now / WINDOW",
         "return now",
         "scheduler",
     ),
@@ -482,22 +482,79 @@ FAULTS = [
     _fault(
         "a light merchant has room for some orders in any case if they lack a slot only",
         "room",
-        "limits.max_waiting if lane.is_light else 1",
-        "1",
-        "admission",
+        "return max(room, limits.max_waiting)",
+        "return room",
     ),
     _fault(
         "a merchant has room for one order in any case if it lacks a slot only",
         "room",
-        "limits.max_waiting if lane.is_light else 1",
-        "limits.max_waiting if lane.is_light else 0",
+        "return max(room, 1) if",
+        "return room if",
+    ),
+    _fault(
+        "the budget is exceeded by so much at most",
+        "room",
+        "if self.waiting < EXCEEDED * limits.max_blocked else room",
+        "if True else room",
         "admission",
+    ),
+    _fault(
+        "merchants that do not answer leave most of the budget to others",
+        "room",
+        "max(0, int(part * limits.max_blocked) - self.stuck)",
+        "limits.max_blocked",
+        "bursts::dead_merchants_leave",
+    ),
+    _fault(
+        "merchants whose record is not here leave half of the budget to others",
+        "room",
+        "STUCK_OR_UNKNOWN\n",
+        "1.0\n",
+        "bursts::record_never_comes",
+    ),
+    _fault(
+        "orders that wait are counted by whether their merchant takes any",
+        "room",
+        "self.stuck += stuck - lane.counted_stuck",
+        "self.stuck += 0",
+    ),
+    _fault(
+        "room is shared by seconds of work",
+        "room",
+        "AHEAD * min(1.0, left / (AMPLE * limits.max_blocked))",
+        "AHEAD",
+        "bursts::by_seconds",
+    ),
+    _fault(
+        "orders that wait for a silent merchant's slot are parked after a while",
+        "backlog",
+        " and not lane.is_silent",
+        "",
+    ),
+    _fault(
+        "a merchant that may start nothing leaves its fair part to others",
+        "lane",
+        "self.waiting > 0 and self.known and self.bulkhead.limit > 0",
+        "self.waiting > 0",
+    ),
+    _fault(
+        "calls of a merchant that is light no more are not",
+        "scheduler",
+        "if lane.light_held and not lane.is_light:",
+        "if False:",
+    ),
+    _fault(
+        "a slow merchant that comes back has its first slot before others have another",
+        "scheduler",
+        "lane.usage.average(now) if is_next_free else lane.projected(now)",
+        "lane.projected(now)",
+        "scheduler",
     ),
     _fault(
         "a merchant that does not answer may have few waiting",
         "room",
-        "return min(left, limits.max_waiting)",
-        "return left",
+        "return min(left, here, limits.max_waiting) if lane.known else min(left, here)",
+        "return min(left, here)",
     ),
     _fault(
         "orders of a merchant that answers are not parked for waiting long",
@@ -514,7 +571,7 @@ FAULTS = [
     _fault(
         "a merchant may have no more waiting than it is done with in seconds",
         "room",
-        "ceil(AHEAD / _turn(lane))",
+        "ceil(seconds / _turn(lane))",
         "limits.max_blocked",
         "bursts::beside_the_backlogs",
     ),
@@ -584,7 +641,7 @@ FAULTS = [
     _fault(
         "a silent merchant's orders are back when it has been silent as long again",
         "parking",
-        "latest = _within(silent_for, latest, state.longest)",
+        "latest = _within(silent_for, least, state.longest)",
         "latest = state.longest",
         "parking::silent",
     ),

@@ -176,15 +176,16 @@ class Model:
         return terms is not None and terms.provider is not None
 
     def working(self) -> int:
-        busy = {each.merchant for each in self.sent} | set(+self.waiting)
+        able = {each for each in +self.waiting if each.terms is not None and each.here > 0}
+        busy = {each.merchant for each in self.sent} | able
         return sum(each.state == "closed" and not each.silent for each in busy)
 
     def is_light(self, merchant: Merchant) -> bool | None:
         """Whether it uses less than half of its fair part; None if that is too close to tell."""
         if merchant.mean is None or self.is_silent(merchant):
             return False
-        used = merchant.held.average(self.now)
-        used += (len(self.of(merchant)) + 1) * merchant.mean / WINDOW
+        calls = len(self.of(merchant)) + 1
+        used = merchant.held.average(self.now) + calls * merchant.mean / WINDOW
         half = scheduler.LIGHT * self.limits.slots / max(1, self.working())
         return None if abs(used - half) < NEAR else used < half
 
@@ -217,12 +218,19 @@ class Model:
                 more = self.limits.reserve // 2
             elif 2 * free <= self.limits.slots:
                 return False
-        return self.has_heavy_slot(more)
+        return self.has_heavy_slot(more, of=merchant)
 
-    def has_heavy_slot(self, more: int = 0) -> bool | None:
-        """Whether heavy merchants leave enough to light ones if one more of them starts."""
+    def is_heavy(self, merchant: Merchant) -> None:
+        """It is light no more, and so are its calls."""
+        for each in self.of(merchant):
+            if each.is_light:
+                each.is_light = False
+                self.light.end(each.started, self.now)
+
+    def has_heavy_slot(self, more: int = 0, *, of: Merchant) -> bool | None:
+        """Whether heavy merchants, it is one, leave enough to light ones if one of it starts."""
         slots, reserve = self.limits.slots, self.limits.reserve
-        light = sum(each.is_light for each in self.sent)
+        light = sum(each.is_light and each.merchant is not of for each in self.sent)
         heavy = len(self.sent) - light
         if self.slots_free() > reserve and heavy == 0:
             return True
@@ -280,27 +288,41 @@ class Model:
         """How many of its orders may wait."""
         left = max(0, self.limits.max_blocked - len(self.kept))
         if not self.answers_now(merchant):
-            return min(left, self.limits.max_waiting)
+            part = room.STUCK if merchant.terms else room.STUCK_OR_UNKNOWN
+            stuck = sum(n for each, n in self.waiting.items() if not self.answers_now(each))
+            rest = max(0, int(part * self.limits.max_blocked) - stuck)
+            mine = min(left, self.waiting[merchant] + rest)
+            return min(mine, self.limits.max_waiting) if merchant.terms else mine
         unasked = merchant.allotment == -1
         limit = merchant.limit if unasked else merchant.here
-        reply = 0.0 if merchant.mean is None else merchant.mean - merchant.deviation
-        turn = max(room.QUICKEST, reply) / max(1, limit)
+        mean = merchant.mean or 0.0
+        reply = max(room.QUICKEST, mean - merchant.deviation, room.QUICKEST_PART * mean)
+        turn = reply / max(1, limit)
         if not unasked:
             turn = max(turn, 1 / merchant.a_second)
-        mine = min(left, limit + ceil(parking.AHEAD / turn))
+        seconds = parking.AHEAD * min(1.0, left / (room.AMPLE * self.limits.max_blocked))
+        mine = min(left, limit + ceil(seconds / turn))
         if self.is_troubled(merchant):
             return mine
-        return max(mine, self.limits.max_waiting if is_light else 1)
+        if is_light:
+            return max(mine, self.limits.max_waiting)
+        too_many = len(self.kept) >= room.EXCEEDED * self.limits.max_blocked
+        return mine if too_many else max(mine, 1)
 
     def answers_now(self, merchant: Merchant) -> bool:
-        """Whether it answers, as far as is known; not while it is paused."""
-        is_paused = merchant.terms is not None and not merchant.terms.limit
-        return merchant.state == "closed" and not merchant.silent and not is_paused
+        """Whether it takes orders, as far as is known."""
+        limit = merchant.limit if merchant.allotment == -1 else merchant.here
+        return (
+            merchant.terms is not None
+            and merchant.state == "closed"
+            and not merchant.silent
+            and limit > 0
+        )
 
     def may_stay(self, merchant: Merchant) -> bool:
         """Whether its orders may go on waiting: for a slot, or for a merchant that answers."""
         has_turns = self.answers_now(merchant) and merchant.here > 0
-        return has_turns or self.may_start(merchant)
+        return has_turns or (self.may_start(merchant) and not self.is_silent(merchant))
 
     def start(self, name: str, number: int, now: float, *, is_light: bool) -> Sent:
         merchant = self.merchants[name]

@@ -260,7 +260,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             if standing.light or not self.model.is_light(merchant):
                 assert not self.model.has_slot(merchant), merchant.name
             else:  # it became light while it waited, and is looked at when something happens to it
-                assert not self.model.has_heavy_slot(), merchant.name
+                assert not self.model.has_heavy_slot(of=merchant), merchant.name
 
     @invariant()
     def every_transition_is_announced_and_no_other(self) -> None:
@@ -287,7 +287,9 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.model.is_too_much(merchant, self.now, is_light=each)
             for each in ((True, False) if is_light is None else (is_light,))
         }
-        match self.admission.offer(name, self.number, self.now, deadline):
+        verdict = self.admission.offer(name, self.number, self.now, deadline)
+        self._note_the_heavy()
+        match verdict:
             case Call() as call:
                 assert may_start and has_slot is not False and not hopeless
                 self._began(call, is_light)
@@ -364,6 +366,13 @@ class AdmissionMachine(RuleBasedStateMachine):
         standing = self.admission.merchant(merchant.name)
         return standing is not None and standing.light
 
+    def _note_the_heavy(self) -> None:
+        """Of merchants that were found to be light no more, no call is."""
+        for name in self.known:
+            merchant, lane = self.model.merchants[name], self.admission.merchant(name)
+            if lane is not None and not lane.light:
+                self.model.is_heavy(merchant)
+
     def _is_short(self, name: str) -> None:
         self.short.add(name)
 
@@ -382,6 +391,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             before = {each: self.model.is_light(each) for each in +self.model.waiting}
             may = {each: self.model.has_slot(each) for each in before if self.model.may_start(each)}
             call = self.admission.next_start(self.now)
+            self._note_the_heavy()
             if call is None:
                 break
             merchant = self.model.merchants[call.lane.merchant_id]
@@ -395,7 +405,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def _began(self, call: Call[int], is_light: bool | None) -> None:
         merchant = self.model.merchants[call.lane.merchant_id]
-        assert is_light in (None, call.is_light)
+        assert is_light is not False or not call.is_light
         assert (call.patience < 1) <= (merchant.state == "half_open")
         sent = self.model.start(merchant.name, call.ticket, self.now, is_light=call.is_light)
         self.calls.append((sent, call))
