@@ -160,11 +160,12 @@ def test_a_pod_that_was_paused_starts_nothing_before_it_knows(redis_url: str) ->
 
     paused.clock.sleep(paused.timing.lease * 3)
     assert not paused.coordinator.may_start(paused.clock.monotonic())
+    paused.submit("a", 2)
+    assert paused.running("a") == 2  # no others than before
     with capture_logs() as logs:
         paused.step()
     assert [entry["event"] for entry in logs] == ["fleet.lapsed", "fleet.joined"]
     assert paused.coordinator.may_start(paused.clock.monotonic())
-    paused.submit("a", 2)
     for _ in range(3):
         paused.beat()
         assert paused.running("a") == 2  # they were under way before
