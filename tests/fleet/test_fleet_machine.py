@@ -24,6 +24,10 @@ from tests.fleet.pods import PROMPT, ManualClock, Pod
 MERCHANTS = {"one": 1, "few": 3}
 #: Redis settles until the machine says that it has.
 TIMING = replace(PROMPT, settle=3600.0, lease=3600.0, beat=0.5, idle=20.0)
+#: Redis's clock, for the script: every second sync is in the millisecond of the one before.
+TICKS = "ticks"
+REDIS_TIME = "redis.call('TIME')"
+TICKING = f"{{ 1e6, redis.call('INCR', '{TICKS}') * 500 }}"
 which = st.integers(0, 100)
 merchants = st.sampled_from(sorted(MERCHANTS))
 
@@ -39,7 +43,10 @@ class Fate:
         self.late: list[dict[str, Any]] = []
         self._pod = pod
         self._sync = pod.permits.sync
-        self.share = pod.permits._share
+        script = pod.permits._share.script
+        assert REDIS_TIME in script
+        self.share = pod.permits._client.register_script(script.replace(REDIS_TIME, TICKING))
+        pod.permits._share = self.share
         pod.permits.sync = self.sync  # type: ignore[method-assign]
         pod.coordinator._permits = pod.permits
 
@@ -185,7 +192,9 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule()
     def redis_forgets(self) -> None:
+        ticks = self.client.get(TICKS) or 0
         self.client.flushall()
+        self.client.set(TICKS, ticks)
         self.told.clear()
 
     @rule()
