@@ -321,7 +321,9 @@ class Coordinator:
         self._failing = self._beat_is_due = False
         self._reached, self._tried = now, self._clock.monotonic()
         if report.asks:
-            self._asking_takes = (self._clock.monotonic() - now) * answer.pods
+            takes = (self._clock.monotonic() - now) * answer.pods
+            # One sync that was held up, or a pause in it, is not to keep orders waiting for longer.
+            self._asking_takes = min(takes, self._timing.lease * _SHARE_OF_REDIS)
         return answer
 
     def _step_alone(self, short: set[str], now: float) -> None:

@@ -223,6 +223,27 @@ def test_an_answer_from_before_a_pause_is_not_believed(redis_url: str) -> None:
     assert pod.running("a") == 4
 
 
+def test_after_a_pause_in_a_sync_permits_are_asked_for_again_within_a_lease(redis_url: str) -> None:
+    """The pause looks like a Redis that is slow to answer, and is to be spared."""
+    pods = start(redis_url, 2, a=1)
+    pods[0].submit("a", 1)
+    pods[0].step()
+    sync = pods[1].permits.sync
+
+    def sync_slowly(report: Report) -> Answer:
+        pods[1].coordinator._permits.sync = sync  # type: ignore[method-assign]
+        pods[1].clock.sleep(pods[1].timing.trust * 0.9)
+        return sync(report)
+
+    pods[1].coordinator._permits.sync = sync_slowly  # type: ignore[method-assign]
+    pods[1].submit("a", 1)
+    pods[1].step()
+    pods[0].finish("a")
+    beats(pods, int(pods[0].timing.lease / pods[0].timing.beat))
+
+    assert pods[1].running("a") == 1
+
+
 def test_a_sync_that_is_late_changes_nothing(redis_url: str) -> None:
     """Redis hears of it after the next one: the pod had given up on it."""
     pods = start(redis_url, 2, a=4)
