@@ -163,10 +163,25 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(who=which)
     def pause_beyond_the_lease(self, who: int) -> None:
         pod = self._pod(who)
-        self._end_lease(pod)
-        pod.clock.sleep(TIMING.lease)
-        for merchant in MERCHANTS:
-            self.floors[pod, merchant] = pod.running(merchant)
+        self._pause(pod, TIMING.lease)
+
+    @rule(who=which)
+    def pause_twice_and_lose_the_lease_in_a_sync(self, who: int) -> None:
+        """Neither pause is long enough to be noticed by itself."""
+        pod = self._pod(who)
+        pauses = [TIMING.lease / 2]
+
+        def meanwhile() -> None:
+            if pauses:
+                self._pause(pod, pauses.pop())
+                for other in self.pods:
+                    if other is not pod:
+                        other.beat()
+
+        self.fates[pod].meanwhile = meanwhile
+        pod.clock.sleep(TIMING.lease * 0.6)
+        pod.step()
+        self.fates[pod].meanwhile = lambda: None
 
     @precondition(lambda self: len(self.pods) > 1)
     @rule(who=which)
@@ -209,6 +224,10 @@ class FleetMachine(RuleBasedStateMachine):
         for pod in self.pods:
             pod.admission.limits.update(self.limits)
         self._beat_all(3)
+        for _ in range(2):  # after a slow sync a pod spares Redis, for a lease at most
+            for pod in self.pods:
+                pod.clock.sleep(TIMING.lease / 2)
+                pod.step()
         self.leases_of_the_dead_end()
         self.dead.clear()
         self.client.delete(f"{PREFIX}settling")
@@ -272,6 +291,12 @@ class FleetMachine(RuleBasedStateMachine):
             self._note_who_is_alone()
             for pod in self.pods:
                 pod.beat()
+
+    def _pause(self, pod: Pod, seconds: float) -> None:
+        self._end_lease(pod)
+        pod.clock.sleep(seconds)
+        for merchant in MERCHANTS:
+            self.floors[pod, merchant] = pod.running(merchant)
 
     def _end_lease(self, pod: Pod) -> None:
         self.client.delete(f"{PREFIX}pod:{pod.permits.pod}")
