@@ -35,9 +35,9 @@ merchants = st.sampled_from(sorted(MERCHANTS))
 class Fate:
     """What becomes of a pod's next sync; and those that Redis is still to hear of."""
 
-    def __init__(self, pod: Pod, told: set[Pod]) -> None:
+    def __init__(self, pod: Pod, answered: Callable[[Pod], None]) -> None:
         self.next = "well"
-        self._told = told
+        self._answered = answered
         #: What the pod does before Redis hears of it, and again before the answer is back.
         self.meanwhile: Callable[[], None] = lambda: None
         self.late: list[dict[str, Any]] = []
@@ -56,7 +56,7 @@ class Fate:
             self.meanwhile()
             answer = self._sync(report)
             self.meanwhile()
-            self._told.add(self._pod)
+            self._answered(self._pod)
             return answer
         permits = self._pod.permits
         try:
@@ -110,7 +110,7 @@ class FleetMachine(RuleBasedStateMachine):
             name=f"pod-{self.number}",
         )
         self.pods.append(pod)
-        self.fates[pod] = Fate(pod, self.told)
+        self.fates[pod] = Fate(pod, self._answered)
 
     @rule(who=which, merchant=merchants, orders=st.integers(1, 4))
     def submit(self, who: int, merchant: str, orders: int) -> None:
@@ -174,9 +174,6 @@ class FleetMachine(RuleBasedStateMachine):
         def meanwhile() -> None:
             if pauses:
                 self._pause(pod, pauses.pop())
-                for other in self.pods:
-                    if other is not pod:
-                        other.beat()
 
         self.fates[pod].meanwhile = meanwhile
         pod.clock.sleep(TIMING.lease * 0.6)
@@ -266,13 +263,25 @@ class FleetMachine(RuleBasedStateMachine):
                 if of == merchant and pod in self.pods:
                     self.floors[pod, of] = min(floor, pod.running(merchant))
                     floors += self.floors[pod, of]
-            assert self._running(merchant) <= self.granted_under[merchant] + floors
+            may_run = sum(self._may_run(pod, merchant) for pod in self.pods)
+            assert may_run <= self.granted_under[merchant] + floors
+
+    def _answered(self, pod: Pod) -> None:
+        self.told.add(pod)
+        self._note_who_is_alone()  # what started alone, before the pod joins in the same step
 
     def _note_who_is_alone(self) -> None:
         for pod in self.pods:
             if pod.coordinator.state is State.ALONE:
                 for merchant in MERCHANTS:
                     self.floors[pod, merchant] = pod.running(merchant)
+
+    def _may_run(self, pod: Pod, merchant: str) -> int:
+        """What is in flight, and what would be as soon as there were orders."""
+        allotted = pod.allotted(merchant)
+        if allotted is None or not pod.admission.may_start():
+            return pod.running(merchant)
+        return max(pod.running(merchant), min(allotted, pod.admission.limits[merchant]))
 
     def _running(self, merchant: str) -> int:
         return sum(pod.running(merchant) for pod in self.pods)
@@ -297,6 +306,11 @@ class FleetMachine(RuleBasedStateMachine):
         pod.clock.sleep(seconds)
         for merchant in MERCHANTS:
             self.floors[pod, merchant] = pod.running(merchant)
+        for other in self.pods:
+            if other is not pod:
+                for merchant, limit in MERCHANTS.items():
+                    other.submit(merchant, limit)  # so that its permits are others' by now
+                other.beat()
 
     def _end_lease(self, pod: Pod) -> None:
         self.client.delete(f"{PREFIX}pod:{pod.permits.pod}")
