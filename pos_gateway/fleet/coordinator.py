@@ -261,6 +261,7 @@ class Coordinator:
             closings=[m for m, until in news.items() if until is None],
             anew=self._anew,
         )
+        reached = self._reached
         answer = self._exchange(report, now)
         if answer is None:
             self._news.put_back(news)
@@ -270,8 +271,10 @@ class Coordinator:
             if self._was_alone:
                 self._go_alone()  # it was on its way back, and not for long
             return False
-        if self._clock.monotonic() - now >= self._timing.trust:
-            self._lapse()  # this process was paused: the answer is from long ago
+        # Redis may have no record of this pod because its lease was over before Redis heard this.
+        since = reached if answer.forgotten else now
+        if self._clock.monotonic() - since >= self._timing.trust:
+            self._lapse()  # this process was paused: its permits may be others' by now
             return False
         self._take_in(asks, answer)
         return True
@@ -321,7 +324,9 @@ class Coordinator:
         self._failing = self._beat_is_due = False
         self._reached, self._tried = now, self._clock.monotonic()
         if report.asks:
-            self._asking_takes = (self._clock.monotonic() - now) * answer.pods
+            takes = (self._clock.monotonic() - now) * answer.pods
+            # One sync that was held up, or a pause in it, is not to keep orders waiting for longer.
+            self._asking_takes = min(takes, self._timing.lease * _SHARE_OF_REDIS)
         return answer
 
     def _step_alone(self, short: set[str], now: float) -> None:

@@ -46,6 +46,7 @@ class Hammer:
         while not self.is_done:
             self._submit()
             self.pod.step()
+            self.pod.admission.start_what_may()  # what came while this process was held up
             self._note_what_started()
             self._finish_what_is_due()
             pause.wait(0.001)

@@ -51,6 +51,8 @@ class FakeAdmission:
     limits: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: 10))
     lanes: dict[str, FakeLane] = field(default_factory=dict)
     short: Callable[[str], None] = lambda _merchant: None
+    #: Whether allotments count: a worker that was paused starts nothing, as its dispatcher asks.
+    may_start: Callable[[], bool] = lambda: True
     #: How many seconds each that is open was to be so when this was heard.
     breakers: dict[str, float] = field(default_factory=dict)
 
@@ -74,6 +76,8 @@ class FakeAdmission:
         self.breakers.pop(merchant_id, None)
 
     def start_what_may(self) -> None:
+        if not self.may_start():
+            return
         for merchant_id, lane in self.lanes.items():
             lane.limit = self.limits[merchant_id]
             allotted = lane.limit if lane.allotted is None else lane.allotted
@@ -112,6 +116,7 @@ class Pod:
             clock=self.clock,
         )
         self.admission.short = self.coordinator.short
+        self.admission.may_start = lambda: self.coordinator.may_start(self.clock.monotonic())
         self.coordinator.begin()
 
     def _changed(self) -> None:

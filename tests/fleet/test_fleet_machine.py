@@ -24,6 +24,10 @@ from tests.fleet.pods import PROMPT, ManualClock, Pod
 MERCHANTS = {"one": 1, "few": 3}
 #: Redis settles until the machine says that it has.
 TIMING = replace(PROMPT, settle=3600.0, lease=3600.0, beat=0.5, idle=20.0)
+#: Redis's clock, for the script: every second sync is in the millisecond of the one before.
+TICKS = "ticks"
+REDIS_TIME = "redis.call('TIME')"
+TICKING = f"{{ 1e6, redis.call('INCR', '{TICKS}') * 500 }}"
 which = st.integers(0, 100)
 merchants = st.sampled_from(sorted(MERCHANTS))
 
@@ -31,15 +35,18 @@ merchants = st.sampled_from(sorted(MERCHANTS))
 class Fate:
     """What becomes of a pod's next sync; and those that Redis is still to hear of."""
 
-    def __init__(self, pod: Pod, told: set[Pod]) -> None:
+    def __init__(self, pod: Pod, answered: Callable[[Pod], None]) -> None:
         self.next = "well"
-        self._told = told
+        self._answered = answered
         #: What the pod does before Redis hears of it, and again before the answer is back.
         self.meanwhile: Callable[[], None] = lambda: None
         self.late: list[dict[str, Any]] = []
         self._pod = pod
         self._sync = pod.permits.sync
-        self.share = pod.permits._share
+        script = pod.permits._share.script
+        assert REDIS_TIME in script
+        self.share = pod.permits._client.register_script(script.replace(REDIS_TIME, TICKING))
+        pod.permits._share = self.share
         pod.permits.sync = self.sync  # type: ignore[method-assign]
         pod.coordinator._permits = pod.permits
 
@@ -49,7 +56,7 @@ class Fate:
             self.meanwhile()
             answer = self._sync(report)
             self.meanwhile()
-            self._told.add(self._pod)
+            self._answered(self._pod)
             return answer
         permits = self._pod.permits
         try:
@@ -103,7 +110,7 @@ class FleetMachine(RuleBasedStateMachine):
             name=f"pod-{self.number}",
         )
         self.pods.append(pod)
-        self.fates[pod] = Fate(pod, self.told)
+        self.fates[pod] = Fate(pod, self._answered)
 
     @rule(who=which, merchant=merchants, orders=st.integers(1, 4))
     def submit(self, who: int, merchant: str, orders: int) -> None:
@@ -156,10 +163,22 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(who=which)
     def pause_beyond_the_lease(self, who: int) -> None:
         pod = self._pod(who)
-        self._end_lease(pod)
-        pod.clock.sleep(TIMING.lease)
-        for merchant in MERCHANTS:
-            self.floors[pod, merchant] = pod.running(merchant)
+        self._pause(pod, TIMING.lease)
+
+    @rule(who=which)
+    def pause_twice_and_lose_the_lease_in_a_sync(self, who: int) -> None:
+        """Neither pause is long enough to be noticed by itself."""
+        pod = self._pod(who)
+        pauses = [TIMING.lease / 2]
+
+        def meanwhile() -> None:
+            if pauses:
+                self._pause(pod, pauses.pop())
+
+        self.fates[pod].meanwhile = meanwhile
+        pod.clock.sleep(TIMING.lease * 0.6)
+        pod.step()
+        self.fates[pod].meanwhile = lambda: None
 
     @precondition(lambda self: len(self.pods) > 1)
     @rule(who=which)
@@ -185,7 +204,9 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule()
     def redis_forgets(self) -> None:
+        ticks = self.client.get(TICKS) or 0
         self.client.flushall()
+        self.client.set(TICKS, ticks)
         self.told.clear()
 
     @rule()
@@ -200,6 +221,10 @@ class FleetMachine(RuleBasedStateMachine):
         for pod in self.pods:
             pod.admission.limits.update(self.limits)
         self._beat_all(3)
+        for _ in range(2):  # after a slow sync a pod spares Redis, for a lease at most
+            for pod in self.pods:
+                pod.clock.sleep(TIMING.lease / 2)
+                pod.step()
         self.leases_of_the_dead_end()
         self.dead.clear()
         self.client.delete(f"{PREFIX}settling")
@@ -238,13 +263,25 @@ class FleetMachine(RuleBasedStateMachine):
                 if of == merchant and pod in self.pods:
                     self.floors[pod, of] = min(floor, pod.running(merchant))
                     floors += self.floors[pod, of]
-            assert self._running(merchant) <= self.granted_under[merchant] + floors
+            may_run = sum(self._may_run(pod, merchant) for pod in self.pods)
+            assert may_run <= self.granted_under[merchant] + floors
+
+    def _answered(self, pod: Pod) -> None:
+        self.told.add(pod)
+        self._note_who_is_alone()  # what started alone, before the pod joins in the same step
 
     def _note_who_is_alone(self) -> None:
         for pod in self.pods:
             if pod.coordinator.state is State.ALONE:
                 for merchant in MERCHANTS:
                     self.floors[pod, merchant] = pod.running(merchant)
+
+    def _may_run(self, pod: Pod, merchant: str) -> int:
+        """What is in flight, and what would be as soon as there were orders."""
+        allotted = pod.allotted(merchant)
+        if allotted is None or not pod.admission.may_start():
+            return pod.running(merchant)
+        return max(pod.running(merchant), min(allotted, pod.admission.limits[merchant]))
 
     def _running(self, merchant: str) -> int:
         return sum(pod.running(merchant) for pod in self.pods)
@@ -263,6 +300,17 @@ class FleetMachine(RuleBasedStateMachine):
             self._note_who_is_alone()
             for pod in self.pods:
                 pod.beat()
+
+    def _pause(self, pod: Pod, seconds: float) -> None:
+        self._end_lease(pod)
+        pod.clock.sleep(seconds)
+        for merchant in MERCHANTS:
+            self.floors[pod, merchant] = pod.running(merchant)
+        for other in self.pods:
+            if other is not pod:
+                for merchant, limit in MERCHANTS.items():
+                    other.submit(merchant, limit)  # so that its permits are others' by now
+                other.beat()
 
     def _end_lease(self, pod: Pod) -> None:
         self.client.delete(f"{PREFIX}pod:{pod.permits.pod}")

@@ -160,11 +160,12 @@ def test_a_pod_that_was_paused_starts_nothing_before_it_knows(redis_url: str) ->
 
     paused.clock.sleep(paused.timing.lease * 3)
     assert not paused.coordinator.may_start(paused.clock.monotonic())
+    paused.submit("a", 2)
+    assert paused.running("a") == 2  # no others than before
     with capture_logs() as logs:
         paused.step()
     assert [entry["event"] for entry in logs] == ["fleet.lapsed", "fleet.joined"]
     assert paused.coordinator.may_start(paused.clock.monotonic())
-    paused.submit("a", 2)
     for _ in range(3):
         paused.beat()
         assert paused.running("a") == 2  # they were under way before
@@ -220,6 +221,54 @@ def test_an_answer_from_before_a_pause_is_not_believed(redis_url: str) -> None:
     assert pod.running("a") == 1
     pod.step()
     assert pod.running("a") == 4
+
+
+def test_a_pod_whose_lease_ended_before_redis_heard_of_it_holds_nothing(redis_url: str) -> None:
+    """It was paused twice: each time for less than a lease, the second time in a sync."""
+    pod, other = (start(redis_url, 1, a=4)[0] for _ in range(2))
+    pod.submit("a", 8)
+    pod.step()
+    sync = pod.permits.sync
+
+    def sync_late(report: Report) -> Answer:
+        pod.coordinator._permits.sync = sync  # type: ignore[method-assign]
+        pod.clock.sleep(pod.timing.lease / 2)
+        expire(redis_url, pod)
+        other.submit("a", 4)
+        other.step()
+        return sync(report)
+
+    pod.coordinator._permits.sync = sync_late  # type: ignore[method-assign]
+    pod.clock.sleep(pod.timing.lease * 0.6)
+    pod.step()
+    beats([pod], 2)
+    assert (pod.running("a"), other.running("a")) == (4, 4)  # calls in flight are not cut short
+    assert held(redis_url, "a") == 8
+    pod.finish("a", 4)
+    beats([pod], 2)
+
+    assert (pod.running("a"), other.running("a")) == (0, 4)
+
+
+def test_after_a_pause_in_a_sync_permits_are_asked_for_again_within_a_lease(redis_url: str) -> None:
+    """The pause looks like a Redis that is slow to answer, and is to be spared."""
+    pods = start(redis_url, 2, a=1)
+    pods[0].submit("a", 1)
+    pods[0].step()
+    sync = pods[1].permits.sync
+
+    def sync_slowly(report: Report) -> Answer:
+        pods[1].coordinator._permits.sync = sync  # type: ignore[method-assign]
+        pods[1].clock.sleep(pods[1].timing.trust * 0.9)
+        return sync(report)
+
+    pods[1].coordinator._permits.sync = sync_slowly  # type: ignore[method-assign]
+    pods[1].submit("a", 1)
+    pods[1].step()
+    pods[0].finish("a")
+    beats(pods, int(pods[0].timing.lease / pods[0].timing.beat))
+
+    assert pods[1].running("a") == 1
 
 
 def test_a_sync_that_is_late_changes_nothing(redis_url: str) -> None:
