@@ -316,7 +316,7 @@ class TestAtHand:
     def test_bundles_are_let_out_in_the_order_in_which_they_were_back(self) -> None:
         scene, calls = self.full()
         originals = [scene.bring_back(number) for number in (30, 20, 10)]
-        self.finish(scene, calls, 66)
+        self.finish(scene, calls, 65)
         late = scene.bring_back(5)
         scene.let_out()
         stored = [message.message_id for message in scene.gate.stored]
@@ -360,7 +360,7 @@ class TestAtHand:
         original = scene.bring_back(40)
         scene.parking.forget()
         again = scene.bring_back(40)  # by the next connection
-        self.finish(scene, calls, 66)
+        self.finish(scene, calls, 65)
         scene.let_out()
         assert (original.said, again.said) == ([], ["ack"])
         assert len(scene.gate.stored) == 40
