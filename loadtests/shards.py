@@ -16,7 +16,7 @@ from math import ceil
 #: Seconds of a core for an order when they come one by one, and the share of a core that a worker is
 #: to use (docs/performance.md). From a full queue an order costs less than half as much.
 CPU, USED = 0.002, 0.6
-#: Slots of a worker, and the share of them that is to be busy: slow merchants may have a quarter.
+#: Slots of a worker, and the share of them that is to be busy: heavy merchants leave some free.
 SLOTS, BUSY = 200, 0.75
 #: Seconds that merchants take to reply.
 REPLIES = (0.2, 0.5, 1.0, 2.0)

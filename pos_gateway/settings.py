@@ -125,8 +125,8 @@ class Settings(BaseModel):
     )
     slow_after: Seconds = Field(
         3.0,
-        description="Seconds after which a call counts against its merchant, and a merchant that has"
-        " never answered is silent.",
+        description="Seconds: a call that is out is late no sooner than this, and makes a merchant"
+        " that has never answered silent no sooner.",
     )
     request_timeout: Seconds = Field(
         10.0, description="Seconds for one exchange with a POS, from connecting to the last byte."

@@ -16,7 +16,7 @@ from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 
-#: POS vendors that the merchants are spread over, so that no vendor's share of the slots binds.
+#: POS vendors that the merchants are spread over, so that one silent vendor does not silence all.
 _PROVIDERS = 20
 
 

@@ -39,7 +39,7 @@ def charts(run: Run) -> list[Chart]:
         *(_latency(run, name, draw) for name in scenario.merchants),
         draw(
             "Slots",
-            "Orders under way, of merchants that do not answer, that use more than their fair part, and less.",
+            "Orders in flight: of merchants that do not answer, of heavy ones, and of light ones.",
             [
                 Line("silent merchants", scraped("slots.silent"), 2),
                 Line("heavy merchants", scraped("slots.heavy"), 3),

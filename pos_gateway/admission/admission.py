@@ -88,9 +88,10 @@ class Admission(Generic[Ticket]):
         """Take an order in.
 
         Returns:
-            A call: it has started and holds its slot until ``release``. WAIT: it will come out
-            of ``next_start``, ``expired``, ``overdue`` or ``drop_waiting``. PARK: it is the
-            caller's again, to be handed back to the broker for ``park_delay``. EXPIRE: it is the caller's again, and can certainly not be started before its deadline.
+            Call: started, holds a slot until ``release``.
+            WAIT: comes out of ``next_start``, ``expired``, ``overdue`` or ``drop_waiting``.
+            PARK: park it for ``park_delay``.
+            EXPIRE: cannot start before its deadline.
         """
         self.tick(now)
         lane = self._lane(merchant_id)
@@ -170,8 +171,8 @@ class Admission(Generic[Ticket]):
         """Calls to end early, since others lack the slots. Each is named once; the caller may let
         it go on.
 
-        For each light merchant that lacks a slot only, for each stranger, and for a heavy merchant
-        while silent ones hold a quarter of the slots.
+        One for each light merchant or stranger in line, and one at a time for heavy merchants while
+        silent ones hold more than a quarter of the slots.
         """
         line = self._scheduler
         heavy = int(line.silence_is_costly)
@@ -352,7 +353,7 @@ class Admission(Generic[Ticket]):
             self._agenda.add(rate.free_at, self._reckon, lane)
         self._changed(lane)
 
-    def _changed(self, lane: Lane[Ticket], _now: float = 0.0) -> None:
+    def _changed(self, lane: Lane[Ticket]) -> None:
         """Put right all that depends on a lane which has changed."""
         if lane.waiting:
             if lane.breaker.is_open:

@@ -38,7 +38,7 @@ class Backlog(Generic[Ticket]):
         return ticket
 
     def expire_before(self, lane: Lane[Ticket], time: float) -> None:
-        """A lane that has changed starts nothing before then: orders that are too late then expire."""
+        """Expire the lane's orders whose deadline is by ``time``, when it may next start one."""
         while (first := lane.first()) is not None and first.deadline <= time:
             self._expired.append(lane.take(first))
 
@@ -50,10 +50,10 @@ class Backlog(Generic[Ticket]):
     def overdue(
         self, until: float, now: float, may_stay: Callable[[Lane[Ticket]], bool], most: int
     ) -> list[Ticket]:
-        """Orders that have waited since then for a merchant whose orders may not stay.
+        """Orders waiting since before ``until`` whose merchant cannot start them; up to ``most``.
 
-        Nor is one among them that waits for a slot, but for a silent merchant: parking would only
-        delay it. Those are looked at again after as long: each time, thousands would be.
+        Orders that lack only a slot stay, unless their merchant itself is silent: parking would only
+        delay them. They are checked again after as long, lest thousands be checked each time.
         """
         out: list[Ticket] = []
         again: list[Waiting[Ticket]] = []
@@ -75,7 +75,7 @@ class Backlog(Generic[Ticket]):
         return out
 
     def drop(self) -> list[Ticket]:
-        """Forget what is noted here; orders that expired, and were not asked for yet."""
+        """Clear; returns expired orders not yet fetched."""
         self._by_age.clear()
         return self.expired()
 

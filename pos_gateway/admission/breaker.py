@@ -108,20 +108,19 @@ class Breaker:
         self._answered += answered is True
         return self._answered >= PROBES_TO_CLOSE
 
-    def open(self, now: float, *, at_least: float = 0.0) -> float:
-        """Let nothing through for a while, ``at_least`` as many seconds; how many it will be."""
+    def open(self, now: float, *, at_least: float = 0.0) -> None:
+        """Let nothing through for a while, ``at_least`` as many seconds."""
         self.openings += 1
         backoff = min(LONGEST_OPEN, FIRST_OPEN * 2 ** min(self.openings - 1, 10))
         seconds = max(backoff * random.uniform(0.75, 1.0), at_least * random.uniform(1.0, 1.05))
-        return self.open_for(now, seconds)
+        self.open_for(now, seconds)
 
-    def open_for(self, now: float, seconds: float) -> float:
+    def open_for(self, now: float, seconds: float) -> None:
         """Let nothing through for so many seconds, or longer if it was to be open for longer."""
         if self.state is State.OPEN:
             seconds = max(seconds, self.until - now)
         self.state = State.OPEN
         self.until = now + seconds
-        return seconds
 
     def half_open(self) -> None:
         """Let probes through."""

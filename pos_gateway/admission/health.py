@@ -37,7 +37,7 @@ class Health(Generic[Ticket]):
         announce: called with every breaker's transition.
         unusual: called with a call that is out for longer than is usual, and the time.
         revived: called with a provider that was silent and answers, and the time.
-        changed: called with a lane that has changed other than by ``came_back``, and the time.
+        changed: called with a lane that has changed other than by ``came_back``.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Health(Generic[Ticket]):
         announce: Callable[[Transition], None],
         unusual: Callable[[Call[Ticket], float], None],
         revived: Callable[[Provider, float], None],
-        changed: Callable[[Lane[Ticket], float], None],
+        changed: Callable[[Lane[Ticket]], None],
     ) -> None:
         self._slow_after, self._budget = limits.slow_after, limits.silent_budget
         self._agenda = agenda
@@ -89,7 +89,7 @@ class Health(Generic[Ticket]):
     ) -> list[Call[Ticket]]:
         """Calls to end early for so many merchants that lack a slot. Each is named once.
 
-        As many outliers go on as silent merchants may hold slots.
+        As many outliers as silent merchants may hold slots always go on.
         """
         outliers = self._outliers
         most = min(outliers.number - self._budget, light + strangers + heavy) - outliers.ending
@@ -181,7 +181,7 @@ class Health(Generic[Ticket]):
             return
         self._outliers.became_silent(call)
         lane.pace.silent = True
-        self._changed(lane, now)
+        self._changed(lane)
 
     def _is_late(self, call: Call[Ticket], now: float) -> None:
         """It counts against its merchant from now."""
@@ -190,10 +190,10 @@ class Health(Generic[Ticket]):
         lane.late_calls += 1
         if lane.breaker.is_closed and lane.breaker.is_tripped(lane.late_calls):
             self.open(lane, now, "late")
-            self._changed(lane, now)
+            self._changed(lane)
 
     def _half_open(self, lane: Lane[Ticket], now: float) -> None:
         if lane.breaker.is_open and lane.breaker.until <= now:
             lane.breaker.half_open()
             self._announce(Transition(lane.merchant_id, State.HALF_OPEN, 0.0, "time"))
-            self._changed(lane, now)
+            self._changed(lane)

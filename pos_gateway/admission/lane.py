@@ -55,9 +55,10 @@ class Standing(NamedTuple):
     #: What was agreed with it (0: it is paused, or not known yet), and what it is held to.
     agreed: int
     limit: int
-    #: It uses less than its fair part of slot-time, as far as was seen last: it starts at once.
+    #: It uses less than half of its fair part of slot-time, as was seen last: it starts at once.
     light: bool
-    #: A call of its is out for too long, or its breaker is half open.
+    #: A call of its is out for too long or timed out, its breaker is half-open, or its provider is
+    #: silent.
     silent: bool
     breaker: State
     #: Its orders wait for the merchant itself, not for somebody else's.
@@ -149,12 +150,11 @@ class Lane(Generic[Ticket]):
         """Its orders wait for the merchant itself, not for somebody else's."""
         if self.pace.silent or self.breaker.state is not State.CLOSED:
             return True
-        is_spent = self.rate is not None and self.rate.is_spent
-        return is_spent or (self.known and self.bulkhead.is_full)
+        return self.is_spent or (self.known and self.bulkhead.is_full)
 
     @property
     def is_silent(self) -> bool:
-        """Nobody knows whether it answers: a call is out for too long, or this is to be found out."""
+        """A call is out for too long or timed out, its breaker is half-open, or its provider is silent."""
         if self.pace.silent or self.breaker.state is State.HALF_OPEN:
             return True
         return self.provider is not None and self.provider.silent

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-#: A call is suspect when it has been out for so many deviations more than the mean, as TCP decides
-#: when to send again (RFC 6298); for this part of the mean more and so many seconds, at least.
+#: A call is an outlier when it is out for longer than the mean by so many deviations, as TCP decides
+#: when to send again (RFC 6298), and by this part of the mean and so many seconds, at least.
 DEVIATIONS, PART, SECONDS = 4, 0.25, 0.05
 #: What is taken for the deviation after one answer, as a part of that.
 FIRST_DEVIATION = 0.125

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-#: The part of the slots that is kept for merchants that use little, beside what those use.
+#: Fraction of the slots that heavy merchants never take.
 RESERVE = 0.04
 
 
@@ -28,14 +28,16 @@ class Limits:
 
     #: Orders under way at once.
     slots: int = 200
-    #: Seconds after which a call is slow for any merchant.
+    #: Seconds: a call that is out is late no sooner than this, and makes a merchant that has never
+    #: answered silent no sooner.
     slow_after: float = 3.0
     #: Orders that a light merchant may have waiting here in any case if they lack a slot only, and
-    #: any merchant at most while it does not answer.
+    #: any merchant whose record is here at most while it takes no orders.
     max_waiting: int = 20
-    #: Seconds that an order of a merchant that does not answer waits here at most.
+    #: Seconds that an order of a merchant that takes none waits here at most.
     max_wait: float = 5.0
-    #: Orders that may wait here, those aside: a merchant may have as many as are left of it.
+    #: Orders that may wait here, all merchants' together: ``room.py`` shares them out. Of those that
+    #: lack a slot only, a light merchant has max_waiting and a heavy one 1 beyond it.
     max_blocked: int = 1000
     #: Bounds of a parked order's delay in seconds; the upper one is how late a merchant's
     #: recovery may be noticed by its backlog.
@@ -44,7 +46,12 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in (
-            *("slots", "slow_after", "max_waiting", "max_wait", "max_blocked", "shortest_park"),
+            "slots",
+            "slow_after",
+            "max_waiting",
+            "max_wait",
+            "max_blocked",
+            "shortest_park",
         ):
             value = getattr(self, name)
             if not value > 0:

@@ -43,7 +43,7 @@ class MerchantQueue(Generic[Ticket]):
         self._size -= 1
 
     def head(self) -> tuple[float, int, Lane[Ticket]] | None:
-        """Whose turn is next, after its key and its place; it goes on standing here."""
+        """The next lane as (key, place, lane), not removed."""
         while self._entries and not self._is_valid(self._entries[0]):
             heapq.heappop(self._entries)
         return self._entries[0] if self._entries else None

@@ -1,7 +1,8 @@
 """Calls that are out for longer than their merchants usually take: the first to go if slots lack.
 
 Long before a call is out for five times the usual, that dozens of them are late at once tells that
-merchants have stopped answering. One of them alone means nothing, and nothing comes of it.
+merchants have stopped answering. One outlier alone cuts nothing short; it only stops counting as
+light, and may silence its provider.
 """
 
 import heapq
@@ -16,9 +17,9 @@ from pos_gateway.admission.latency import LatencyEstimate
 #: Seconds that a call is an outlier before it can be cut short: when this process was held up,
 #: answers that came meanwhile are to be read first.
 GRACE = 0.05
-#: The part of the answers that may be late before this process is taken to be, or its network: two
-#: hundred replies at once keep it busy for longer than a quick merchant takes. And the weight of
-#: the newest in it.
+#: Above this fraction of late answers the worker itself is taken to be slow (two hundred replies at
+#: once keep it busy for longer than a quick merchant takes), and only silent merchants' calls are
+#: cut short; NEWEST is the EWMA weight.
 LATE, NEWEST = 0.25, 0.1
 #: Weight of the newest answer in what is usual for a first one.
 NEWEST_FIRST = 0.02
@@ -28,7 +29,7 @@ class Outliers(Generic[Ticket]):
     """Those that are out, and which of them to cut short.
 
     Args:
-        slow_after: seconds after which a merchant that has never answered is silent.
+        slow_after: seconds after which a merchant that has never answered is silent, at the soonest.
     """
 
     def __init__(self, slow_after: float) -> None:
@@ -48,25 +49,23 @@ class Outliers(Generic[Ticket]):
         self._answered_at = 0.0
         #: The part of the last answers that took longer.
         self._late = 0.0
-        #: How long merchants' first answers take, whichever, and of how many that is.
+        #: How long merchants' first answers take, whichever.
         self._first = LatencyEstimate()
-        self._answers = 0
 
     def unusual_after(self, lane: Lane[Ticket]) -> float:
         """When a call is out for longer than is usual for its merchant, or silent.
 
-        A merchant that has never answered is taken to be like others at their first call, which has a
-        connection to make. It would else hold a slot until it is silent, and of those that stop
-        together many may be strangers.
+        A stranger is judged by first answers of all merchants, since it has none of its own. Such a
+        call has a connection to make.
         """
         usual = self._first if lane.pace.mean is None else lane.pace
         silent_after = lane.pace.silent_after(self._slow_after)
         return min(silent_after, usual.exceeded_after(silent_after))
 
     def silent_after(self, lane: Lane[Ticket]) -> float:
-        """When a call is out for so long that nobody knows whether its merchant answers.
+        """When a call is out for so long that its merchant is silent.
 
-        That of a merchant that has never answered is not before first answers have come as a rule.
+        For a stranger no sooner than first answers are unusual.
         """
         after = lane.pace.silent_after(self._slow_after)
         return (
@@ -75,8 +74,7 @@ class Outliers(Generic[Ticket]):
 
     def first_took(self, seconds: float) -> None:
         """A merchant, whichever, has answered for the first time, after so long."""
-        self._answers += 1
-        self._first.learn(seconds, max(NEWEST_FIRST, 1 / self._answers))
+        self._first.learn(seconds, max(NEWEST_FIRST, 1 / (self._first.answers + 1)))
 
     def add(self, call: Call[Ticket], now: float) -> None:
         """It is out for longer than is usual from now."""
@@ -112,11 +110,10 @@ class Outliers(Generic[Ticket]):
     def cut_short(self, light: int, strangers: int, most: int, now: float) -> list[Call[Ticket]]:
         """Up to ``most`` calls, the oldest first. Each is named once.
 
-        For strangers, calls that are out for longer than is usual for their own merchants; for light
-        ones, those of merchants that have never answered, too; for whoever else, those that are out
-        for so long that their merchants are silent. Only calls of merchants that have not answered
-        anything since. Where nobody at all has in its usual time, or many have not, it may be no
-        fault of theirs: then only those that are silent by now, so that the next one is tried.
+        A light merchant may end any outlier, a stranger those of known merchants, a heavy one those
+        of silent merchants. Never a merchant's that has answered since. Where no merchant at all has
+        answered in its usual time since, or many answers are late, the worker itself may be slow:
+        then only calls that made their merchants silent are ended, so that the next one is tried.
         """
         chosen: list[Call[Ticket]] = []
         settled = now - GRACE

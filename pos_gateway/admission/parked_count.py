@@ -2,7 +2,7 @@
 
 
 class ParkedCount:
-    """How many orders, and bundles of them, this worker has parked that are not due yet.
+    """Orders and bundles that this worker has parked and that are not due.
 
     Its memory is bounded by the longest delay: one entry for each merchant and second.
     """

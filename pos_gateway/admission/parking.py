@@ -2,7 +2,7 @@
 
 The broker holds them, many to a bundle, and hands a bundle back after a whole number of seconds. A
 merchant that answers is offered its orders again before what waits for it here is done; one that
-does not, after as long again as it has been silent.
+does not, after half as long to as long again as it has been silent.
 """
 
 import random
@@ -35,13 +35,15 @@ class QueueState:
     answers: bool
     #: Whether it may be called, if only to see whether it answers again.
     may_be_called: bool
-    #: How many orders it takes to see that.
+    #: How many orders are let out to see that: one, as many as close a half-open breaker, or a
+    #: bundle's worth while the merchant's record is not here yet.
     tries: int
     #: When it may be called again at the soonest; the time, if it may be now.
     not_before: float
     #: When it answered last; -inf if it never did.
     answered_at: float
-    #: Seconds between two of its orders' turns at best, and until that is known well.
+    #: Seconds between two of its orders' turns at best, and until enough have answered to know that
+    #: (0: they have, or none has).
     turn: float
     known_in: float
     #: Its orders that wait in this worker, how many may, and how many this worker has parked.
@@ -70,10 +72,11 @@ class ParkingQueue:
     def delay(self, state: QueueState, *, few: bool) -> float:
         """Seconds until orders that are parked now are to be back.
 
-        While the merchant answers, that is shortly before those ahead of them are done at best; or
-        any time within which all bundles can be looked at, if that is sooner. Else it is half of
-        the time for which it has been silent to the whole, or when its breaker half-opens, and as
-        long again at most. Where that leaves a choice, ``few`` meet others, to go on in one bundle.
+        While the merchant answers, that is shortly before those ahead of them are done at best, or
+        when that is known better, or any time within which all bundles can be looked at, whichever
+        is soonest. Else it is half of the time for which it has been silent to the whole, or when
+        its breaker half-opens, and as long again at most. Where that leaves a choice, ``few`` meet
+        others, to go on in one bundle.
         """
         soonest, latest = 0.0, _within(state.bundles / LOOKS, state.shortest, state.longest)
         silent_for = self._silent_for(state)
@@ -102,8 +105,8 @@ class ParkingQueue:
     def let_out(self, orders: int, state: QueueState) -> int:
         """How many of so many orders that are back may come now; they are counted as coming.
 
-        None while half of the room is taken, lest bundles come apart; one of a merchant that does
-        not answer, if nobody else is there to find out how it does.
+        None while there is room neither for all nor for half of what may wait, lest bundles come
+        apart; of a merchant that does not answer ``tries``, if no other order is there to find out.
         """
         self._silent_for(state)
         if not state.may_be_called:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Rate:
-    """No more than ``per_second`` starts within any second (within any longer span, if under one).
+    """At most ``per_second`` starts in any second (under one a second: one in 1/``per_second`` s).
 
-    Whether one more may start is what it was when it was reckoned last.
+    ``is_spent`` is as of the last ``reckon``.
     """
 
     per_second: float

@@ -1,8 +1,9 @@
 """How many orders may wait in the worker; what is over that is parked in the broker.
 
 All share one bound, and each merchant may have as many as are left of it (the dynamic threshold of
-shared buffers: Choudhury and Hahne, 1998): one alone has half of all, and however many there are,
-some is left for the next.
+shared buffers: Choudhury and Hahne, 1998): one alone has half of all at most, and however many there
+are, some is left for the next. What is left is shared by seconds of work, and merchants that take no
+orders (silent, breaker open, paused, without a permit) have a small part of it together.
 """
 
 from math import ceil

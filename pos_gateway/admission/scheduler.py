@@ -1,10 +1,10 @@
 """Who gets a slot: by slot-time, not by orders.
 
-A merchant is *light* while what it will have held on average, its next call included, is less than
-half of its fair part: the slots, divided by the merchants that have work. All light ones together
-then use half of the slots at most, so there is room for them whatever others do. The others are
-*heavy*, and leave so many slots free as light ones need; *silent* ones, of which nobody knows
-whether they answer, have a small budget together.
+A merchant is *light* while what it will have held on average, with its calls in flight and one more
+added, is less than half of its fair part: the slots, divided by the merchants that have work. All
+light ones together then use half of the slots on average at most, so there is room for them whatever
+others do. The others are *heavy*, and leave so many slots free as light ones need; *silent* ones, of
+which it is not known whether they answer, have a small budget together.
 """
 
 from math import log, sqrt
@@ -19,9 +19,9 @@ from pos_gateway.admission.usage import WINDOW, Usage
 #: Standard deviations of the light calls' number, beyond its mean, that heavy ones leave free: calls
 #: come at random, so their number strays by its square root (square-root staffing).
 DEVIATIONS = 2.0
-#: A light merchant leaves this part of the reserve free, for each part of what is light that it uses.
+#: A light merchant at fraction f of its light threshold leaves min(1, GRADE x f) of the reserve free.
 GRADE = 2.0
-#: Silent merchants that hold more than one in so many slots cost heavy ones too much.
+#: Calls are cut short for heavy merchants once silent ones hold more than 1/COSTLY of the slots.
 COSTLY = 4
 #: The part of the fair part under which a merchant is light.
 LIGHT = 0.5
@@ -46,7 +46,8 @@ class Scheduler(Generic[Ticket]):
         self._early: MerchantQueue[Ticket] = MerchantQueue()
         self._silent: MerchantQueue[Ticket] = MerchantQueue()
         self._queues = (self._light, self._strangers, self._heavy, self._early, self._silent)
-        #: Slots that light calls hold; those that others do; and, of both, silent merchants'.
+        #: Slots that light calls hold, and those that others do. ``silent``: slots of silent merchants,
+        #: as of each lane's last update; light calls among them are in ``light``, too.
         self.light = Usage()
         self.heavy = 0
         self.silent = 0
@@ -96,7 +97,8 @@ class Scheduler(Generic[Ticket]):
         return self._has_heavy_slot(free, more, now)
 
     def may_start_at_once(self, lane: Lane[Ticket], now: float) -> bool:
-        """Whether a newcomer, which may start one more order, passes nobody by."""
+        """Whether a newcomer may start without queueing: a light one if it has a slot, others only if
+        no merchant queues."""
         if not self.has_slot(lane, now):
             return False
         return lane.is_light or not any(self._queues)
@@ -173,7 +175,10 @@ class Scheduler(Generic[Ticket]):
             lane.queue.remove(lane)
 
     def slots(self) -> dict[str, int]:
-        """How many slots are free, and how many light, heavy and silent merchants' calls hold."""
+        """How many slots are free, and how many light, heavy and silent merchants' calls hold.
+
+        Light calls of a silent merchant are shown as light until it is judged anew.
+        """
         silent = min(self.silent, self.heavy)
         free = max(0, self._slots - self.in_flight)
         return {

@@ -1,4 +1,4 @@
-"""Which merchants are in trouble, and which of them in most: the one rule for all who name some."""
+"""Which merchants to show an operator first."""
 
 import heapq
 from collections.abc import Iterable
@@ -8,14 +8,15 @@ from pos_gateway.admission.lane import Standing
 
 
 def is_in_trouble(standing: Standing) -> bool:
-    """Its orders are held up for its own sake, it is left alone, or does not answer."""
+    """It has parked orders, orders waiting for the merchant itself, an open or half-open breaker, or is
+    silent with orders in flight."""
     is_held_up = standing.parked > 0 or (standing.troubled and standing.waiting > 0)
     is_left_alone = standing.breaker is not State.CLOSED
     return is_held_up or is_left_alone or (standing.silent and standing.in_flight > 0)
 
 
 def severity(standing: Standing) -> tuple[int, bool, bool, bool]:
-    """What those in most trouble have most of: orders held up. Then, how bad the merchant is."""
+    """Sort key: orders held up, then breaker open, half-open, silent."""
     state = standing.breaker
     held_up = standing.parked + standing.waiting
     return held_up, state is State.OPEN, state is State.HALF_OPEN, standing.silent

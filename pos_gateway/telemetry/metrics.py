@@ -159,8 +159,9 @@ def set_aside(reason: str) -> None:
 
 slots = Gauge(
     "pos_gateway_slots",
-    "Slots: free, or held by orders of merchants that use less than their fair part of slot-time"
-    " (light), that use more (heavy), or that do not answer (silent).",
+    "Slots: free, or held by orders of merchants that use less than half of their fair part of"
+    " slot-time (light), that use more or are not known yet (heavy, as is a call that is out for longer"
+    " than usual), or that do not answer (silent).",
     ("state",),
 )
 waiting = Gauge(
@@ -194,8 +195,8 @@ breaker_transitions = Counter(
 )
 merchants_in_trouble = Gauge(
     "pos_gateway_merchants_in_trouble",
-    "Merchants whose orders are held up for their own sake (waiting here, or parked), that are left"
-    " alone, or silent with orders under way.",
+    "Merchants with parked orders, with orders waiting for the merchant itself, with an open or"
+    " half-open breaker, or silent with orders in flight.",
 )
 merchant_parked = Gauge(
     "pos_gateway_merchant_parked_orders",
@@ -210,7 +211,8 @@ merchant_in_flight = Gauge(
 )
 merchant_silent = Gauge(
     "pos_gateway_merchant_silent",
-    "1: a call to one of them is out for too long, and it has answered none since.",
+    "1: a call of the merchant's is out for too long or timed out and none was answered since, its"
+    " breaker is half-open, or its provider is silent.",
     ("merchant",),
 )
 merchant_breaker = Gauge(

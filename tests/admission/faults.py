@@ -161,7 +161,7 @@ FAULTS = [
     _fault(
         "a late call counts while it is out",
         "health",
-        '            self.open(lane, now, "late")\n            self._changed(lane, now)\n',
+        '            self.open(lane, now, "late")\n            self._changed(lane)\n',
         "            pass\n",
     ),
     _fault(
@@ -185,7 +185,7 @@ FAULTS = [
     _fault(
         "a merchant whose breaker half-opens lines up",
         "health",
-        'State.HALF_OPEN, 0.0, "time"))\n            self._changed(lane, now)',
+        'State.HALF_OPEN, 0.0, "time"))\n            self._changed(lane)',
         'State.HALF_OPEN, 0.0, "time"))',
     ),
     _fault(
@@ -442,7 +442,7 @@ FAULTS = [
     _fault(
         "what is usual for a first answer is their mean at first",
         "outliers",
-        "max(NEWEST_FIRST, 1 / self._answers)",
+        "max(NEWEST_FIRST, 1 / (self._first.answers + 1))",
         "NEWEST_FIRST",
     ),
     _fault(

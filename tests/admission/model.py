@@ -396,7 +396,7 @@ class Model:
         for each in sorted(self.out(), key=lambda each: each.late_at):
             if each.late_at <= now and not each.late:
                 each.late = True
-                self.trip(each.merchant, now)
+                self.trip(each.merchant)
         for merchant in self.merchants.values():
             if merchant.state == "open" and merchant.until <= now:
                 merchant.state, merchant.good_probes = "half_open", 0
@@ -473,12 +473,12 @@ class Model:
                     self.close(merchant)
         elif merchant.state == "closed" and contact is not Contact.NONE:
             merchant.results = [*merchant.results, (not good, sent.late)][-breaker.WINDOW :]
-            if self.trip(merchant, now):
+            if self.trip(merchant):
                 return
         if retry_after is not None:
             self.open(merchant)
 
-    def trip(self, merchant: Merchant, now: float) -> bool:
+    def trip(self, merchant: Merchant) -> bool:
         overdue = sum(each.late for each in self.out() if each.merchant is merchant)
         calls = len(merchant.results) + overdue
         failed = sum(bad for bad, _ in merchant.results)

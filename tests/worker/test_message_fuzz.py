@@ -86,7 +86,7 @@ HEADERS = (
     *("task", "id", "lang", "x-attempts", "x-resolve", "eta", "expires", "retries"),
     *("timelimit", "group", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin", "shadow"),
     *("stamps", "stamped_headers", "ignore_result", "replaced_task_nesting", "group_index"),
-    *("x-merchant-id", "x-orders", "x-deliver-by", "x-reserved", "x-death", "x-delay", "ü" * 60),
+    *("x-merchant-id", "x-orders", "x-deliver-by", "x-death", "x-delay", "ü" * 60),
 )
 #: Properties that RabbitMQ lets pass whatever they are, and some of what they can be.
 PROPERTIES: dict[str, tuple[Any, ...]] = {
@@ -286,7 +286,7 @@ class Messages:
         if random.random() < 0.4:
             body = self._damaged(body)
         if random.random() < 0.4:
-            name = self._pick(("x-merchant-id", "x-orders", "x-deliver-by", "x-reserved", "id"))
+            name = self._pick(("x-merchant-id", "x-orders", "x-deliver-by", "id"))
             headers[name] = self._pick(ODD)
         if random.random() < 0.1:
             body += b" " * BYTES_ALLOWED
