@@ -499,17 +499,17 @@ FAULTS = [
         "admission",
     ),
     _fault(
-        "merchants that do not answer leave most of the budget to others",
+        "merchants that take no orders leave some of the budget to others",
         "room",
         "max(0, int(part * limits.max_blocked) - self.stuck)",
         "limits.max_blocked",
-        "bursts::dead_merchants_leave",
+        "bursts::record_never_comes",
     ),
     _fault(
         "merchants whose record is not here leave half of the budget to others",
         "room",
-        "STUCK_OR_UNKNOWN\n",
-        "1.0\n",
+        "part = STUCK if lane.known else STUCK_OR_UNKNOWN",
+        "part = STUCK if lane.known else 1.0",
         "bursts::record_never_comes",
     ),
     _fault(

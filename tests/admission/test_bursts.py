@@ -116,25 +116,21 @@ def test_a_burst_beside_the_backlogs_of_others(
     assert scene.seen["m"].idle <= 1.0  # once may be until the first that were parked are back
 
 
-def endures(burst: Merchant, *others: Merchant) -> None:
-    """The burst takes twice its bound at most, although others would fill all room for waiting."""
-    seen = Bursts(burst, *others).run(burst.name, burst.at + 2 * bound(burst))
-    assert seen.done == burst.orders
-
-
 def test_room_for_waiting_is_shared_by_seconds_of_work_not_by_orders() -> None:
     quick = [Merchant(f"quick-{n}", steady(0.1), 1, 60, endless=True) for n in range(100)]
-    endures(Merchant("m", steady(0.2), 50, orders=2000, at=5.0), *quick)
+    burst = Merchant("m", steady(0.2), 50, orders=2000, at=5.0)
+    # With so many others a bundle comes apart now and then, and its rest is away for a second.
+    assert Bursts(burst, *quick).run("m", burst.at + 2 * bound(burst)).done == burst.orders
 
 
 def test_dead_merchants_leave_room_for_those_that_answer() -> None:
     dead = [Merchant(f"dead-{n}", hangs, 10, orders=20) for n in range(500)]
-    endures(Merchant("m", steady(0.1), 10, orders=1000, at=40.0), *dead)
+    drains(Merchant("m", steady(0.1), 10, orders=1000, at=40.0), *dead)
 
 
 def test_merchants_whose_record_never_comes_leave_room_for_those_that_answer() -> None:
-    unknown = [Merchant(f"unknown-{n}", steady(0.1), 10, 100, record=1e9) for n in range(100)]
-    endures(Merchant("m", steady(0.1), 10, orders=1000, at=5.0), *unknown)
+    unknown = [Merchant(f"unknown-{n}", steady(0.1), 10, 500, record=1e9) for n in range(20)]
+    drains(Merchant("m", steady(0.1), 10, orders=1000, at=5.0), *unknown)
 
 
 @pytest.mark.parametrize("odd", ODD)

@@ -228,6 +228,7 @@ def test_merchants_of_a_provider_that_answers_again_stand_behind_no_silent_one()
     silent = [f"silent{n}" for n in range(13)]
     stage.know(*silent, "calls@x")
     stage.know("waits@x", seconds=20.0)
+    stage.answer("waits@x", after=3.0)  # it has used more of late than those that hang
     stage.hang(*silent)
     assert stage.offer("silent0") is Verdict.WAIT  # they hold all that they may
     stage.offer("calls@x")
