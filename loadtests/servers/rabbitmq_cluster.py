@@ -16,6 +16,7 @@ _JOIN = """
 cluster_formation.peer_discovery_backend = classic_config
 cluster_formation.classic_config.nodes.1 = {first}
 """
+_IS_RUNNING_AGAIN = "{rabbit:is_running(), whereis(rabbit_outside_app_process)}"
 _EVERY_QUEUE_HAS_A_LEADER = (
     "rabbit:is_running() andalso lists:all(fun(Queue) -> {Name, _} = amqqueue:get_pid(Queue), "
     "[State] = ets:lookup(ra_state, Name), lists:member(element(2, State), [leader, follower]) "
@@ -48,11 +49,19 @@ class Node(RabbitMQ):
         for other in others:
             self.eval(f"erlang:disconnect_node('{other.name}')")
 
+    def is_alone(self) -> bool:
+        """Has it neither a connection to another node, nor gone on without one?"""
+        return self.eval("{nodes(), rabbit:is_running()}") == "{[],false}"
+
     def wait_until_running(self, *, running: bool = True) -> None:
-        """Wait until it takes requests; or until it has stopped to, being in a minority."""
-        wanted = "true" if running else "false"
+        """Wait until it takes requests; or until it has stopped to, being in a minority.
+
+        It runs only once it has done with its pause: until then it hears of no other node's loss.
+        """
+        wanted = "{true,undefined}" if running else "false"
+        asked = _IS_RUNNING_AGAIN if running else "rabbit:is_running()"
         self._wait_for(
-            lambda: self.eval("rabbit:is_running()") == wanted and (not running or self._answers()),
+            lambda: self.eval(asked) == wanted and (not running or self._answers()),
             self._running(),
             f"is not {'running' if running else 'paused'}",
         )
@@ -124,21 +133,20 @@ class RabbitMQCluster:
 
     @contextmanager
     def cut_off(self, node: Node) -> Iterator[None]:
-        """Have no node and this one hear of each other: neither connects to the other any more."""
+        """Have no node and this one hear of each other: neither connects to the other any more.
+
+        Only this node's idea of the cookie changes: with another that both have, they talk again.
+        """
         others = [each for each in self.nodes if each is not node]
-        self._introduce(node, others, _ANOTHER)
+        node.meet(others, _ANOTHER)
         node.leave(others)
         node.wait_until_running(running=False)
         try:
             yield
+            assert node.is_alone(), f"{node.name} hears of the others, which it was cut off from"
         finally:
-            self._introduce(node, others, _COOKIE)
+            node.meet(others, _COOKIE)
             node.wait_until_running()
-
-    def _introduce(self, node: Node, others: Sequence[Node], cookie: str) -> None:
-        node.meet(others, cookie)
-        for other in others:
-            other.meet([node], cookie)
 
     def _asked(self, expression: str) -> str:
         return self.nodes[0].eval(expression)
