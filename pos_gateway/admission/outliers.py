@@ -59,7 +59,7 @@ class Outliers(Generic[Ticket]):
         call has a connection to make.
         """
         usual = self._first if lane.pace.mean is None else lane.pace
-        silent_after = lane.pace.silent_after(self._slow_after)
+        silent_after = self.silent_after(lane)
         return min(silent_after, usual.exceeded_after(silent_after))
 
     def silent_after(self, lane: Lane[Ticket]) -> float:

@@ -347,10 +347,11 @@ class Model:
             self.light.end(sent.started, self.now)
 
     def unusual_after(self, merchant: Merchant) -> float:
-        own = merchant.limits_silence(self.limits.slow_after)
+        """When a call has been out for longer than is usual, or for too long."""
+        own = self.silent_after(merchant)
         if merchant.mean is not None:
             return min(own, self.unusual(merchant.mean, merchant.deviation))
-        return min(own, self.unusual(self.mean, self.deviation)) if self.answers else own
+        return self.unusual(self.mean, self.deviation) if self.answers else own
 
     def silent_after(self, merchant: Merchant) -> float:
         """When a call has been out for too long."""

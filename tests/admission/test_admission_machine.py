@@ -389,13 +389,16 @@ class AdmissionMachine(RuleBasedStateMachine):
     def _dispatch(self) -> None:
         while True:
             before = {each: self.model.is_light(each) for each in +self.model.waiting}
-            may = {each: self.model.has_slot(each) for each in before if self.model.may_start(each)}
+            able = [each for each in before if self.model.may_start(each)]
+            may = {each: self.model.has_slot(each) for each in able}
             call = self.admission.next_start(self.now)
             self._note_the_heavy()
             if call is None:
                 break
             merchant = self.model.merchants[call.lane.merchant_id]
-            assert may.get(merchant, False) is not False
+            # Or since others, which were looked at before it, are light no more.
+            had_a_slot = may[merchant] is not False
+            assert had_a_slot or self.model.has_slot(merchant) is not False
             own = [each for each in self.model.kept if each.merchant is merchant]
             most_urgent = min(own, key=lambda each: (each.deadline, each.number))
             assert call.ticket == most_urgent.number
