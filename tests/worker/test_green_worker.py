@@ -14,25 +14,30 @@ import pytest
 import trustme
 
 from loadtests.merchants.client import SimulatedMerchants
+from loadtests.servers.process import free_port
 from pos_gateway import light_celery
 from tests.orders import an_order
+from tests.telemetry.lab import Samples, get
 from tests.worker.lab import PATIENCE, ROOT, Lab, by_type
 
 
 def test_without_flags_it_is_the_green_worker_with_200_slots(lab: Lab) -> None:
     """The trap: Celery's defaults are as many processes as cores."""
-    merchants = [f"m{n}" for n in range(200)]
+    port, merchants = free_port(), [f"m{n}" for n in range(200)]
     lab.open_merchants(*merchants)
     for merchant in merchants:
         lab.submit(merchant, f"first-{merchant}")
-    with lab.worker():
-        assert len(lab.events(200)) == 200  # they are known to be quick, and may have every slot
+    with lab.worker(metrics_port=port):
+        assert len(lab.events(200)) == 200  # they are known to be quick: light
         lab.merchants.profile("m*", {"kind": "accept", "latency": 3})
         for merchant in merchants:
             lab.submit(merchant, f"slow-{merchant}")
-        lab.merchants.wait_until(in_flight=200, timeout=30)
+        # The last slots are for the quickest of the light ones, whichever those are.
+        lab.merchants.wait_until(in_flight=180, timeout=30)
+        slots = Samples(get(port, "/metrics")[1]).of("pos_gateway_slots")
+        assert sum(slots.values()) == 200
         assert len(lab.events(200)) == 200
-    assert lab.merchants.summary()["max_in_flight"] == 200
+    assert lab.merchants.summary()["max_in_flight"] <= 200
 
 
 def test_without_flags_it_is_not_capped_at_ten_orders_a_second(lab: Lab) -> None:
