@@ -37,6 +37,11 @@ from tests.orders import an_order
 
 ROOT = Path(__file__).parents[2]
 GREEN = "pos_gateway.gcelery"
+#: What ``celery -A pos_gateway.gcelery worker`` becomes within its first second; most tests save that.
+GREEN_COMMAND = (
+    *(sys.executable, "-P", "-m", "gevent.monkey", "--module", "pos_gateway.light_celery"),
+    *("-A", GREEN, "worker", "--pool=gevent"),
+)
 #: Seconds that anything may take here before it counts as never coming.
 PATIENCE = 60.0
 
@@ -178,9 +183,12 @@ class Lab:
         app: str = GREEN,
         environment: Mapping[str, str] | None = None,
         stderr: int = subprocess.STDOUT,
+        as_typed: bool = False,
         **settings: object,
     ) -> Iterator["WorkerProcess"]:
         """Run ``celery -A APP worker FLAGS``; stopped by SIGTERM at the end if it still runs.
+
+        The green one as what that becomes, unless it is to be run ``as_typed``.
 
         What it writes to standard error is in its log too, unless that is a pipe given for it.
         """
@@ -196,9 +204,12 @@ class Lab:
             **{f"POS_GATEWAY_{name.upper()}": str(value) for name, value in settings.items()},
         }
         log = self._folder / f"worker-{self._workers}.log"
+        command = [sys.executable, "-m", "celery", "-A", app, "worker", *flags]
+        if app == GREEN and not as_typed and not {"-P", "--pool=gevent"} & set(flags):
+            command = [*GREEN_COMMAND, *flags]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "celery", "-A", app, "worker", *flags],
+                command,
                 cwd=ROOT,
                 env=variables,
                 stdout=output,

@@ -18,7 +18,7 @@ from loadtests.servers.process import free_port
 from pos_gateway import light_celery
 from tests.orders import an_order
 from tests.telemetry.lab import Samples, get
-from tests.worker.lab import PATIENCE, ROOT, Lab, by_type
+from tests.worker.lab import GREEN_COMMAND, PATIENCE, ROOT, Lab, by_type
 
 
 def test_without_flags_it_is_the_green_worker_with_200_slots(lab: Lab) -> None:
@@ -27,13 +27,16 @@ def test_without_flags_it_is_the_green_worker_with_200_slots(lab: Lab) -> None:
     lab.open_merchants(*merchants)
     for merchant in merchants:
         lab.submit(merchant, f"first-{merchant}")
-    with lab.worker(metrics_port=port):
+    with lab.worker(as_typed=True, metrics_port=port) as worker:
         assert len(lab.events(200)) == 200  # they are known to be quick: light
         lab.merchants.profile("m*", {"kind": "accept", "latency": 3})
         for merchant in merchants:
             lab.submit(merchant, f"slow-{merchant}")
         # The last slots are for the quickest of the light ones, whichever those are.
         lab.merchants.wait_until(in_flight=180, timeout=30)
+        command = psutil.Process(worker.process.pid).cmdline()
+        started = command[command.index("-P") :]  # after flags that Python itself was given
+        assert sorted(started) == sorted(GREEN_COMMAND[1:]), "the other tests start another worker"
         slots = Samples(get(port, "/metrics")[1]).of("pos_gateway_slots")
         assert sum(slots.values()) == 200
         assert len(lab.events(200)) == 200
@@ -78,7 +81,7 @@ def placed_one_by_one_while_it_runs(lab: Lab, *flags: str) -> float:
     lab.open_merchants("fast-1", max_concurrency=100)
     lab.merchants.profile("fast-*", {"kind": "accept", "latency": 0})
     lab.submit("fast-1", "first")
-    with lab.worker(*flags):
+    with lab.worker(*flags, as_typed=True):
         lab.merchants.wait_until(creates=1, timeout=30)
         lab.submit("fast-1", *[f"o{n}" for n in range(400)])
         assert len(by_type(lab.events(401))["order.accepted"]) == 401
@@ -140,7 +143,7 @@ def test_an_https_delivery_works_however_the_pool_is_named(
         lab = Lab(broker_url, database_url, merchants, tmp_path)
         lab.open_merchants("fast-1")
         lab.submit("fast-1", *[f"o{n}" for n in range(20)])
-        with lab.worker(*flags, ca_file=tmp_path / "ca.pem") as worker:
+        with lab.worker(*flags, as_typed=True, ca_file=tmp_path / "ca.pem") as worker:
             told = by_type(lab.events(20))
         lab.close()
     assert len(told["order.accepted"]) == 20
@@ -164,7 +167,7 @@ def tell():
 atexit.register(tell)
 """
     )
-    with lab.worker(*flags, environment={"PYTHONPATH": str(tmp_path)}) as worker:
+    with lab.worker(*flags, as_typed=True, environment={"PYTHONPATH": str(tmp_path)}) as worker:
         lab.open_merchants("fast-1")
         lab.submit("fast-1", "o1")
         lab.events(1)
@@ -184,7 +187,7 @@ def test_flags_that_are_given_still_work(lab: Lab) -> None:
     lab.open_merchants("m", max_concurrency=50)
     lab.merchants.profile("m", {"kind": "accept", "latency": 0.5})
     lab.submit("m", *[f"o{n}" for n in range(20)])
-    with lab.worker("-c", "7", "-Q", "orders", "-n", "w1@%h"):
+    with lab.worker("-c", "7", "-Q", "orders", "-n", "w1@%h", as_typed=True):
         assert len(lab.events(20)) == 20
     assert lab.merchants.summary()["max_in_flight"] == 7
 
