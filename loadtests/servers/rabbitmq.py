@@ -16,7 +16,7 @@ _BIN = Path("/usr/lib/rabbitmq/bin")
 
 _EVERY_QUEUE_HAS_ITS_LEADER = (
     "lists:all(fun(Queue) -> {Name, _} = amqqueue:get_pid(Queue), "
-    "[State] = ets:lookup(ra_state, Name), element(2, State) =:= leader end, "
+    "[leader] =:= [element(2, State) || State <- ets:lookup(ra_state, Name)] end, "
     "[Queue || Queue <- rabbit_amqqueue:list(), amqqueue:is_quorum(Queue)])"
 )
 #: The coordinator of streams knows of each how far it is with writing down its leader.
@@ -48,6 +48,8 @@ class RabbitMQ(Server):
         self._epmd_port = 0
         self._epmd: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
+        #: Virtual hosts whose deletion may not be over yet.
+        self._deleting: list[str] = []
 
     @property
     def url(self) -> str:
@@ -68,6 +70,7 @@ class RabbitMQ(Server):
     def delete_vhost(self, url: str) -> None:
         """Delete the virtual host behind a URL of `add_vhost`, in the background."""
         name = unquote(url.rpartition("/")[2])
+        self._deleting.append(name)
         self.eval(f'spawn(fun() -> rabbit_vhost:delete({binary(name)}, <<"tests">>) end)')
 
     def add_user(self, name: str, url: str) -> str:
@@ -171,6 +174,7 @@ class RabbitMQ(Server):
             # RabbitMQ 3.10 notes a new quorum queue's name on disk three seconds late, and a crash
             # before that costs the queue and all it holds. Queues in production are older.
             self.eval("[dets:sync(Table) || Table <- dets:all()]")
+            self._finish_deleting()
         super().kill()
 
     def close(self) -> None:
@@ -235,6 +239,16 @@ class RabbitMQ(Server):
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as client:
             client.sendall(b"AMQP\x00\x00\x09\x01")
             return bool(client.recv(1)) and self._has_leaders()
+
+    def _finish_deleting(self) -> None:
+        """Wait for virtual hosts to be gone: half of one is more than a node recovers from."""
+        gone = " andalso ".join(
+            f"not rabbit_vhost:exists({binary(each)})" for each in self._deleting
+        )
+        if gone:
+            complaint = "did not delete its virtual hosts"
+            self._wait_for(lambda: self.eval(gone) == "true", self._running(), complaint)
+        self._deleting.clear()
 
     def _has_leaders(self) -> bool:
         return self.eval(_EVERY_QUEUE_HAS_ITS_LEADER) == "true"

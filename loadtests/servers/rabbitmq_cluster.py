@@ -19,8 +19,8 @@ cluster_formation.classic_config.nodes.1 = {first}
 _IS_RUNNING_AGAIN = "{rabbit:is_running(), whereis(rabbit_outside_app_process)}"
 _EVERY_QUEUE_HAS_A_LEADER = (
     "rabbit:is_running() andalso lists:all(fun(Queue) -> {Name, _} = amqqueue:get_pid(Queue), "
-    "[State] = ets:lookup(ra_state, Name), lists:member(element(2, State), [leader, follower]) "
-    "end, [Queue || Queue <- rabbit_amqqueue:list(), amqqueue:is_quorum(Queue)])"
+    "lists:any(fun(State) -> lists:member(element(2, State), [leader, follower]) end, "
+    "ets:lookup(ra_state, Name)) end, [Queue || Queue <- rabbit_amqqueue:list(), amqqueue:is_quorum(Queue)])"
 )
 
 
