@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import gevent
 import structlog
+from gevent import GreenletExit
 from gevent.event import Event
 from gevent.lock import Semaphore
 from gevent.pool import Group
@@ -180,6 +181,8 @@ class Parking:
             messages.append(self._delayed(staying))
         threads = [self._publishing.spawn(self._store, message) for message in messages]
         gevent.joinall(threads)
+        if any(isinstance(thread.value, GreenletExit) for thread in threads):
+            return  # the connection is gone: a thread that had not begun is over before this one
         if not all(thread.value is True for thread in threads):
             _reject([back])
             return

@@ -399,9 +399,9 @@ def test_large_operations_share_no_transaction_with_many_others(database: Databa
     commit = GroupCommit(database.write, int)
     database.gate.clear()
     operations = [0, half, half, 2 * half, 1, half, 0, half - 1]
-    waiting = callers(commit, operations[:1])
+    first = Caller(commit, operations[0])
     database.is_tried()
-    waiting += callers(commit, operations[1:])
+    waiting = [first, *callers(commit, operations[1:])]
     database.gate.set()
     assert [each.came_to() for each in waiting] == [f"{each} is written" for each in operations]
     assert database.transactions == [[0], [half, half], [2 * half], [1, half, 0, half - 1]]
