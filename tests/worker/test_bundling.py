@@ -76,8 +76,8 @@ class Scene:
             self.parking.park(merchant, self.order(n, **order), original)
         return originals
 
-    def bring_back(self, number: int, *, left: float = 600) -> Original:
-        bundle = Bundle.of("m", "orders", [self.order(n, left=left) for n in range(number)])
+    def bring_back(self, number: int, *, merchant: str = "m", left: float = 600) -> Original:
+        bundle = Bundle.of(merchant, "orders", [self.order(n, left=left) for n in range(number)])
         original = Original(self.gate)
         self.parking.take_back(
             ReturnedBundle(
@@ -186,6 +186,8 @@ def test_what_is_not_published_yet_is_forgotten_when_the_connection_is_lost() ->
     scene = Scene(limit=10)
     scene.gate.answers.clear()
     originals = [*scene.park(10), *scene.park(MOST_ORDERS), scene.bring_back(MOST_ORDERS)]
+    # Their threads end in no order: of so many, some end before the one that waits for them.
+    originals += [scene.bring_back(1, merchant=f"m{n}") for n in range(40)]
     gevent.sleep(0)  # the full ones have begun
     scene.parking.forget()
     scene.gate.answers.set()
