@@ -165,7 +165,7 @@ class Admission(Generic[Ticket]):
     @property
     def next_at(self) -> float:
         """When time will change something by itself; then ``tick`` is due."""
-        return self._agenda.next_at
+        return min(self._agenda.next_at, self._scheduler.next_at(self._now))
 
     def to_cut_short(self) -> list[Call[Ticket]]:
         """Calls to end early, since others lack the slots. Each is named once; the caller may let
@@ -175,7 +175,7 @@ class Admission(Generic[Ticket]):
         silent ones hold more than a quarter of the slots.
         """
         line = self._scheduler
-        heavy = int(line.silence_is_costly)
+        heavy = int(line.silence_is_costly(self._now))
         return self._health.to_cut_short(
             line.light_in_line, line.strangers_in_line, heavy, self._now
         )

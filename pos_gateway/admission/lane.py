@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from pos_gateway.admission import pacing
 from pos_gateway.admission.breaker import Breaker, State
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.limits import Terms
@@ -168,6 +169,11 @@ class Lane(Generic[Ticket]):
     def is_early(self) -> bool:
         """It has never answered, and is being asked."""
         return self.pace.mean is None and self.usage.held > 0 and not self.is_silent
+
+    @property
+    def is_paced(self) -> bool:
+        """Its starts are spaced while it is heavy."""
+        return (self.pace.mean or 0.0) >= pacing.SHORTEST and not self.is_silent
 
     @property
     def is_working(self) -> bool:

@@ -7,12 +7,13 @@ others do. The others are *heavy*, and leave so many slots free as light ones ne
 which it is not known whether they answer, have a small budget together.
 """
 
-from math import log, sqrt
+from math import inf, log, sqrt
 from typing import Any, Generic
 
 from pos_gateway.admission.lane import Call, Lane, Ticket
 from pos_gateway.admission.limits import Limits
 from pos_gateway.admission.merchant_queue import MerchantQueue
+from pos_gateway.admission.pacing import Pacing
 from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.usage import WINDOW, Usage
 
@@ -43,9 +44,17 @@ class Scheduler(Generic[Ticket]):
         self._light: MerchantQueue[Ticket] = MerchantQueue()
         self._strangers: MerchantQueue[Ticket] = MerchantQueue()
         self._heavy: MerchantQueue[Ticket] = MerchantQueue()
+        self._paced: MerchantQueue[Ticket] = MerchantQueue()
         self._early: MerchantQueue[Ticket] = MerchantQueue()
         self._silent: MerchantQueue[Ticket] = MerchantQueue()
-        self._queues = (self._light, self._strangers, self._heavy, self._early, self._silent)
+        self._queues = (
+            self._light,
+            self._strangers,
+            self._heavy,
+            self._paced,
+            self._early,
+            self._silent,
+        )
         #: Slots that light calls hold, and those that others do. ``silent``: slots of silent merchants,
         #: as of each lane's last update; light calls among them are in ``light``, too.
         self.light = Usage()
@@ -53,6 +62,7 @@ class Scheduler(Generic[Ticket]):
         self.silent = 0
         #: Merchants that have work, and that may be called.
         self.working = 0
+        self._pacing = Pacing(limits.slots)
 
     @property
     def in_flight(self) -> int:
@@ -93,6 +103,8 @@ class Scheduler(Generic[Ticket]):
         if lane.is_early:
             # Its first call tells what it is; more than one at once only where slots abound.
             return 2 * free > self._slots and self._has_heavy_slot(free, 0, now)
+        if lane.is_paced and not self._pacing.lets_start(now):
+            return False
         more = self._reserve // 2 if lane.is_stranger else 0
         return self._has_heavy_slot(free, more, now)
 
@@ -117,10 +129,14 @@ class Scheduler(Generic[Ticket]):
         heads.sort(key=_key_of)
         return next((lane for _, _, lane in heads if self.has_slot(lane, now)), None)
 
-    @property
-    def silence_is_costly(self) -> bool:
+    def next_at(self, now: float) -> float:
+        """When a merchant in line may start that waits for the pace now."""
+        return self._pacing.next_at if self._paced and not self._pacing.lets_start(now) else inf
+
+    def silence_is_costly(self, now: float) -> bool:
         """Whether heavy merchants lack slots, and silent ones hold more than a quarter of all."""
-        return len(self._heavy) > 0 and self.silent > self._slots // COSTLY
+        lack_slots = bool(self._heavy) or (bool(self._paced) and self._pacing.lets_start(now))
+        return lack_slots and self.silent > self._slots // COSTLY
 
     def started(self, call: Call[Ticket], now: float) -> None:
         """A call holds a slot."""
@@ -131,6 +147,8 @@ class Scheduler(Generic[Ticket]):
             self.light.add(1, now)
         else:
             self.heavy += 1
+            if lane.is_paced:
+                self._pacing.started(lane.pace.mean or 0.0, now)
         if lane.queue is not None:  # it lines up anew: its place was for this one
             lane.queue.remove(lane)
 
@@ -205,7 +223,9 @@ class Scheduler(Generic[Ticket]):
             return self._silent
         if lane.pace.mean is None:
             return self._early if lane.usage.held else self._strangers
-        return self._light if lane.is_light else self._heavy
+        if lane.is_light:
+            return self._light
+        return self._paced if lane.is_paced else self._heavy
 
     def _put_right(self, queue: MerchantQueue[Ticket], now: float) -> None:
         """Have at the head of a line whom it is for: time, others' work and a provider change that."""

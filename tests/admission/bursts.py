@@ -77,6 +77,8 @@ class Worker:
     open: dict[str, list[int]] = field(default_factory=dict)
     at_hand: dict[str, deque[int]] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
+    #: When it looks at the time next, beside each tick.
+    look_due: float = 0.0
 
 
 class Bursts:
@@ -161,6 +163,15 @@ class Bursts:
     def _dispatch(self, worker: Worker) -> None:
         while (call := worker.admission.next_start(self.now)) is not None:
             self._start(worker, call)
+        if (at := worker.admission.next_at) < self.now + TICK and not (
+            self.now < worker.look_due <= at
+        ):
+            worker.look_due = at
+            self._at(at, self._look_at_the_time, worker)
+
+    def _look_at_the_time(self, worker: Worker) -> None:
+        worker.admission.tick(self.now)
+        self._dispatch(worker)
 
     def _start(self, worker: Worker, call: Call[str]) -> None:
         worker.free_at = max(worker.free_at, self.now) + 1 / STARTED

@@ -7,7 +7,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import ceil, exp, inf, sqrt
 
-from pos_gateway.admission import breaker, lane, latency, outliers, pace, parking, room, scheduler
+from pos_gateway.admission import (
+    breaker,
+    lane,
+    latency,
+    outliers,
+    pace,
+    pacing,
+    parking,
+    room,
+    scheduler,
+)
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.usage import WINDOW
 from pos_gateway.outcome import Contact
@@ -49,6 +59,8 @@ class Sent:
     #: When it is out for longer than is usual, when that was seen, and of whom that was.
     unusual_at: float = inf
     outlier_since: float = inf
+    #: Its merchant took longer by then than when it began: it is passed over, and may be for good.
+    is_usual: bool = False
     was_stranger: bool = False
     silent_at: float = inf
     seen_silent: bool = False
@@ -138,6 +150,8 @@ class Model:
         self.providers: dict[str, Provider] = {}
         #: What light calls hold.
         self.light = Held()
+        #: When heavy merchants' next call may start.
+        self.paced_until = 0.0
         #: When a merchant, whichever, answered last in its usual time.
         self.last_answer = 0.0
         #: The part of the last answers that were not.
@@ -212,6 +226,8 @@ class Model:
                 >= budget
             ):
                 return None
+        if self.has_pace(merchant) and self.is_paced() is not False:
+            return None if self.is_paced() is None else False
         more = 0
         if merchant.mean is None and not silent:
             if not self.of(merchant):
@@ -219,6 +235,15 @@ class Model:
             elif 2 * free <= self.limits.slots:
                 return False
         return self.has_heavy_slot(more, of=merchant)
+
+    def has_pace(self, merchant: Merchant) -> bool:
+        """Whether its starts are spaced where it is heavy."""
+        return (merchant.mean or 0.0) >= pacing.SHORTEST and not self.is_silent(merchant)
+
+    def is_paced(self) -> bool | None:
+        """Whether heavy merchants' starts must wait; None if that is too close to tell."""
+        left = self.paced_until - self.now
+        return None if abs(left) < NEAR else left > 0
 
     def is_heavy(self, merchant: Merchant) -> None:
         """It is light no more, and so are its calls."""
@@ -324,7 +349,8 @@ class Model:
         has_turns = self.answers_now(merchant) and merchant.here > 0
         return has_turns or (self.may_start(merchant) and not self.is_silent(merchant))
 
-    def start(self, name: str, number: int, now: float, *, is_light: bool) -> Sent:
+    def start(self, name: str, number: int, now: float, *, is_light: bool, was_light: bool) -> Sent:
+        """Its merchant was light; its call is no light one if the merchant is heavy by it."""
         merchant = self.merchants[name]
         assert merchant.terms is not None
         probe = merchant.spell if merchant.state == "half_open" else None
@@ -335,6 +361,10 @@ class Model:
         merchant.held.since.append(now)
         if is_light:
             self.light.since.append(now)
+        if not was_light and self.has_pace(merchant):
+            assert merchant.mean is not None
+            pause = pacing.PART * min(merchant.mean, pacing.LONGEST) / self.limits.slots
+            self.paced_until = max(self.paced_until, now - (pacing.BURST - 1) * pause) + pause
         if len(self.of(merchant)) >= merchant.limit:
             merchant.reached = True
         return sent
@@ -380,6 +410,7 @@ class Model:
         for each in self.out():
             if each.outlier_since == inf and each.unusual_at <= now:
                 each.outlier_since = now
+                each.is_usual = now - each.started < self.unusual_after(each.merchant)
                 each.was_stranger = each.merchant.mean is None
                 each.silent_at = each.started + self.silent_after(each.merchant)
                 if each.merchant.mean is not None:

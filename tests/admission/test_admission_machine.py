@@ -260,7 +260,8 @@ class AdmissionMachine(RuleBasedStateMachine):
             if standing.light or not self.model.is_light(merchant):
                 assert not self.model.has_slot(merchant), merchant.name
             else:  # it became light while it waited, and is looked at when something happens to it
-                assert not self.model.has_heavy_slot(of=merchant), merchant.name
+                has_slot = self.model.has_heavy_slot(of=merchant)
+                assert not has_slot or self.model.is_paced() is not False, merchant.name
 
     @invariant()
     def every_transition_is_announced_and_no_other(self) -> None:
@@ -356,7 +357,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert len(chosen) <= max(0, min(beyond, len(lacking) - ending))
         ones = [next(each for each, own in self.calls if own is call) for call in chosen]
         assert all(each in able for each in ones)
-        known = [each for each in able if not each.was_stranger]
+        known = [each for each in able if not (each.was_stranger or each.is_usual)]
         wanted = min(beyond, len(light) + len(strangers) - ending, len(known))
         assert len(chosen) >= wanted
         for one in ones:
@@ -372,6 +373,10 @@ class AdmissionMachine(RuleBasedStateMachine):
             merchant, lane = self.model.merchants[name], self.admission.merchant(name)
             if lane is not None and not lane.light:
                 self.model.is_heavy(merchant)
+        for sent, call in [*self.calls, *self.held]:
+            if sent.is_light and not call.is_light:  # and it has become light again since
+                sent.is_light = False
+                self.model.light.end(sent.started, self.now)
 
     def _is_short(self, name: str) -> None:
         self.short.add(name)
@@ -410,7 +415,13 @@ class AdmissionMachine(RuleBasedStateMachine):
         merchant = self.model.merchants[call.lane.merchant_id]
         assert is_light is not False or not call.is_light
         assert (call.patience < 1) <= (merchant.state == "half_open")
-        sent = self.model.start(merchant.name, call.ticket, self.now, is_light=call.is_light)
+        sent = self.model.start(
+            merchant.name,
+            call.ticket,
+            self.now,
+            is_light=call.is_light,
+            was_light=call.light is not None,
+        )
         self.calls.append((sent, call))
 
     def _pass(self, seconds: float) -> None:

@@ -1,5 +1,10 @@
 """Who gets a slot: 200 of them, a reserve of 8, and 12 for silent merchants."""
 
+from math import inf
+
+import pytest
+
+from pos_gateway.admission import pacing, scheduler
 from pos_gateway.admission.admission import Verdict
 from pos_gateway.outcome import Contact
 from tests.admission.stage import START, Stage
@@ -28,6 +33,17 @@ def busy_forever(stage: Stage, merchants: int) -> None:
     stage.know(*names, seconds=100.0)
     for name in names:
         assert stage.offer(name) == START
+
+
+@pytest.fixture
+def nobody_is_paced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "SHORTEST", inf)
+
+
+def start_in_time(stage: Stage) -> None:
+    """All that may start but for the pace of heavy merchants' starts."""
+    while stage.starts() or stage.admission.next_at < stage.now + 0.1:
+        stage.pass_time(0.01)
 
 
 def test_an_order_of_a_merchant_that_uses_little_starts_at_once_beside_backlogs() -> None:
@@ -77,11 +93,12 @@ def test_a_dip_of_what_light_merchants_hold_is_not_filled_with_long_calls() -> N
         names = names[60:] + names[:60]
     for name in heavy:
         stage.offers(name, 5)
-    stage.starts()
+    start_in_time(stage)
     # Each is light until enough of them have work; with what is held now counted it would be 192.
     assert 100 <= stage.admission.in_flight <= 160
 
 
+@pytest.mark.usefixtures("nobody_is_paced")
 def test_those_who_have_used_least_go_first_among_the_heavy() -> None:
     stage = Stage(limit=50, slots=50, max_blocked=10_000)
     stage.know("much", "less", seconds=8.0)
@@ -110,6 +127,7 @@ def test_a_slow_merchant_that_comes_back_has_its_first_slot_soon() -> None:
     assert "slow" in stage.starts()
 
 
+@pytest.mark.usefixtures("nobody_is_paced")
 def test_a_merchant_that_waits_is_not_passed_by_for_ever() -> None:
     """What it has used counts for half after 3.5 s in which it waited."""
     stage = Stage(limit=50, slots=50, max_blocked=10_000)
@@ -128,6 +146,86 @@ def test_a_merchant_that_waits_is_not_passed_by_for_ever() -> None:
         taken += stage.starts()
     assert taken[0] != "waits"
     assert "waits" in taken
+
+
+def in_step(stage: Stage, merchants: int, seconds: float) -> tuple[int, float]:
+    """Merchants whose calls all take the same time, and all came in one moment, and have for twenty
+    seconds: the most that start within 50 ms then, and slots that they hold on average."""
+    names = [f"step{n}" for n in range(merchants)]
+    stage.know(*names, seconds=seconds)
+    for name in names:
+        stage.offers(name, 5)
+    starts: list[float] = []
+    held: list[int] = []
+    for step in range(4600):
+        stage.pass_time(0.005)
+        while stage.calls and stage.calls[0].started <= stage.now - seconds:
+            call = stage.calls.pop(0)
+            stage.admission.release(call, stage.now)
+            stage.offer(call.lane.merchant_id)
+        started = len(stage.starts())
+        if step > 4000:
+            starts += [stage.now] * started
+            held.append(stage.admission.in_flight)
+    most = max(sum(at <= each < at + 0.05 for each in starts) for at in starts)
+    return most, sum(held) / len(held)
+
+
+def test_heavy_calls_that_end_together_do_not_start_together_for_ever() -> None:
+    stage = a_stage()
+    most, held = in_step(stage, 100, 2.5)
+    assert most <= 10  # 190 calls in 2 s are five in 50 ms
+    assert held >= 180
+
+
+def test_none_waits_for_the_pace_of_a_minute_for_as_long() -> None:
+    stage = Stage(limit=50, slots=50, max_blocked=10_000)
+    stage.know("h", seconds=60.0)
+    stage.offers("h", 48)
+    begun = stage.now
+    start_in_time(stage)
+    assert stage.admission.in_flight == 48
+    assert stage.now - begun <= pacing.LONGEST
+
+
+@pytest.fixture
+def nobody_is_light(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "LIGHT", 1e-6)
+
+
+@pytest.mark.usefixtures("nobody_is_light")
+def test_quick_merchants_do_not_wait_for_the_pace_of_slow_ones() -> None:
+    stage = a_stage(limit=100)
+    slow = [f"slow{n}" for n in range(80)]
+    stage.know(*slow, seconds=2.5)
+    stage.know("quick", seconds=0.1)
+    for name in slow:  # each has used less than the quick one, and goes first
+        stage.offer(name)
+    stage.offers("quick", 60)
+    stage.starts()
+    assert stage.standing("quick").in_flight == 60
+    assert stage.admission.in_flight <= 60 + pacing.BURST
+
+
+@pytest.mark.usefixtures("nobody_is_light")
+def test_calls_are_not_cut_short_for_one_that_waits_for_its_pace_only() -> None:
+    stage = a_stage()
+    hanging = [f"x{n}" for n in range(70)]
+    stage.know(*hanging, "answers")
+    stage.know("slow", seconds=2.5)
+    for name in hanging:
+        stage.offer(name)
+    stage.pass_time(1.0)  # they hang
+    stage.answer("answers", after=0.1)
+    stage.pass_time(1.0)
+    stage.offers("slow", 80)
+    assert stage.standing("slow").waiting > 0
+    assert stage.admission.slots["silent"] == 70
+    assert stage.cut_short() == []
+    stage.offers("slow", 80)
+    start_in_time(stage)
+    assert stage.standing("slow").waiting > 0  # for slots
+    assert stage.cut_short() != []
 
 
 def test_a_stranger_starts_its_first_order_before_others_start_another() -> None:

@@ -14,6 +14,7 @@ from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.health import Health
 from pos_gateway.admission.lane import Lane
 from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.pacing import Pacing
 from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.scheduler import Scheduler
 from tests.admission.adversaries.table import ADVERSARIES
@@ -40,7 +41,7 @@ def _any_silent(line: Any, lane: Any, now: float) -> bool:
     return _HAS_SLOT(line, lane, now)
 
 
-def _heavy_lack(line: Any) -> bool:
+def _heavy_lack(line: Any, _now: float) -> bool:
     return len(line._heavy) > 0
 
 
@@ -76,6 +77,10 @@ RULES: dict[str, tuple[Patch, Sequence[str]]] = {
         partial(patch.object, Scheduler, "_key", _by_arrival),
         ("20 at 2 s with a limit of 50 beside 100 at 0.3 s",),
     ),
+    "heavy merchants' starts are paced": (
+        partial(patch.object, Pacing, "lets_start", lambda *_: True),
+        ("40 at 2.5 s, in step", "100 at 1 s, in step"),
+    ),
     "one call at once of a stranger": (
         partial(patch.object, Lane, "is_early", PropertyMock(return_value=False)),
         ("40 at 2.5 s", "20 at 2 s, a limit of 50", "100 at 2.5 s of one provider"),
@@ -93,11 +98,11 @@ RULES: dict[str, tuple[Patch, Sequence[str]]] = {
         ("500 of 1,000 hang", "500 hang, and the worker has just started"),
     ),
     "for heavy orders, too": (
-        partial(patch.object, Scheduler, "silence_is_costly", PropertyMock(return_value=False)),
+        partial(patch.object, Scheduler, "silence_is_costly", lambda *_: False),
         ("a busy one beside 100 that hang",),
     ),
     "but only while silent ones hold a quarter": (
-        partial(patch.object, Scheduler, "silence_is_costly", property(_heavy_lack)),
+        partial(patch.object, Scheduler, "silence_is_costly", _heavy_lack),
         ("100 at 1 s on average, some at 10 s",),
     ),
     "a breaker for each merchant": (

@@ -5,6 +5,7 @@ not start is parked in bundles, and what fails comes again. Merchants are groups
 """
 
 import heapq
+from bisect import bisect
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -79,6 +80,8 @@ class Seen:
     queued: list[float] = field(default_factory=list)
     #: Seconds until each merchant's first start.
     first: dict[str, float] = field(default_factory=dict)
+    #: When orders started.
+    starts: list[float] = field(default_factory=list)
     #: Slots that they hold now.
     in_flight: int = 0
     #: Slots that they held on average.
@@ -92,6 +95,11 @@ class Seen:
     def p99(self) -> float:
         """Seconds under which 99 of 100 orders waited for a slot."""
         return sorted(self.waited)[int(len(self.waited) * 0.99)] if self.waited else 0.0
+
+    def most_at_once(self) -> int:
+        """The most orders that started within a tenth of a second."""
+        ends = (bisect(self.starts, at + 0.1) for at in self.starts)
+        return max((end - place for place, end in enumerate(ends)), default=0)
 
 
 class Driver:
@@ -133,6 +141,8 @@ class Driver:
         #: Bundles that are back and kept until there is room.
         self._at_hand: dict[str, deque[list[Order]]] = {}
         self._bundles_at_hand = 0
+        #: When the time is looked at next, beside each tick.
+        self._look_due = 0.0
         self._over: set[Call[Order]] = set()
         self._calls: Counter[str] = Counter()
         #: Merchants that have answered.
@@ -213,6 +223,8 @@ class Driver:
         seen.in_flight += 1
         self._calls[order.merchant] += 1
         seen.first.setdefault(order.merchant, waited)
+        if self._now >= self._warm_up:
+            seen.starts.append(self._now)
         if self._now >= self._warm_up and not order.attempts and order.is_known:
             seen.waited.append(waited)
             seen.queued.append(self._now - order.came)
@@ -249,9 +261,16 @@ class Driver:
         self.admission.tick(self._now)
         while (call := self.admission.next_start(self._now)) is not None:
             self._start(call)
+        self._look_at(self.admission.next_at)
         for call in self.admission.to_cut_short():
             self.seen[call.ticket.group.name].cut_short += 1
             self._at(self._now + ENDING, self._end, call, Contact.TIMED_OUT, None)
+
+    def _look_at(self, at: float) -> None:
+        """Look again then, if no look is due before."""
+        if at < self._now + TICK and not self._now < self._look_due <= at:
+            self._look_due = at
+            self._at(at, self._dispatch)
 
     def _tick(self) -> None:
         self.slots.append((self._now, self.admission.slots))

@@ -29,6 +29,8 @@ class Adversary:
     #: Calls of them that fail at most, and seconds that 99 of 100 of their orders wait.
     failed: float = 1e9
     p99: float = 1e9
+    #: Orders of them that start within a tenth of a second at most: they take the worker's CPU.
+    at_once: float = 1e9
     seconds: float = 26.0
     warm_up: float = 12.0
 
@@ -56,6 +58,8 @@ class Adversary:
             broken.append(f"{others.failed} calls failed")
         if others is not None and others.p99() > self.p99:
             broken.append(f"p99 {others.p99():.1f} s")
+        if others is not None and others.most_at_once() > self.at_once:
+            broken.append(f"{others.most_at_once()} start in 0.1 s")
         if cut_short and driver.cut_short > self.cut_short:
             broken.append(f"{driver.cut_short} cut short")
         return broken
@@ -71,9 +75,12 @@ def beside(*others: Group) -> Callable[[], list[Group]]:
     return lambda: [healthy(), *others]
 
 
-def slow(merchants: int, seconds: float, *, backlog: int = 40, **more: object) -> Group:
+def slow(
+    merchants: int, seconds: float, *, backlog: int = 40, spread: float = 0.2, **more: object
+) -> Group:
     """Merchants that take so long and always have orders waiting."""
-    return Group("others", merchants, about(seconds), backlog=backlog, start=3.0, **more)  # type: ignore[arg-type]
+    reply = about(seconds, spread)
+    return Group("others", merchants, reply, backlog=backlog, start=3.0, **more)  # type: ignore[arg-type]
 
 
 def hanging(
@@ -103,6 +110,12 @@ ADVERSARIES = [
     Adversary("nobody", lambda: [healthy()]),
     Adversary("40 at 2.5 s", beside(slow(40, 2.5)), held=120, first=1),
     Adversary("100 at 1 s", beside(slow(100, 1)), held=120, first=1),
+    Adversary(
+        "40 at 2.5 s, in step", beside(slow(40, 2.5, spread=0.0)), held=120, first=1, at_once=20
+    ),
+    Adversary(
+        "100 at 1 s, in step", beside(slow(100, 1, spread=0.0)), held=120, first=1, at_once=40
+    ),
     Adversary("100 at 0.3 s", beside(slow(100, 0.3)), held=120, first=1),
     Adversary("300 at 2.9 s", beside(slow(300, 2.9)), held=120, first=360 * 2.9 / 200),
     Adversary(
