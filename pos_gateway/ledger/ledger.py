@@ -157,6 +157,7 @@ class Ledger:
             raise
         if isinstance(claimed, Claim):
             claimed.payload, claimed.deliver_by = payload, deliver_by
+            claimed.endpoint = endpoint if claimed.sending else claimed.past.endpoint
         if isinstance(claimed, Ended) and claimed.reason is not None:
             return replace(claimed, reason=self._payloads.open_reason(key, claimed.reason))
         return claimed
@@ -173,6 +174,8 @@ class Ledger:
         """
         holds: bool = self._commit(Sending(claim, endpoint), patience=CLAIM_PATIENCE)
         claim.sending = holds
+        if holds:
+            claim.endpoint = endpoint
         return holds
 
     @property
