@@ -159,11 +159,13 @@ class Publisher:
 
     def connect(self) -> None:
         """Connect and declare now rather than at the first message. Raises as ``publish``."""
+        self._mind_forks()
         with self._lock:
             self._connected()
 
     def close(self) -> None:
         """Close the connection; whoever still waits gets BrokerUnavailable. Idempotent."""
+        self._mind_forks()
         self._closed.set()
         self._drop_link()
 

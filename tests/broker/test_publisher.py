@@ -212,6 +212,20 @@ def test_a_forked_child_makes_a_connection_of_its_own(
     assert count(broker_url) == 3
 
 
+def test_a_forked_child_that_closes_leaves_its_parents_connection_alone(
+    publisher: Publisher, broker_url: str
+) -> None:
+    publisher.publish(a_message(1))
+    link = publisher._link
+    child = multiprocessing.get_context("fork").Process(target=publisher.close)
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    publisher.publish(a_message(2))
+    assert publisher._link is link
+    assert count(broker_url) == 2
+
+
 @pytest.mark.parametrize(
     ("wanted", "delay"),
     [(0.1, 1), (1, 1), (1.2, 2), (5, 6), (7, 8), (24, 24), (31, 32), (32, 32), (33, 48), (60, 64)],

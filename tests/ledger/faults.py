@@ -669,6 +669,20 @@ FAULTS = [
         "claims::which_pos_may_have_an_order",
     ),
     Fault(
+        "a forked process writes through a connection of its own",
+        "ledger/writer",
+        "if self._pid != os.getpid():",
+        "if False:",
+        "forks::connection_of_its_own",
+    ),
+    Fault(
+        "a forked process has nothing of its parent's to write again",
+        "ledger/ledger",
+        "        self._begin()\n\n    def close",
+        "        self.lease = Lease(ALONE, self._clock)\n\n    def close",
+        "forks::nothing_of_its_parents",
+    ),
+    Fault(
         "several outcomes of an order are written again one after the other",
         "ledger/journal",
         "if key in keys or len(batch) == BATCH:",
