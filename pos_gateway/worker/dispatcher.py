@@ -276,10 +276,11 @@ class Dispatcher:
         )
 
     def _joins(self, request: OrderRequest) -> bool:
-        """Whether its order is under way: redelivered, or submitted twice. It shares its fate."""
+        """Whether its order is in flight: redelivered, or submitted twice. It waits for the outcome."""
         key = request.key
         if key is None or key not in self._under_way:
             return False
+        request.came_late = self._under_way[key].decision is not None
         self._joined.setdefault(key, []).append(request)
         return True
 
@@ -336,6 +337,7 @@ class Dispatcher:
             hopeless=request.hopeless,
             received=request.received,
         )
+        request.decision = decision
         early = self._storing < self.admission.limits.slots
         if early:
             # The merchant is done with; only so many may wait for the broker without a slot, so
@@ -382,13 +384,17 @@ class Dispatcher:
         if request.key is not None:
             del self._under_way[request.key]
             joined = self._joined.pop(request.key, [])
+        copies: list[OrderRequest] = []
+        others: list[OrderRequest] = []
+        for each in joined:
+            (copies if _shares_outcome(each, request) else others).append(each)
         if request.again is not None and not (self._closed or request.is_lost):
-            self._keep(request.again, [request, *(e for e in joined if not e.outlasts(request))])
-            if longer := [each for each in joined if each.outlasts(request)]:
-                self._concluding.spawn(self._offer_again, longer, self._lost)
+            self._keep(request.again, [request, *copies])
+            if others:
+                self._concluding.spawn(self._offer_again, others, self._lost)
         elif joined or request.again is not None or not request.settled:
             # Writing may block, and this is the hub, which may not.
-            self._concluding.spawn(self._conclude, request, joined, self._lost)
+            self._concluding.spawn(self._conclude, request, copies, others, self._lost)
 
     def _keep(self, again: Message, requests: list[OrderRequest]) -> None:
         """Have them wait for their next attempt, copies too: after a lost connection one of them is
@@ -397,24 +403,26 @@ class Dispatcher:
             task_reserved(request)
             self._retries.keep(request, again, self._clock.now())
 
-    def _conclude(self, request: OrderRequest, joined: list[OrderRequest], lost: int) -> None:
+    def _conclude(
+        self,
+        request: OrderRequest,
+        copies: list[OrderRequest],
+        others: list[OrderRequest],
+        lost: int,
+    ) -> None:
+        """Tell the broker of a request and its copies, and take in what else has joined it."""
         is_over = request.settled and request.again is None
         if not is_over:
             # Its green thread was killed, the process is going down, its connection was lost, or
             # another worker has taken the order over: it must come again.
             request.reject(requeue=True)
-        for each in joined:
-            # One with more attempts behind it is no copy of this one but what followed from it
-            # (its delay can be over before the confirm is here): acknowledged, it would be lost.
-            is_copy = each.attempts <= request.attempts and not each.outlasts(request)
-            if is_over and is_copy:
-                task_ready(each)
-                each.acknowledge()
-            else:
-                self._offer_again([each], lost)
+        for each in copies if is_over else ():
+            task_ready(each)
+            each.acknowledge()
+        self._offer_again(others if is_over else copies + others, lost)
 
     def _offer_again(self, requests: list[OrderRequest], lost: int) -> None:
-        """Take in what was joined to another one, and did not come to its end with that."""
+        """Take in what has joined another one, and does not share its outcome."""
         for request in requests:
             task_ready(request)
             if self._closed:
@@ -492,6 +500,18 @@ class Dispatcher:
             self._fleet.breaker_opened(transition.merchant_id, transition.seconds)
         elif transition.state is State.CLOSED:
             self._fleet.breaker_closed(transition.merchant_id)
+
+
+def _shares_outcome(joined: OrderRequest, request: OrderRequest) -> bool:
+    """Whether what was decided about a request goes for one that has joined it, too."""
+    decision = request.decision
+    if decision is None or not request.settled or not joined.is_copy_of(request):
+        return False
+    if decision.again is not None:
+        return True
+    # An operator may have reopened an order whose end was only found, or written before this came.
+    is_written = any(claim.key.action is request.action for claim in decision.claims)
+    return is_written and not joined.came_late
 
 
 def _log_transition(transition: Transition) -> None:

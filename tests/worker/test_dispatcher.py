@@ -26,7 +26,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.decision import Decision
 from pos_gateway.delivery import held
-from pos_gateway.ledger.states import Action
+from pos_gateway.ledger.states import Action, Key
 from pos_gateway.outcome import Contact, Kind, Outcome
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
@@ -50,8 +50,10 @@ class Order:
         self.routing_key = "orders"
         self.call: Any = None
         self.received: float | None = None
-        self.hopeless = self.settled = False
+        self.hopeless = self.settled = self.came_late = False
         self.again: Message | None = None
+        self.decision: Decision | None = None
+        self.message = SimpleNamespace(body=f"{order_id} {seconds}")
         self.is_lost = False
         self.kept = 0
         self.attempts = 0
@@ -60,13 +62,13 @@ class Order:
 
     def become(self, again: Message, received: float) -> None:
         self.hopeless = self.settled = False
-        self.again, self.received = None, received
+        self.again, self.decision, self.received = None, None, received
         self.attempts = again.headers["x-attempts"]
 
     def read(self) -> tuple[str, None]:
         return self.order_id, None
 
-    outlasts = OrderRequest.outlasts
+    is_copy_of = OrderRequest.is_copy_of
 
     def acknowledge(self) -> None:
         self._say("ack")
@@ -164,14 +166,15 @@ class Scene:
         return self._replies.setdefault(order, AsyncResult())
 
     def _deliver(
-        self, _gate: Any, record: str, _action: Action, *, hopeless: bool, **_: Any
+        self, _gate: Any, record: str, action: Action, *, hopeless: bool, **_: Any
     ) -> Decision:
         outcome = Outcome(Kind.EXPIRED) if hopeless else self._reply(record).get(timeout=10)
         self._replies.pop(record, None)
         delay = self.delay if outcome.kind is Kind.RETRY else 0
         headers = {"x-attempts": 1}
         message = Message(outcome.kind, "orders", b"", record, headers=headers, delay=delay)
-        return Decision(outcome, messages=[message])
+        entry: Any = SimpleNamespace(key=Key("m", record, action)), None
+        return Decision(outcome, [entry], messages=[message])
 
     def _store(self, messages: Iterable[Message]) -> bool:
         self.broker_answers.wait(10)
@@ -342,9 +345,14 @@ def test_an_order_that_was_taken_over_comes_again(scene: Scene) -> None:
 
 def fail(scene: Scene, *orders: Order, delay: int = 2) -> None:
     """They are sent, and their merchant has them come again after so many seconds."""
-    scene.delay = delay
     scene.offer(*orders)
-    scene.reply(orders[0].order_id, Outcome(Kind.RETRY, contact=Contact.ANSWERED))
+    have_again(scene, orders[0].order_id, delay)
+
+
+def have_again(scene: Scene, order_id: str, delay: int = 2) -> None:
+    """The merchant has an order come again after so many seconds."""
+    scene.delay = delay
+    scene.reply(order_id, Outcome(Kind.RETRY, contact=Contact.ANSWERED))
     gevent.sleep(0.01)
 
 
@@ -422,7 +430,7 @@ def test_a_copy_of_an_order_that_waits_here_is_not_acknowledged_before_it(scene:
 @pytest.mark.parametrize("delay", [0, 2, 5], ids=["ended", "waits here", "is delayed"])
 def test_a_request_that_asks_to_cancel_for_longer_is_no_copy(scene: Scene, delay: int) -> None:
     """Joined to one that ends for want of time, or is tried again for less, it would be lost."""
-    one, copy, longer = (Order("o1", seconds=seconds) for seconds in (60, 59, 600))
+    one, copy, longer = (Order("o1", seconds=seconds) for seconds in (60, 60, 600))
     for each in (one, copy, longer):
         each.action, each.key = Action.CANCEL, ("m", "o1", Action.CANCEL)
     kind = Kind.RETRY if delay else Kind.EXPIRED
