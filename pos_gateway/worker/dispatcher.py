@@ -11,6 +11,7 @@ green thread was killed, obey callbacks and revocations from the wire, and cost 
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import inf
 from time import time
@@ -32,6 +33,7 @@ from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.clock import RunningClock, StepWatch
+from pos_gateway.errors import BrokerUnavailable
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.states import Action
@@ -416,10 +418,25 @@ class Dispatcher:
             # Its green thread was killed, the process is going down, its connection was lost, or
             # another worker has taken the order over: it must come again.
             request.reject(requeue=True)
+            is_over = self._publish_retry(request, copies, lost)
         for each in copies if is_over else ():
             task_ready(each)
             each.acknowledge()
         self._offer_again(others if is_over else copies + others, lost)
+
+    def _publish_retry(self, request: OrderRequest, copies: list[OrderRequest], lost: int) -> bool:
+        """Whether the broker brings an order again whose connection was lost, so that its copies can go.
+
+        They are its message, redelivered. Offered again at once, they would skip the backoff, and a
+        ``Retry-After``.
+        """
+        is_redelivered = copies and request.is_lost and lost == self._lost
+        if request.again is None or not is_redelivered or self._closed:
+            return False
+        with suppress(BrokerUnavailable):  # this process is going down
+            self._gate.store([request.again])
+            return True
+        return False
 
     def _offer_again(self, requests: list[OrderRequest], lost: int) -> None:
         """Take in what has joined another one, and does not share its outcome."""
