@@ -339,25 +339,28 @@ class Dispatcher:
             hopeless=request.hopeless,
             received=request.received,
         )
-        request.decision = decision
-        early = self._storing < self.admission.limits.slots
-        if early:
-            # The merchant is done with; only so many may wait for the broker without a slot, so
-            # that a broker that stores nothing stops the worker from taking more.
-            self._storing += 1
-            self._release(request, decision.outcome)
-        elif request.call is not None:
-            outcome = decision.outcome
-            self.admission.answered(
-                request.call, self._clock.now(), outcome.contact, outcome.retry_after
-            )
-        # A message that the broker has back brings the order again. Another one would be a second,
-        # and with each connection that is lost there would be twice as many.
-        is_kept = not self._closed and self._retries.takes(request, decision)
-        again = decision.again if is_kept or request.is_lost else None
-        self._retries.coming += is_kept
+        request.decision, early, is_kept = decision, False, False
         try:
+            early = self._storing < self.admission.limits.slots
+            if early:
+                # The merchant is done with; only so many may wait for the broker without a slot, so
+                # that a broker that stores nothing stops the worker from taking more.
+                self._storing += 1
+                self._release(request, decision.outcome)
+            elif request.call is not None:
+                outcome = decision.outcome
+                self.admission.answered(
+                    request.call, self._clock.now(), outcome.contact, outcome.retry_after
+                )
+            # A message that the broker has back brings the order again. Another one would be a
+            # second, and with each connection that is lost there would be twice as many.
+            is_kept = not self._closed and self._retries.takes(request, decision)
+            self._retries.coming += is_kept
+            again = decision.again if is_kept or request.is_lost else None
             request.settled = self._gate.settle(decision.without_again() if again else decision)
+        except BaseException:
+            self._gate.abandon(decision)  # no other worker takes over from one that lives
+            raise
         finally:
             self._retries.coming -= is_kept
             self._storing -= early

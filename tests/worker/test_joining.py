@@ -219,3 +219,15 @@ def test_a_replay_is_sent_that_comes_before_its_dead_letter_is_confirmed(line: L
     line.broker_confirms.set()
     assert (first.wait(), replayed.wait()) == ("acknowledged", "acknowledged")
     assert line.gate.row_state() == "accepted"
+
+
+def test_a_mistake_after_the_decision_leaves_no_order_claimed(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = line.gate.an_order()
+    with monkeypatch.context() as patch:
+        patch.setattr(line.dispatcher._retries, "takes", Mock(side_effect=ZeroDivisionError))
+        assert line.offer(order).wait() == "requeued"
+    assert line.dispatcher._storing == 0
+    assert line.offer(order).wait() == "acknowledged"
+    assert line.gate.told() == [("accepted", None)]
