@@ -287,7 +287,7 @@ class Dispatcher:
         return True
 
     def _expire(self, request: OrderRequest) -> None:
-        """It cannot be delivered in time any more, and is told so at once, whoever it is for."""
+        """It is not sent any more: have its end written at once, without a slot."""
         if self._joins(request):  # a copy of it is at the merchant, and decides for both
             return
         task_reserved(request)
@@ -464,7 +464,8 @@ class Dispatcher:
     def _park_soon(self, request: OrderRequest) -> None:
         if self._joins(request):  # sent again when it is back, it would be sent twice for nothing
             return
-        if self._seconds_left(request) <= 0:
+        # An order that names no merchant is invalid, and needs no slot. A bundle has to name one.
+        if request.merchant_id == NOBODY or self._seconds_left(request) <= 0:
             self._expire(request)
         else:
             self._park(request)

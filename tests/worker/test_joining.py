@@ -231,3 +231,15 @@ def test_a_mistake_after_the_decision_leaves_no_order_claimed(
     assert line.dispatcher._storing == 0
     assert line.offer(order).wait() == "acknowledged"
     assert line.gate.told() == [("accepted", None)]
+
+
+def test_orders_of_no_merchant_are_not_parked(line: Line) -> None:
+    """Parked together they would come back as one bundle of no merchant, and as one dead letter."""
+    messages = []
+    for number in range(3):
+        record = {**line.gate.an_order(f"o{number}"), "merchant_id": ""}
+        messages.append(said := Said())
+        request = line.request(wire.body_of(json.dumps(record).encode()), said)
+        line.dispatcher._park_soon(request)
+    assert [each.wait() for each in messages] == ["acknowledged"] * 3
+    assert line.gate.dead() == ["invalid_order"] * 3
