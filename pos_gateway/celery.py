@@ -9,6 +9,7 @@ from typing import Any
 
 from celery import Celery, signals
 from celery.app.amqp import AMQP
+from celery.concurrency import get_implementation
 from celery.utils.log import get_multiprocessing_logger, mlevel
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -84,9 +85,18 @@ def _log_here(loglevel: int, logfile: str | None, **_: Any) -> None:
     log.tell_of_crashes()
 
 
+#: The pools that a worker runs on: green threads, or processes that have one order at a time each.
+_POOLS = ("celery.concurrency.gevent", "celery.concurrency.prefork", "celery.concurrency.solo")
+
+
 @signals.worker_init.connect
 def _before_start(sender: Any, **_: Any) -> None:
     log.configure(mlevel(sender.loglevel), lines=setting("log_buffer"))
+    pool = get_implementation(sender.pool_cls).__module__
+    if pool not in _POOLS:
+        why = f"in the pool {pool} several orders would share one connection to the database"
+        how = "-P prefork or -P solo; celery -A pos_gateway.gcelery worker needs no -P"
+        raise SystemExit(_refusal(f"{why}; use {how}"))
     try:
         gateway.current().check()
     except (PendingMigration, SchemaTooNew, PublishRefused, InvalidSettings) as error:

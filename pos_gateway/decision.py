@@ -101,6 +101,11 @@ class Decision:
     closing: tuple[Claim, Entry] | None = None
 
     @property
+    def claims(self) -> list[Claim]:
+        """The claims under which it is written."""
+        return [claim for claim, _ in (*self.entries, *([self.closing] if self.closing else []))]
+
+    @property
     def again(self) -> Message | None:
         """What brings the order again after a while; None if nothing is to."""
         return next((message for message in self.messages if message.delay), None)

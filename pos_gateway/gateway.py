@@ -205,6 +205,11 @@ class Gateway:
             failpoints.reach("publish.confirmed")
             return all(self.ledger.finish(*last, patience=patience) for last in left)
 
+    def abandon(self, decision: Decision) -> None:
+        """Have the next attempt take the claims of a decision that is not settled."""
+        for claim in decision.claims:
+            self.ledger.abandon(claim, sent=claim.sending)
+
     def provider_of(self, merchant_id: str) -> str | None:
         """A merchant's provider; None if it has none, or is not known here."""
         merchant = self.directory.peek(merchant_id)

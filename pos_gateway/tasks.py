@@ -127,11 +127,17 @@ def deliver(
     decide = _cancel if action is Action.CANCEL else _submit
     if gate.tracing is None:
         return decide(gate, record, trip, patience, hopeless=hopeless)
-    with gate.tracing.delivering(trace) as span:
-        passed.trace_id = span.trace_id
-        trip = replace(trip, span=span.context)
-        decided = decide(gate, record, trip, patience, hopeless=hopeless)
-        _describe(span, gate, record, action, decided, passed)
+    decided = None
+    try:
+        with gate.tracing.delivering(trace) as span:
+            passed.trace_id = span.trace_id
+            trip = replace(trip, span=span.context)
+            decided = decide(gate, record, trip, patience, hopeless=hopeless)
+            _describe(span, gate, record, action, decided, passed)
+    except BaseException:
+        if decided is not None:  # no other worker takes over from one that lives
+            gate.abandon(decided)
+        raise
     return decided
 
 

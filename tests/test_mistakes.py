@@ -13,6 +13,7 @@ from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
 from pos_gateway.tasks import deliver
+from pos_gateway.telemetry.tracing import Span, of_this_program
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.vault import CannotOpen
 from tests.gate import Gate
@@ -34,6 +35,8 @@ STEPS: dict[str, Callable[[Gate], tuple[Any, str]]] = {
     "decision": lambda _: (decision, "on_submission"),
     "cancelling decision": lambda _: (decision, "on_cancellation"),
     "hydration": lambda _: (decision, "dehydrated"),
+    "span": lambda _: (Span, "says"),
+    "end of the span": lambda _: (Span, "failed"),
 }
 
 
@@ -64,6 +67,7 @@ def test_an_order_comes_to_its_end_after_a_mistake_at_any_step(
 ) -> None:
     """And is never told as failed once the POS may have it."""
     gate = Gate(tmp_path, lambda _: reply)
+    gate.tracing = of_this_program()
     order = gate.an_order()
     if is_known:
         gate.pos = lambda _: NO_REPLY
@@ -93,6 +97,7 @@ def test_a_cancel_request_leaves_neither_row_claimed_after_a_mistake_at_any_step
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, sent: bool
 ) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED if sent else (503, {}))
+    gate.tracing = of_this_program()
     gate.take(gate.an_order())
     assert gate.row_state() == ("accepted" if sent else "in_doubt")
     gate.pos = lambda _: (200, {"status": "cancelled", "id": "pos-1"})

@@ -38,6 +38,10 @@ CONNECT_TIMEOUT = 5.0
 #: Messages of a batch that are written in a row, before other green threads have their turns: two
 #: milliseconds' worth. Eight at a time, a worker under full load was thousands of events behind.
 IN_A_ROW = 50
+#: Seconds without a confirm after which a patient caller hears of it, and after which it publishes
+#: again on a connection that lives. Rarely: a queue without a quorum gets every copy in the end, and
+#: each copy of a retry is tried again by itself until its order's ``deliver_by``.
+CONFIRM_SLOW, REPUBLISH_AFTER = 60.0, 300.0
 #: Seconds between attempts while the broker is away, doubling up to the second.
 RECONNECT_AFTER = (0.2, 5.0)
 
@@ -59,7 +63,13 @@ class Publisher:
         self._pid = os.getpid()
         self._lock = threading.RLock()
 
-    def publish(self, message: Message, *, timeout: float = 10.0) -> None:
+    def publish(
+        self,
+        message: Message,
+        *,
+        timeout: float = 10.0,
+        on_slow: Callable[[PublishError], None] = lambda _: None,
+    ) -> None:
         """Return once the broker has stored the message in a queue.
 
         A connection that turns out to be dead is replaced once, and the message sent again
@@ -68,6 +78,7 @@ class Publisher:
         Args:
             message: what to publish.
             timeout: seconds to wait for the confirm.
+            on_slow: hears of it now and then while it waits for that.
 
         Raises:
             BrokerUnavailable: not reachable, or no confirm in time; it may or may not be stored.
@@ -77,11 +88,11 @@ class Publisher:
         deadline = time.monotonic() + timeout
         sent = self._send(message)
         try:
-            self._await_on(sent, deadline)
+            self._await_on(sent, deadline, on_slow)
         except BrokerUnavailable:
             if sent.is_first or time.monotonic() >= deadline:
                 raise
-            self._await_on(self._send(message), deadline)
+            self._await_on(self._send(message), deadline, on_slow)
 
     def publish_batch(
         self,
@@ -144,7 +155,8 @@ class Publisher:
         until = time.monotonic() + patience
         while True:
             try:
-                self.publish(message, timeout=min(60.0, patience))
+                timeout = min(REPUBLISH_AFTER, patience)
+                self.publish(message, timeout=timeout, on_slow=on_trouble)
                 return
             except PublishError as error:
                 if self._closed.is_set():
@@ -159,11 +171,13 @@ class Publisher:
 
     def connect(self) -> None:
         """Connect and declare now rather than at the first message. Raises as ``publish``."""
+        self._mind_forks()
         with self._lock:
             self._connected()
 
     def close(self) -> None:
         """Close the connection; whoever still waits gets BrokerUnavailable. Idempotent."""
+        self._mind_forks()
         self._closed.set()
         self._drop_link()
 
@@ -224,21 +238,32 @@ class Publisher:
             raise
         return confirm
 
-    def _await_on(self, sent: "_Sent", deadline: float) -> None:
+    def _await_on(
+        self, sent: "_Sent", deadline: float, on_slow: Callable[[PublishError], None]
+    ) -> None:
         """Wait for a message's confirm; after a refusal the next one has another connection.
 
         A channel whose first message came while a cluster had no leader for the queue is refused
         each further one for ever, also once there is a leader (RabbitMQ 3.10).
         """
         try:
-            self._await(sent.confirm, deadline)
+            self._await(sent.confirm, deadline, on_slow)
         except PublishRefused:
             self._drop_link(sent.link)
             raise
 
-    def _await(self, confirm: Confirm, deadline: float) -> None:
-        if not confirm.wait(deadline - time.monotonic()):
-            raise BrokerUnavailable("no confirm came in time; the message may or may not be stored")
+    def _await(
+        self,
+        confirm: Confirm,
+        deadline: float,
+        on_slow: Callable[[PublishError], None] = lambda _: None,
+    ) -> None:
+        while not confirm.wait(min(CONFIRM_SLOW, deadline - time.monotonic())):
+            why = "no confirm came in time; the message may or may not be stored"
+            error = BrokerUnavailable(why)
+            if time.monotonic() >= deadline:
+                raise error
+            on_slow(error)
         if confirm.error is not None:
             raise confirm.error
 

@@ -325,6 +325,7 @@ class Batch:
                     "was": row.state,
                     "epoch": row.epoch,
                     **_past(standing),
+                    "endpoint": None,  # nothing is sent there yet, and another POS may have it
                     "deliver_by": standing.deliver_by or each.deliver_by,
                 }
             )
@@ -457,7 +458,7 @@ class Batch:
                 "state": State.SENDING,
                 "next_epoch": claim.epoch,
                 **_past(claim.past),
-                "endpoint": claim.past.endpoint,
+                "endpoint": claim.endpoint,
                 "deliver_by": claim.past.deliver_by or claim.deliver_by,
                 "payload": claim.payload,
                 "now": self._now,

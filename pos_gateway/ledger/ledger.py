@@ -103,21 +103,25 @@ class Ledger:
         self._writer = Writer(engine)
         self._group: GroupCommit | None = None
         self._commit: Callable[..., Any] = at_once(self._write)
+        self._begin()
+        self._stopping = threading.Event()
+        self._beater: threading.Thread | None = None
+
+    def _begin(self) -> None:
+        """Be a worker of which the database knows nothing."""
         self._tickets = itertools.count(1)
         #: Claims of this worker's that nobody deals with any more, by ticket.
         self._abandoned: dict[int, Abandoned] = {}
         #: Claims that may have been written, by tickets, and no answer has come yet.
         self._unheard: set[int] = set()
-        self.lease = Lease(ALONE, clock)
-        self._journal = Journal(clock)
+        self.lease = Lease(ALONE, self._clock)
+        self._journal = Journal(self._clock)
         #: The writer's connection whose database has all that is in the journal.
         self._caught_up = 0
-        self._others = Others(clock)
+        self._others = Others(self._clock)
         self._looked_at = -inf
         #: Since when the database is known to be away.
         self._away_since: float | None = None
-        self._stopping = threading.Event()
-        self._beater: threading.Thread | None = None
 
     def claim(
         self,
@@ -157,6 +161,7 @@ class Ledger:
             raise
         if isinstance(claimed, Claim):
             claimed.payload, claimed.deliver_by = payload, deliver_by
+            claimed.endpoint = endpoint if claimed.sending else claimed.past.endpoint
         if isinstance(claimed, Ended) and claimed.reason is not None:
             return replace(claimed, reason=self._payloads.open_reason(key, claimed.reason))
         return claimed
@@ -173,6 +178,8 @@ class Ledger:
         """
         holds: bool = self._commit(Sending(claim, endpoint), patience=CLAIM_PATIENCE)
         claim.sending = holds
+        if holds:
+            claim.endpoint = endpoint
         return holds
 
     @property
@@ -320,8 +327,11 @@ class Ledger:
             self._beater.start()
 
     def start_alone(self) -> None:
-        """Begin in a process that was forked, has one order at a time and no thread to spare."""
-        self.lease = Lease(ALONE, self._clock)
+        """Begin in a process that was forked, has one order at a time and no thread to spare.
+
+        What its parent has done is the parent's: its claims, and what it may have to write again.
+        """
+        self._begin()
 
     def close(self) -> None:
         """Give the lease back, once nothing is under way any more. Idempotent."""

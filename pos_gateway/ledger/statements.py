@@ -105,7 +105,8 @@ set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
     deaths = {{deaths}}, taken_from = {{taken_from}}, settling = {{settling}},
     doubt_since = {{doubt_since}}, told = {{told}}, reopened = {{reopened}},
     generation = {_GENERATION}, updated_at = {{now}},
-    payload = coalesce(orders.payload, {{payload}}), deliver_by = {{deliver_by}}
+    payload = coalesce(orders.payload, {{payload}}), deliver_by = {{deliver_by}},
+    endpoint = coalesce({{endpoint}}, orders.endpoint)
 {{from_rows}}"""
     + _OF_EPOCH
     + " and orders.state = {was}"

@@ -134,9 +134,11 @@ class Claim:
     sending: bool
     #: A byte may have left for the POS under it.
     sent: bool = False
-    #: What its row is made of if the database has lost it: the order, sealed, and its ``deliver_by``.
+    #: What its row is made of if the database has lost it: the order, sealed, its ``deliver_by``, and
+    #: which POS may have it.
     payload: str | None = None
     deliver_by: float | None = None
+    endpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The one connection that a worker's ledger writes through."""
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -25,10 +26,13 @@ _SESSION = (
     "set jit = off; set enable_seqscan = off; set enable_bitmapscan = off; "
     "set enable_hashjoin = off; set enable_mergejoin = off; "
 )
+#: Connections of the process that this one was forked from, kept so that nothing closes them here:
+#: that would end the parent's session with PostgreSQL, and SQLite forbids it.
+_INHERITED: list[Any] = []
 
 
 class Writer:
-    """Executes what is one transaction. For one caller at a time.
+    """Executes what is one transaction. For one caller at a time, also after a fork.
 
     The driver is spoken to directly: SQLAlchemy's part in a statement costs as much CPU as the
     statement itself. PostgreSQL commits each statement, SQLite all of them together.
@@ -45,6 +49,7 @@ class Writer:
         self.say: Statements = SQLite() if self._is_sqlite else PostgreSQL()
         self._connection: Any = None
         self._cursor_of_it: Any = None
+        self._pid = os.getpid()
         #: How often it has connected.
         self.connects = 0
         #: PostgreSQL has confirmed what its synchronous standby may not have.
@@ -82,6 +87,7 @@ class Writer:
 
     def close(self) -> None:
         """Drop the connection; the next write makes a new one. Idempotent."""
+        self._mind_forks()
         connection, self._connection = self._connection, None
         self._unconfirmed = False
         if connection is not None:
@@ -102,7 +108,15 @@ class Writer:
         of_the_rows = (driver.DataError, driver.IntegrityError)
         return isinstance(error, driver.Error) and not isinstance(error, of_the_rows)
 
+    def _mind_forks(self) -> None:
+        if self._pid != os.getpid():
+            # Forked: two processes that share a socket would read the answers to each other's statements.
+            _INHERITED.append((self._connection, self._cursor_of_it))
+            self._pid, self._connection, self._cursor_of_it = os.getpid(), None, None
+            self._unconfirmed = False
+
     def _cursor(self) -> Any:
+        self._mind_forks()
         if self._connection is None:
             connection = self._engine.raw_connection()
             self._connection = connection

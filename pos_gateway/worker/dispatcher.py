@@ -11,6 +11,7 @@ green thread was killed, obey callbacks and revocations from the wire, and cost 
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import inf
 from time import time
@@ -32,6 +33,7 @@ from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.clock import RunningClock, StepWatch
+from pos_gateway.errors import BrokerUnavailable
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.states import Action
@@ -276,15 +278,16 @@ class Dispatcher:
         )
 
     def _joins(self, request: OrderRequest) -> bool:
-        """Whether its order is under way: redelivered, or submitted twice. It shares its fate."""
+        """Whether its order is in flight: redelivered, or submitted twice. It waits for the outcome."""
         key = request.key
         if key is None or key not in self._under_way:
             return False
+        request.came_late = self._under_way[key].decision is not None
         self._joined.setdefault(key, []).append(request)
         return True
 
     def _expire(self, request: OrderRequest) -> None:
-        """It cannot be delivered in time any more, and is told so at once, whoever it is for."""
+        """It is not sent any more: have its end written at once, without a slot."""
         if self._joins(request):  # a copy of it is at the merchant, and decides for both
             return
         task_reserved(request)
@@ -336,24 +339,28 @@ class Dispatcher:
             hopeless=request.hopeless,
             received=request.received,
         )
-        early = self._storing < self.admission.limits.slots
-        if early:
-            # The merchant is done with; only so many may wait for the broker without a slot, so
-            # that a broker that stores nothing stops the worker from taking more.
-            self._storing += 1
-            self._release(request, decision.outcome)
-        elif request.call is not None:
-            outcome = decision.outcome
-            self.admission.answered(
-                request.call, self._clock.now(), outcome.contact, outcome.retry_after
-            )
-        # A message that the broker has back brings the order again. Another one would be a second,
-        # and with each connection that is lost there would be twice as many.
-        is_kept = not self._closed and self._retries.takes(request, decision)
-        again = decision.again if is_kept or request.is_lost else None
-        self._retries.coming += is_kept
+        request.decision, early, is_kept = decision, False, False
         try:
+            early = self._storing < self.admission.limits.slots
+            if early:
+                # The merchant is done with; only so many may wait for the broker without a slot, so
+                # that a broker that stores nothing stops the worker from taking more.
+                self._storing += 1
+                self._release(request, decision.outcome)
+            elif request.call is not None:
+                outcome = decision.outcome
+                self.admission.answered(
+                    request.call, self._clock.now(), outcome.contact, outcome.retry_after
+                )
+            # A message that the broker has back brings the order again. Another one would be a
+            # second, and with each connection that is lost there would be twice as many.
+            is_kept = not self._closed and self._retries.takes(request, decision)
+            self._retries.coming += is_kept
+            again = decision.again if is_kept or request.is_lost else None
             request.settled = self._gate.settle(decision.without_again() if again else decision)
+        except BaseException:
+            self._gate.abandon(decision)  # no other worker takes over from one that lives
+            raise
         finally:
             self._retries.coming -= is_kept
             self._storing -= early
@@ -382,13 +389,17 @@ class Dispatcher:
         if request.key is not None:
             del self._under_way[request.key]
             joined = self._joined.pop(request.key, [])
+        copies: list[OrderRequest] = []
+        others: list[OrderRequest] = []
+        for each in joined:
+            (copies if _shares_outcome(each, request) else others).append(each)
         if request.again is not None and not (self._closed or request.is_lost):
-            self._keep(request.again, [request, *(e for e in joined if not e.outlasts(request))])
-            if longer := [each for each in joined if each.outlasts(request)]:
-                self._concluding.spawn(self._offer_again, longer, self._lost)
+            self._keep(request.again, [request, *copies])
+            if others:
+                self._concluding.spawn(self._offer_again, others, self._lost)
         elif joined or request.again is not None or not request.settled:
             # Writing may block, and this is the hub, which may not.
-            self._concluding.spawn(self._conclude, request, joined, self._lost)
+            self._concluding.spawn(self._conclude, request, copies, others, self._lost)
 
     def _keep(self, again: Message, requests: list[OrderRequest]) -> None:
         """Have them wait for their next attempt, copies too: after a lost connection one of them is
@@ -397,24 +408,41 @@ class Dispatcher:
             task_reserved(request)
             self._retries.keep(request, again, self._clock.now())
 
-    def _conclude(self, request: OrderRequest, joined: list[OrderRequest], lost: int) -> None:
+    def _conclude(
+        self,
+        request: OrderRequest,
+        copies: list[OrderRequest],
+        others: list[OrderRequest],
+        lost: int,
+    ) -> None:
+        """Tell the broker of a request and its copies, and take in what else has joined it."""
         is_over = request.settled and request.again is None
         if not is_over:
             # Its green thread was killed, the process is going down, its connection was lost, or
             # another worker has taken the order over: it must come again.
             request.reject(requeue=True)
-        for each in joined:
-            # One with more attempts behind it is no copy of this one but what followed from it
-            # (its delay can be over before the confirm is here): acknowledged, it would be lost.
-            is_copy = each.attempts <= request.attempts and not each.outlasts(request)
-            if is_over and is_copy:
-                task_ready(each)
-                each.acknowledge()
-            else:
-                self._offer_again([each], lost)
+            is_over = self._publish_retry(request, copies, lost)
+        for each in copies if is_over else ():
+            task_ready(each)
+            each.acknowledge()
+        self._offer_again(others if is_over else copies + others, lost)
+
+    def _publish_retry(self, request: OrderRequest, copies: list[OrderRequest], lost: int) -> bool:
+        """Whether the broker brings an order again whose connection was lost, so that its copies can go.
+
+        They are its message, redelivered. Offered again at once, they would skip the backoff, and a
+        ``Retry-After``.
+        """
+        is_redelivered = copies and request.is_lost and lost == self._lost
+        if request.again is None or not is_redelivered or self._closed:
+            return False
+        with suppress(BrokerUnavailable):  # this process is going down
+            self._gate.store([request.again])
+            return True
+        return False
 
     def _offer_again(self, requests: list[OrderRequest], lost: int) -> None:
-        """Take in what was joined to another one, and did not come to its end with that."""
+        """Take in what has joined another one, and does not share its outcome."""
         for request in requests:
             task_ready(request)
             if self._closed:
@@ -436,7 +464,8 @@ class Dispatcher:
     def _park_soon(self, request: OrderRequest) -> None:
         if self._joins(request):  # sent again when it is back, it would be sent twice for nothing
             return
-        if self._seconds_left(request) <= 0:
+        # An order that names no merchant is invalid, and needs no slot. A bundle has to name one.
+        if request.merchant_id == NOBODY or self._seconds_left(request) <= 0:
             self._expire(request)
         else:
             self._park(request)
@@ -492,6 +521,18 @@ class Dispatcher:
             self._fleet.breaker_opened(transition.merchant_id, transition.seconds)
         elif transition.state is State.CLOSED:
             self._fleet.breaker_closed(transition.merchant_id)
+
+
+def _shares_outcome(joined: OrderRequest, request: OrderRequest) -> bool:
+    """Whether what was decided about a request goes for one that has joined it, too."""
+    decision = request.decision
+    if decision is None or not request.settled or not joined.is_copy_of(request):
+        return False
+    if decision.again is not None:
+        return True
+    # An operator may have reopened an order whose end was only found, or written before this came.
+    is_written = any(claim.key.action is request.action for claim in decision.claims)
+    return is_written and not joined.came_late
 
 
 def _log_transition(transition: Transition) -> None:

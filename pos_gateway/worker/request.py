@@ -10,6 +10,7 @@ from pydantic_core import from_json
 from pos_gateway.admission.lane import Call
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
+from pos_gateway.decision import Decision
 from pos_gateway.ledger.states import Action
 from pos_gateway.record import identifier
 from pos_gateway.transport.deadline import Patience
@@ -42,6 +43,8 @@ class OrderRequest:
         "acknowledged",
         "again",
         "call",
+        "came_late",
+        "decision",
         "deliver_by",
         "eventer",
         "hopeless",
@@ -112,6 +115,10 @@ class OrderRequest:
         self.call: Call[OrderRequest] | None = None
         #: It cannot be delivered in time any more.
         self.hopeless = False
+        #: What was decided about it; None until then.
+        self.decision: Decision | None = None
+        #: It joined another one for its order when that one's outcome was decided already.
+        self.came_late = False
         #: Whether what follows from its outcome is stored.
         self.settled = False
         #: The part of it that is not: the order itself is to wait for its next attempt.
@@ -145,11 +152,14 @@ class OrderRequest:
         action: Action = self.task.action
         return action
 
-    def outlasts(self, other: "OrderRequest") -> bool:
-        """Whether it is no mere copy of another one for the same: it asks to cancel it for longer."""
-        if self.action is not Action.CANCEL or self.deliver_by is None:
-            return False
-        return self.deliver_by > (other.deliver_by or 0.0)
+    def is_copy_of(self, other: "OrderRequest") -> bool:
+        """Whether it is the same message as another one for its order, or one from before that.
+
+        A mended order is none, nor is a request to cancel with more time. One with more attempts
+        behind it follows from that one: its delay can be over before the confirm is here.
+        """
+        is_same = body_of(self.message) == body_of(other.message)
+        return is_same and self.attempts <= other.attempts
 
     def acknowledge(self) -> None:
         """What came of it is stored: the broker may forget the message. Idempotent.

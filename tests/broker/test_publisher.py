@@ -19,6 +19,7 @@ from loadtests.servers.proxy import Proxy
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import answers, topology
 from pos_gateway.broker import publisher as publishing
+from pos_gateway.broker.link import Confirm
 from pos_gateway.broker.message import FINE, MAX_DELAY, Message, undelayed
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.errors import (
@@ -185,6 +186,37 @@ def test_closing_ends_a_patient_publish(broker_url: str) -> None:
     assert errors
 
 
+def test_a_message_whose_confirm_is_late_is_not_published_again(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue without a quorum has all the copies when it has one again."""
+    publisher.publish(a_message(1))
+    monkeypatch.setattr(publishing, "CONFIRM_SLOW", 0.01)
+    sent: list[Confirm] = []
+    monkeypatch.setattr(publisher._link, "send", sent.append)
+    troubles: list[PublishError] = []
+
+    def trouble(error: PublishError) -> None:
+        troubles.append(error)
+        if len(troubles) == 3:
+            sent[0].settle()
+
+    publisher.publish_patiently(a_message(2), on_trouble=trouble)
+    assert (len(sent), len(troubles)) == (1, 3)
+    assert "no confirm came in time" in str(troubles[0])
+
+
+def test_a_message_whose_confirm_never_comes_is_published_again(
+    publisher: Publisher, broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.publish(a_message(1))
+    monkeypatch.setattr(publishing, "REPUBLISH_AFTER", 0.01)
+    sent: list[Confirm] = []
+    monkeypatch.setattr(publisher._link, "send", sent.append)
+    publisher.publish_patiently(a_message(2), on_trouble=lambda _error: monkeypatch.undo())
+    assert (len(sent), count(broker_url)) == (1, 2)
+
+
 def test_a_broker_under_a_memory_alarm_is_told_and_outlasted(
     publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
 ) -> None:
@@ -210,6 +242,20 @@ def test_a_forked_child_makes_a_connection_of_its_own(
     assert child.exitcode == 0
     publisher.publish(a_message(3))
     assert count(broker_url) == 3
+
+
+def test_a_forked_child_that_closes_leaves_its_parents_connection_alone(
+    publisher: Publisher, broker_url: str
+) -> None:
+    publisher.publish(a_message(1))
+    link = publisher._link
+    child = multiprocessing.get_context("fork").Process(target=publisher.close)
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    publisher.publish(a_message(2))
+    assert publisher._link is link
+    assert count(broker_url) == 2
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,18 @@ def test_a_fresh_order_that_is_not_to_be_sent_is_claimed_only(worker: Workers, r
     assert rows.order().state == State.SENDING
 
 
+def test_which_pos_may_have_an_order_stays_in_its_row_until_another_one_is_sent_it(
+    worker: Workers, rows: Rows
+) -> None:
+    one = worker()
+    in_doubt = untold(State.IN_DOUBT, doubt_since=DAY)
+    assert one.finish(claimed(one.claim(KEY, send=True, endpoint="here")), in_doubt)
+    claim = claimed(one.claim(KEY, send=True, endpoint="there"))
+    assert (claim.past.endpoint, rows.order().endpoint) == ("here", "here")
+    assert one.sending(claim, "there")
+    assert rows.order().endpoint == "there"
+
+
 def test_submitting_and_cancelling_an_order_are_claimed_each_by_itself(worker: Workers) -> None:
     one, cancelling = worker(), replace(KEY, action=Action.CANCEL)
     claimed(one.claim(KEY, send=True, order=b"{}"))

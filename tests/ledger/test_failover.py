@@ -73,6 +73,23 @@ def test_an_outcome_whose_claim_was_lost_is_written_with_its_order(
     assert restored() == counted + 1
 
 
+@pytest.mark.parametrize("is_fresh", [True, False], ids=["fresh", "tried before"])
+def test_which_pos_may_have_an_order_is_written_with_an_outcome_whose_claim_was_lost(
+    worker: Workers, rows: Rows, standby: Standbys, is_fresh: bool
+) -> None:
+    """Else a merchant that has moved since is sent it again, at a POS that does not know it."""
+    one = worker()
+    if not is_fresh:
+        assert one.finish(claimed(one.claim(KEY, send=False)), untold())
+    one.beat()
+    before = standby()
+    claim = claimed(one.claim(KEY, send=True, endpoint="here"))
+    assert claim.sending or one.sending(claim, "here")
+    before.promote(one)
+    assert one.finish(claim, untold(State.IN_DOUBT, doubt_since=5.0))
+    assert (rows.order().state, rows.order().endpoint) == ("in_doubt", "here")
+
+
 def test_an_outcome_is_written_over_an_earlier_one_that_is_all_the_database_knows_of(
     worker: Workers, rows: Rows, standby: Standbys
 ) -> None:

@@ -26,7 +26,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.decision import Decision
 from pos_gateway.delivery import held
-from pos_gateway.ledger.states import Action
+from pos_gateway.ledger.states import Action, Key
 from pos_gateway.outcome import Contact, Kind, Outcome
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
@@ -50,8 +50,10 @@ class Order:
         self.routing_key = "orders"
         self.call: Any = None
         self.received: float | None = None
-        self.hopeless = self.settled = False
+        self.hopeless = self.settled = self.came_late = False
         self.again: Message | None = None
+        self.decision: Decision | None = None
+        self.message = SimpleNamespace(body=f"{order_id} {seconds}")
         self.is_lost = False
         self.kept = 0
         self.attempts = 0
@@ -60,13 +62,13 @@ class Order:
 
     def become(self, again: Message, received: float) -> None:
         self.hopeless = self.settled = False
-        self.again, self.received = None, received
+        self.again, self.decision, self.received = None, None, received
         self.attempts = again.headers["x-attempts"]
 
     def read(self) -> tuple[str, None]:
         return self.order_id, None
 
-    outlasts = OrderRequest.outlasts
+    is_copy_of = OrderRequest.is_copy_of
 
     def acknowledge(self) -> None:
         self._say("ack")
@@ -119,6 +121,7 @@ class Scene:
             settings=SimpleNamespace(merchant_concurrency=default),
             clock=clock,
             settle=lambda decision: self._store(decision.messages),
+            store=self._store,
         )
         pool = TaskPool(SLOTS)
         pool.start()
@@ -164,14 +167,15 @@ class Scene:
         return self._replies.setdefault(order, AsyncResult())
 
     def _deliver(
-        self, _gate: Any, record: str, _action: Action, *, hopeless: bool, **_: Any
+        self, _gate: Any, record: str, action: Action, *, hopeless: bool, **_: Any
     ) -> Decision:
         outcome = Outcome(Kind.EXPIRED) if hopeless else self._reply(record).get(timeout=10)
         self._replies.pop(record, None)
         delay = self.delay if outcome.kind is Kind.RETRY else 0
         headers = {"x-attempts": 1}
         message = Message(outcome.kind, "orders", b"", record, headers=headers, delay=delay)
-        return Decision(outcome, messages=[message])
+        entry: Any = SimpleNamespace(key=Key("m", record, action)), None
+        return Decision(outcome, [entry], messages=[message])
 
     def _store(self, messages: Iterable[Message]) -> bool:
         self.broker_answers.wait(10)
@@ -342,9 +346,14 @@ def test_an_order_that_was_taken_over_comes_again(scene: Scene) -> None:
 
 def fail(scene: Scene, *orders: Order, delay: int = 2) -> None:
     """They are sent, and their merchant has them come again after so many seconds."""
-    scene.delay = delay
     scene.offer(*orders)
-    scene.reply(orders[0].order_id, Outcome(Kind.RETRY, contact=Contact.ANSWERED))
+    have_again(scene, orders[0].order_id, delay)
+
+
+def have_again(scene: Scene, order_id: str, delay: int = 2) -> None:
+    """The merchant has an order come again after so many seconds."""
+    scene.delay = delay
+    scene.reply(order_id, Outcome(Kind.RETRY, contact=Contact.ANSWERED))
     gevent.sleep(0.01)
 
 
@@ -422,7 +431,7 @@ def test_a_copy_of_an_order_that_waits_here_is_not_acknowledged_before_it(scene:
 @pytest.mark.parametrize("delay", [0, 2, 5], ids=["ended", "waits here", "is delayed"])
 def test_a_request_that_asks_to_cancel_for_longer_is_no_copy(scene: Scene, delay: int) -> None:
     """Joined to one that ends for want of time, or is tried again for less, it would be lost."""
-    one, copy, longer = (Order("o1", seconds=seconds) for seconds in (60, 59, 600))
+    one, copy, longer = (Order("o1", seconds=seconds) for seconds in (60, 60, 600))
     for each in (one, copy, longer):
         each.action, each.key = Action.CANCEL, ("m", "o1", Action.CANCEL)
     kind = Kind.RETRY if delay else Kind.EXPIRED
@@ -491,30 +500,56 @@ def test_a_copy_is_not_tried_when_its_connection_is_lost_in_that_instant(scene: 
 @pytest.mark.parametrize("delay", [2, 30])
 def test_what_the_broker_has_back_gets_no_second_message(scene: Scene, delay: int) -> None:
     """With each connection that is lost there would be twice as many."""
+    order, again = Order("o1"), Order("o1")
+    scene.offer(order)
+    scene.dispatcher.connection_lost()
+    have_again(scene, "o1", delay)
+    assert (order.is_lost, scene.stored, len(scene.dispatcher._retries)) == (True, [], 0)
+    scene.reply("o1")
+    scene.offer(again)
+    assert again.said.wait(10)
+    assert (again.word, scene.stored) == ("ack", [("accepted", "o1")])
+
+
+@pytest.mark.parametrize("delay", [2, 30])
+def test_what_comes_back_while_it_fails_is_tried_again_in_its_time(
+    scene: Scene, delay: int
+) -> None:
+    """By one message: the broker's own is acknowledged as a copy once the next attempt's is stored."""
     order, copy = Order("twice"), Order("twice")
     scene.offer(order)
     scene.dispatcher.connection_lost()
+    scene.broker_answers.clear()
     fail(scene, copy, delay=delay)  # it came by the next connection, while the other was under way
-    assert (order.is_lost, copy.word, scene.stored) == (True, "", [])
-    look_again(scene, delay + 0.1)
-    assert len(scene.dispatcher._retries) == 0
-    scene.reply("twice")
+    assert copy.word == ""
+    scene.broker_answers.set()
     assert copy.said.wait(10)
-    assert (copy.word, scene.stored) == ("ack", [("accepted", "twice")])
+    assert (copy.word, scene.stored) == ("ack", [("retry", "twice")])
+    assert not scene.is_sent("twice")
 
 
-def test_what_the_broker_has_back_before_its_end_is_stored_waits_for_nothing(scene: Scene) -> None:
+def test_what_comes_back_before_its_end_is_stored_is_tried_again_in_its_time(scene: Scene) -> None:
     scene.broker_answers.clear()
     order, copy = Order("twice"), Order("twice")
     fail(scene, order)
     scene.dispatcher.connection_lost()
     scene.offer(copy)
     scene.broker_answers.set()
-    gevent.sleep(0.01)
-    assert len(scene.dispatcher._retries) == 0
-    scene.reply("twice")
     assert copy.said.wait(10)
-    assert (copy.word, scene.stored) == ("ack", [("accepted", "twice")])
+    assert (copy.word, scene.stored) == ("ack", [("retry", "twice")])
+    assert len(scene.dispatcher._retries) == 0
+    assert not scene.is_sent("twice")
+
+
+def test_what_comes_back_while_the_worker_stops_goes_back(scene: Scene) -> None:
+    order, copy = Order("twice"), Order("twice")
+    scene.offer(order)
+    scene.dispatcher.connection_lost()
+    scene.offer(copy)
+    scene.dispatcher.close()
+    have_again(scene, "twice")
+    assert copy.said.wait(10)
+    assert (copy.word, scene.stored) == ("requeue", [])
 
 
 def test_no_breaker_opens_over_an_order_that_another_worker_has(scene: Scene) -> None:

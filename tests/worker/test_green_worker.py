@@ -18,7 +18,7 @@ from loadtests.servers.process import free_port
 from pos_gateway import light_celery
 from tests.orders import an_order
 from tests.telemetry.lab import Samples, get
-from tests.worker.lab import GREEN_COMMAND, PATIENCE, ROOT, Lab, by_type
+from tests.worker.lab import GREEN, GREEN_COMMAND, PATIENCE, ROOT, Lab, by_type
 
 
 def test_without_flags_it_is_the_green_worker_with_200_slots(lab: Lab) -> None:
@@ -247,6 +247,18 @@ def test_it_refuses_to_start_on_a_pending_migration_and_names_the_command(
     with lab.worker() as worker:
         assert worker.wait() == 78
     assert "pos-gateway db upgrade" in worker.log
+    assert "Traceback" not in worker.log
+
+
+@pytest.mark.parametrize("app", [GREEN, "pos_gateway"])
+def test_it_refuses_to_start_in_a_pool_of_threads_and_names_those_that_there_are(
+    lab: Lab, app: str
+) -> None:
+    """Their ledger has one connection for one caller: they would read each other's answers."""
+    with lab.worker("-P", "threads", app=app) as worker:
+        assert worker.wait() == 78
+    assert "in the pool celery.concurrency.thread several orders" in worker.log
+    assert "use -P prefork or -P solo" in worker.log
     assert "Traceback" not in worker.log
 
 

@@ -1,0 +1,245 @@
+"""Messages for an order that is in flight in the same worker: a copy shares its outcome, and no other.
+
+A whole gateway is behind the dispatcher; merchants, and the broker, answer when they are told to.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import gevent
+import pytest
+from celery.concurrency.gevent import TaskPool
+from gevent.event import Event
+
+from pos_gateway.admission.limits import Limits
+from pos_gateway.broker import wire
+from pos_gateway.broker.message import Message
+from pos_gateway.cli.dead.letter import Letter
+from pos_gateway.cli.dead.replaying import _Replaying
+from pos_gateway.clock import SYSTEM_CLOCK
+from pos_gateway.ledger.desk import Desk
+from pos_gateway.ledger.states import Action
+from pos_gateway.split import Split
+from pos_gateway.worker.dispatcher import Dispatcher
+from pos_gateway.worker.request import OrderRequest
+from tests.gate import Gate
+
+#: Seconds after which what a test waits for never comes.
+SOON = 10
+ACCEPTED = (201, {"status": "accepted", "id": "pos-1"})
+REFUSED = (401, {})
+
+
+class Line:
+    """A worker's dispatcher, and what it says to the broker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.gate = Gate(folder, self._answer, clock=SYSTEM_CLOCK)  # type: ignore[arg-type]
+        self.gate.directory.is_fresh = lambda _: True  # type: ignore[method-assign]
+        self.gate.store = self._store  # type: ignore[method-assign]
+        self.reply: Any = ACCEPTED
+        self.merchant_answers, self.asked = Event(), Event()
+        self.broker_confirms, self.stores = Event(), Event()
+        self.merchant_answers.set()
+        self.broker_confirms.set()
+        pool = TaskPool(4)
+        pool.start()
+        self.dispatcher = Dispatcher(
+            gate=self.gate,
+            pool=pool,
+            limits=Limits(slots=4),
+            park_message=Mock(),
+            quarantine=Mock(),
+        )
+        self.dispatcher.start()
+        gevent.sleep(0)
+
+    def offer(self, record: dict[str, Any]) -> "Said":
+        """A message with this order comes."""
+        return self.offer_body(wire.body_of(json.dumps(record).encode()))
+
+    def offer_body(self, body: bytes) -> "Said":
+        """A message with this body comes."""
+        said = Said()
+        request = self.request(body, said)
+        self.dispatcher.offer(request)
+        gevent.sleep(0)
+        return said
+
+    @staticmethod
+    def request(body: bytes, said: "Said") -> OrderRequest:
+        message = SimpleNamespace(
+            body=body,
+            headers={"id": "x", "task": wire.SUBMIT_ORDER},
+            delivery_info={"routing_key": "orders"},
+            properties={},
+        )
+        return OrderRequest(
+            message,
+            json.loads(body),
+            ack=lambda *_: said.say("acknowledged"),
+            reject=lambda *_: said.say("requeued"),
+            task=SimpleNamespace(action=Action.SUBMIT, name=wire.SUBMIT_ORDER),
+            consumer=SimpleNamespace(event_dispatcher=None, connection_errors=(), hostname="h"),
+            received=0.0,
+        )
+
+    def replay(self) -> bytes:
+        """An operator replays the last dead letter; the body of what is published."""
+        dead = [each for each in self.gate.stored if each.routing_key == "orders.dead"][-1]
+        published: list[Message] = []
+        replaying = _Replaying(
+            Desk(self.gate.database, self.gate.ledger._payloads),
+            publish=published.append,
+            acknowledge=lambda _: None,
+            operator="kim",
+            split=Split(),
+            until=None,
+            largest=2**18,
+            dry_run=False,
+        )
+        letter = Letter("o1", "o1", "m", "", "", None, dict(dead.headers), dead.body, 1, None)
+        assert replaying.replay(letter) is None
+        [message] = published
+        return message.body
+
+    def _answer(self, _request: Any) -> Any:
+        self.asked.set()
+        assert self.merchant_answers.wait(SOON)
+        return self.reply
+
+    def _store(self, messages: Any, *, patience: float = 0) -> None:
+        stored = list(messages)
+        self.gate.stored.extend(stored)
+        if stored:
+            self.stores.set()
+            assert self.broker_confirms.wait(SOON)
+
+
+class Said:
+    """What the broker is told of a message."""
+
+    def __init__(self) -> None:
+        self.word = ""
+        self._is_said = Event()
+
+    def say(self, word: str) -> None:
+        self.word = word
+        self._is_said.set()
+
+    def wait(self) -> str:
+        assert self._is_said.wait(SOON)
+        return self.word
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[Line]:
+    line = Line(tmp_path)
+    yield line
+    ticker = line.dispatcher._ticker
+    assert ticker is not None
+    gevent.kill(ticker)
+
+
+def test_a_mended_order_that_comes_while_the_invalid_one_is_dead_lettered_is_sent(
+    line: Line,
+) -> None:
+    """The backend hears of the invalid one before its letter is confirmed."""
+    line.broker_confirms.clear()
+    order = line.gate.an_order()
+    invalid = line.offer({**order, "currency": "eur"})
+    assert line.stores.wait(SOON)
+    assert line.gate.told() == [("failed", "invalid_order")]
+    mended = line.offer(order)
+    line.broker_confirms.set()
+    assert (invalid.wait(), mended.wait()) == ("acknowledged", "acknowledged")
+    assert line.gate.told() == [("failed", "invalid_order"), ("accepted", None)]
+    assert (line.gate.row_state(), line.gate.dead()) == ("accepted", ["invalid_order"])
+
+
+def test_a_mended_order_that_waits_behind_the_invalid_one_is_sent(line: Line) -> None:
+    order = line.gate.an_order()
+    messages = [line.offer({**order, "currency": "eur"}), line.offer(order)]
+    assert [each.wait() for each in messages] == ["acknowledged", "acknowledged"]
+    assert line.gate.told() == [("failed", "invalid_order"), ("accepted", None)]
+
+
+def test_what_is_no_order_is_dead_lettered_also_if_one_by_its_name_is_at_its_merchant(
+    line: Line,
+) -> None:
+    line.merchant_answers.clear()
+    order = line.gate.an_order()
+    valid = line.offer(order)
+    assert line.asked.wait(SOON)
+    invalid = line.offer({**order, "currency": "eur"})
+    line.merchant_answers.set()
+    assert (valid.wait(), invalid.wait()) == ("acknowledged", "acknowledged")
+    assert line.gate.dead() == ["invalid_order"]
+    assert len(line.gate.said) == 1
+
+
+def test_a_copy_shares_the_outcome_of_the_order_at_its_merchant(line: Line) -> None:
+    line.merchant_answers.clear()
+    order = line.gate.an_order()
+    messages = [line.offer(order), line.offer(order)]
+    line.merchant_answers.set()
+    assert [each.wait() for each in messages] == ["acknowledged", "acknowledged"]
+    assert (len(line.gate.said), line.gate.stored) == (1, [])  # its end was not looked for again
+
+
+def test_a_replay_is_sent_that_comes_while_an_old_copy_is_dead_lettered_again(line: Line) -> None:
+    """The copy found the order's end before the operator reopened it."""
+    order = line.gate.an_order()
+    line.reply = REFUSED
+    assert line.offer(order).wait() == "acknowledged"
+    line.broker_confirms.clear()
+    line.stores.clear()
+    copy = line.offer(order)
+    assert line.stores.wait(SOON)
+    line.reply = ACCEPTED
+    replayed = line.offer_body(line.replay())
+    line.broker_confirms.set()
+    assert (copy.wait(), replayed.wait()) == ("acknowledged", "acknowledged")
+    assert line.gate.row_state() == "accepted"
+
+
+def test_a_replay_is_sent_that_comes_before_its_dead_letter_is_confirmed(line: Line) -> None:
+    order = line.gate.an_order()
+    line.reply = REFUSED
+    line.broker_confirms.clear()
+    first = line.offer(order)
+    assert line.stores.wait(SOON)
+    assert line.gate.row_state() == "failed"
+    line.reply = ACCEPTED
+    replayed = line.offer_body(line.replay())
+    line.broker_confirms.set()
+    assert (first.wait(), replayed.wait()) == ("acknowledged", "acknowledged")
+    assert line.gate.row_state() == "accepted"
+
+
+def test_a_mistake_after_the_decision_leaves_no_order_claimed(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = line.gate.an_order()
+    with monkeypatch.context() as patch:
+        patch.setattr(line.dispatcher._retries, "takes", Mock(side_effect=ZeroDivisionError))
+        assert line.offer(order).wait() == "requeued"
+    assert line.dispatcher._storing == 0
+    assert line.offer(order).wait() == "acknowledged"
+    assert line.gate.told() == [("accepted", None)]
+
+
+def test_orders_of_no_merchant_are_not_parked(line: Line) -> None:
+    """Parked together they would come back as one bundle of no merchant, and as one dead letter."""
+    messages = []
+    for number in range(3):
+        record = {**line.gate.an_order(f"o{number}"), "merchant_id": ""}
+        messages.append(said := Said())
+        request = line.request(wire.body_of(json.dumps(record).encode()), said)
+        line.dispatcher._park_soon(request)
+    assert [each.wait() for each in messages] == ["acknowledged"] * 3
+    assert line.gate.dead() == ["invalid_order"] * 3
