@@ -21,7 +21,9 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.splits import SplitWatch
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import FieldError, InvalidOrder
+from pos_gateway.json_text import members
 from pos_gateway.order import CancelRequest, Order
+from pos_gateway.record import WHOLE
 from pos_gateway.settings import setting
 from pos_gateway.split import Split, in_canary
 
@@ -43,6 +45,8 @@ class OrderClient:
             workers. The same merchants stay in it while it grows. Left out, it is what ``pos-gateway
             canary set`` said last, also while this client is at work; until that says something
             it is read from ``POS_GATEWAY_CANARY_PERCENT`` (0 if unset).
+        max_order_bytes: bytes that an order's message may have: what the workers take. Left out, it is
+            read from ``POS_GATEWAY_MAX_ORDER_BYTES``.
         timeout: seconds to wait for the broker's confirm.
         declare: declare exchanges and queues on connecting; False for a broker user that may not.
 
@@ -55,6 +59,7 @@ class OrderClient:
         broker_url: str | None = None,
         *,
         canary_percent: float | None = None,
+        max_order_bytes: int | None = None,
         timeout: float = 10.0,
         declare: bool = True,
         clock: Clock = SYSTEM_CLOCK,
@@ -62,6 +67,7 @@ class OrderClient:
         url = setting("broker_url", broker_url)
         self._own_split = Split(percent=setting("canary_percent", canary_percent))
         self._watch = SplitWatch(url, declare=declare) if canary_percent is None else None
+        self._largest = setting("max_order_bytes", max_order_bytes)
         self._timeout = timeout
         self._clock = clock
         self._publisher = Publisher(url, declare=declare)
@@ -72,7 +78,8 @@ class OrderClient:
         Submitting an order again (after an error, say) is harmless: the POS gets it once.
 
         Raises:
-            InvalidOrder: the order breaks the contract; ``.errors`` names the fields.
+            InvalidOrder: the order breaks the contract, or no worker could read it; ``.errors`` names
+                the fields.
             BrokerUnavailable: not reachable, or no confirm in time. Submit again.
             PublishRefused: the broker said no.
             Unroutable: no queue takes orders on this broker.
@@ -83,6 +90,7 @@ class OrderClient:
             raise InvalidOrder(
                 [FieldError("deliver_by", "is in the past", parsed.deliver_by.isoformat())]
             )
+        require_readable(parsed.source, self._largest)
         message = wire.submit_message(
             parsed.order_id, parsed.source, routing_key=self._key_of(parsed.merchant_id)
         )
@@ -157,3 +165,29 @@ class OrderClient:
 def home_of(merchant_id: str, split: Split) -> str:
     """The key of the queue that this merchant's orders go to."""
     return topology.CANARY_KEY if split.takes(merchant_id) else topology.ORDERS_KEY
+
+
+def require_readable(order: bytes, limit: int) -> None:
+    """Raises InvalidOrder for an order's text that a worker would set aside, most of it unread."""
+    body = wire.body_of(order)
+    try:
+        wire.require_small(body, limit)
+        wire.decoded(body)
+    except wire.Malformed as problem:
+        raise InvalidOrder([_unreadable(order.decode(), problem)]) from None
+
+
+def _unreadable(order: str, problem: wire.Malformed) -> FieldError:
+    """Which field it is, and what is to be done."""
+    fields = [(name, order[begin:end]) for name, begin, end in members(order)]
+    if problem.code == "too_large":
+        longest, _ = max(fields, key=lambda field: len(field[1]))
+        remedy = f"shorten {longest}, or have it taken (POS_GATEWAY_MAX_ORDER_BYTES)"
+        return FieldError(WHOLE, f"no worker would take it: {problem.reason}; {remedy}")
+    for name, text in fields:
+        try:
+            wire.decoded(wire.body_of(f'{{"":{text}}}'.encode()))
+        except wire.Malformed:
+            remedy = "nest it less deeply, and give numbers of thousands of digits as texts"
+            return FieldError(name, f"no worker could read it; {remedy}", text)
+    return FieldError(WHOLE, f"no worker could read it: {problem.reason}")

@@ -43,14 +43,14 @@ def _may_be_infinite(text: bytes) -> bool:
 def with_text(text: bytes, name: str, value: str) -> bytes:
     """A JSON object's text with another text for this member, everything else byte for byte."""
     whole = text.decode()
-    at = [(begin, end) for each, begin, end in _members(whole) if each == name]
+    at = [(begin, end) for each, begin, end in members(whole) if each == name]
     for begin, end in reversed(at):
         whole = whole[:begin] + json.dumps(value) + whole[end:]
     return whole.encode()
 
 
-def _members(text: str) -> Iterator[tuple[str, int, int]]:
-    """Each member of an object that is valid: its name, where its value begins and ends."""
+def members(text: str) -> Iterator[tuple[str, int, int]]:
+    """Each member of an object's text, which is valid: its name, where its value begins and ends."""
     at = _after_blanks(text, text.index("{") + 1)
     while text[at] != "}":
         name, at = _DECODER.raw_decode(text, at)

@@ -12,6 +12,7 @@ from pydantic import (
     FailFast,
     Field,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -38,6 +39,18 @@ def _written_out(value: Any) -> Any:
 
 #: A moment with its offset, in letters: a bare number could be seconds or milliseconds.
 Time = Annotated[AwareDatetime, BeforeValidator(_written_out)]
+_TIME: TypeAdapter[datetime] = TypeAdapter(Time)
+
+
+def timestamp(value: Any) -> float | None:
+    """The Unix time of what an order may have for a time; None for anything else.
+
+    It reads what ``Order`` reads: for admission an order that is read otherwise has another end.
+    """
+    try:
+        return _TIME.validate_python(value).timestamp()
+    except ValidationError:
+        return None  # the task will say what is wrong with it
 
 
 def _text_or_object(value: Any) -> Any:

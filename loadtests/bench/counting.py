@@ -25,11 +25,11 @@ from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.decision import Decision
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.states import Claim, Entry, Key, Past, State
+from pos_gateway.order import timestamp
 from pos_gateway.outcome import Kind, Outcome
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.transport.connect import Progress
-from pos_gateway.worker.request import timestamp
 from pos_gateway.worker.standings import Standings
 from pos_gateway.worker.timing import Timing
 

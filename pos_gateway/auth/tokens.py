@@ -195,17 +195,22 @@ def _parsed(credentials: Client, reply: Reply) -> tuple[str, float]:
     """A token, and the seconds that it lives."""
     if reply.status in (400, 401, 403):
         raise Misconfigured("token", f"the token endpoint answered {reply.status}")
-    is_toasts = isinstance(credentials, ToastLogin)
     try:
-        record = json.loads(reply.body)
-        if is_toasts:
-            record = record["token"]
-        names = _TOAST_NAMES if is_toasts else _NAMES
-        value, kind = record[names[0]], record.get(names[1], "bearer")
-        life = float(record.get(names[2], UNSAID))
-    except (ValueError, TypeError, KeyError, AttributeError):
+        value, kind, life = _said(credentials, reply.body)
+    except Exception:  # noqa: BLE001  (an endpoint may say anything: 1e999 seconds, brackets without end)
         raise NotSent("token", f"no token in the endpoint's {reply.status}") from None
-    usable = isinstance(value, str) and value.isascii() and value.isprintable() and value.strip()
-    if reply.status != 200 or not usable or str(kind).lower() != "bearer" or not life > 0:
+    usable = value.isascii() and value.isprintable() and value.strip()
+    if reply.status != 200 or not usable or kind != "bearer" or not life > 0:
         raise NotSent("token", f"no usable token in the endpoint's {reply.status}")
     return value, min(life, LONGEST)
+
+
+def _said(credentials: Client, body: bytes) -> tuple[str, str, float]:
+    """A reply's token, its kind, and the seconds that it lives. Raises whatever parsing raises."""
+    record, names = json.loads(body), _NAMES
+    if isinstance(credentials, ToastLogin):
+        record, names = record["token"], _TOAST_NAMES
+    value, kind = record[names[0]], record.get(names[1], "bearer")
+    if not isinstance(value, str):
+        raise TypeError("the token is no text")
+    return value, str(kind).lower(), float(record.get(names[2], UNSAID))

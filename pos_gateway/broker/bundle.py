@@ -9,7 +9,7 @@ without anybody parsing an order.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import ceil, isfinite
+from math import ceil
 from typing import Any, Self
 from uuid import uuid4
 
@@ -27,6 +27,9 @@ MOST_BYTES = 128 * 1024
 
 #: What a bundle may have on arrival: another version's may be somewhat larger.
 BYTES_ALLOWED, ORDERS_ALLOWED = 4 * MOST_BYTES, 4 * MOST_ORDERS
+
+#: No Unix time of an order is as large: it would be no double, and no 64 bits of a header.
+_NO_TIME = 2**53
 
 #: Bytes that may be said of an order beside its body, and headers among them.
 _SAID, _HEADERS = 4096, 20
@@ -204,4 +207,4 @@ def _is_sendable(number: str, headers: Mapping[str, Any]) -> bool:
 
 
 def _is_time(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and isfinite(value))
+    return value is None or (isinstance(value, int | float) and abs(value) < _NO_TIME)

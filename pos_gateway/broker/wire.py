@@ -6,6 +6,7 @@ another language could not send: two headers and the body.
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +26,9 @@ ATTEMPTS, RESOLVE = HISTORY = "x-attempts", "x-resolve"
 ONE_OF_OURS = MappingProxyType({ATTEMPTS: 0})
 #: Header by which a worker hands the body as it came to its child processes. It is never published.
 BODY = "x-body"
+
+#: Lists and objects in a message: three times what the largest order has that says something.
+PARTS = 20_000
 
 #: Celery's third element of the body: no callbacks, no chain. Bytes, since it never changes.
 NO_EMBED = b'{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
@@ -79,6 +83,45 @@ def dead_letter(message: Message, *, code: str, reason: str) -> Message:
     )
 
 
+class Malformed(Exception):
+    """What keeps a message from being an order's."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code, self.reason = code, reason
+
+
+def require_small(body: bytes, limit: float) -> None:
+    """Raises Malformed for a body that is too long to be read, or takes too long."""
+    if len(body) > limit:
+        reason = f"the message has {len(body)} bytes; {limit} are allowed"
+        raise Malformed("too_large", reason)
+    # A hundred thousand lists take as long to be read as a thousand orders, and say nothing.
+    parts = body.count(b"[") + body.count(b"{")
+    if parts > PARTS:
+        reason = f"the message has {parts} lists and objects; {PARTS} are allowed"
+        raise Malformed("too_large", reason)
+
+
+def decoded(body: bytes) -> Any:
+    """What an order's message says, ``[[order], {}, {}]``. Raises Malformed.
+
+    Celery would stop the worker over a body that is not three things, and forget the others.
+    """
+    try:
+        payload = from_json(body)  # UTF-8, and no deeper than can be written again
+    except ValueError as error:
+        raise Malformed("undecodable", f"the body is not JSON: {error}") from None
+    match payload:
+        case [list(), dict(), dict() as embedded] if any(embedded.values()):
+            problem = "callbacks and chains are not taken from a message"
+        case [list(), dict(), dict()]:
+            return payload
+        case _:
+            problem = "the body is not [[order], {}, {}]"
+    raise Malformed("invalid_message", problem)
+
+
 def order_in(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """What a task's arguments have for an order: a message's body begins with both."""
     return arguments[0] if arguments else named.get("order")
@@ -116,7 +159,12 @@ def read(body: bytes) -> tuple[Any, Came]:
     return record, Came(body, body[before.end() : behind.start()])
 
 
-_MEMBER = re.compile(rb'\s*"([^"\\]{0,64})"\s*:\s*(?:"([^"\\]{0,4096})"|[-+.0-9a-zA-Z]{1,32})\s*,')
+#: A member whose value is a text, a number or a word.
+_MEMBER = re.compile(
+    rb'\s*("[^"\\]{0,64}")\s*:\s*(?:("[^"\\]*(?:\\.[^"\\]*)*")|[-+.0-9a-zA-Z]{1,32})\s*,'
+)
+#: Bytes that one may have.
+_MEMBER_SIZE = 2 * 4096
 
 
 def named_in(body: bytes) -> dict[str, str]:
@@ -127,10 +175,11 @@ def named_in(body: bytes) -> dict[str, str]:
     named: dict[str, str] = {}
     before = re.match(rb"\s*\[\s*\[\s*\{", body)
     at = before.end() if before else len(body)
-    while len(named) < len(_NAMES) and (member := _MEMBER.match(body, at, at + 2 * 4096)):
-        name, value = member[1].decode(errors="replace"), member[2]
+    while len(named) < len(_NAMES) and (member := _MEMBER.match(body, at, at + _MEMBER_SIZE)):
+        name, value = member[1][1:-1].decode(errors="replace"), member[2]
         if name in _NAMES and value is not None:
-            named[name] = value.decode(errors="replace")
+            with suppress(ValueError):  # with an escape that is none, it is no order's
+                named[name] = from_json(value)
         at = member.end()
     return named
 

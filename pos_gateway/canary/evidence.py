@@ -8,7 +8,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from math import ceil
 from random import Random
 
@@ -17,6 +16,7 @@ from sqlalchemy import ColumnElement, Engine, case, func, select
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import Action, Key, State
+from pos_gateway.order import timestamp
 from pos_gateway.split import Split
 
 #: What is counted, beside orders that were accepted or cancelled. Unfinished is an order that a
@@ -148,8 +148,9 @@ def _seconds(
     with database.connect() as connection:
         for merchant_id, order_id, at, payload in connection.execute(query):
             order = json.loads(payloads.open(Key(merchant_id, order_id), payload))
-            placed_at = datetime.fromisoformat(order["placed_at"]).timestamp()
-            found[merchant_id].append(max(0.001, at - placed_at))
+            placed_at = timestamp(order["placed_at"])
+            if placed_at is not None:
+                found[merchant_id].append(max(0.001, at - placed_at))
     return found
 
 

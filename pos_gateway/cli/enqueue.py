@@ -38,10 +38,14 @@ def enqueue(file: BinaryIO, canary_percent: float | None) -> None:
 
     settings = Settings.from_environment()
     with (
-        OrderClient(settings.broker_url, canary_percent=canary_percent) as client,
+        OrderClient(
+            settings.broker_url,
+            canary_percent=canary_percent,
+            max_order_bytes=settings.max_order_bytes,
+        ) as client,
         CtrlC() as ctrl_c,
     ):
-        sending = Sending(client, largest=settings.max_order_bytes)
+        sending = Sending(client)
         with progress_of(file) as progress:
             for problems in sending.send(file, ctrl_c):
                 for problem in problems:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from pos_gateway.broker import wire
 from pos_gateway.cli import jsonl
 from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.pipeline import in_order
@@ -39,11 +38,10 @@ class _Line:
 class Sending:
     """Sends what is an order, counts what is not, and stops when the broker is gone."""
 
-    def __init__(self, client: OrderClient, *, largest: int) -> None:
+    def __init__(self, client: OrderClient) -> None:
         self.sent = 0
         self.refused = 0
         self._client = client
-        self._largest = largest
         self._lock = threading.Lock()
         self._trouble: PublishError | None = None
         self._unreadable: OSError | None = None
@@ -102,30 +100,11 @@ class Sending:
             if isinstance(record, list):
                 return _Line(number, errors=(_LIST,))
             order = Order.parse(record)
-            self._require_small(order)
         except jsonl.InvalidLine as error:
             return _Line(number, errors=(error.error,))
         except InvalidOrder as error:
             return _Line(number, errors=error.errors)
         return _Line(number, order)
-
-    def _require_small(self, order: Order) -> None:
-        """Raises InvalidOrder for what a worker would set aside unread."""
-        try:
-            message = wire.submit_message(order.order_id, order.source, routing_key="")
-        except ValueError as error:  # nested more deeply than can be written
-            raise InvalidOrder([FieldError(WHOLE, f"cannot be sent: {error}")]) from None
-        size = len(message.body)
-        if size > self._largest:
-            raise InvalidOrder(
-                [
-                    FieldError(
-                        WHOLE,
-                        f"makes a message of {size} bytes; {self._largest} are allowed "
-                        "(POS_GATEWAY_MAX_ORDER_BYTES)",
-                    )
-                ]
-            )
 
     def _submit(self, line: _Line) -> _Line:
         """In a thread of the pipeline."""

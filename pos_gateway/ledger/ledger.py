@@ -354,6 +354,8 @@ class Ledger:
                 self._commit(Looking(), patience=BEAT)
             except LedgerUnavailable:
                 continue  # said by the commit; without a lease nothing is sent
+            except Exception:  # a row that makes no sense, say, and the next beat may be one again
+                log.exception("lease.mistake")
 
     def _write(self, operations: Sequence[Operation]) -> list[Any]:
         results: list[Any] = self._run(lambda: self._transact(operations))

@@ -6,7 +6,6 @@ from typing import Any
 
 import structlog
 from sqlalchemy import Engine
-from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.errors import PendingMigration, SchemaTooNew
 from pos_gateway.ledger.database import require_current
@@ -60,6 +59,7 @@ class SchemaWatch:
             require_current(self._engine)
         except (PendingMigration, SchemaTooNew) as error:
             return str(error)
-        except SQLAlchemyError as error:
-            return f"the database cannot be asked: {str(error.__cause__ or error).splitlines()[0]}"
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is looked again)
+            said = str(error.__cause__ or error).splitlines() or [type(error).__name__]
+            return f"the database cannot be asked: {said[0]}"
         return None

@@ -8,8 +8,8 @@ processes share (``shared.py``), one of them loads, and the others take over wha
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
@@ -119,7 +119,8 @@ class RefreshAheadCache(Generic[Value]):
         most: values in memory; above it those that were loaded longest ago are forgotten.
         weigh: for how many of those a value counts.
         together: keys in a load at most; with 1 each has a thread of its own meanwhile.
-        failures: what the loader raises when it cannot be helped. Anything else is a mistake.
+        failures: what the loader raises when it cannot be helped. For anything else one value is to
+            blame, such as nobody thought of: only that one is not loaded, and is NotLoaded.
         pause: seconds until a load that failed is tried again, by its error.
         insist: whether what is wanted and could not be loaded is tried again by itself.
         shared: where other processes' values are.
@@ -334,18 +335,32 @@ class RefreshAheadCache(Generic[Value]):
         self.loads["taken_over"] += len(found)
         ours = [key for key in keys if key not in found and key not in standing.elsewhere]
         if ours:
-            try:
-                loaded = self._load(ours)
-            except self._failures as error:
-                self._fail(ours, error)
-                self._give_up(standing.ours, self._pause(error))
-            else:
-                self.loads["loaded"] += len(ours)
-                mine = {key: loaded.get(key) or _nothing() for key in ours}
-                self._store(standing.ours, mine, self._now() - began)
-                found |= mine
+            mine = self._loaded(ours, standing.ours)
+            self.loads["loaded"] += len(mine)
+            fences = {key: fence for key, fence in standing.ours.items() if key in mine}
+            self._store(fences, mine, self._now() - began)
+            found |= mine
         again = {key for key, loaded in found.items() if not self._keep(key, loaded, began)}
         return again | {key for key in standing.elsewhere if not self._is_served(key)}
+
+    def _loaded(self, keys: Sequence[str], fences: Mapping[str, int]) -> dict[str, Loaded[Value]]:
+        """What the loader found for these keys; nothing of those that could not be loaded."""
+        try:
+            loaded = self._load(keys)
+        except self._failures as error:
+            trouble: Exception = error
+        except Exception as error:
+            if len(keys) > 1:  # one is to blame, and the others are not to go without
+                half = len(keys) // 2
+                return self._loaded(keys[:half], fences) | self._loaded(keys[half:], fences)
+            log.error("cache.mistake", cache=self.name, key=keys[0], exc_info=error)
+            trouble = NotLoaded(f"{self.name}: {keys[0]!r} cannot be read: {type(error).__name__}")
+        else:
+            return {key: loaded.get(key) or _nothing() for key in keys}
+        self._fail(keys, trouble)
+        given_up = {key: fences[key] for key in keys if key in fences}
+        self._give_up(given_up, self._pause(trouble))
+        return {}
 
     def _is_served(self, key: str) -> bool:
         """Another process loads it: whether there is something to read meanwhile."""
@@ -384,9 +399,15 @@ class RefreshAheadCache(Generic[Value]):
             self._weight += self._weigh(entry.value)
             while self._weight > self._most:
                 self._forget(next(iter(self._entries)))
-        self._listener(key, loaded.value)
+        self._tell(key, loaded.value)
         _set(event)
         return True
+
+    def _tell(self, key: str, value: Value | None) -> None:
+        try:
+            self._listener(key, value)
+        except Exception:  # whatever the value is, others are loaded all the same
+            log.exception("cache.mistake", cache=self.name, key=key)
 
     def _forget(self, key: str) -> None:
         entry = self._entries.pop(key, None)
@@ -413,7 +434,7 @@ class RefreshAheadCache(Generic[Value]):
             "cache.load_failed", cache=self.name, keys=len(stale) + len(gone), error=str(error)
         )
         for key, value in stale:
-            self._listener(key, value)
+            self._tell(key, value)
         if self._insist:
             self._try_again(gone, pause)
 
@@ -424,12 +445,22 @@ class RefreshAheadCache(Generic[Value]):
         self._something.set()
 
     def _claim(self, keys: Sequence[str]) -> Standing[Value]:
-        if self._shared is None:
-            return Standing()
+        standing: Standing[Value] = Standing()
+        if self._shared is not None:
+            with self._sharing():
+                least = {key: self._edits.get(key, (0.0, 0.0))[0] for key in keys}
+                standing = self._shared.claim(least)
+        return standing
+
+    @contextmanager
+    def _sharing(self) -> Iterator[None]:
+        """Whatever other processes have put there, and if nothing can be had: it is loaded here."""
         try:
-            return self._shared.claim({key: self._edits.get(key, (0.0, 0.0))[0] for key in keys})
+            yield
         except SharedUnavailable:
-            return Standing()
+            pass  # it was said
+        except Exception:
+            log.exception("cache.mistake", cache=self.name)
 
     def _store(
         self, fences: Mapping[str, int], every: Mapping[str, Loaded[Value]], took: float
@@ -441,12 +472,12 @@ class RefreshAheadCache(Generic[Value]):
             after, lifetime = self._times(every[key])
             value, version = every[key].value, every[key].version
             gifts[key] = Gift(fence, value, version, took, after * (1 - JITTER), lifetime)
-        with suppress(SharedUnavailable):
+        with self._sharing():
             self._shared.store(gifts)
 
     def _give_up(self, fences: Mapping[str, int], pause: float) -> None:
         if self._shared is not None and fences:
-            with suppress(SharedUnavailable):
+            with self._sharing():
                 self._shared.give_up(fences, pause)
 
 

@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import NotLoaded, UnknownMerchant
+from pos_gateway.errors import UnknownMerchant
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.cache import Loaded, RefreshAheadCache, Shared
 from pos_gateway.merchants.catalogs import CatalogStore
@@ -74,7 +74,7 @@ class Directory:
         terms: dict[str, Any] = {
             "lifetime": LIFETIME,
             "stale": STALE,
-            "failures": (SQLAlchemyError, ValueError),
+            "failures": (SQLAlchemyError,),
             "pause": lambda _: PAUSE,
             "may_thread": lambda: self._watcher is not None,
             "clock": clock,
@@ -112,18 +112,15 @@ class Directory:
         Raises:
             UnknownMerchant: there is none.
             SQLAlchemyError: the database cannot be asked, and there is none in memory.
-            NotLoaded: another worker loads it, and is not done; or a row that was read with it makes
-                no sense, which is no order's fault.
+            NotLoaded: another worker loads it, and is not done; or its row makes no sense, which is
+                no order's fault.
         """
         if self._watcher is None and self._clock.monotonic() >= self._look_at:
             self._look()
-        try:
-            merchant = self._cache.get(merchant_id)
-            if merchant is None:
-                raise UnknownMerchant(merchant_id)
-            catalog = self._catalogs.get(merchant_id)
-        except ValueError as error:
-            raise NotLoaded(f"a row in the database cannot be read: {error}") from error
+        merchant = self._cache.get(merchant_id)
+        if merchant is None:
+            raise UnknownMerchant(merchant_id)
+        catalog = self._catalogs.get(merchant_id)
         return merchant.with_catalog(catalog) if catalog else merchant
 
     def want(self, merchant_id: str) -> None:
@@ -187,11 +184,11 @@ class Directory:
 
     def _look(self) -> None:
         self._look_at = self._clock.monotonic() + LOOK
-        try:
-            for edits in self._edits:
+        for edits in self._edits:
+            try:
                 edits.look()
-        except SQLAlchemyError as error:
-            log.error("merchants.not_watched", error=str(error))
+            except Exception as error:  # noqa: BLE001  (also a stamp that is no time: looking goes on)
+                log.error("merchants.not_watched", error=str(error))
 
 
 def _entries(catalog: Mapping[str, str] | None) -> int:

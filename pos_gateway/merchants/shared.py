@@ -197,7 +197,7 @@ class SharedValues(Generic[Value]):
                 refresh_after=int(young) / 1000 / (1 - JITTER),
                 age=max(0, int(age)) / 1000,
             )
-        except (ValueError, TypeError, AttributeError, CannotOpen) as error:
+        except Exception as error:  # noqa: BLE001  (Redis has whatever anybody has put there)
             log.warning("cache.unreadable", cache=self._name, error=str(error))
             return None
 

@@ -26,7 +26,12 @@ from pos_gateway.worker.delays import Blueprint
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.drain import Drain
 from pos_gateway.worker.loop import green_loop
-from pos_gateway.worker.properties import COMPRESSION, tolerate_bad_properties
+from pos_gateway.worker.properties import (
+    COMPRESSION,
+    UNREADABLE,
+    WHY_UNREADABLE,
+    tolerate_bad_properties,
+)
 from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.standings import Standings
 from pos_gateway.worker.strategy import JSON, why_undecodable
@@ -128,6 +133,8 @@ class OrderConsumer(Consumer):
                     self.quarantine(
                         message, "too_large", f"{reason}{self.max_order_bytes} are allowed"
                     )
+                elif message.content_type == UNREADABLE:
+                    self.quarantine(message, "undecodable", WHY_UNREADABLE)
                 elif not isinstance(message.headers.get("task", ""), str):
                     self.quarantine(message, "unknown_message", "the header task is no text")
                 else:

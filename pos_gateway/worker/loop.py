@@ -4,15 +4,19 @@
 that sends events at ten orders a second. Here that connection has a green thread of its own.
 """
 
+from time import thread_time
 from typing import Any
 
 import gevent
 from celery.bootsteps import RUN
 from celery.worker import loops, state
 
-#: Messages after which other green threads have their turn: while the next one is there already,
-#: reading it waits for nothing, and nobody else would run.
-IN_A_ROW = 30
+from pos_gateway.green import give_turn
+
+#: Messages after which other green threads have their turn, and seconds of this thread's CPU time:
+#: while the next one is there already, reading it waits for nothing, and nobody else would run. A
+#: message of the largest kind takes hundreds of times as long as an order.
+IN_A_ROW, BUSY = 30, 0.002
 #: Seconds after which the loop looks whether it is to stop, when no message comes.
 IDLE = 1.0
 
@@ -43,7 +47,7 @@ def green_loop(
     task_consumer.on_message = consumer.create_task_handler()
     task_consumer.consume()
     consumer.on_ready()
-    messages = 0
+    messages, since = 0, thread_time()
     try:
         while blueprint.state == RUN and consumer.connection:
             state.maybe_shutdown()
@@ -54,8 +58,9 @@ def green_loop(
                 qos.update()
             consumer.perform_pending_operations()
             messages += 1
-            if messages % IN_A_ROW == 0:
-                gevent.sleep(0)
+            if messages % IN_A_ROW == 0 or thread_time() - since >= BUSY:
+                give_turn()
+                since = thread_time()
             try:
                 connection.drain_events(timeout=IDLE)
             except TimeoutError:

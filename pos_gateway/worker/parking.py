@@ -21,6 +21,7 @@ from pos_gateway.broker.bundle import MOST_BYTES, MOST_ORDERS, Bundle, ParkedOrd
 from pos_gateway.broker.message import FINE, Message
 from pos_gateway.errors import InvalidBundle, PublishError
 from pos_gateway.gateway import Gateway
+from pos_gateway.green import give_turn
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker.at_hand import AtHand
 from pos_gateway.worker.bundles import ReturnedBundle, is_late
@@ -164,7 +165,7 @@ class Parking:
             for number, original in enumerate(originals, 1):
                 original.acknowledge()
                 if number % IN_A_ROW == 0:
-                    gevent.sleep(0)
+                    give_turn()
         else:
             _reject(originals)
 

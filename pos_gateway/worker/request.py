@@ -1,7 +1,6 @@
 """An order's message in a worker, and whose order it is."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import structlog
@@ -12,6 +11,7 @@ from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.decision import Decision
 from pos_gateway.ledger.states import Action
+from pos_gateway.order import timestamp
 from pos_gateway.record import identifier
 from pos_gateway.transport.deadline import Patience
 
@@ -216,11 +216,3 @@ def body_of(message: Any) -> bytes:
     """A message's body as it came (the in-memory broker has text)."""
     body = message.body
     return body.encode() if isinstance(body, str) else bytes(body)
-
-
-def timestamp(text: Any) -> float | None:
-    """The Unix time that a text has; None if it has none."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return None  # the task will say what is wrong with it

@@ -8,7 +8,7 @@ few, and each for seconds only.
 import heapq
 from itertools import count
 from math import inf
-from time import perf_counter
+from time import perf_counter, thread_time
 
 from pos_gateway.broker.message import Message
 from pos_gateway.decision import Decision
@@ -17,6 +17,9 @@ from pos_gateway.worker.request import OrderRequest
 
 #: Seconds: the first two attempts after a failure as a rule, and some of the later ones.
 LONGEST = 4
+#: Seconds of CPU time after which no further order is read anew before others have had their turn:
+#: hundreds may be due in one moment, each of the largest kind.
+BUSY = 0.002
 #: Times that a message is kept. An order that its POS has and does not decide about is asked for every
 #: few seconds, for hours, and RabbitMQ ends a channel over a message that is not acknowledged for half
 #: an hour (``consumer_timeout``).
@@ -65,9 +68,13 @@ class Retries:
         return self._kept[0][0] if self._kept else inf
 
     def due(self, now: float) -> list[OrderRequest]:
-        """Those whose time has come, as the messages would have brought them; the caller's."""
-        due = []
-        while self.next_at <= now:
+        """Those whose time has come, as the messages would have brought them; the caller's.
+
+        As many as may be read in one go: it is to be asked again, once others have had their turn.
+        """
+        due: list[OrderRequest] = []
+        until = thread_time() + BUSY
+        while self.next_at <= now and (not due or thread_time() < until):
             _, _, request, again = heapq.heappop(self._kept)
             request.become(again, perf_counter())
             due.append(request)

@@ -6,15 +6,16 @@ messages back at the same place.
 
 from collections.abc import Callable
 from json import JSONDecodeError
+from math import inf
 from time import perf_counter
 from typing import Any
 
 from celery.worker import strategy
 from kombu.exceptions import ContentDisallowed
-from pydantic_core import from_json
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import is_plain
+from pos_gateway.broker.wire import Malformed
 from pos_gateway.trace_context import TRACEPARENT, TraceContext
 from pos_gateway.worker.request import OrderRequest, body_of
 
@@ -25,17 +26,6 @@ KNOWN_HEADERS = frozenset({"task", "id", "lang", *wire.HISTORY})
 #: Bytes of a text in one that are kept. They travel with a parked order, and what is said of one beside
 #: its body is bounded: more of it would make the whole bundle invalid, its neighbours with it.
 HEADER_LIMIT = 128
-
-#: Lists and objects in a message: three times what the largest order has that says something.
-PARTS = 20_000
-
-
-class Malformed(Exception):
-    """What keeps a message from being an order's."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(code, reason)
-        self.code, self.reason = code, reason
 
 
 def admitted(task: Any, app: Any, consumer: Any) -> Handler:
@@ -65,37 +55,17 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
 def read(message: Any, limit: int) -> Any:
     """What an order's message says, ``[[order], {}, {}]``.
 
-    Celery would stop the worker over a body that is not three things, and forget the others.
-
     Raises:
         Malformed: it is no order's.
     """
-    # An order is not to outgrow the limit on its way: what a worker has published was within it.
     body = body_of(message)
-    if len(body) > limit and wire.ATTEMPTS not in message.headers:
-        reason = f"the message has {len(body)} bytes; {limit} are allowed"
-        raise Malformed("too_large", reason)
-    # A hundred thousand lists take as long to be read as a thousand orders, and say nothing.
-    parts = body.count(b"[") + body.count(b"{")
-    if parts > PARTS:
-        reason = f"the message has {parts} lists and objects; {PARTS} are allowed"
-        raise Malformed("too_large", reason)
+    # An order is not to outgrow the limit on its way: what a worker has published was within it.
+    wire.require_small(body, inf if wire.ATTEMPTS in message.headers else limit)
     if not isinstance(message.headers.get("id"), str):
         raise Malformed("invalid_message", "the header id is missing or not a string")
     if message.content_type != JSON:
         raise Malformed("undecodable", f"content_type is not {JSON}")
-    try:
-        payload = from_json(body)  # UTF-8, and no deeper than can be written again
-    except ValueError as error:
-        raise Malformed("undecodable", f"the body is not JSON: {error}") from None
-    match payload:
-        case [list(), dict(), dict() as embedded] if any(embedded.values()):
-            problem = "callbacks and chains are not taken from a message"
-        case [list(), dict(), dict()]:
-            return payload
-        case _:
-            problem = "the body is not [[order], {}, {}]"
-    raise Malformed("invalid_message", problem)
+    return wire.decoded(body)
 
 
 JSON = "application/json"

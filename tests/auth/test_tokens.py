@@ -1,6 +1,7 @@
 """OAuth2 tokens: one request for all, made again in time, and what a refusal means."""
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from threading import Event
@@ -180,6 +181,33 @@ def test_what_is_no_usable_token_is_not_used(fields: dict[str, Any]) -> None:
     endpoint.fields |= fields
     with pytest.raises(NotSent):
         endpoint.get()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"access_token": "a", "expires_in": 1' + b"0" * 400 + b"}",
+        b'{"access_token": "a", "expires_in": 1' + b"0" * 5000 + b"}",
+        b"[" * 30_000,
+        b'{"access_token": "a", "token_type": ' + b"[" * 500 + b"]" * 500 + b"}",
+        b"\xff",
+    ],
+    ids=["no float", "no integer", "too deep", "too deep to be shown", "no text"],
+)
+@pytest.mark.parametrize("toasts", [False, True])
+def test_whatever_an_endpoint_says_ends_no_thread(
+    body: bytes, toasts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker ends with any of its threads, and the next one that needs that token would, too."""
+    died: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    if toasts:
+        body = b'{"token": ' + body.replace(b"_type", b"Type").replace(b"s_in", b"sIn") + b"}"
+        body = body.replace(b"access_token", b"accessToken").replace(b"token_T", b"tokenT")
+    tokens = Tokens(lambda *_: Reply(200, {}, body))
+    with pytest.raises(NotSent, match=r"^no (usable )?token in the endpoint's 200$"):
+        tokens.get(TOAST if toasts else client(), SOON)
+    assert not died
 
 
 def test_clients_do_not_share_tokens() -> None:

@@ -1,13 +1,18 @@
 """What the order backend sees of the gateway."""
 
+import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from kombu import Connection
 
+from pos_gateway.broker import wire
 from pos_gateway.client import OrderClient, in_canary
 from pos_gateway.errors import BrokerUnavailable, InvalidOrder, Unroutable
+from pos_gateway.settings import Settings
+from pos_gateway.worker.request import body_of
 from tests.orders import an_order
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -38,6 +43,68 @@ def test_an_invalid_order_names_its_field_and_is_not_sent(broker_url: str) -> No
             client.submit(an_order(seconds=-0.5))
         client.connect()
     assert queued(broker_url, "orders") == []
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"x": nested(198)}, "x", "nest it less deeply"),
+        ({"notes": "n", "fulfillment": {"x": nested(220)}}, "fulfillment", "nest it less deeply"),
+        ({"x": 10**5000}, "x", "as texts"),
+        (
+            {"order_id": 'A"1', "x": "y" * 300_000, "z": "y"},
+            "(record)",
+            "262144 are allowed; shorten x",
+        ),
+        ({"x": [[]] * 20_000}, "(record)", "20000 are allowed; shorten x"),
+    ],
+    ids=["deep", "deep in a field of ours", "long number", "long", "many lists"],
+)
+def test_what_no_worker_could_read_is_not_sent(
+    broker_url: str, fields: dict[str, Any], field: str, words: str
+) -> None:
+    """It would be set aside, and nobody told: most of it says nothing of whose it is."""
+    with OrderClient(broker_url) as client:
+        with pytest.raises(InvalidOrder, match=re.escape(words)) as caught:
+            client.submit(an_order(**fields))
+        client.connect()
+    assert caught.value.field == field
+    assert queued(broker_url, "orders") == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [nested(197), 10**4000, "y" * 200_000, [[]] * 19_000],
+    ids=["deep", "long number", "long", "many lists"],
+)
+def test_whatever_is_sent_a_worker_can_read(broker_url: str, value: Any) -> None:
+    with OrderClient(broker_url) as client:
+        client.submit(an_order("o1", x=value))
+    with Connection(broker_url) as connection:
+        message = connection.default_channel.basic_get("orders", no_ack=True)
+    body = body_of(message)
+    wire.require_small(body, Settings.model_fields["max_order_bytes"].default)
+    [[order], _, _] = wire.decoded(body)
+    assert order["x"] == value
+    assert "expiration" not in message.properties  # RabbitMQ would set it aside, and tell nobody
+
+
+def test_how_long_an_order_may_be_is_what_the_workers_take(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = an_order(notes="x" * 2000)
+    with OrderClient(broker_url, max_order_bytes=2000) as client, pytest.raises(InvalidOrder):
+        client.submit(order)
+    monkeypatch.setenv("POS_GATEWAY_MAX_ORDER_BYTES", "2000")
+    with OrderClient(broker_url) as client, pytest.raises(InvalidOrder, match="2000 are allowed"):
+        client.submit(order)
 
 
 def test_a_broker_that_is_down_is_a_typed_error() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from kombu import Connection
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.cli.dead import queue, replaying
+from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.dead.queue import DeadLetters
 from pos_gateway.errors import BrokerUnavailable
 from pos_gateway.ledger.schema import orders
@@ -124,6 +126,48 @@ def test_letters_are_found_by_reason_and_merchant(
     assert listed(connected, "--reason", "certificate", "--merchant", "m-1") == []
     done = connected.invoke("dead", "show", "nobody")
     assert (done.exit_code, done.stderr) == (1, "pos-gateway: no such letter has the id 'nobody'\n")
+
+
+def test_an_order_whose_sender_gave_it_an_expiration_is_named_and_replayed_without(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    """RabbitMQ has moved it, and no worker has ever seen it: nobody was told of it."""
+    body = wire.body_of(json.dumps(order("o-1")).encode())
+    with Connection(letters.url) as connection:
+        connection.Producer().publish(
+            body,
+            exchange="orders",
+            routing_key=topology.ORDERS_KEY,
+            headers=TASK,
+            message_id="o-1",
+            content_type="application/json",
+            content_encoding="utf-8",
+            expiration=0.001,
+        )
+    while not letters.numbers():
+        pass  # it is on its way
+    [letter] = listed(connected)
+    assert (letter["id"], letter["code"]) == ("o-1", "message_ttl")
+    done = connected.invoke("dead", "replay", "--all", "--reason", "message_ttl")
+    assert (done.exit_code, done.stdout) == (0, "1 replayed, 0 refused\n")
+    [back] = letters.on(topology.ORDERS_KEY)
+    assert (back.body.encode(), back.headers["id"]) == (body, "o-1")
+    assert "expiration" not in back.properties
+
+
+@pytest.mark.parametrize(
+    ("last", "code"), [("delivery_limit", "delivery_limit"), ("expired", "message_ttl")]
+)
+def test_why_rabbitmq_moved_a_message_is_not_that_it_had_been_delayed(last: str, code: str) -> None:
+    deaths = [
+        {"reason": last, "queue": "orders"},
+        {"reason": "expired", "queue": "celery_delayed_3"},
+    ]
+    headers = {**TASK, "x-first-death-reason": "expired", "x-death": deaths}
+    message = SimpleNamespace(
+        body=b"", headers=headers, properties={}, delivery_tag=1, channel=None
+    )
+    assert Letter.of(message).code == code
 
 
 def test_a_queue_that_is_not_there_yet_is_empty(connected: Program) -> None:

@@ -74,7 +74,7 @@ def test_bad_lines_are_reported_in_their_order_and_the_good_ones_still_go(
         "line 21: merchant_id: is required",
         "line 23: currency: string should match",
         "line 25: ",
-        "line 27: (record): makes a message of 5",
+        "line 27: (record): no worker would take it: the message has 5",
     )
     for beginning in expected:
         assert any(line.startswith(beginning) for line in reported), (beginning, reported)

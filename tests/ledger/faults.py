@@ -696,6 +696,13 @@ FAULTS = [
         "while False and now",
         "failover::no_more_is_remembered",
     ),
+    Fault(
+        "a beat that makes no sense is followed by the next",
+        "ledger/ledger",
+        "            except Exception:  # a row that makes no sense",
+        "            except LedgerUnreachable:  # a row that makes no sense",
+        "outages::whatever_comes_of_a_beat",
+    ),
 ]
 
 

@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.exc import OperationalError
 
 from loadtests.servers.postgresql import PostgreSQL
 from pos_gateway.errors import LedgerUnavailable
 from pos_gateway.ledger import commits, database, writer
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.database import open_database
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.schema_watch import SchemaWatch
 from pos_gateway.ledger.states import Claim, Held, Key, State
 from tests.ledger.breaking import backend, terminate
 from tests.ledger.lab import KEY, SOON, Rows, Worker, an_entry, claimed
@@ -274,3 +277,40 @@ def test_nobody_waits_for_a_lease_to_be_given_back_to_a_database_that_does_not_a
     assert not one.holds(claim)
     one._writer.close()
     engine.dispose()
+
+
+def test_whatever_comes_of_a_beat_there_is_another_one(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker would end with that thread, and so would the next one that reads that row."""
+    died: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    monkeypatch.setattr(module, "BEAT", 0.002)
+    engine = open_database(sqlite_url)
+    ledger, beats = Ledger(engine), threading.Semaphore(0)
+
+    def write(_: Any) -> Any:
+        beats.release()
+        raise OverflowError("a lease for so many seconds as no number has")
+
+    with monkeypatch.context() as reading:
+        reading.setattr(ledger._writer, "write", write)
+        ledger.start()
+        for _ in range(3):
+            assert beats.acquire(timeout=SOON)
+    ledger.close()
+    engine.dispose()
+    assert not died
+
+
+@pytest.mark.parametrize("error", [OperationalError("", {}, Exception()), RecursionError()])
+def test_a_database_that_cannot_be_asked_is_looked_at_again(error: Exception) -> None:
+    """Also if the driver has no word for it."""
+
+    def connect(_: object) -> None:
+        raise error from RuntimeError()
+
+    engine = create_engine("sqlite://")
+    event.listen(engine, "engine_connect", connect)
+    watch = SchemaWatch(engine)
+    assert watch._look() == f"the database cannot be asked: {type(error).__name__}"

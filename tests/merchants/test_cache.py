@@ -30,6 +30,8 @@ class Source:
         self.rows: dict[str, tuple[str, float]] = {}
         self.loads: list[list[str]] = []
         self.is_away = False
+        #: Keys of which nobody thought that a value could be as theirs is.
+        self.unreadable: set[str] = set()
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.asked = threading.Semaphore(0)
@@ -47,6 +49,8 @@ class Source:
         assert self.may_answer.wait(SOON)
         if self.is_away:
             raise Away("away")
+        if self.unreadable & set(keys):
+            raise OverflowError("int too large to convert to float")
         return found
 
 
@@ -254,6 +258,108 @@ def test_a_loader_that_fails_is_not_asked_at_every_read(scene: Scene) -> None:
     with pytest.raises(Away):
         scene.cache.get("k")
     assert len(scene.source.loads) == 2
+
+
+@pytest.fixture
+def died(monkeypatch: pytest.MonkeyPatch) -> list[threading.ExceptHookArgs]:
+    """Threads that have died of an exception: a worker ends with any of them."""
+    died: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    return died
+
+
+@pytest.mark.parametrize("together", [1, 500])
+def test_a_value_that_nobody_thought_of_costs_that_value_alone(
+    together: int, died: list[threading.ExceptHookArgs]
+) -> None:
+    with threaded(together=together) as scene:
+        scene.source.rows = {f"k{n}": ("value", 1.0) for n in range(5)}
+        scene.source.unreadable = {"k3"}
+        scene.source.may_answer.clear()
+        scene.cache.want("k0")
+        scene.wait_for_ask()
+        for key in scene.source.rows:
+            scene.cache.want(key)
+        scene.source.may_answer.set()
+        scene.wait_for_load(4)
+        assert {scene.cache.get(f"k{n}", SOON) for n in (0, 1, 2, 4)} == {"value"}
+        with pytest.raises(NotLoaded, match="'k3' cannot be read: OverflowError"):
+            scene.cache.get("k3", SOON)
+        asked = len(scene.source.loads)
+        with pytest.raises(NotLoaded):
+            scene.cache.get("k3", SOON)
+        assert len(scene.source.loads) == asked  # not at every read
+        scene.source.unreadable, scene.source.seconds = set(), PAUSE
+        assert scene.cache.get("k3", SOON) == "value"
+    assert not died
+
+
+def test_nobody_else_waits_for_what_could_not_be_read(
+    died: list[threading.ExceptHookArgs],
+) -> None:
+    given_up: dict[str, int] = {}
+    given: dict[str, Gift[str]] = {}
+
+    class Shared:
+        def claim(self, least: Mapping[str, float]) -> Standing[str]:
+            return Standing(ours=dict.fromkeys(least, 7))
+
+        def store(self, gifts: Mapping[str, Gift[str]]) -> None:
+            given.update(gifts)
+
+        def give_up(self, fences: Mapping[str, int], pause: float) -> None:
+            given_up.update(fences)
+
+    scene = Scene(shared=Shared())
+    scene.source.rows["k"] = "value", 1.0
+    scene.source.unreadable = {"l"}
+    scene.cache._fly(["k", "l"])
+    assert (given_up, given.keys()) == ({"l": 7}, {"k"})
+    assert scene.cache.get("k") == "value"
+    assert not died
+
+
+@pytest.mark.parametrize("method", ["claim", "store", "give_up"])
+def test_whatever_others_have_put_there_a_value_is_loaded_here(
+    method: str, died: list[threading.ExceptHookArgs]
+) -> None:
+    class Shared:
+        def claim(self, least: Mapping[str, float]) -> Standing[str]:
+            self._fail("claim")
+            return Standing(ours=dict.fromkeys(least, 7))
+
+        def store(self, gifts: Mapping[str, Gift[str]]) -> None:
+            self._fail("store")
+
+        def give_up(self, fences: Mapping[str, int], pause: float) -> None:
+            self._fail("give_up")
+
+        def _fail(self, name: str) -> None:
+            if name == method:
+                raise OverflowError("int too large to convert to float")
+
+    with threaded(shared=Shared(), pause=lambda _: 0.0) as scene:
+        scene.source.rows["k"] = "value", 1.0
+        scene.source.is_away = method == "give_up"
+        if scene.source.is_away:
+            with pytest.raises(Away):
+                scene.cache.get("k", SOON)
+            scene.source.is_away = False
+        assert scene.cache.get("k", SOON) == "value"
+    assert not died
+
+
+def test_who_is_told_and_cannot_bear_it_keeps_nobody_waiting(
+    died: list[threading.ExceptHookArgs],
+) -> None:
+    def cannot(_key: str, _value: str | None) -> None:
+        raise TypeError("a limit that is no number")
+
+    with threaded() as scene:
+        scene.cache.listen(cannot)
+        scene.source.rows["k"] = "value", 1.0
+        assert scene.cache.get("k", SOON) == "value"
+    assert not died
 
 
 def test_no_more_failures_are_remembered_than_values() -> None:

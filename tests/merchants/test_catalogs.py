@@ -311,3 +311,39 @@ def test_a_row_that_makes_no_sense_ends_nobody_s_orders(
         connection.exec_driver_sql("UPDATE catalogs SET entries = '{'")
     with pytest.raises(NotLoaded, match="cannot be read"):  # tried again later
         directory.get("m")
+
+
+def test_nor_those_of_merchants_that_are_read_with_it(
+    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+) -> None:
+    directory = Directory(store, catalogs, clock=clock)
+    ids = [f"m{number}" for number in range(9)]
+    store.put(map(a_merchant, ids))
+    catalogs.put({each: {"burger": "V1"} for each in ids})
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE catalogs SET entries = '[' WHERE merchant_id = 'm4'")
+        connection.exec_driver_sql("UPDATE merchants SET auth = '7' WHERE id = 'm5'")
+    directory._look()
+    directory._cache._fly(ids)
+    directory._catalogs._fly(ids)
+    for each in ids:
+        if each in ("m4", "m5"):
+            with pytest.raises(NotLoaded, match=f"'{each}' cannot be read"):
+                directory.get(each)
+        else:
+            assert directory.get(each).catalog == {"burger": "V1"}
+
+
+def test_a_stamp_that_is_none_keeps_no_edit_of_another_kind_from_being_seen(
+    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+) -> None:
+    directory = Directory(store, catalogs, clock=clock)
+    store.put([a_merchant()])
+    assert directory.get("m").catalog == {}
+    none = "later" if engine.dialect.name == "sqlite" else "infinity"
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE merchants SET updated_at = '{none}'")
+    catalogs.put({"m": {"burger": "V1"}})
+    clock.seconds = LOOK
+    directory._look()  # on its thread, an exception would end the worker
+    assert directory.get("m").catalog == {"burger": "V1"}

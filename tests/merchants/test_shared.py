@@ -230,6 +230,19 @@ def _value(key: str) -> bytes:
     return f"{PREFIX}test:={key}".encode()
 
 
+def test_a_value_that_is_as_old_as_no_number_is_loaded_here(one: SharedValues[str]) -> None:
+    """What Redis counts is not sealed, and whoever answers in its place may say anything."""
+    one.store({"k": a_gift(one.claim({"k": 0.0}).ours["k"])})
+    script = one._script
+
+    def older(*arguments: Any, **named: Any) -> Any:
+        [[found, version, data, _, *times]] = script(*arguments, **named)
+        return [[found, version, data, b"9" * 400, *times]]
+
+    one._script = older
+    assert one.claim({"k": 0.0}) == Standing({}, {}, frozenset())
+
+
 @pytest.mark.parametrize("reply", NONSENSE.values(), ids=NONSENSE.keys())
 def test_a_redis_that_talks_nonsense_is_left_alone_for_a_while(reply: bytes) -> None:
     with lying(reply) as liar:

@@ -42,6 +42,7 @@ from pos_gateway.transport.exchange import Reply, Request
 from pos_gateway.vault import Vault
 from pos_gateway.worker import strategy
 from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.retries import Retries
 from tests.adapters.vendors import VENDORS, guid, known_as
 from tests.events.test_hydration import a_row
 from tests.mutations import MUTATIONS, mutated
@@ -474,6 +475,34 @@ def test_no_bundle_holds_the_loop_whatever_is_in_it() -> None:
 
         longest, _ = cost(go)
         assert longest <= LONGEST, (number, whole[:200])
+
+
+def test_orders_that_are_due_together_are_read_anew_in_turns() -> None:
+    """For their next attempt; large ones, hundreds of them."""
+    body = body_of(x=0).replace(b'"x":0', b'"x":' + keyed([b"0"], LIMIT - 500))
+    message = SimpleNamespace(body=body, headers=dict(TASK), delivery_info={})
+    again = Message("orders", "orders", body, "o1", {wire.ATTEMPTS: 1})
+    task, consumer = SimpleNamespace(action=Action.SUBMIT), SimpleNamespace(event_dispatcher=None)
+    request = OrderRequest(
+        *(message, [[{}], {}, {}]),
+        ack=lambda *_: None,
+        reject=lambda *_: None,
+        task=task,
+        consumer=consumer,
+        received=0.0,
+    )
+
+    def go(loop: Loop) -> None:
+        retries, read = Retries(20), 0
+        for _ in range(20):
+            retries.keep(request, again, 0.0)
+        while due := retries.due(0.0):
+            read += len(due)
+            loop.turn()
+        assert read == 20
+
+    longest, _ = cost(go)
+    assert longest <= LONGEST
 
 
 def test_no_line_of_a_file_takes_longer_than_it_is_long() -> None:

@@ -2,9 +2,10 @@
 
 import gc
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from time import time
+from time import thread_time, time
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -31,6 +32,7 @@ from pos_gateway.outcome import Contact, Kind, Outcome
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.retries import BUSY
 
 SLOTS = 4
 
@@ -413,6 +415,35 @@ def test_those_whose_outcomes_are_being_stored_have_their_places_already(scene: 
     gevent.sleep(0.01)
     assert len(scene.dispatcher._retries) == most
     assert scene.stored == [("retry", f"o{most}"), ("retry", f"o{most + 1}")]
+
+
+def test_others_have_turns_while_many_are_read_for_their_next_attempt(scene: Scene) -> None:
+    read: Counter[int] = Counter()
+    turns = 0
+
+    class Large(Order):
+        def become(self, again: Message, received: float) -> None:
+            super().become(again, received)
+            read[turns] += 1
+            until = thread_time() + BUSY
+            while thread_time() < until:
+                pass
+
+    def have_turns() -> None:
+        nonlocal turns
+        while True:
+            gevent.sleep(1e-6)
+            turns += 1
+
+    again = Message("orders", "orders", b"", "o", {"x-attempts": 1})
+    for number in range(20):
+        large: Any = Large(f"o{number}", f"m{number}")
+        scene.dispatcher._retries.keep(large, again, scene.now)
+    other = gevent.spawn(have_turns)
+    while read.total() < 20:
+        gevent.sleep(0.001)
+    other.kill()
+    assert max(read.values()) <= 2
 
 
 def test_a_copy_of_an_order_that_waits_here_is_not_acknowledged_before_it(scene: Scene) -> None:

@@ -1,26 +1,60 @@
 """Properties as they stand in a frame, read as the worker has the AMQP library read them."""
 
 import struct
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from amqp import Message as AmqpMessage
 from amqp import serialization
+from kombu.transport.native_delayed_delivery import (
+    MAX_NUMBER_OF_BITS_TO_USE,
+    calculate_routing_key,
+    level_name,
+)
 
-from pos_gateway.worker.properties import tolerate_bad_properties
+from pos_gateway.broker import topology, wire
+from pos_gateway.broker.bundle import Bundle, ParkedOrder
+from pos_gateway.broker.message import MAX_DELAY, Message
+from pos_gateway.worker.properties import HEADERS, MOST, UNREADABLE, tolerate_bad_properties
+from pos_gateway.worker.strategy import KNOWN_HEADERS, known_headers
+from tests.worker.test_cost import LONGEST, cost
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = serialization.PROPERTY_CLASSES[60]
+    monkeypatch.setitem(serialization.PROPERTY_CLASSES, 60, before)  # put back afterwards
+    tolerate_bad_properties()
+
+
+def properties(table: bytes) -> dict[str, Any]:
+    """Those of a message that has this table of headers."""
+    frame = struct.pack(">HI", 0x2000, len(table)) + table
+    found: dict[str, Any]
+    found, after = serialization.PROPERTY_CLASSES[60](frame, 0)
+    assert after == len(frame)
+    return found
 
 
 def read(table: bytes) -> dict[str, Any]:
     """The headers of a message that has this table of them."""
-    tolerate_bad_properties()
-    frame = struct.pack(">HI", 0x2000, len(table)) + table
-    properties, _ = serialization.PROPERTY_CLASSES[60](frame, 0)
-    headers: dict[str, Any] = properties["application_headers"]
+    headers: dict[str, Any] = properties(table)["application_headers"]
     return headers
+
+
+def header(name: str, value: str) -> bytes:
+    text = value.encode()
+    return bytes([len(name)]) + name.encode() + b"S" + struct.pack(">I", len(text)) + text
 
 
 @pytest.mark.parametrize("seconds", [2**40, 2**55, 2**62, 2**64 - 1])
 def test_a_time_that_no_calendar_has_is_not_taken_for_a_lost_connection(seconds: int) -> None:
     assert read(b"\4time" + b"T" + struct.pack(">Q", seconds)) == {}
+
+
+def test_a_value_of_no_known_kind_is_not_taken_for_a_broker_that_talks_nonsense() -> None:
+    assert read(b"\1x?") == {}
 
 
 def test_a_table_that_ends_too_early_is_none() -> None:
@@ -30,3 +64,120 @@ def test_a_table_that_ends_too_early_is_none() -> None:
 def test_kombu_does_not_see_that_a_body_is_compressed() -> None:
     headers = read(b"\x0bcompression" + b"S\0\0\0\4gzip")
     assert headers == {"x-compression": "gzip"}
+
+
+#: Headers of a size that RabbitMQ lets pass, which take long to be read: names and values.
+FULL = 131_072 - 200
+DEAR = {
+    "lists": b"A\0\0\0\0",
+    "tables": b"F\0\0\0\0",
+    "nothings": b"V",
+    "flags": b"t\1",
+    "numbers": b"D\0\0\0\0\7",
+}
+
+
+@pytest.mark.parametrize("kind", DEAR)
+@pytest.mark.parametrize("size", [MOST - 200, FULL])
+def test_no_headers_hold_the_loop_however_many_there_are(kind: str, size: int) -> None:
+    """They are read before anybody can look at their size."""
+    value, member = DEAR[kind], b"\1\xff" + DEAR[kind]
+    values, members = value * (size // len(value)), member * (size // len(member))
+    lists = b"\1xA" + struct.pack(">I", len(values)) + values
+    tables = b"\1xF" + struct.pack(">I", len(members)) + members
+    for table in (lists, tables, members):
+        longest, _ = cost(lambda _: properties(header("task", "t") + table))  # noqa: B023
+        assert longest <= LONGEST / 2
+
+
+def test_of_many_headers_a_worker_reads_those_that_it_may_know() -> None:
+    numbers = {b"t": 1, b"b": 1, b"B": 1, b"s": 2, b"U": 2, b"u": 2, b"I": 4, b"i": 4, b"f": 4}
+    numbers |= {b"l": 8, b"L": 8, b"d": 8, b"T": 8, b"D": 5, b"V": 0}
+    table = header("task", "t") + b"\1x" + b"F" + struct.pack(">I", MOST) + b"\1aV".ljust(MOST)
+    table += (
+        b"\1y" + b"A" + struct.pack(">I", 1) + b"V" + b"\1z" + b"x" + struct.pack(">I", 1) + b"?"
+    )
+    for kind, size in numbers.items():
+        table += b"\1" + kind + kind + bytes(size)
+    found = read(table + header("id", "\N{SLICE OF PIZZA}" * MOST))
+    assert found.keys() == {"task", "id", "z", *(kind.decode() for kind in numbers)}
+    assert (found["task"], found["id"], found["l"]) == ("t", "\N{SLICE OF PIZZA}" * MOST, 0)
+
+
+def test_the_other_properties_are_those_of_the_message() -> None:
+    said = {"content_type": "application/json", "content_encoding": "utf-8", "message_id": "o1"}
+    headers = {"task": "t", "huge": "x" * 2 * MOST, "many": [1] * 10}
+    frame = AmqpMessage(application_headers=headers, **said)._serialize_properties()
+    found, after = serialization.PROPERTY_CLASSES[60](memoryview(b"--" + frame), 2)
+    del headers["many"]
+    assert (found, after) == ({**said, "application_headers": headers}, 2 + len(frame))
+
+
+def test_more_headers_than_anybody_has_are_not_read() -> None:
+    most = b"".join(header(f"{n}", "x" * 40) for n in range(HEADERS))
+    assert len(read(most)) == HEADERS
+    assert properties(most + b"\1xV") == {"application_headers": {}, "content_type": UNREADABLE}
+
+
+@pytest.mark.parametrize(
+    "rest", [b"\xff", b"\1", b"\1x", b"\1xS\0", b"\1xl\0", b"\1xS\xff\xff\xff\xff"]
+)
+def test_a_long_table_that_ends_too_early_is_none(rest: bytes) -> None:
+    table = header("huge", "x" * MOST) + rest
+    assert properties(table)["application_headers"].keys() <= {"huge", "x"}
+
+
+def test_whoever_reads_dead_letters_reads_all_of_their_headers() -> None:
+    table = header("x", "x" * MOST) + b"\1y" + b"A" + struct.pack(">I", 1) + b"V"
+    tolerate_bad_properties(None)
+    assert read(table) == {"x": "x" * MOST, "y": [None]}
+    tolerate_bad_properties()
+    assert read(table) == {"x": "x" * MOST}
+
+
+def test_no_message_of_the_gateway_s_own_has_so_many() -> None:
+    """Nor with all that RabbitMQ says of one that came by each of its delays."""
+    longest = known_headers(
+        {
+            **dict.fromkeys(KNOWN_HEADERS, "\N{SLICE OF PIZZA}" * 500),
+            wire.ATTEMPTS: 2**62,
+            wire.RESOLVE: True,
+            "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "tracestate": "a=" + "x" * 254 + ",b=" + "y" * 252,
+        }
+    )
+    assert longest.keys() == {*KNOWN_HEADERS, "traceparent", "tracestate"}
+    order = Message("orders", topology.CANARY_KEY, b"", "x" * 128, longest, delay=MAX_DELAY)
+    bundle = Bundle.of("m" * 128, topology.CANARY_KEY, [ParkedOrder(order, 2.0**38)] * 2).message()
+    for message in (order, bundle):
+        written = AmqpMessage(
+            content_type="application/json",
+            content_encoding="utf-8",
+            delivery_mode=2,
+            message_id=message.message_id,
+            timestamp=2**40,
+            application_headers={**message.headers, **_delayed_by_all()},
+        )
+        assert len(written._serialize_properties()) < MOST
+
+
+def _delayed_by_all() -> dict[str, Any]:
+    """What RabbitMQ adds: https://www.rabbitmq.com/docs/dlx#effects."""
+    routing_key = calculate_routing_key(MAX_DELAY, topology.CANARY_KEY)
+    deaths = [
+        {
+            "count": 1,
+            "reason": "expired",
+            "queue": level_name(level),
+            "time": datetime.now(UTC),
+            "exchange": level_name(level),
+            "routing-keys": [routing_key],
+        }
+        for level in range(MAX_NUMBER_OF_BITS_TO_USE)
+    ]
+    first = {
+        f"x-{when}-death-{what}": deaths[-1][what]
+        for when in ("first", "last")
+        for what in ("reason", "queue", "exchange")
+    }
+    return {"x-death": deaths, "x-delivery-count": 100, "x-acquired-count": 100, **first}

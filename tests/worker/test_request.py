@@ -3,16 +3,21 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from celery import Celery
 from celery.worker import control, state
+from hypothesis import example, given
+from hypothesis import strategies as st
 from kombu import Message
 
 from pos_gateway.broker import wire
+from pos_gateway.errors import InvalidOrder
+from pos_gateway.ledger.states import Action
+from pos_gateway.order import CancelRequest
 from pos_gateway.tasks import OrderTask
 from pos_gateway.worker import strategy
 from pos_gateway.worker.request import OrderRequest
@@ -44,6 +49,62 @@ def request_() -> Iterator[OrderRequest]:
 
 
 said: list[tuple[Any, ...]] = []
+
+
+def told(deliver_by: object) -> float | None:
+    """What admission goes by, of an order that says so."""
+    message = SimpleNamespace(headers={"id": "o1"}, body=b"")
+    task, consumer = SimpleNamespace(action=Action.SUBMIT), SimpleNamespace(event_dispatcher=None)
+    payload = [[{**ORDER, "deliver_by": deliver_by}], {}, {}]
+    request = OrderRequest(
+        message, payload, ack=_say(""), reject=_say(""), task=task, consumer=consumer, received=0.0
+    )
+    return request.deliver_by
+
+
+def read(deliver_by: object) -> float | None:
+    """What its delivery goes by."""
+    record = {"order_id": "o1", "merchant_id": "m1", "deliver_by": deliver_by}
+    try:
+        return CancelRequest.parse(record).deliver_by.timestamp()
+    except InvalidOrder:
+        return None
+
+
+OFFSETS = ("Z", "z", "+00:00", "-00:00", "+23:59", "+24:00", "+0100", "+01", "\u221201:00", "")
+TIMES = st.one_of(
+    st.builds(
+        "{:04}-{:02}-{:02}{}{:02}:{:02}{}{}".format,
+        *(st.sampled_from((1, 1969, 2026, 9999)), st.integers(0, 13), st.integers(0, 32)),
+        st.sampled_from("Tt _"),
+        *(st.integers(0, 24), st.integers(0, 60)),
+        st.sampled_from(("", ":00", ":59", ":60", ":16.5", ":16,5", ":16.123456789", ":16.")),
+        st.sampled_from(OFFSETS),
+    ),
+    st.sampled_from(("20261120T072616Z", "2026-W47-5T07:26:16Z", "2026-324", " 2026-11-20T07:26:16Z ")),
+    st.builds("{}{}".format, st.sampled_from(("", "-", "+", " ")), st.integers(0, 10**14)),
+    st.floats(allow_nan=True).map(str),
+    st.text(max_size=30),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.lists(st.none(), max_size=1)),
+)  # fmt: skip
+
+
+@given(TIMES)
+@example("2026-11-20t07:26:16z")
+@example("1763629576")
+@example("2026-11-20T07:26:16\u221201:00")
+@example("2026-11-20T24:00:00Z")
+@example("2016-12-31T23:59:60Z")
+@example("9999-12-31T23:59:59.9999999-23:59")
+@example("0001-01-01T00:00:01+23:59")
+def test_admission_reads_every_time_as_its_order_does(deliver_by: object) -> None:
+    """One that only the order could read was worthless, and waited for its merchant without end."""
+    assert told(deliver_by) == read(deliver_by)
+
+
+@pytest.mark.parametrize("text", ["2100-01-01t00:00:00z", "2100-01-01T01:00:00+01:00"])
+def test_a_time_is_read_as_its_standard_has_it(text: str) -> None:
+    assert told(text) == datetime(2100, 1, 1, tzinfo=UTC).timestamp()
 
 
 def _say(word: str) -> Any:

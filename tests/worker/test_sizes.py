@@ -16,6 +16,7 @@ import pytest
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import Bundle, ParkedOrder, joined
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import PARTS, Malformed
 from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.dead.replaying import _Replaying
 from pos_gateway.delivery import Attempt
@@ -30,7 +31,7 @@ from pos_gateway.settings import Settings
 from pos_gateway.split import Split
 from pos_gateway.tasks import deliver
 from pos_gateway.vault import Vault
-from pos_gateway.worker.strategy import PARTS, Malformed, known_headers, read
+from pos_gateway.worker.strategy import known_headers, read
 from tests.events.test_hydration import a_row
 from tests.orders import an_order
 from tests.worker.lab import Lab
@@ -359,7 +360,9 @@ def test_as_many_lists_and_objects_as_are_allowed_are_read_and_not_one_more(many
         (b'[[{"order_id":"o","merchant_id":"m",', {"order_id": "o", "merchant_id": "m"}),
         (b'[[{"a":1,"b":null,"merchant_id":"m","c":"\xc3\xa9","order_id":"o",', {"order_id": "o", "merchant_id": "m"}),
         (b'[[{"customer":{"order_id":"o","merchant_id":"m",', {}),
-        (b'[[{"order_id":"\\u0061","merchant_id":"m",', {}),
+        (b'[[{"order_id":"\\u0061\\"1\\\\","merchant_id":"m",', {"order_id": 'a"1\\', "merchant_id": "m"}),
+        (b'[[{"notes":"\\"x\\"","order_id":"a","merchant_id":"m",', {"order_id": "a", "merchant_id": "m"}),
+        (b'[[{"order_id":"\\x","merchant_id":"\\ud800","total":1,', {}),
         (b'{"order_id":"o",', {}),
         (b"\xff" * 100, {}),
     ],

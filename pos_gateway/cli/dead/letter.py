@@ -107,14 +107,25 @@ def _named(body: bytes) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
+#: Why RabbitMQ moves a message by itself: what we call that, and say of it. Nobody is told of either.
+_BY_THE_BROKER = {
+    "delivery_limit": ("delivery_limit", f"it came back more than {topology.DELIVERY_LIMIT} times"),
+    "expired": (
+        "message_ttl",
+        "no worker took it within its property expiration, or a policy's message-ttl",
+    ),
+}
+
+
 def _by_the_broker(headers: dict[str, Any]) -> tuple[str, str] | None:
     """Why RabbitMQ moved it here by itself."""
-    reason = _text(headers.get("x-first-death-reason"))
-    if reason is None:
+    reason = headers.get("x-first-death-reason")
+    match headers.get("x-death"):
+        case [{"reason": last}, *_]:  # before it a message may have been through delays
+            reason = last
+    if (said := _text(reason)) is None:
         return None
-    if reason == "delivery_limit":
-        return reason, f"it came back more than {topology.DELIVERY_LIMIT} times"
-    return reason, "RabbitMQ moved it here"
+    return _BY_THE_BROKER.get(said, (said, "RabbitMQ moved it here"))
 
 
 def _time(stamp: Any, headers: dict[str, Any]) -> float | None:

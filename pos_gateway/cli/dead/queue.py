@@ -55,7 +55,7 @@ class DeadLetters:
         self.ready = 0
 
     def __enter__(self) -> Self:
-        tolerate_bad_properties()  # it has whatever anybody has ever published
+        tolerate_bad_properties(None)  # it has whatever anybody has ever published
         try:
             self._connection.ensure_connection(max_retries=max(0, len(self._connection.alt) - 1))
             with suppress(NotFound):  # no worker has declared it yet

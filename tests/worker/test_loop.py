@@ -1,0 +1,78 @@
+"""The consumer's loop: whoever else runs in a worker has turns, whatever messages come in a row."""
+
+from time import thread_time
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import gevent
+import pytest
+from celery.bootsteps import CLOSE, RUN
+from gevent.socket import socketpair
+
+from pos_gateway import green
+from pos_gateway.worker.loop import BUSY, IN_A_ROW, green_loop
+
+
+@pytest.fixture(autouse=True)
+def _on_green_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(green, "time", SimpleNamespace(sleep=gevent.sleep))
+
+
+def messages_in_a_row(seconds: float, number: int) -> int:
+    """How many of these are read at most until a green thread has its turn whose socket is ready.
+
+    Args:
+        seconds: of CPU that each of them takes.
+        number: how many there are, all of them here already.
+    """
+    here, there = socketpair()
+    waiting = longest = 0
+
+    def read_replies() -> None:
+        nonlocal waiting
+        while there.recv(4096):
+            waiting = 0
+
+    blueprint = SimpleNamespace(state=RUN)
+
+    def read_message(**_: Any) -> None:
+        nonlocal waiting, longest, number
+        until = thread_time() + seconds
+        while thread_time() < until:
+            pass
+        here.send(b"a reply")
+        waiting += 1
+        longest, number = max(longest, waiting), number - 1
+        if not number:
+            blueprint.state = CLOSE
+
+    reader = gevent.spawn(read_replies)
+    consumer = SimpleNamespace(
+        timer=Mock(),
+        event_dispatcher=None,
+        connection=True,
+        create_task_handler=Mock(),
+        on_ready=lambda: None,
+        perform_pending_operations=lambda: None,
+    )
+    connection = SimpleNamespace(
+        get_heartbeat_interval=lambda: 0,
+        acknowledge_together=lambda _: None,
+        drain_events=read_message,
+    )
+    qos = SimpleNamespace(prev=1, value=1)
+    green_loop(consumer, connection, Mock(), blueprint, None, qos, None, None)
+    here.close()
+    reader.join()
+    there.close()
+    return longest
+
+
+def test_after_large_messages_others_have_their_turn_at_once() -> None:
+    assert messages_in_a_row(BUSY, 20) <= 2
+
+
+def test_small_ones_are_read_many_in_a_row() -> None:
+    """Each turn costs as much as a small message, and orders that start together are written together."""
+    assert IN_A_ROW // 2 <= messages_in_a_row(0.0, 5 * IN_A_ROW) <= 2 * IN_A_ROW
