@@ -149,7 +149,7 @@ class Cancellation:
         kept = self._kept(key)
         if isinstance(kept, Outcome):
             return kept
-        order = kept.placed_before(past.known_since)
+        order = kept.in_ledger(past.known_since, past.deliver_by)
 
         def talk(send: Send) -> Outcome:
             if not claim.sending and not self._ledger.sending(claim):

@@ -148,6 +148,7 @@ class Delivery:
     ) -> Outcome:
         """Against sending twice: what the POS may have is asked for, or left alone."""
         adapter, past = self._adapters[merchant.adapter], claim.past
+        order = order.in_ledger(past.known_since or self._clock.now().timestamp(), past.deliver_by)
         if past.in_doubt and adapter.guarantee is Guarantee.BLIND:
             return Outcome(Kind.IN_DOUBT, Reason.of("blind", "this POS cannot be asked"))
         ask_first = past.in_doubt and adapter.guarantee is Guarantee.QUERYABLE
@@ -174,7 +175,7 @@ class Delivery:
     ) -> Outcome | None:
         """What became of an order that the POS may have; None: it may be sent, for it has not."""
         adapter = self._adapters[merchant.adapter]
-        known = adapter.look_up(order.placed_before(past.known_since), merchant, send)
+        known = adapter.look_up(order, merchant, send)
         if known is not None:
             return known
         wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
