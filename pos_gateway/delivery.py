@@ -13,6 +13,7 @@ from math import inf
 
 from pos_gateway import failpoints
 from pos_gateway.adapters.protocol import Adapter, Guarantee
+from pos_gateway.adapters.replies import after_refusal
 from pos_gateway.call import HELD_BY_OTHERS, Caller
 from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.errors import UnknownMerchant
@@ -162,10 +163,15 @@ class Delivery:
             return held()
         failpoints.reach("sending.committed")
         outcome = adapter.submit(order, merchant, send)
+        is_refused = outcome.kind is Kind.REJECTED and not outcome.not_found
+        if is_refused and past.in_doubt and not ask_first:
+            # It may have been made of what was sent before: whoever refuses it need not look at its key.
+            known = after_refusal(lambda: adapter.look_up(order, merchant, send))
+            outcome = known or replace(outcome, not_found=True)
         limit = self._caller.time_limit(merchant)
         if outcome.not_found and unsettled_for(past, limit, adapter) > 0:
-            # What it is in conflict with may be the same order, sent before, and not made yet.
-            why = "the POS refuses it as one that it has, does not know it, and may be about to make it"
+            # It may be about to make what it was sent before.
+            why = "the POS refuses it, does not know it, and may be about to make it"
             reason, wait = Reason.of("unsettled", why), _longest_reply(adapter, limit)
             return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED)
         return outcome

@@ -121,7 +121,7 @@ def no_answer(reply: Reply) -> Outcome:
 
 
 def after_refusal(look_up: Callable[[], Outcome | None]) -> Outcome | None:
-    """What a POS knows of an order that it has refused as if it were there already.
+    """What a POS knows of an order that it has refused, and may have all the same.
 
     Raises:
         NoValidReply: also where it could not be asked, since it may be there.

@@ -22,7 +22,8 @@ never used again.
 | `expired` | too late: `order.expired`, and a dead letter |
 
 A `failed` after an outcome that was in doubt is not certain any more, since the order may have been
-delivered: it stays in doubt. More in [the ledger](ledger.md#in-doubt).
+delivered: it stays in doubt. Nor is a `rejected`: the POS is asked for the order, and what it says counts;
+one that does not know it has first had the time to make it. More in [the ledger](ledger.md#in-doubt).
 """
 
 _FAILURES = """
