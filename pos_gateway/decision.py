@@ -278,6 +278,8 @@ def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) 
     cancelling = _Cancelling(request, attempt, trip)
     if attempt.over:
         return Decision(attempt.outcome)
+    if attempt.claim is not None and attempt.outcome.for_operator:
+        return cancelling.crashed(attempt.claim)
     if cancelling.is_open(attempt.claim):
         return cancelling.again(attempt.claim)
     if attempt.claim is not None and attempt.submission is not None:
@@ -326,13 +328,21 @@ class _Cancelling:
         return Decision(self._outcome, entries, messages=[message])
 
     def crashed(self, claim: Claim) -> Decision:
-        """A mistake of ours, before it was known how the order stands: an operator has to look."""
+        """A mistake of ours, or workers died of it: an operator has to look.
+
+        An accepted order is told as what it is all the same.
+        """
         reason = self._outcome.reason or Reason(self._outcome.kind, "")
         request = self._request
         dead = _dead_letter(
             request.order_id, request.to_json(), self._trip, reason, task=wire.CANCEL_ORDER
         )
-        return Decision(self._outcome, [(claim, self._entry(State.FAILED, claim))], messages=[dead])
+        if self._attempt.ended is not None:
+            decided = self.ended(claim, self._attempt.ended)
+        else:
+            entry = replace(self._entry(State.FAILED, claim), doubt_since=claim.past.doubt_since)
+            decided = Decision(self._outcome, [*self._let_go(), (claim, entry)])
+        return replace(decided, messages=[dead])
 
     def decided(self, claim: Claim, submission: Claim) -> Decision:
         """The order had not come to its end; cancelled, this is it."""
@@ -348,7 +358,7 @@ class _Cancelling:
         """The order had come to its end."""
         outcome = self._outcome
         entry = self._entry(State(outcome.kind.value), claim)
-        if outcome.kind is Kind.EXPIRED:  # for a request with more time
+        if outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
             entry = replace(entry, doubt_since=claim.past.doubt_since)
         if ended.state is not State.ACCEPTED:
             return Decision(outcome, [(claim, entry)])

@@ -59,13 +59,14 @@ class Delivery:
         adapters: dict[str, Adapter],
         caller: Caller,
         ledger: Ledger,
+        alone: Alone | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._adapters = adapters
         self._caller = caller
         self._ledger = ledger
-        self._alone = Alone()
+        self._alone = alone or Alone()
         self._clock = clock
 
     def submit(
@@ -113,7 +114,7 @@ class Delivery:
                 deaths = claim.past.possible_deaths
                 with self._alone.if_suspect(deaths) as may_start:
                     if not may_start:
-                        return Attempt(_suspect(), claim)
+                        return Attempt(suspect(), claim)
                     if deaths >= SUSPECT:  # those that may not are released first
                         self._ledger.catch_up()
                     outcome = self._caller.call(merchant, claim, talk, patience=patience, left=left)
@@ -252,17 +253,24 @@ def held() -> Outcome:
     return Outcome(Kind.RETRY, HELD_BY_OTHERS, look_again=HELD_FOR)
 
 
-def _suspect() -> Outcome:
+def suspect() -> Outcome:
     """Nothing was done: another order of which workers may have died is to be alone."""
     reason = Reason.of("suspect", "workers died with it in their hands; it starts alone")
     return Outcome(Kind.RETRY, reason, look_again=ALONE_FOR)
 
 
+def poison(past: Past) -> Reason | None:
+    """Why it is sent no more, if workers died with it; None: those that were paused may go on."""
+    if past.deaths < POISONOUS:
+        return None
+    return Reason.of("poison", f"{past.deaths} workers died with it in their hands")
+
+
 def _poison(past: Past) -> Outcome:
     """What becomes of an order that workers die of."""
-    if past.deaths < POISONOUS:  # not known yet: workers that were paused go on
-        return _suspect()
-    reason = Reason.of("poison", f"{past.deaths} workers died with it in their hands")
+    reason = poison(past)
+    if reason is None:
+        return suspect()
     if past.may_be_there:  # to ask for it may be what they died of
         return Outcome(Kind.IN_DOUBT, reason, for_operator=True)
     return Outcome(Kind.FAILED, reason)

@@ -239,3 +239,58 @@ def test_why_an_order_is_an_operators_stays_when_somebody_wants_it_cancelled(
         query = "select state, reason_code from orders where action = 'submit'"
         assert gate.rows(query) == [("in_doubt", "moved")]
         gate.take_cancel(seconds=600)
+
+
+def died_with(gate: Gate, deaths: int, action: str = "cancel") -> None:
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql(f"update orders set deaths = {deaths} where action = '{action}'")
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["accepted", "in doubt"])
+def test_a_request_that_workers_die_of_is_an_operators(tmp_path: Path, is_open: bool) -> None:
+    """And the backend hears that an accepted order was not cancelled."""
+    gate = Gate(tmp_path, lambda _: AWAY) if is_open else accepted(tmp_path)
+    if is_open:
+        gate.take(gate.an_order(seconds=7200))
+    gate.pos = lambda _: AWAY
+    gate.take_cancel(seconds=600)
+    assert gate.row_state(action="cancel") == "new"
+    died_with(gate, 3)
+    said, before = len(gate.said), gate.row_state()
+    gate.take_cancel(seconds=600)
+    assert len(gate.said) == said
+    assert gate.dead() == ["poison"]
+    assert (gate.row_state(), gate.row_state(action="cancel")) == (before, "failed")
+    assert reasons(gate) == ([] if is_open else ["poison"])
+    gate.pos = lambda _: CANCELLED  # one with more time is tried anew
+    gate.take_cancel(seconds=1200)
+    assert gate.told()[-1] == ("cancelled", None)
+
+
+def test_a_request_that_workers_may_have_died_of_starts_alone(tmp_path: Path) -> None:
+    """Beside orders of which they may have, too: the next death has one culprit."""
+    gate = accepted(tmp_path)
+    gate.take_cancel(seconds=600)
+    died_with(gate, 2)
+    said = len(gate.said)
+    with gate.delivery._alone.if_suspect(2) as is_alone:
+        assert is_alone
+        decided = gate.take_cancel(seconds=600)
+    assert decided.outcome.reason is not None
+    assert decided.outcome.reason.code == "suspect"
+    assert (decided.again is not None, len(gate.said)) == (True, said)
+    gate.pos = lambda _: CANCELLED
+    gate.take_cancel(seconds=600)
+    assert gate.told()[-1] == ("cancelled", None)
+
+
+def test_a_mistake_of_ours_is_told_as_an_order_that_was_not_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = accepted(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(gate.directory, "get", lambda _: 1 / 0)
+        gate.take_cancel()
+    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert reasons(gate) == ["internal_error"]
+    assert gate.dead() == ["internal_error"]
