@@ -6,7 +6,6 @@ reply is the outcome. A wish that comes while the order is being sent waits unti
 """
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rejection import Rejection
@@ -140,10 +139,10 @@ class Cancellation:
 
     def _newer(self, claim: Claim, request: CancelRequest) -> CancelRequest | None:
         """The request with the time of a later one, which its own message does not know of."""
-        until = claim.past.deliver_by or 0.0
-        if until <= max(request.deliver_by.timestamp(), self._clock.now().timestamp()):
+        until, now = from_unix(claim.past.deliver_by or 0.0), self._clock.now()
+        if until.timestamp() <= max(request.deliver_by.timestamp(), now.timestamp()):
             return None
-        return request.model_copy(update={"deliver_by": datetime.fromtimestamp(until, UTC)})
+        return request.model_copy(update={"deliver_by": until})
 
     def _ask(  # noqa: PLR0911  (each names what is missing)
         self,

@@ -7,7 +7,6 @@ is done (``ledger/``), so that whoever comes after knows of it, whatever happens
 """
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from math import inf
 
@@ -15,7 +14,7 @@ from pos_gateway import failpoints
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.replies import after_refusal
 from pos_gateway.call import HELD_BY_OTHERS, Caller
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.errors import UnknownMerchant
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Ended, Held, Key, Past
@@ -201,12 +200,13 @@ class Delivery:
 
         However much the message's own has left: an attempt that fails would end the order by that.
         """
-        until = claim.past.deliver_by
-        if until is None or until <= order.deliver_by.timestamp():
+        if claim.past.deliver_by is None:
             return None
-        if until <= self._clock.now().timestamp():
+        until, now = from_unix(claim.past.deliver_by), self._clock.now()
+        # As the ledger has them: as dates, two that are one there may differ.
+        if until.timestamp() <= max(order.deliver_by.timestamp(), now.timestamp()):
             return None
-        return order.until(datetime.fromtimestamp(until, UTC))
+        return order.until(until)
 
     def _for_whom(self, outcome: Outcome, merchant: Merchant) -> Outcome:
         """In doubt at a POS that cannot be asked, an order is for an operator."""

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from pos_gateway.broker import wire
 from pos_gateway.ledger.states import Action
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.directory import LOOK
@@ -239,6 +240,42 @@ def test_why_an_order_is_an_operators_stays_when_somebody_wants_it_cancelled(
         query = "select state, reason_code from orders where action = 'submit'"
         assert gate.rows(query) == [("in_doubt", "moved")]
         gate.take_cancel(seconds=600)
+
+
+END_OF_THE_CALENDAR = "9999-12-31T23:59:59.9999999Z"
+
+
+def test_a_request_has_all_the_time_of_one_that_has_no_end(tmp_path: Path) -> None:
+    """.NET's DateTime.MaxValue: as a float it is in the year 10000, which no calendar has."""
+    gate = accepted(tmp_path)
+    for_ever = {**gate.a_request(), "deliver_by": END_OF_THE_CALENDAR}
+    short = gate.a_request(seconds=60)
+    gate.take(for_ever, Action.CANCEL)
+    gate.take(short, Action.CANCEL)
+    gate.wait(61)
+    late = gate.take(short, Action.CANCEL)
+    assert late.again is not None
+    record, _ = wire.read(late.again.body)
+    assert record["deliver_by"].startswith("9999-12-31T23:59:59")
+    assert (gate.dead(), gate.row_state(action="cancel")) == ([], "new")
+    gate.pos = lambda _: CANCELLED
+    gate.take(record, Action.CANCEL)
+    assert gate.told() == [("accepted", None), ("cancelled", None)]
+
+
+@pytest.mark.parametrize("until", [END_OF_THE_CALENDAR, "9999-12-31T23:59:59-14:00"])
+def test_an_order_has_all_the_time_of_one_that_has_no_end(tmp_path: Path, until: str) -> None:
+    """And is not given new time for ever by what its row has of it."""
+    gate = Gate(tmp_path, lambda _: AWAY)
+    order = gate.an_order()
+    gate.take({**order, "deliver_by": until})
+    first = gate.take(order)
+    assert first.again is not None
+    record, _ = wire.read(first.again.body)
+    assert record["deliver_by"].startswith("9999-12-31T23:59:59")
+    gate.pos = lambda _: ACCEPTED
+    gate.take(record)
+    assert gate.told() == [("accepted", None)]
 
 
 def died_with(gate: Gate, deaths: int, action: str = "cancel") -> None:
