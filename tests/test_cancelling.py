@@ -8,11 +8,13 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from pos_gateway.broker import wire
+from pos_gateway.decision import LAST_ATTEMPT
 from pos_gateway.ledger.states import Action
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.directory import LOOK
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.exchange import Reply
 from tests.gate import Gate
 
 ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
@@ -331,3 +333,18 @@ def test_a_mistake_of_ours_is_told_as_an_order_that_was_not_cancelled(
     assert gate.told()[-1] == ("accepted", "not_cancelled")
     assert reasons(gate) == ["internal_error"]
     assert gate.dead() == ["internal_error"]
+
+
+def test_a_request_that_a_pos_answers_with_an_hour_is_tried_once_more_in_its_time(
+    tmp_path: Path,
+) -> None:
+    gate = accepted(tmp_path)
+
+    def exchange(_request: Any, *, fence: Any, **_: Any) -> Reply:
+        fence()
+        return Reply(429, {"retry-after": "3600"}, b"")
+
+    gate.caller._exchange = exchange  # type: ignore[method-assign]
+    again = gate.take_cancel(seconds=600).again
+    assert again is not None
+    assert again.delay == 600 - LAST_ATTEMPT

@@ -56,7 +56,7 @@ def with_the_order(order: Order) -> int:
     return min(BODY_LIMIT, ACKNOWLEDGEMENT + _WORDS * len(order.source))
 
 
-def retry_after(reply: Reply, now: datetime | None = None) -> float | None:
+def retry_after(reply: Reply) -> float | None:
     """Seconds the merchant asks us to stay away, clamped; None when it does not say."""
     value = reply.headers.get("retry-after", "").strip()
     if not value:
@@ -64,15 +64,21 @@ def retry_after(reply: Reply, now: datetime | None = None) -> float | None:
     if _SECONDS.fullmatch(value):
         seconds = float(value)
     else:
-        try:
-            moment = email.utils.parsedate_to_datetime(value)
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
-            seconds = (moment - (now or datetime.now(UTC))).total_seconds()
-        except (ValueError, OverflowError):
+        until, now = _date(value), _date(reply.headers.get("date", ""))
+        if until is None or now is None:  # by no clock but its own
             return None
+        seconds = (until - now).total_seconds()
     low, high = RETRY_AFTER
     return min(max(seconds, low), high)
+
+
+def _date(text: str) -> datetime | None:
+    """An HTTP date; None if it is none."""
+    try:
+        moment = email.utils.parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def by_status(reply: Reply, unprocessed: Set[int] = frozenset()) -> Outcome:
