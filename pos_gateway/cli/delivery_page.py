@@ -49,7 +49,7 @@ The gateway's own words beside those:
 | `timeout` | the deadline over the whole exchange passed | `retry` before the first byte left, `in_doubt` after |
 | `cut_short` | ended early, since others needed its slot | the same |
 | `cut` | the reply ends too early | `in_doubt` |
-| `reply_too_long` | a body of more than the request expects: 32 KiB for an acknowledgement, 256 KiB at most | `in_doubt` |
+| `reply_too_long` | a body of more than the request expects: 32 KiB for an acknowledgement and for whatever has a status of 400 or more, 256 KiB at most | `in_doubt` |
 | `encoding` | a compressed reply, though `identity` was asked for | `in_doubt` |
 """
 
