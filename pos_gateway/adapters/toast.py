@@ -35,6 +35,7 @@ from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Item, Modifier, Order
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request, Send
 
 FIELDS = {
@@ -94,7 +95,10 @@ class ToastAdapter:
         if (refused := lines.oversize(len(content), self.limits)) is not None:
             return refused
         expects = with_the_order(order)
-        prices = send(_post(merchant, "/prices", content, expects))
+        try:
+            prices = send(_post(merchant, "/prices", content, expects))
+        except NoValidReply as error:  # nothing is made yet, whatever Toast has had of it
+            raise NotSent(error.code, error) from error
         if (refused := self._priced_otherwise(order, prices)) is not None:
             return refused
         reply = send(_post(merchant, "/orders", content, expects))
