@@ -6,13 +6,12 @@ reply is the outcome. A wish that comes while the order is being sent waits unti
 """
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rejection import Rejection
 from pos_gateway.call import Caller
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.delivery import MOVED, has_moved, held, unsettled_for
+from pos_gateway.clock import SYSTEM_CLOCK, Clock, from_unix
+from pos_gateway.delivery import MOVED, has_moved, held, poison, suspect, unsettled_for
 from pos_gateway.errors import InvalidOrder, UnknownMerchant
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Action, Claim, Ended, Held, Key, State
@@ -20,6 +19,7 @@ from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.order import CancelRequest, Order
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.poison import POISONOUS, SUSPECT, Alone
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.transport.exchange import Send
 from pos_gateway.vault import CannotOpen
@@ -60,12 +60,14 @@ class Cancellation:
         adapters: dict[str, Adapter],
         caller: Caller,
         ledger: Ledger,
+        alone: Alone | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._adapters = adapters
         self._caller = caller
         self._ledger = ledger
+        self._alone = alone or Alone()
         self._clock = clock
 
     def attempt(
@@ -119,12 +121,28 @@ class Cancellation:
                     outcome = self._ask(key, claim, submission, patience)
                 return CancelAttempt(outcome, claim, submission)
 
+    def crashed(self, request: CancelRequest, attempt: CancelAttempt) -> CancelAttempt:
+        """The attempt, ended by a mistake of ours: an operator has to look at its message.
+
+        And the backend hears that an accepted order was not cancelled. What the POS may have done
+        is not called off: such a request is tried again.
+
+        Raises:
+            LedgerUnavailable: the database is away.
+        """
+        if attempt.claim is None or attempt.claim.past.in_doubt:
+            return attempt
+        key = Key(request.merchant_id, request.order_id)
+        ended = next((end for known, end in self._ledger.ends(key) if known == key), None)
+        outcome = replace(attempt.outcome, for_operator=True)
+        return replace(attempt, outcome=outcome, ended=ended)
+
     def _newer(self, claim: Claim, request: CancelRequest) -> CancelRequest | None:
         """The request with the time of a later one, which its own message does not know of."""
-        until = claim.past.deliver_by or 0.0
-        if until <= max(request.deliver_by.timestamp(), self._clock.now().timestamp()):
+        until, now = from_unix(claim.past.deliver_by or 0.0), self._clock.now()
+        if until.timestamp() <= max(request.deliver_by.timestamp(), now.timestamp()):
             return None
-        return request.model_copy(update={"deliver_by": datetime.fromtimestamp(until, UTC)})
+        return request.model_copy(update={"deliver_by": until})
 
     def _ask(  # noqa: PLR0911  (each names what is missing)
         self,
@@ -134,6 +152,10 @@ class Cancellation:
         patience: Patience | None,
     ) -> Outcome:
         """Have the POS let go of what it has, or may have."""
+        deaths = claim.past.possible_deaths
+        if deaths >= POISONOUS:
+            reason = poison(claim.past)
+            return Outcome(Kind.FAILED, reason, for_operator=True) if reason else suspect()
         try:
             merchant = self._directory.get(key.merchant_id)
         except UnknownMerchant as error:
@@ -149,7 +171,7 @@ class Cancellation:
         kept = self._kept(key)
         if isinstance(kept, Outcome):
             return kept
-        order = kept.placed_before(past.known_since)
+        order = kept.in_ledger(past.known_since, past.deliver_by)
 
         def talk(send: Send) -> Outcome:
             if not claim.sending and not self._ledger.sending(claim):
@@ -157,7 +179,12 @@ class Cancellation:
             is_again = claim.past.in_doubt and not is_open
             return _cancel(adapter, order, merchant, send, is_again=is_again)
 
-        outcome = self._caller.call(merchant, claim, talk, patience=patience or Patience())
+        with self._alone.if_suspect(deaths) as may_start:
+            if not may_start:
+                return suspect()
+            if deaths >= SUSPECT:  # those that may not are released first
+                self._ledger.catch_up()
+            outcome = self._caller.call(merchant, claim, talk, patience=patience or Patience())
         if not is_open or not _never_there(outcome):
             return outcome
         wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)

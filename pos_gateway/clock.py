@@ -42,6 +42,17 @@ class SystemClock:
 SYSTEM_CLOCK: Clock = SystemClock()
 
 
+def from_unix(at: float) -> datetime:
+    """This Unix time in UTC, or the calendar's end: a float has none of its last microseconds.
+
+    The last one of the year 9999, by which some say that there is no deadline, is one of them.
+    """
+    try:
+        return datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.max.replace(tzinfo=UTC)
+
+
 class RunningClock:
     """Seconds during which this process ran: it stands still while the process does.
 

@@ -34,6 +34,8 @@ PENDING_FOR = 300.0
 #: Seconds after ``deliver_by`` for which a POS is still asked what became of an order that it may
 #: have; after that an operator has to.
 RESOLVE_FOR = 3600.0
+#: Seconds before ``deliver_by`` at which the last attempt begins, however long the wait would be.
+LAST_ATTEMPT = 30.0
 #: Bytes by which messages are told apart that are too long to be read.
 _TOLD_APART_BY = 2**16
 
@@ -189,6 +191,7 @@ class _Submission:
         delay, tell = _delay(outcome, self._trip.tries), None
         if outcome.kind is Kind.PENDING:
             delay = max(delay, _rarely(self._trip.tries, self._left))
+        delay = _in_time(delay, self._left if self._left > 0 else self._left + RESOLVE_FOR)
         if delay >= self._left and not after.may_be_there:
             late = outcome.reason or Reason("too_late", "no decision before deliver_by")
             ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
@@ -238,8 +241,8 @@ class _Submission:
         message = self._trip.message(
             wire.SUBMIT_ORDER, self._order.order_id, self._order.source, headers
         )
-        before = self._left if self._left > delay else delay + RESOLVE_FOR
-        return message.delayed(delay, before=before)
+        left = self._left if self._left > delay else self._left + RESOLVE_FOR
+        return message.delayed(delay, before=_latest(delay, left))
 
     def _dead_letter(self, outcome: Outcome) -> Message:
         reason = outcome.reason or Reason(outcome.kind, "")
@@ -254,6 +257,19 @@ def _rarely(tries: int, left: float) -> float:
     """
     nearest = min(abs(left), abs(left + RESOLVE_FOR))
     return replace(BACKOFF, longest=min(PENDING_FOR, nearest / 2)).delay(tries + 1)
+
+
+def _in_time(delay: float, left: float) -> float:
+    """The delay, cut short for one more attempt in what is left: until it fails nothing is over.
+
+    A POS that asks for an hour (``Retry-After``) may be well again in a minute.
+    """
+    return left - LAST_ATTEMPT if delay >= left > LAST_ATTEMPT + BACKOFF.floor else delay
+
+
+def _latest(delay: float, left: float) -> float:
+    """Seconds by which a message with this delay has to be back, however it is rounded."""
+    return max(delay, left - LAST_ATTEMPT)
 
 
 def _delay(outcome: Outcome, tries: int) -> float:
@@ -283,6 +299,8 @@ def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) 
     cancelling = _Cancelling(request, attempt, trip)
     if attempt.over:
         return Decision(attempt.outcome)
+    if attempt.claim is not None and attempt.outcome.for_operator:
+        return cancelling.crashed(attempt.claim)
     if cancelling.is_open(attempt.claim):
         return cancelling.again(attempt.claim)
     if attempt.claim is not None and attempt.submission is not None:
@@ -314,14 +332,15 @@ class _Cancelling:
     def again(self, claim: Claim | None) -> Decision:
         """Try again later; what becomes of the order meanwhile is not our concern."""
         left = (self._request.deliver_by - self._trip.now).total_seconds()
-        delay = _delay(self._outcome, self._trip.tries)
+        delay = _in_time(_delay(self._outcome, self._trip.tries), left)
         metrics.retries.inc()
+        delay = min(delay, max(1.0, left))
         message = self._trip.message(
             wire.CANCEL_ORDER,
             self._request.order_id,
             self._request.to_json(),
             {wire.ATTEMPTS: self._trip.tries + 1},
-        ).delayed(min(delay, max(1.0, left)))
+        ).delayed(delay, before=_latest(delay, left))
         entries = self._let_go()
         if claim is not None:
             since = claim.past.doubt_since
@@ -331,13 +350,21 @@ class _Cancelling:
         return Decision(self._outcome, entries, messages=[message])
 
     def crashed(self, claim: Claim) -> Decision:
-        """A mistake of ours, before it was known how the order stands: an operator has to look."""
+        """A mistake of ours, or workers died of it: an operator has to look.
+
+        An accepted order is told as what it is all the same.
+        """
         reason = self._outcome.reason or Reason(self._outcome.kind, "")
         request = self._request
         dead = _dead_letter(
             request.order_id, request.to_json(), self._trip, reason, task=wire.CANCEL_ORDER
         )
-        return Decision(self._outcome, [(claim, self._entry(State.FAILED, claim))], messages=[dead])
+        if self._attempt.ended is not None:
+            decided = self.ended(claim, self._attempt.ended)
+        else:
+            entry = replace(self._entry(State.FAILED, claim), doubt_since=claim.past.doubt_since)
+            decided = Decision(self._outcome, [*self._let_go(), (claim, entry)])
+        return replace(decided, messages=[dead])
 
     def decided(self, claim: Claim, submission: Claim) -> Decision:
         """The order had not come to its end; cancelled, this is it."""
@@ -353,7 +380,7 @@ class _Cancelling:
         """The order had come to its end."""
         outcome = self._outcome
         entry = self._entry(State(outcome.kind.value), claim)
-        if outcome.kind is Kind.EXPIRED:  # for a request with more time
+        if outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
             entry = replace(entry, doubt_since=claim.past.doubt_since)
         if ended.state is not State.ACCEPTED:
             return Decision(outcome, [(claim, entry)])

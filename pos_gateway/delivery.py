@@ -7,14 +7,14 @@ is done (``ledger/``), so that whoever comes after knows of it, whatever happens
 """
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from math import inf
 
 from pos_gateway import failpoints
 from pos_gateway.adapters.protocol import Adapter, Guarantee
+from pos_gateway.adapters.replies import after_refusal
 from pos_gateway.call import HELD_BY_OTHERS, Caller
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.errors import UnknownMerchant
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Ended, Held, Key, Past
@@ -58,13 +58,14 @@ class Delivery:
         adapters: dict[str, Adapter],
         caller: Caller,
         ledger: Ledger,
+        alone: Alone | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._adapters = adapters
         self._caller = caller
         self._ledger = ledger
-        self._alone = Alone()
+        self._alone = alone or Alone()
         self._clock = clock
 
     def submit(
@@ -112,7 +113,7 @@ class Delivery:
                 deaths = claim.past.possible_deaths
                 with self._alone.if_suspect(deaths) as may_start:
                     if not may_start:
-                        return Attempt(_suspect(), claim)
+                        return Attempt(suspect(), claim)
                     if deaths >= SUSPECT:  # those that may not are released first
                         self._ledger.catch_up()
                     outcome = self._caller.call(merchant, claim, talk, patience=patience, left=left)
@@ -148,6 +149,7 @@ class Delivery:
     ) -> Outcome:
         """Against sending twice: what the POS may have is asked for, or left alone."""
         adapter, past = self._adapters[merchant.adapter], claim.past
+        order = order.in_ledger(past.known_since or self._clock.now().timestamp(), past.deliver_by)
         if past.in_doubt and adapter.guarantee is Guarantee.BLIND:
             return Outcome(Kind.IN_DOUBT, Reason.of("blind", "this POS cannot be asked"))
         ask_first = past.in_doubt and adapter.guarantee is Guarantee.QUERYABLE
@@ -161,10 +163,15 @@ class Delivery:
             return held()
         failpoints.reach("sending.committed")
         outcome = adapter.submit(order, merchant, send)
+        is_refused = outcome.kind is Kind.REJECTED and not outcome.not_found
+        if is_refused and past.in_doubt and not ask_first:
+            # It may have been made of what was sent before: whoever refuses it need not look at its key.
+            known = after_refusal(lambda: adapter.look_up(order, merchant, send))
+            outcome = known or replace(outcome, not_found=True)
         limit = self._caller.time_limit(merchant)
         if outcome.not_found and unsettled_for(past, limit, adapter) > 0:
-            # What it is in conflict with may be the same order, sent before, and not made yet.
-            why = "the POS refuses it as one that it has, does not know it, and may be about to make it"
+            # It may be about to make what it was sent before.
+            why = "the POS refuses it, does not know it, and may be about to make it"
             reason, wait = Reason.of("unsettled", why), _longest_reply(adapter, limit)
             return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED)
         return outcome
@@ -174,7 +181,7 @@ class Delivery:
     ) -> Outcome | None:
         """What became of an order that the POS may have; None: it may be sent, for it has not."""
         adapter = self._adapters[merchant.adapter]
-        known = adapter.look_up(order.placed_before(past.known_since), merchant, send)
+        known = adapter.look_up(order, merchant, send)
         if known is not None:
             return known
         wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
@@ -193,12 +200,13 @@ class Delivery:
 
         However much the message's own has left: an attempt that fails would end the order by that.
         """
-        until = claim.past.deliver_by
-        if until is None or until <= order.deliver_by.timestamp():
+        if claim.past.deliver_by is None:
             return None
-        if until <= self._clock.now().timestamp():
+        until, now = from_unix(claim.past.deliver_by), self._clock.now()
+        # As the ledger has them: as dates, two that are one there may differ.
+        if until.timestamp() <= max(order.deliver_by.timestamp(), now.timestamp()):
             return None
-        return order.until(datetime.fromtimestamp(until, UTC))
+        return order.until(until)
 
     def _for_whom(self, outcome: Outcome, merchant: Merchant) -> Outcome:
         """In doubt at a POS that cannot be asked, an order is for an operator."""
@@ -245,17 +253,24 @@ def held() -> Outcome:
     return Outcome(Kind.RETRY, HELD_BY_OTHERS, look_again=HELD_FOR)
 
 
-def _suspect() -> Outcome:
+def suspect() -> Outcome:
     """Nothing was done: another order of which workers may have died is to be alone."""
     reason = Reason.of("suspect", "workers died with it in their hands; it starts alone")
     return Outcome(Kind.RETRY, reason, look_again=ALONE_FOR)
 
 
+def poison(past: Past) -> Reason | None:
+    """Why it is sent no more, if workers died with it; None: those that were paused may go on."""
+    if past.deaths < POISONOUS:
+        return None
+    return Reason.of("poison", f"{past.deaths} workers died with it in their hands")
+
+
 def _poison(past: Past) -> Outcome:
     """What becomes of an order that workers die of."""
-    if past.deaths < POISONOUS:  # not known yet: workers that were paused go on
-        return _suspect()
-    reason = Reason.of("poison", f"{past.deaths} workers died with it in their hands")
+    reason = poison(past)
+    if reason is None:
+        return suspect()
     if past.may_be_there:  # to ask for it may be what they died of
         return Outcome(Kind.IN_DOUBT, reason, for_operator=True)
     return Outcome(Kind.FAILED, reason)

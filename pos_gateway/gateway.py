@@ -35,6 +35,7 @@ from pos_gateway.ledger.states import Entry, Key
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.poison import Alone
 from pos_gateway.settings import DAY, Settings
 from pos_gateway.shelves import Shelves
 from pos_gateway.telemetry import metrics
@@ -110,11 +111,13 @@ class Gateway:
             tracing=self.tracing,
             clock=clock,
         )
+        alone = Alone()  # of orders and requests together: the next death has one culprit
         self.delivery = Delivery(
             directory=self.directory,
             adapters=self.adapters,
             caller=self.caller,
             ledger=self.ledger,
+            alone=alone,
             clock=clock,
         )
         self.cancellation = Cancellation(
@@ -122,6 +125,7 @@ class Gateway:
             adapters=self.adapters,
             caller=self.caller,
             ledger=self.ledger,
+            alone=alone,
             clock=clock,
         )
         self.depths = Depths(settings.broker_url)

@@ -1,7 +1,7 @@
 """An order, as the backend places it and as the merchant's POS gets it."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, Self, TypeVar
 
@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
+from pos_gateway.clock import from_unix
 from pos_gateway.errors import FieldError, InvalidOrder
 from pos_gateway.json_text import is_finite, with_text
 from pos_gateway.record import WHOLE, Identifier, Money, Record, field_errors
@@ -180,14 +181,29 @@ class Order(Record):
         """
         return _written(self, exclude_unset=True)
 
-    def placed_before(self, moment: float | None) -> Self:
-        """The same order, placed at this moment (Unix time) at the latest: for finding it at a POS.
+    def in_ledger(self, since: float | None, until: float | None) -> Self:
+        """The same order, byte for byte, with what the ledger knows of when it may have been sent.
 
-        ``placed_at`` is the backend's clock's, which may be ahead of all others.
+        Args:
+            since: when the ledger first heard of it (Unix time), if it has.
+            until: the ``deliver_by`` that it has there, if it has one.
         """
-        if moment is None or self.placed_at.timestamp() <= moment:
-            return self
-        return self.model_copy(update={"placed_at": datetime.fromtimestamp(moment, UTC)})
+        order = self.model_copy()
+        if since is not None:
+            vars(order)["known_since"] = from_unix(since)
+        if until is not None:
+            vars(order)["sent_until"] = max(self.deliver_by, from_unix(until))
+        return order
+
+    @cached_property
+    def known_since(self) -> datetime | None:
+        """When the ledger first heard of it. ``placed_at`` is the backend's clock's, and may be ahead."""
+        return None
+
+    @cached_property
+    def sent_until(self) -> datetime:
+        """Until when it may have been sent: an operator may have given it more time than it says."""
+        return self.deliver_by
 
     def to_json(self) -> bytes:
         """The order as JSON with its defaults filled in, for a POS; always the same bytes."""

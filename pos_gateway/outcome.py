@@ -56,7 +56,7 @@ class Outcome:
     #: Seconds after which it makes sense to look again, which the merchant has not asked for.
     look_again: float | None = None
     contact: Contact = Contact.NONE
-    #: In doubt for good: nobody but an operator can find out (a POS that cannot be asked).
+    #: Not tried again: an operator has to find out, at a POS that cannot be asked, or why it fails.
     for_operator: bool = False
     #: The POS says that it no longer serves this merchant: it is paused until an operator has looked.
     merchant_gone: bool = False

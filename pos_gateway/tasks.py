@@ -223,6 +223,8 @@ def _cancel(
     # Its end could not be told again: the request is not over yet.
     attempt = replace(attempt, outcome=outcome, over=False)
     with _given_up(gate, attempt.claim, attempt.submission):
+        if outcome.kind is Kind.FAILED:
+            attempt = gate.cancellation.crashed(request, attempt)
         return decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
 
 

@@ -7,11 +7,14 @@ from unittest.mock import Mock
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from pos_gateway.broker import wire
+from pos_gateway.decision import LAST_ATTEMPT
 from pos_gateway.ledger.states import Action
 from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.directory import LOOK
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.exchange import Reply
 from tests.gate import Gate
 
 ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
@@ -239,3 +242,109 @@ def test_why_an_order_is_an_operators_stays_when_somebody_wants_it_cancelled(
         query = "select state, reason_code from orders where action = 'submit'"
         assert gate.rows(query) == [("in_doubt", "moved")]
         gate.take_cancel(seconds=600)
+
+
+END_OF_THE_CALENDAR = "9999-12-31T23:59:59.9999999Z"
+
+
+def test_a_request_has_all_the_time_of_one_that_has_no_end(tmp_path: Path) -> None:
+    """.NET's DateTime.MaxValue: as a float it is in the year 10000, which no calendar has."""
+    gate = accepted(tmp_path)
+    for_ever = {**gate.a_request(), "deliver_by": END_OF_THE_CALENDAR}
+    short = gate.a_request(seconds=60)
+    gate.take(for_ever, Action.CANCEL)
+    gate.take(short, Action.CANCEL)
+    gate.wait(61)
+    late = gate.take(short, Action.CANCEL)
+    assert late.again is not None
+    record, _ = wire.read(late.again.body)
+    assert record["deliver_by"].startswith("9999-12-31T23:59:59")
+    assert (gate.dead(), gate.row_state(action="cancel")) == ([], "new")
+    gate.pos = lambda _: CANCELLED
+    gate.take(record, Action.CANCEL)
+    assert gate.told() == [("accepted", None), ("cancelled", None)]
+
+
+@pytest.mark.parametrize("until", [END_OF_THE_CALENDAR, "9999-12-31T23:59:59-14:00"])
+def test_an_order_has_all_the_time_of_one_that_has_no_end(tmp_path: Path, until: str) -> None:
+    """And is not given new time for ever by what its row has of it."""
+    gate = Gate(tmp_path, lambda _: AWAY)
+    order = gate.an_order()
+    gate.take({**order, "deliver_by": until})
+    first = gate.take(order)
+    assert first.again is not None
+    record, _ = wire.read(first.again.body)
+    assert record["deliver_by"].startswith("9999-12-31T23:59:59")
+    gate.pos = lambda _: ACCEPTED
+    gate.take(record)
+    assert gate.told() == [("accepted", None)]
+
+
+def died_with(gate: Gate, deaths: int, action: str = "cancel") -> None:
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql(f"update orders set deaths = {deaths} where action = '{action}'")
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["accepted", "in doubt"])
+def test_a_request_that_workers_die_of_is_an_operators(tmp_path: Path, is_open: bool) -> None:
+    """And the backend hears that an accepted order was not cancelled."""
+    gate = Gate(tmp_path, lambda _: AWAY) if is_open else accepted(tmp_path)
+    if is_open:
+        gate.take(gate.an_order(seconds=7200))
+    gate.pos = lambda _: AWAY
+    gate.take_cancel(seconds=600)
+    assert gate.row_state(action="cancel") == "new"
+    died_with(gate, 3)
+    said, before = len(gate.said), gate.row_state()
+    gate.take_cancel(seconds=600)
+    assert len(gate.said) == said
+    assert gate.dead() == ["poison"]
+    assert (gate.row_state(), gate.row_state(action="cancel")) == (before, "failed")
+    assert reasons(gate) == ([] if is_open else ["poison"])
+    gate.pos = lambda _: CANCELLED  # one with more time is tried anew
+    gate.take_cancel(seconds=1200)
+    assert gate.told()[-1] == ("cancelled", None)
+
+
+def test_a_request_that_workers_may_have_died_of_starts_alone(tmp_path: Path) -> None:
+    """Beside orders of which they may have, too: the next death has one culprit."""
+    gate = accepted(tmp_path)
+    gate.take_cancel(seconds=600)
+    died_with(gate, 2)
+    said = len(gate.said)
+    with gate.delivery._alone.if_suspect(2) as is_alone:
+        assert is_alone
+        decided = gate.take_cancel(seconds=600)
+    assert decided.outcome.reason is not None
+    assert decided.outcome.reason.code == "suspect"
+    assert (decided.again is not None, len(gate.said)) == (True, said)
+    gate.pos = lambda _: CANCELLED
+    gate.take_cancel(seconds=600)
+    assert gate.told()[-1] == ("cancelled", None)
+
+
+def test_a_mistake_of_ours_is_told_as_an_order_that_was_not_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = accepted(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(gate.directory, "get", lambda _: 1 / 0)
+        gate.take_cancel()
+    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert reasons(gate) == ["internal_error"]
+    assert gate.dead() == ["internal_error"]
+
+
+def test_a_request_that_a_pos_answers_with_an_hour_is_tried_once_more_in_its_time(
+    tmp_path: Path,
+) -> None:
+    gate = accepted(tmp_path)
+
+    def exchange(_request: Any, *, fence: Any, **_: Any) -> Reply:
+        fence()
+        return Reply(429, {"retry-after": "3600"}, b"")
+
+    gate.caller._exchange = exchange  # type: ignore[method-assign]
+    again = gate.take_cancel(seconds=600).again
+    assert again is not None
+    assert again.delay == 600 - LAST_ATTEMPT

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from pos_gateway.broker.message import Message
 from pos_gateway.cancellation import CancelAttempt
 from pos_gateway.decision import (
+    LAST_ATTEMPT,
     RESOLVE_FOR,
     Decision,
     Trip,
@@ -221,6 +222,37 @@ def test_when_later_would_be_too_late_it_ends_now(kind: Kind) -> None:
     assert kinds(decision.messages) == ["orders.dead"]
     assert decision.messages[0].headers["x-reason-code"] == "why"
     assert told(decision) == "expired"
+
+
+@pytest.mark.parametrize("past", [{}, {"doubt_since": 1.0}], ids=["not sent", "in doubt"])
+@pytest.mark.parametrize("seconds", [899, 600, 130, 60, 32])
+def test_however_long_a_pos_asks_to_be_left_alone_an_order_is_tried_once_more_in_its_time(
+    past: dict[str, Any], seconds: float
+) -> None:
+    """Else a single 503 would end it long before anybody needs to give it up."""
+    asked = Outcome(Kind.IN_DOUBT if past else Kind.RETRY, REASON, retry_after=900.0)
+    decision = decided(asked, seconds=seconds, **past)
+    [again] = decision.messages
+    assert told(decision) is None
+    assert again.headers["x-resolve"] is False
+    assert again.delay == seconds - LAST_ATTEMPT
+    last = decided(asked, seconds=LAST_ATTEMPT, **past)
+    assert told(last) == ("in_doubt" if past else "expired")
+
+
+def test_nor_is_an_order_in_doubt_left_to_an_operator_before_its_hour_is_over() -> None:
+    asked = Outcome(Kind.IN_DOUBT, REASON, retry_after=900.0)
+    [again] = decided(asked, seconds=300 - RESOLVE_FOR, doubt_since=1.0).messages
+    assert again.headers["x-resolve"] is True
+    assert again.delay == 300 - LAST_ATTEMPT
+    assert not decided(asked, seconds=LAST_ATTEMPT - RESOLVE_FOR, doubt_since=1.0).messages
+
+
+def test_a_wait_that_ends_in_time_is_as_long_as_it_is() -> None:
+    asked = Outcome(Kind.RETRY, REASON, retry_after=64.0)
+    for seconds in (100, 3600):
+        [again] = following(asked, seconds=seconds)
+        assert again.delay >= 64
 
 
 def test_an_order_for_an_operator_that_comes_again_is_told_of_once() -> None:

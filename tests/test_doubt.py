@@ -16,6 +16,7 @@ import pytest
 
 from pos_gateway import tasks
 from pos_gateway.adapters.protocol import Adapter
+from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.broker.message import Message
 from pos_gateway.decision import Decision
 from pos_gateway.gateway import Gateway
@@ -28,7 +29,7 @@ from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.outcome import Kind
 from pos_gateway.settings import Settings
-from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.orders import an_order
 from tests.simulation.adapters import Blind, Queryable
@@ -77,6 +78,21 @@ class Queueing(Pos):
     def handle(self, request: Request) -> Reply:
         reply = super().handle(request)
         return _reply(202, {"id": "1", "status": "pending"}) if reply.status == 201 else reply
+
+
+class Refusing(Pos):
+    """Has made an order of its first create, and refuses whatever comes after."""
+
+    def __init__(self, truth: Truth, refusal: Reply, makes_after: float = 0.0) -> None:
+        super().__init__(truth, makes_after)
+        self._refusal = refusal
+
+    def handle(self, request: Request) -> Reply:
+        if request.url.endswith("/search"):
+            metadata = {"metadata": {"order_id": "o1"}, "location_id": "L1"}
+            found = [{"id": "1", "state": "OPEN", **metadata}] * self.made
+            return _reply(200, {"orders": found})
+        return self._refusal if self.creates and request.body else super().handle(request)
 
 
 class Clover:
@@ -165,6 +181,9 @@ class Lab:
         decision = tasks.deliver(gate, record, action, headers={}, routing_key="orders")
         assert gate.settle(decision, patience=1)
         return decision
+
+    def told(self) -> list[str]:
+        return [event["type"] for event in self.desk().events(Key("m", "o1"))]
 
     def desk(self) -> Desk:
         return Desk(self.engine, self.workers[0].ledger._payloads)
@@ -281,6 +300,102 @@ def test_an_order_is_not_cancelled_for_not_being_there_yet(lab: Lab, skew: float
     one, two = lab.worker(pos), lab.worker(pos, skew=skew, zero=9e6)
     lab.deliver(one, lab.order(minutes=600))
     cancelled_where_it_was_made(lab, two, pos)
+
+
+def refused(status: int, code: str) -> Reply:
+    """In the words of any of them."""
+    error = {"code": code, "message": "no", "detail": "no"}
+    return _reply(status, {"error": error, "errors": [error]})
+
+
+REFUSALS = [
+    refused(422, "store_closed"),
+    refused(400, "NOT_FOUND"),
+    refused(400, "SOMETHING_NEW"),
+    *(Reply(status, {}, b"<html>") for status in (400, 413, 415, 422, 431)),
+]
+KEYED = {"rest": {}, "square": {"pos": {"location_id": "L1"}}}
+
+
+@pytest.mark.parametrize("adapter", KEYED)
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda reply: f"{reply.status} {reply.body!r}")
+@pytest.mark.parametrize("makes_after", [0.0, 39.0])
+def test_an_order_that_is_refused_may_have_been_made_of_what_was_sent_before(
+    lab: Lab, adapter: str, refusal: Reply, makes_after: float
+) -> None:
+    """A shop has closed since, or a proxy on the way has another limit: the key is not looked at."""
+    lab.merchant(adapter, request_timeout=30, **KEYED[adapter])
+    pos = Refusing(lab.truth, refusal, makes_after=makes_after)
+    gate = lab.worker(pos)
+    order = lab.order()
+    for _ in range(4):
+        kind = lab.deliver(gate, order).outcome.kind
+        if kind is not Kind.IN_DOUBT:
+            break
+        lab.pass_time(20)
+    assert kind is Kind.ACCEPTED
+    assert lab.told() == ["accepted"]
+
+
+@pytest.mark.parametrize("adapter", KEYED)
+def test_our_own_rejection_says_nothing_of_what_was_sent_before(
+    lab: Lab, adapter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import of a catalog makes another request of the same order, which may be too long."""
+    lab.merchant(adapter, **KEYED[adapter])
+    pos = Refusing(lab.truth, refused(400, "x"))
+    gate = lab.worker(pos)
+    order = lab.order()
+    lab.deliver(gate, order)
+    refusal = rejected(Rejection.INVALID_ORDER, "makes a request of 2000000 bytes")
+    monkeypatch.setattr(type(gate.adapters[adapter]), "submit", lambda *_: refusal)
+    lab.pass_time(5)
+    assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
+
+
+@pytest.mark.parametrize("adapter", KEYED)
+def test_an_order_that_is_refused_and_is_not_there_is_rejected_once_it_had_the_time(
+    lab: Lab, adapter: str
+) -> None:
+    lab.merchant(adapter, request_timeout=30, **KEYED[adapter])
+    pos = Refusing(lab.truth, refused(422, "store_closed"), makes_after=float("inf"))
+    gate = lab.worker(pos)
+    order = lab.order()
+    lab.deliver(gate, order)
+    lab.pass_time(5)
+    early = lab.deliver(gate, order)
+    assert (early.outcome.kind, code(early)) == (Kind.IN_DOUBT, "unsettled")
+    lab.pass_time(30 + BEAT)
+    assert lab.deliver(gate, order).outcome.kind is Kind.REJECTED
+    assert lab.told() == ["rejected"]
+
+
+def test_an_order_that_is_refused_stays_in_doubt_while_its_pos_cannot_be_asked(lab: Lab) -> None:
+    lab.merchant("rest")
+    pos = Refusing(lab.truth, refused(422, "store_closed"))
+    gate = lab.worker(pos)
+    order = lab.order()
+    lab.deliver(gate, order)
+    lab.pass_time(60)
+    exchange = gate.caller._exchange
+
+    def unreachable(request: Request, **rest: Any) -> Reply:
+        if request.method == "GET":
+            raise NotSent("refused", "no connection")
+        return exchange(request, **rest)
+
+    gate.caller._exchange = unreachable
+    assert lab.deliver(gate, order).outcome.kind is Kind.IN_DOUBT
+    gate.caller._exchange = exchange
+    assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
+
+
+def test_an_order_that_was_never_sent_before_is_rejected_at_once(lab: Lab) -> None:
+    lab.merchant("rest")
+    pos = Refusing(lab.truth, refused(422, "store_closed"))
+    pos.creates.append(0.0)
+    assert lab.deliver(lab.worker(pos), lab.order()).outcome.kind is Kind.REJECTED
+    assert pos.requests == []  # it was not asked for
 
 
 @pytest.mark.parametrize("is_late", [False, True])

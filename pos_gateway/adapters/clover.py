@@ -15,6 +15,7 @@ The order's note begins with it, and the order is found by that.
 
 import json
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -32,7 +33,7 @@ from pos_gateway.adapters.replies import (
     no_answer,
     with_the_order,
 )
-from pos_gateway.adapters.window import window
+from pos_gateway.adapters.window import windows
 from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Item, Order
@@ -64,6 +65,8 @@ _SKEW = timedelta(hours=1)
 #: Orders a page (a reply must stay short), pages when looking for one, and orders that two pages have
 #: in common: one that is deleted meanwhile moves all behind it forward.
 _PAGE, _PAGES, _COMMON = 100, 10, 10
+_MOST = _PAGES * (_PAGE - _COMMON) + _COMMON
+_TOO_MANY = f"not among the orders of its time, {_MOST} or {LOOK_UP} bytes of them"
 
 
 class CloverAdapter:
@@ -111,38 +114,41 @@ class CloverAdapter:
 
         One for the same amount with nobody's mark may be it, its note lost: that is in doubt.
         """
-        may_be_there, last = False, None
-        since, until = map(_milliseconds, window(order, _SKEW))
-        read = 0
-        for page in range(_PAGES):
-            query = [
-                ("filter", f"createdTime>={since}"),
-                ("filter", f"createdTime<={until}"),
-                ("limit", _PAGE),
-                ("offset", page * (_PAGE - _COMMON)),
-            ]
-            url = f"{_merchant(merchant)}/orders?{urlencode(query)}"
-            reply = send(Request("GET", url, expects=BODY_LIMIT))
-            if reply.status != 200:
-                return no_answer(reply)
-            found = (json_object(reply) or {}).get("elements")
-            if not isinstance(found, list) or len(found) > _PAGE:
-                return in_doubt("asked for the order, Clover answered something else")
-            ids = [each.get("id") if isinstance(each, dict) else None for each in found]
-            for each in found:
-                if isinstance(each, dict) and _is(each, order):
-                    return _standing(each, order)
-                may_be_there |= isinstance(each, dict) and _may_be(each, order)
-            if page and (last is None or last not in ids):
-                return in_doubt("orders between two pages may have been passed over")
-            last = ids[-1] if ids else None
-            if len(found) < _PAGE:
-                return in_doubt("one for the same amount has no note") if may_be_there else None
-            read += len(reply.body)
-            if read > LOOK_UP:
-                break
-        number = _PAGES * (_PAGE - _COMMON) + _COMMON
-        return in_doubt(f"not among the orders of its time, {number} or {LOOK_UP} bytes of them")
+        may_be_there, read, pages = False, 0, _PAGES
+        for window in windows(order, _SKEW):
+            last = None
+            for offset in count(0, _PAGE - _COMMON):
+                if not pages or read > LOOK_UP:
+                    return in_doubt(_TOO_MANY)
+                pages -= 1
+                reply = send(Request("GET", _page(merchant, window, offset), expects=BODY_LIMIT))
+                if reply.status != 200:
+                    return no_answer(reply)
+                found = (json_object(reply) or {}).get("elements")
+                if not isinstance(found, list) or len(found) > _PAGE:
+                    return in_doubt("asked for the order, Clover answered something else")
+                ids = [each.get("id") if isinstance(each, dict) else None for each in found]
+                for each in found:
+                    if isinstance(each, dict) and _is(each, order):
+                        return _standing(each, order)
+                    may_be_there |= isinstance(each, dict) and _may_be(each, order)
+                if offset and (last is None or last not in ids):
+                    return in_doubt("orders between two pages may have been passed over")
+                if len(found) < _PAGE:
+                    break
+                last, read = ids[-1], read + len(reply.body)
+        return in_doubt("one for the same amount has no note") if may_be_there else None
+
+
+def _page(merchant: Merchant, window: tuple[datetime, datetime], offset: int) -> str:
+    since, until = map(_milliseconds, window)
+    query = [
+        ("filter", f"createdTime>={since}"),
+        ("filter", f"createdTime<={until}"),
+        ("limit", _PAGE),
+        ("offset", offset),
+    ]
+    return f"{_merchant(merchant)}/orders?{urlencode(query)}"
 
 
 def _too_long(order: Order) -> Outcome | None:

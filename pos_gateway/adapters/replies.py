@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from math import isinf
 from typing import Any
 from urllib.parse import urlsplit
 
 from pos_gateway.addresses import is_public
-from pos_gateway.json_text import is_finite
 from pos_gateway.order import Order
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.record import identifier
@@ -26,15 +26,17 @@ _PARTS = 40_000
 _WORDS = 16
 #: Bytes of all the pages of a look-up.
 LOOK_UP = 1024 * 1024
+#: Characters of a number with a point or an exponent; a longer one says no more, and is dear to read.
+_NUMBER = 40
 _SECONDS = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
 def json_object(reply: Reply) -> dict[str, Any] | None:
     """The reply's body as a JSON object, or None when it is not one we would stake an order on.
 
-    Duplicate keys, NaN and infinities are refused: two readers would read them differently. So is one
-    of more parts than a reply of its length has that says something: each costs as much as a whole
-    line of text does.
+    Duplicate keys, NaN and infinities are refused: two readers would read them differently. So are
+    numbers that are longer than any that says something, and an object of more parts than a reply of
+    its length has that does: each costs as much as a whole line of text.
     """
     body = reply.body
     if body.count(b"{") + body.count(b"[") + body.count(b",") > _PARTS:
@@ -43,12 +45,12 @@ def json_object(reply: Reply) -> dict[str, Any] | None:
         value = json.loads(
             body.decode("utf-8", "strict"),
             object_pairs_hook=_no_duplicates,
+            parse_float=_finite,
             parse_constant=_refuse,
         )
-        is_safe = isinstance(value, dict) and is_finite(body)
     except (ValueError, RecursionError):
         return None
-    return value if is_safe else None
+    return value if isinstance(value, dict) else None
 
 
 def with_the_order(order: Order) -> int:
@@ -56,7 +58,7 @@ def with_the_order(order: Order) -> int:
     return min(BODY_LIMIT, ACKNOWLEDGEMENT + _WORDS * len(order.source))
 
 
-def retry_after(reply: Reply, now: datetime | None = None) -> float | None:
+def retry_after(reply: Reply) -> float | None:
     """Seconds the merchant asks us to stay away, clamped; None when it does not say."""
     value = reply.headers.get("retry-after", "").strip()
     if not value:
@@ -64,15 +66,21 @@ def retry_after(reply: Reply, now: datetime | None = None) -> float | None:
     if _SECONDS.fullmatch(value):
         seconds = float(value)
     else:
-        try:
-            moment = email.utils.parsedate_to_datetime(value)
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
-            seconds = (moment - (now or datetime.now(UTC))).total_seconds()
-        except (ValueError, OverflowError):
+        until, now = _date(value), _date(reply.headers.get("date", ""))
+        if until is None or now is None:  # by no clock but its own
             return None
+        seconds = (until - now).total_seconds()
     low, high = RETRY_AFTER
     return min(max(seconds, low), high)
+
+
+def _date(text: str) -> datetime | None:
+    """An HTTP date; None if it is none."""
+    try:
+        moment = email.utils.parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def by_status(reply: Reply, unprocessed: Set[int] = frozenset()) -> Outcome:
@@ -121,7 +129,7 @@ def no_answer(reply: Reply) -> Outcome:
 
 
 def after_refusal(look_up: Callable[[], Outcome | None]) -> Outcome | None:
-    """What a POS knows of an order that it has refused as if it were there already.
+    """What a POS knows of an order that it has refused, and may have all the same.
 
     Raises:
         NoValidReply: also where it could not be asked, since it may be there.
@@ -166,6 +174,12 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) != len(pairs):
         raise ValueError("a key stands twice")
     return record
+
+
+def _finite(number: str) -> float:
+    if len(number) > _NUMBER or isinf(value := float(number)):
+        raise ValueError("a number that no reader needs, or that not all can read")
+    return value
 
 
 def _refuse(constant: str) -> Any:

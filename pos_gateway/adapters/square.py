@@ -33,7 +33,7 @@ from pos_gateway.adapters.replies import (
     no_answer,
     with_the_order,
 )
-from pos_gateway.adapters.window import window
+from pos_gateway.adapters.window import windows
 from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Customer, Item, Order
@@ -76,6 +76,7 @@ _NAME, _MODIFIER, _NOTE, _REFERENCE = 512, 255, 2000, 40
 _SKEW = timedelta(hours=1)
 #: Orders a page (Square allows 1,000, but a reply must stay short) and pages when looking for one.
 _PAGE, _PAGES = 20, 25
+_TOO_MANY = f"not among the orders of its time, {_PAGE * _PAGES} or {LOOK_UP} bytes of them"
 #: Characters of a cursor, which is sent back. Square documents no limit.
 _CURSOR = 4096
 _JSON = {"Content-Type": "application/json"}
@@ -231,38 +232,41 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
 
     SearchOrders has no filter for our id: it goes through the orders of the time in question.
     """
-    since, until = map(_moment, window(order, _SKEW))
-    search: dict[str, Any] = {
+    read, pages = 0, _PAGES
+    for since, until in windows(order, _SKEW):
+        search = _search(merchant, since, until)
+        while True:
+            url, pages = f"{merchant.base_url}/v2/orders/search", pages - 1
+            reply = send(Request("POST", url, _encoded(search), _JSON, BODY_LIMIT))
+            if reply.status != 200:
+                return no_answer(reply)
+            page = json_object(reply)
+            found = (page or {}).get("orders", [])
+            is_page = isinstance(found, list) and len(found) <= _PAGE
+            if page is None or page.get("errors") or not is_page:
+                return in_doubt("asked for the order, Square answered something else")
+            for each in found:
+                if isinstance(each, dict) and _is(each, order, merchant):
+                    return each
+            cursor, read = page.get("cursor"), read + len(reply.body)
+            if not cursor:
+                break
+            if not isinstance(cursor, str) or len(cursor) > _CURSOR or read > LOOK_UP or not pages:
+                return in_doubt(_TOO_MANY)
+            search["cursor"] = cursor
+    return None
+
+
+def _search(merchant: Merchant, since: datetime, until: datetime) -> dict[str, Any]:
+    window = {"start_at": _moment(since), "end_at": _moment(until)}
+    return {
         "location_ids": [merchant.pos["location_id"]],
         "query": {
-            "filter": {"date_time_filter": {"created_at": {"start_at": since, "end_at": until}}},
+            "filter": {"date_time_filter": {"created_at": window}},
             "sort": {"sort_field": "CREATED_AT", "sort_order": "ASC"},
         },
         "limit": _PAGE,
     }
-    read = 0
-    for _ in range(_PAGES):
-        url = f"{merchant.base_url}/v2/orders/search"
-        reply = send(Request("POST", url, _encoded(search), _JSON, BODY_LIMIT))
-        if reply.status != 200:
-            return no_answer(reply)
-        page = json_object(reply)
-        found = (page or {}).get("orders", [])
-        is_page = isinstance(found, list) and len(found) <= _PAGE
-        if page is None or page.get("errors") or not is_page:
-            return in_doubt("asked for the order, Square answered something else")
-        for each in found:
-            if isinstance(each, dict) and _is(each, order, merchant):
-                return each
-        cursor, read = page.get("cursor"), read + len(reply.body)
-        if not cursor:
-            return None
-        if not isinstance(cursor, str) or len(cursor) > _CURSOR or read > LOOK_UP:
-            break
-        search["cursor"] = cursor
-    return in_doubt(
-        f"not among the orders of its time, {_PAGE * _PAGES} or {LOOK_UP} bytes of them"
-    )
 
 
 def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:

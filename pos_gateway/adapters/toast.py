@@ -35,6 +35,7 @@ from pos_gateway.errors import FieldError
 from pos_gateway.merchant import Merchant
 from pos_gateway.order import Item, Modifier, Order
 from pos_gateway.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request, Send
 
 FIELDS = {
@@ -94,7 +95,10 @@ class ToastAdapter:
         if (refused := lines.oversize(len(content), self.limits)) is not None:
             return refused
         expects = with_the_order(order)
-        prices = send(_post(merchant, "/prices", content, expects))
+        try:
+            prices = send(_post(merchant, "/prices", content, expects))
+        except NoValidReply as error:  # nothing is made yet, whatever Toast has had of it
+            raise NotSent(error.code, error) from error
         if (refused := self._priced_otherwise(order, prices)) is not None:
             return refused
         reply = send(_post(merchant, "/orders", content, expects))
@@ -119,7 +123,7 @@ class ToastAdapter:
             after = _decision(reply, order, merchant)
             is_done = after.kind in (Kind.CANCELLED, Kind.IN_DOUBT)
             return after if is_done else in_doubt("a 200, but the order is not voided")
-        return _refused(reply) if reply.status in _REFUSALS else by_status(reply)
+        return _refused(*_error(reply)) if reply.status in _REFUSALS else by_status(reply)
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         url = f"{_orders(merchant)}/orders/{quote(_external_id(order, merchant), safe='')}"
@@ -136,15 +140,15 @@ class ToastAdapter:
         known = after_refusal(lambda: self.look_up(order, merchant, send))
         if known is not None:
             return known
-        _, words = _error(refusal)
+        code, words = _error(refusal)
         if refusal.status == 409 or "external" in words.lower():
             return in_doubt(f"refused as if it were there ({words}), but Toast does not know it")
-        return _refused(refusal)
+        return _refused(code, words)
 
     def _priced_otherwise(self, order: Order, reply: Reply) -> Outcome | None:
         """None if Toast's prices come to our total, before tax or with it. Nothing is made yet."""
         if reply.status in _REFUSALS:
-            return _refused(reply)
+            return _refused(*_error(reply))
         if reply.status != 200:
             outcome = by_status(reply, self.limits.unprocessed)
             is_passing = outcome.kind is Kind.IN_DOUBT
@@ -263,8 +267,7 @@ def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
     return outcome
 
 
-def _refused(reply: Reply) -> Outcome:
-    code, words = _error(reply)
+def _refused(code: str, words: str) -> Outcome:
     return rejected(REJECTIONS.get(code, Rejection.INVALID_ORDER), f"{code} {words}")
 
 

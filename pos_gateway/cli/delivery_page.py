@@ -16,13 +16,14 @@ never used again.
 |---|---|
 | `accepted`, `rejected`, `cancelled` | the POS has decided: an event, and the order is done |
 | `pending` | the POS has the order: an event, then it is asked until it has decided |
-| `retry` | not delivered, for certain: tried again after {first:g} s, then up to twice as long each time, {longest:g} s at most, at random within that, and not before `Retry-After`; until `deliver_by`, then `order.expired` |
+| `retry` | not delivered, for certain: tried again after {first:g} s, then up to twice as long each time, {longest:g} s at most, at random within that, and not before `Retry-After`; until `deliver_by`, then `order.expired`. A wait that would end later is cut short, so that a last attempt begins {last:g} s before it |
 | `in_doubt` | the same, but a POS with keys gets the same key again, one that can be asked is asked first, and one that can do neither is left to a person at once. If that lasts until `deliver_by`: `order.in_doubt`, and it is asked for another hour; then [a person](operating.md) decides |
 | `failed` | trying again is no use until somebody changes something: `order.failed`, and a dead letter |
 | `expired` | too late: `order.expired`, and a dead letter |
 
 A `failed` after an outcome that was in doubt is not certain any more, since the order may have been
-delivered: it stays in doubt. More in [the ledger](ledger.md#in-doubt).
+delivered: it stays in doubt. Nor is a `rejected`: the POS is asked for the order, and what it says counts;
+one that does not know it has first had the time to make it. More in [the ledger](ledger.md#in-doubt).
 """
 
 _FAILURES = """
@@ -48,7 +49,7 @@ The gateway's own words beside those:
 | `timeout` | the deadline over the whole exchange passed | `retry` before the first byte left, `in_doubt` after |
 | `cut_short` | ended early, since others needed its slot | the same |
 | `cut` | the reply ends too early | `in_doubt` |
-| `reply_too_long` | a body of more than the request expects: 32 KiB for an acknowledgement, 256 KiB at most | `in_doubt` |
+| `reply_too_long` | a body of more than the request expects: 32 KiB for an acknowledgement and for whatever has a status of 400 or more, 256 KiB at most | `in_doubt` |
 | `encoding` | a compressed reply, though `identity` was asked for | `in_doubt` |
 """
 
@@ -68,6 +69,7 @@ def _name(kind: type[BaseException]) -> str:
 def delivery_page() -> str:
     """The page as Markdown."""
     from pos_gateway.adapters.replies import by_status
+    from pos_gateway.decision import LAST_ATTEMPT
     from pos_gateway.retry import Backoff
     from pos_gateway.transport.exchange import Reply
     from pos_gateway.transport.failures import TABLE, Verdict
@@ -89,6 +91,8 @@ def delivery_page() -> str:
             code = outcome.reason.code if outcome.reason else ""
             statuses.append(f"| {int(status)} {status.phrase} | `{outcome.kind}` | `{code}` |")
     backoff = Backoff()
-    introduction = _INTRODUCTION.format(first=backoff.first, longest=backoff.longest)
+    introduction = _INTRODUCTION.format(
+        first=backoff.first, longest=backoff.longest, last=LAST_ATTEMPT
+    )
     tables = _FAILURES + "\n".join(failures) + "\n" + _OWN + _STATUSES + "\n".join(statuses)
     return introduction + tables + "\n"

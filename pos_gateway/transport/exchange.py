@@ -59,7 +59,7 @@ class Request:
     url: str
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Bytes that the reply's body may have.
+    #: Bytes that the reply's body may have; a refusal's never more than an acknowledgement's.
     expects: int = ACKNOWLEDGEMENT
 
 
@@ -262,6 +262,8 @@ def _exchange(adapter: "_Adapter", request: Request, seconds: float) -> Reply:
 
 def _read(response: StrictResponse, expects: int) -> Reply:
     """The whole reply. Raises NoValidReply."""
+    if response.status >= 400:  # a refusal has no order in it, and no page of them
+        expects = min(expects, ACKNOWLEDGEMENT)
     body = response.read(expects + 1)
     if len(body) > expects:
         raise NoValidReply("reply_too_long", f"the reply is longer than {expects} bytes")

@@ -1,15 +1,14 @@
-"""``Retry-After`` as a date, on machines in any time zone."""
+"""``Retry-After`` as a date, on machines in any time zone, whatever the time is on them."""
 
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import pytest
 
 from pos_gateway.adapters.replies import retry_after
 from tests.adapters.scripted import reply
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NOON = "Thu, 01 Jan 2026 12:00:00 GMT"
 
 
 @pytest.fixture(params=["UTC", "Asia/Kolkata", "America/Los_Angeles"])
@@ -32,4 +31,26 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     ],
 )
 def test_a_date_is_the_same_moment_wherever_the_machine_is(zone: str, date: str) -> None:
-    assert retry_after(reply(429, b"", retry_after=date), NOON) == 90.0
+    assert retry_after(reply(429, b"", retry_after=date, date=NOON)) == 90.0
+
+
+@pytest.mark.parametrize("date", ["", "noon", "Thu, 01 Jan 99999 12:00:00 GMT"])
+def test_a_date_is_no_wait_where_the_pos_does_not_say_what_time_it_is(date: str) -> None:
+    """Ours is another clock, which may be an hour ahead of it."""
+    said = {"retry_after": "Thu, 01 Jan 2026 12:01:30 GMT", **({"date": date} if date else {})}
+    assert retry_after(reply(503, b"", **said)) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("Thu, 01 Jan 2026 11:00:00 GMT", 1.0),
+        ("Fri, 02 Jan 2026 12:00:00 GMT", 900.0),
+        ("0", 1.0),
+        ("17", 17.0),
+        ("86400", 900.0),
+        ("soon", None),
+    ],
+)
+def test_a_wait_is_a_second_to_a_quarter_of_an_hour(said: str, seconds: float | None) -> None:
+    assert retry_after(reply(429, b"", retry_after=said, date=NOON)) == seconds

@@ -1,12 +1,21 @@
 """Toast: what the conformance suite does not ask."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from pos_gateway.adapters import toast
+from pos_gateway.adapters.replies import json_object
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.order import Order
 from pos_gateway.outcome import Kind, Outcome
-from pos_gateway.transport.exchange import Reply
+from pos_gateway.transport.errors import NotSent, NoValidReply
+from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import TOAST, body, guid, order_of
+from tests.gate import Gate
 
 ORDER = order_of(tip=300, customer={"name": "Ada Lovelace", "phone": "555"}, notes="no nuts")
 [PRICES] = TOAST.before(ORDER)
@@ -90,6 +99,38 @@ def test_prices_that_cannot_be_had_leave_nothing_in_doubt(answer: Reply) -> None
     assert submitted(answer).kind is Kind.RETRY
 
 
+@pytest.mark.parametrize("why", ["timeout", "cut", "cut_short"])
+def test_no_reply_about_prices_is_no_doubt_about_the_order(why: str) -> None:
+    """Nothing is made by asking for them: the order is provably not sent."""
+
+    def send(_: Request) -> Reply:
+        raise NoValidReply(why, "no reply")
+
+    with pytest.raises(NotSent) as raised:
+        TOAST.adapter.submit(ORDER, TOAST.merchant, send)
+    assert raised.value.code == why
+
+
+def test_an_order_whose_prices_cannot_be_had_is_never_in_doubt(tmp_path: Path) -> None:
+    creates: list[Request] = []
+
+    def pos(request: Request) -> Any:
+        if request.url.endswith("/prices"):
+            return NoValidReply("timeout", "no reply")
+        creates.append(request)
+        return 404, {}
+
+    gate = Gate(tmp_path, pos)
+    record = {"id": "m", "base_url": "https://pos.example.com", "adapter": "toast", **TOAST.record}
+    MerchantStore(gate.database).put([Merchant.parse(record)])
+    items = [{"sku": guid("b"), "name": "B", "quantity": 1, "unit_price": 1700}]
+    order = gate.an_order(items=items, seconds=120)
+    for _ in range(4):
+        gate.take(order)
+        gate.wait(45)
+    assert ([kind for kind, _ in gate.told()], creates) == (["expired"], [])
+
+
 def test_prices_that_are_refused_are_a_rejection() -> None:
     assert code_of(submitted(REFUSED)) == "payment_required"
     assert submitted(reply(401)).kind is Kind.FAILED
@@ -103,6 +144,19 @@ def test_what_is_refused_may_be_there_already() -> None:
     assert submitted(PRICES, REFUSED, reply(400)).kind is Kind.IN_DOUBT
     taken = reply(400, {"message": "The externalId is taken"})
     assert submitted(PRICES, taken, reply(404)).kind is Kind.IN_DOUBT
+
+
+def test_a_refusal_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is read no other order has a turn."""
+    read: list[int] = []
+
+    def reading(answer: Reply) -> dict[str, Any] | None:
+        read.append(answer.status)
+        return json_object(answer)
+
+    monkeypatch.setattr(toast, "json_object", reading)
+    assert code_of(submitted(PRICES, REFUSED, reply(404))) == "payment_required"
+    assert read == [200, 400]
 
 
 def test_it_is_asked_for_by_its_external_id() -> None:

@@ -356,6 +356,13 @@ FAULTS = [
         seed=19,
     ),
     Fault(
+        "a refusal says nothing of what was sent before",
+        "delivery",
+        "if is_refused and past.in_doubt and not ask_first:",
+        "if False:",
+        seed=309,
+    ),
+    Fault(
         "which POS is sent an order is written before the first byte",
         "delivery",
         "endpoint=None if merchant is None else merchant.endpoint,",

@@ -66,11 +66,18 @@ class Pos:
     def handle(self, request: Request) -> Reply:
         """What it does with a request at the moment at which it does it."""
         if self.goes_wrong() and self.scheduler.random.random() < 0.5:
-            return Reply(self.scheduler.random.choice((401, 429, 500, 503)), {}, b"")
+            status = self.scheduler.random.choice((401, 429, 500, 503))
+            if status == 500 and self._is_known(request):
+                status = 413  # a proxy's, to which it says nothing that the POS has the order
+            return Reply(status, {}, b"")
         reply = self._handle(request)
         if self.goes_wrong() and self.scheduler.random.random() < 0.3:
             return Reply(500, {}, b"")
         return reply
+
+    def _is_known(self, request: Request) -> bool:
+        """Whether it is the create of an order that it has."""
+        return request.body is not None and bool(self.of(json.loads(request.body)["order_id"]))
 
     def character(self, order_id: str) -> tuple[str, bool]:
         """How it decides about an order, and whether it lets go of it again."""

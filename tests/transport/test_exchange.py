@@ -233,6 +233,17 @@ def test_a_body_is_read_up_to_the_limit_and_not_a_byte_beyond(
     assert caught.value.code == "reply_too_long"
 
 
+@pytest.mark.parametrize("status", ["400 Bad Request", "404 Not Found", "500 Oops"])
+def test_a_refusal_is_read_as_far_as_an_acknowledgement_whatever_was_expected(status: str) -> None:
+    """It has no order in it, and no page of them: what is longer takes time and says no more."""
+    with peer(answers(a_reply(b"x" * ACKNOWLEDGEMENT, status))) as seen:
+        assert len(exchange(seen, expects=BODY_LIMIT).body) == ACKNOWLEDGEMENT
+    longer = answers(a_reply(b"x" * (ACKNOWLEDGEMENT + 1), status))
+    with peer(longer) as seen, pytest.raises(NoValidReply) as caught:
+        exchange(seen, expects=BODY_LIMIT)
+    assert caught.value.code == "reply_too_long"
+
+
 @pytest.mark.parametrize("interim", [b"", b"HTTP/1.1 100 Continue\r\nX: 1\r\n\r\n"])
 def test_a_head_is_read_up_to_the_limit_and_not_a_byte_beyond(interim: bytes) -> None:
     def script(size: int) -> Script:

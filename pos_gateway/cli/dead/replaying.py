@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import click
 
@@ -22,7 +22,7 @@ from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.moments import deadline, new_deadline, shown
 from pos_gateway.cli.operator import by_operator
 from pos_gateway.client import home_of
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.errors import InvalidOrder, OrderChanged
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.desk import Desk, Standing
@@ -304,7 +304,7 @@ def _later(known: float | None, given: datetime) -> datetime | None:
     """The time that an operator has given the order since its letter was written, if one has."""
     if known is None or known <= given.timestamp():
         return None
-    return datetime.fromtimestamp(known, UTC)
+    return from_unix(known)
 
 
 def _require_asks_for_more(request: Standing, until: datetime) -> None:

@@ -1,0 +1,279 @@
+"""Orders that a POS has, looked for among those of their time, whatever the clocks and deadlines were."""
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from pos_gateway.adapters.replies import LOOK_UP
+from pos_gateway.adapters.window import windows
+from pos_gateway.ledger.states import Action
+from pos_gateway.merchant import Merchant
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.order import Order
+from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.exchange import Request
+from tests.gate import Gate
+from tests.orders import an_order
+
+NO_REPLY = NoValidReply("timeout", "no reply")
+
+
+class Vendor:
+    """A POS with a list of orders; its replies to creates are lost."""
+
+    record: ClassVar[dict[str, Any]]
+
+    def __init__(self) -> None:
+        self.gate: Gate
+        self.made: list[dict[str, Any]] = []
+        self.pages = 0
+        self.is_silent = False
+
+    def __call__(self, request: Request) -> Any:
+        if self.is_silent:
+            return NO_REPLY
+        return self._answer(request)
+
+    def _answer(self, request: Request) -> Any:
+        raise NotImplementedError
+
+    def make(self, order_id: str, *, ago: timedelta = timedelta(), **fields: Any) -> None:
+        """Have an order that was made so long ago."""
+        at = self.gate.clock.now() - ago
+        found = {"id": f"P{len(self.made)}", "at": at.timestamp()}
+        self.made.append({**found, **self._named(order_id), **fields})
+
+    def _named(self, order_id: str) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def page(self, since: float, until: float, offset: int, limit: int) -> list[dict[str, Any]]:
+        """Those that were made then, the oldest first."""
+        self.pages += 1
+        found = [each for each in self.made if since <= each["at"] <= until]
+        return sorted(found, key=lambda each: each["at"])[offset : offset + limit]
+
+
+class Clover(Vendor):
+    record: ClassVar = {"adapter": "clover", "pos": {"merchant_id": "M1"}}
+
+    def _named(self, order_id: str) -> dict[str, Any]:
+        return {"state": "open", "note": f"[{order_id}] Ada"}
+
+    def _answer(self, request: Request) -> Any:
+        if request.method == "POST":
+            note = json.loads(request.body or b"")["orderCart"]["note"]
+            self.make("", note=note)
+            return NO_REPLY
+        if request.method == "DELETE":
+            return 200, {}
+        query = parse_qsl(urlsplit(request.url).query)
+        since, until = (
+            int(value.partition("=")[2]) / 1000 for name, value in query if name == "filter"
+        )
+        said = dict(query)
+        return 200, {"elements": self.page(since, until, int(said["offset"]), int(said["limit"]))}
+
+
+class Square(Vendor):
+    record: ClassVar = {"adapter": "square", "pos": {"location_id": "L1"}}
+
+    def _named(self, order_id: str) -> dict[str, Any]:
+        found = {"state": "OPEN", "location_id": "L1", "version": 1}
+        return {**found, "metadata": {"order_id": order_id}}
+
+    def _answer(self, request: Request) -> Any:
+        content = json.loads(request.body or b"")
+        if request.method == "PUT":
+            return 200, {"order": {**self.made[-1], "state": "CANCELED"}}
+        if request.url.endswith("/search"):
+            window = content["query"]["filter"]["date_time_filter"]["created_at"]
+            since, until = (
+                datetime.fromisoformat(window[name]).timestamp() for name in ("start_at", "end_at")
+            )
+            offset, limit = int(content.get("cursor", 0)), content["limit"]
+            found = self.page(since, until, offset, limit + 1)
+            more = {"cursor": str(offset + limit)} if len(found) > limit else {}
+            return 200, {"orders": found[:limit], **more}
+        order_id = content["order"]["metadata"]["order_id"]
+        if any(each["metadata"]["order_id"] == order_id for each in self.made):
+            return 400, {"errors": [{"code": "BAD_REQUEST", "detail": "Order already exists"}]}
+        self.make(order_id)
+        return NO_REPLY
+
+
+VENDORS = {"clover": Clover, "square": Square}
+
+
+@pytest.fixture(params=VENDORS)
+def pos(request: pytest.FixtureRequest, tmp_path: Path) -> Vendor:
+    made: Vendor = VENDORS[request.param]()
+    made.gate = Gate(tmp_path, made)
+    record = {"id": "m", "base_url": "https://pos.example.com", **made.record}
+    MerchantStore(made.gate.database).put([Merchant.parse(record)])
+    return made
+
+
+def placed(gate: Gate, ahead: timedelta, *, seconds: float = 4 * 3600) -> dict[str, Any]:
+    """An order that its backend says was placed so much later than now."""
+    order = gate.an_order(seconds=seconds)
+    return {**order, "placed_at": (gate.clock.now() + ahead).isoformat()}
+
+
+def taken_until_it_ends(gate: Gate, order: dict[str, Any]) -> None:
+    """Its message comes again until it has ended."""
+    for _ in range(5):
+        gate.take(order)
+        if gate.row_state() not in ("new", "in_doubt"):
+            return
+        gate.wait(40)
+        gate.ledger.catch_up()
+
+
+@pytest.mark.parametrize("hours", [-2, 0, 0.5, 2, 3])
+def test_an_order_is_found_however_far_its_backends_clock_is_ahead(
+    pos: Vendor, hours: float
+) -> None:
+    """Also by the adapter that asks by itself, of a POS that says "already exists"."""
+    taken_until_it_ends(pos.gate, placed(pos.gate, timedelta(hours=hours)))
+    assert pos.gate.told() == [("accepted", None)]
+    assert len(pos.made) == 1
+
+
+def test_an_order_that_the_ledger_has_lost_is_found_by_a_clock_that_is_ahead(
+    tmp_path: Path,
+) -> None:
+    pos = Square()
+    pos.gate = Gate(tmp_path, pos)
+    record = {"id": "m", "base_url": "https://pos.example.com", **pos.record}
+    MerchantStore(pos.gate.database).put([Merchant.parse(record)])
+    pos.make("o1", ago=timedelta(minutes=1))
+    pos.gate.take(placed(pos.gate, timedelta(hours=3)))
+    assert pos.gate.told() == [("accepted", None)]
+
+
+def test_a_message_with_an_old_deadline_asks_until_the_one_that_an_operator_gave(
+    pos: Vendor,
+) -> None:
+    """The order was made hours later, and would else be said never to have come."""
+    gate = pos.gate
+    order = gate.an_order(seconds=600)
+    pos.is_silent = True
+    gate.take(order)
+    gate.wait(3 * 3600)
+    until = gate.clock.now() + timedelta(minutes=30)
+    with gate.database.begin() as connection:  # as ``orders resolve --not-sent --for 30m`` does
+        connection.exec_driver_sql(
+            "update orders set state = 'new', doubt_since = null, settling = null, told = null, "
+            f"reopened = 1, epoch = epoch + 1, deliver_by = {until.timestamp()}"
+        )
+    pos.is_silent = False
+    gate.take({**order, "deliver_by": until.isoformat()})
+    assert (len(pos.made), gate.row_state()) == (1, "in_doubt")
+    gate.wait(1801)
+    gate.ledger.catch_up()
+    gate.take(order)
+    assert gate.told() == [("accepted", None)]
+
+
+def busy(pos: Vendor) -> None:
+    """So many orders in the week before that not all of them are looked at."""
+    for number in range(1000):
+        pos.make(f"x{number}", ago=timedelta(days=7) - timedelta(minutes=10 * number))
+
+
+def test_an_order_that_was_placed_a_week_before_is_found_on_the_first_pages(pos: Vendor) -> None:
+    gate = pos.gate
+    busy(pos)
+    order = placed(gate, timedelta(days=-7))
+    gate.take(order)
+    pos.pages = 0
+    taken_until_it_ends(gate, order)
+    assert gate.told() == [("accepted", None)]
+    assert pos.pages <= 2
+    gate.take_cancel(seconds=600)
+    assert gate.told()[-1] == ("cancelled", None)
+    assert pos.pages <= 4
+
+
+def test_one_that_is_not_there_is_looked_for_in_all_of_its_time(pos: Vendor) -> None:
+    """The ledger may have been restored, and have heard of it anew."""
+    gate = pos.gate
+    pos.make("o1", ago=timedelta(days=3))
+    order = placed(gate, timedelta(days=-7))
+    pos.is_silent = True
+    gate.take(order)
+    pos.is_silent = False
+    taken_until_it_ends(gate, order)
+    assert gate.told() == [("accepted", None)]
+    assert len(pos.made) == 1
+
+
+def test_one_that_may_be_among_those_that_were_not_looked_at_stays_in_doubt(pos: Vendor) -> None:
+    gate = pos.gate
+    busy(pos)
+    order = placed(gate, timedelta(days=-7))
+    pos.is_silent = True
+    gate.take(order)
+    pos.is_silent = False
+    taken = gate.take_cancel(seconds=600)
+    assert taken.again is not None
+    assert str(LOOK_UP) in str(taken.outcome.reason)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (None, [(8, -1)]),  # the ledger was not asked
+        (7.5, [(8.5, -1)]),  # the backend's clock is ahead
+        (6.5, [(8, -1)]),
+        (5.0, [(6, -1), (8, 6)]),
+        (-9.0, [(8, -1)]),  # heard of after its time: restored, or asked about once more
+    ],
+)
+def test_the_windows_of_an_order_are_all_of_its_time(
+    known: float | None, expected: list[tuple[float, float]]
+) -> None:
+    """In hours before its ``deliver_by``: it was placed 7 h before."""
+    order = Order.parse(an_order())
+    until = order.deliver_by
+    placed_at = (until - timedelta(hours=7)).isoformat()
+    order = Order.parse({**json.loads(order.source), "placed_at": placed_at})
+    since = None if known is None else (until - timedelta(hours=known)).timestamp()
+    found = windows(order.in_ledger(since, None), timedelta(hours=1))
+    assert [tuple((until - end) / timedelta(hours=1) for end in each) for each in found] == expected
+
+
+def test_what_the_ledger_knows_of_an_order_changes_no_byte_of_it() -> None:
+    order = Order.parse({**an_order(), "known_since": "x", "sent_until": 7})
+    known = order.in_ledger(0.0, 1e18)
+    assert (known.source, known.to_json()) == (order.source, order.to_json())
+    assert (known.placed_at, known.deliver_by) == (order.placed_at, order.deliver_by)
+    assert known.sent_until.year == 9999
+    assert order.known_since is None
+
+
+@pytest.mark.parametrize("until", [-3600.0, 0.0, 3600.0])
+def test_an_order_may_have_been_sent_until_the_later_of_two_deadlines(until: float) -> None:
+    order = Order.parse(an_order())
+    known = order.in_ledger(None, order.deliver_by.timestamp() + until)
+    assert (known.sent_until - order.deliver_by).total_seconds() == max(0.0, until)
+
+
+def test_a_request_to_cancel_an_order_looks_for_it_in_the_time_that_an_operator_gave(
+    pos: Vendor,
+) -> None:
+    gate = pos.gate
+    order = gate.an_order(seconds=600)
+    pos.is_silent = True
+    gate.take(order)
+    gate.wait(3 * 3600)
+    pos.make("o1")  # as it was sent since, in the time that its row has
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql("update orders set deliver_by = deliver_by + 12000")
+    pos.is_silent = False
+    gate.take(gate.a_request(seconds=600), Action.CANCEL)
+    assert gate.told()[-1] == ("cancelled", None)
