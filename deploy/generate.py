@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from pos_gateway.addresses import PUBLIC, WEB_PORTS
+from pos_gateway.runtime.addresses import PUBLIC, WEB_PORTS
 
 HERE = Path(__file__).parent
 
@@ -21,7 +21,7 @@ def manifests() -> dict[Path, str]:
             "Workers may send to the public internet, which is where merchants' POSes are, and to\n"
             "# nothing else: what is left out is not public. Networks and ports that are opened with\n"
             "# POS_GATEWAY_ALLOWED_NETWORKS and POS_GATEWAY_ALLOWED_PORTS want a policy of their own.",
-            "pos_gateway/addresses.py",
+            "pos_gateway/runtime/addresses.py",
             _merchants(),
         ),
         HERE / "k8s/components/prometheus-rules/rules.yaml": _text(

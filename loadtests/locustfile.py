@@ -40,7 +40,7 @@ from loadtests.merchants.client import MerchantsClient
 from loadtests.merchants.errors import ScenarioError
 from pos_gateway.broker import topology
 from pos_gateway.client import OrderClient
-from pos_gateway.errors import PosGatewayError
+from pos_gateway.domain.errors import PosGatewayError
 from pos_gateway.settings import setting
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from loadtests.faults.site import site
 from loadtests.servers.postgresql import PostgreSQL
 from loadtests.servers.process import ServerFailedError
 from loadtests.servers.rabbitmq import RabbitMQ
-from pos_gateway.failpoints import OF_ORDERS
+from pos_gateway.runtime.failpoints import OF_ORDERS
 
 #: Sentences about what is broken that are printed, of each part.
 SHOWN = 50

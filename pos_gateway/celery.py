@@ -13,13 +13,18 @@ from celery.concurrency import get_implementation
 from celery.utils.log import get_multiprocessing_logger, mlevel
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway import gateway
 from pos_gateway.broker import topology
-from pos_gateway.broker.answers import AnsweredConnection
-from pos_gateway.errors import InvalidSettings, PendingMigration, PublishRefused, SchemaTooNew
+from pos_gateway.broker.connection import AnsweredConnection
+from pos_gateway.domain.errors import (
+    InvalidSettings,
+    PendingMigration,
+    PublishRefused,
+    SchemaTooNew,
+)
+from pos_gateway.processing import gateway
 from pos_gateway.settings import Settings, setting
-from pos_gateway.tasks import CancelTask, OrderTask
 from pos_gateway.telemetry import log
+from pos_gateway.worker.tasks import CancelTask, OrderTask
 
 #: What a process exits with when its configuration is at fault (sysexits.h).
 EX_CONFIG = 78

@@ -18,14 +18,14 @@ from typing import Any, Self
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.broker.splits import SplitWatch
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import FieldError, InvalidOrder
-from pos_gateway.json_text import members
-from pos_gateway.order import CancelRequest, Order
-from pos_gateway.record import WHOLE
+from pos_gateway.domain.errors import FieldError, InvalidOrder
+from pos_gateway.domain.json_text import members
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.record import WHOLE
+from pos_gateway.domain.split import Split, in_canary
+from pos_gateway.routing.splits import SplitWatch
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.settings import setting
-from pos_gateway.split import Split, in_canary
 
 __all__ = ["OrderClient", "in_canary"]
 

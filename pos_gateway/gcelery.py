@@ -6,7 +6,7 @@ Celery's first lines, does: while gevent looks for existing locks it wakes Celer
 and kombu takes ``from time import sleep`` before ``time`` is patched, so that a worker that
 waits for its broker stands still as a whole. Therefore the same command runs again, in this same
 process, under ``python -m gevent.monkey``, where nothing of Celery is there yet, nor ever is what
-only a person at a terminal has a use for (``light_celery.py``). Flags are kept.
+only a person at a terminal has a use for (``worker/slim_celery.py``). Flags are kept.
 """
 
 import os
@@ -63,7 +63,7 @@ if _green and _patched_late() and _is_worker_command(sys.argv):
             sys.executable,
             *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
             "-P",  # no celery.py of the working directory is taken for Celery
-            *("-m", "gevent.monkey", "--module", "pos_gateway.light_celery"),
+            *("-m", "gevent.monkey", "--module", "pos_gateway.worker.slim_celery"),
             *sys.argv[1:],
             *(() if _named else ("--pool=gevent",)),
         ],
@@ -72,8 +72,8 @@ if _green and _patched_late() and _is_worker_command(sys.argv):
 if _green and not monkey.is_module_patched("socket"):
     monkey.patch_all()
 
-from pos_gateway import gateway
 from pos_gateway.celery import app
+from pos_gateway.processing import gateway
 from pos_gateway.worker.consumer import WINDOW
 
 if _green:

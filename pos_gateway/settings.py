@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError
 
-from pos_gateway import failpoints as named_places
-from pos_gateway.addresses import networks, ports
-from pos_gateway.errors import FieldError, InvalidSettings
-from pos_gateway.record import field_errors
-from pos_gateway.split import Percent
-from pos_gateway.urls import MASK, mask_url, require_usable
+from pos_gateway.domain.errors import FieldError, InvalidSettings
+from pos_gateway.domain.record import field_errors
+from pos_gateway.domain.split import Percent
+from pos_gateway.runtime import failpoints as named_places
+from pos_gateway.runtime.addresses import networks, ports
+from pos_gateway.runtime.urls import MASK, mask_url, require_usable
 
 PREFIX = "POS_GATEWAY_"
 #: Seconds.

@@ -14,16 +14,16 @@ from sqlalchemy import text
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
-from pos_gateway.decision import Decision
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.events.outbox import Outbox
-from pos_gateway.gateway import Gateway
-from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.states import Action
-from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.processing.decision import Decision
+from pos_gateway.processing.gateway import Gateway
 from pos_gateway.settings import Settings
-from pos_gateway.tasks import deliver
 from pos_gateway.transport.exchange import Reply
+from pos_gateway.worker.tasks import deliver
 from tests.orders import an_order
 
 #: What a POS makes of a request: a status and an object, or an exception.

@@ -10,10 +10,10 @@ import pytest
 
 from pos_gateway.adapters.replies import LOOK_UP
 from pos_gateway.adapters.window import windows
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
 from pos_gateway.ledger.states import Action
-from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.order import Order
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Request
 from tests.gate import Gate

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pos_gateway.sockets import ReadAhead, send_all
+from pos_gateway.runtime.sockets import ReadAhead, send_all
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50)), st.lists(st.integers(1, 20), min_size=1))

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.ledger.database import open_database, upgrade
-from pos_gateway.merchant import Merchant
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore

@@ -17,11 +17,11 @@ from typing import Any
 
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.database.engine import open_database
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox, Row, Term
-from pos_gateway.ledger.database import open_database
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 
 WORKERS = 2
 #: Seconds between two looks for events.

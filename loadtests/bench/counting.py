@@ -22,11 +22,11 @@ from prometheus_client import Counter, Gauge, Histogram
 from loadtests.bench import logging_attempts
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.decision import Decision
+from pos_gateway.domain.order import timestamp
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.states import Claim, Entry, Key, Past, State
-from pos_gateway.order import timestamp
-from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.processing.decision import Decision
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.transport.connect import Progress

@@ -18,9 +18,9 @@ from gevent.pool import Pool
 from loadtests.bench import orders
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.auth.authenticator import Authenticator
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.transport.exchange import Reply, Request, Transport
 from pos_gateway.transport.guard import Guard
 

@@ -15,16 +15,16 @@ import gevent
 from gevent.pool import Pool
 
 from loadtests.bench import orders
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
-from pos_gateway.gateway import off_the_loop
-from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Claim, Entry, Key, State
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind
-from pos_gateway.vault import Vault, new_key
-from pos_gateway.worker.collector import spare_the_collector
+from pos_gateway.processing.gateway import off_the_loop
+from pos_gateway.runtime.vault import Vault, new_key
+from pos_gateway.worker.gc_tuning import spare_the_collector
 
 #: Seconds that a POS takes, and merchants.
 REPLY, MERCHANTS = 0.05, 200

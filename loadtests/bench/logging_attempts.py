@@ -17,10 +17,10 @@ from contextlib import contextmanager, suppress
 import gevent
 import structlog
 
-from pos_gateway import call
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Contact, Kind, Outcome
 from pos_gateway.ledger.states import Claim, Key, Past
-from pos_gateway.merchant import Merchant
-from pos_gateway.outcome import Contact, Kind, Outcome
+from pos_gateway.processing import call
 from pos_gateway.telemetry import log, stages
 
 STDERR = 2

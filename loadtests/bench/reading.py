@@ -17,9 +17,9 @@ from contextlib import suppress
 
 import gevent
 
-from pos_gateway.merchants.cache import REFRESH, Loaded, RefreshAheadCache
-from pos_gateway.merchants.shared import SharedValues
-from pos_gateway.vault import Vault
+from pos_gateway.cache.refresh_ahead import REFRESH, Loaded, RefreshAheadCache
+from pos_gateway.cache.shared import SharedValues
+from pos_gateway.runtime.vault import Vault
 
 #: Seconds between two reads of one reader.
 THINKING = 1.0

@@ -20,22 +20,22 @@ from typing import Any
 import gevent
 
 from pos_gateway.broker.message import Message
-from pos_gateway.delivery import Attempt
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Contact, Kind, Outcome
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
 from pos_gateway.events.traced import Publish
 from pos_gateway.events.traced import traced as traced_events
-from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Claim, Key, Past
-from pos_gateway.order import Order
-from pos_gateway.outcome import Contact, Kind, Outcome
+from pos_gateway.processing.delivery import Attempt
+from pos_gateway.processing.gateway import Gateway
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
-from pos_gateway.tasks import deliver
 from pos_gateway.transport.exchange import Reply, Request
 from pos_gateway.transport.traced import traced as traced_exchanges
-from pos_gateway.vault import Vault
-from pos_gateway.worker.collector import spare_the_collector
+from pos_gateway.worker.gc_tuning import spare_the_collector
+from pos_gateway.worker.tasks import deliver
 
 #: Orders in a row, and seconds until the next ones: as a worker at work has them, not a flood.
 IN_A_ROW, PAUSE = 20, 0.02

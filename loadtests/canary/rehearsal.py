@@ -14,10 +14,10 @@ from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.canary.evidence import gather
 from pos_gateway.canary.verdict import Finding, judge
 from pos_gateway.cli.canary.traffic import look
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 
 #: Merchants that answer as most do, and some that are too slow to count as healthy. Those have no
 #: key, and one reply in three is lost: sent again before it is asked for, the order is made twice.

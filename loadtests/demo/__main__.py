@@ -82,10 +82,10 @@ def _play(merchants: SimulatedMerchants, broker: str) -> int:
 
 
 def _open_merchants(merchants: SimulatedMerchants) -> None:
-    from pos_gateway import gateway  # noqa: PLC0415  (reads the environment that main has made)
-    from pos_gateway.ledger.database import upgrade  # noqa: PLC0415
-    from pos_gateway.merchant import Merchant  # noqa: PLC0415
+    from pos_gateway.database.engine import upgrade  # noqa: PLC0415
+    from pos_gateway.domain.merchant import Merchant  # noqa: PLC0415
     from pos_gateway.merchants.store import MerchantStore  # noqa: PLC0415
+    from pos_gateway.processing import gateway  # noqa: PLC0415  (reads the environment that main has made)
 
     for pattern, profile in PROFILES.items():
         merchants.profile(pattern, profile)

@@ -13,9 +13,9 @@ from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.adapters.registry import GROUP
 from pos_gateway.adapters.replies import in_doubt
 from pos_gateway.adapters.rest import RestAdapter
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Order
-from pos_gateway.outcome import Outcome
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Outcome
 from pos_gateway.transport.exchange import Send
 
 ROOT = Path(__file__).resolve().parents[2]

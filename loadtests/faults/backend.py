@@ -13,8 +13,8 @@ from kombu.exceptions import OperationalError
 
 from pos_gateway.broker import topology
 from pos_gateway.client import OrderClient
-from pos_gateway.errors import BrokerUnavailable, PublishRefused, Unroutable
-from pos_gateway.split import Split
+from pos_gateway.domain.errors import BrokerUnavailable, PublishRefused, Unroutable
+from pos_gateway.domain.split import Split
 
 #: Merchant and order.
 Name = tuple[str, str]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, select
 
 from loadtests.faults.backend import Name
-from pos_gateway.ledger.schema import events, orders
+from pos_gateway.database.schema import events, orders
 
 
 @dataclass(frozen=True, slots=True)

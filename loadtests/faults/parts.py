@@ -13,10 +13,10 @@ from loadtests.faults.invariants import Verdict
 from loadtests.faults.load import RATE, Load
 from loadtests.faults.progress import Steps
 from loadtests.faults.site import REQUEST_TIMEOUT, Site, Worker
-from pos_gateway.decision import BACKOFF
-from pos_gateway.delivery import HELD_FOR
-from pos_gateway.failpoints import OF_ORDERS
 from pos_gateway.ledger.lease import LEASE
+from pos_gateway.processing.decision import BACKOFF
+from pos_gateway.processing.delivery import HELD_FOR
+from pos_gateway.runtime.failpoints import OF_ORDERS
 
 #: Workers at once, so that a kill does not stop everything.
 WORKERS = 3

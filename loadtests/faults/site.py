@@ -23,10 +23,10 @@ from loadtests.servers.postgresql import PostgreSQL
 from loadtests.servers.proxy import Proxy
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.adapters.protocol import Guarantee
-from pos_gateway.ledger.database import open_database, upgrade
-from pos_gateway.ledger.schema import orders
-from pos_gateway.ledger.schema import workers as leases
-from pos_gateway.merchant import Merchant
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.schema import orders
+from pos_gateway.database.schema import workers as leases
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from loadtests.faults.adapters import QueryableAdapter
 from loadtests.load.shapes import AnyShape, Seconds
 from loadtests.merchants.errors import ScenarioError
 from loadtests.merchants.profiles import parse_profile
-from pos_gateway.record import field_errors
+from pos_gateway.domain.record import field_errors
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
 

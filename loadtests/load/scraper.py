@@ -12,7 +12,7 @@ from http.client import HTTPException
 from math import inf
 
 from loadtests.meanwhile import Meanwhile
-from pos_gateway.broker.depths import Depths
+from pos_gateway.broker.queue_metrics import Depths
 
 #: Seconds between two scrapes, each of which takes a few milliseconds of the worker's time.
 PERIOD = 1.0

@@ -21,8 +21,8 @@ _THREADS = {
 #: Anywhere else the innermost file that is one of these says whose it is. The standard library and
 #: what everybody uses (pydantic, sockets) work for whoever calls them.
 _FILES = {
-    "pos_gateway/sockets.py": None,
-    "pos_gateway/clock.py": None,
+    "pos_gateway/runtime/sockets.py": None,
+    "pos_gateway/runtime/clock.py": None,
     "pos_gateway/admission/": ADMISSION,
     "pos_gateway/fleet/": ADMISSION,
     "pos_gateway/worker/dispatcher.py": ADMISSION,
@@ -32,8 +32,8 @@ _FILES = {
     "amqp/": AMQP,
     "kombu/": AMQP,
     "pos_gateway/worker/loop.py": AMQP,
-    "pos_gateway/broker/answers.py": AMQP,
-    "pos_gateway/worker/collector.py": OTHER,
+    "pos_gateway/broker/connection.py": AMQP,
+    "pos_gateway/worker/gc_tuning.py": OTHER,
     "pos_gateway/ledger/": LEDGER,
     "pos_gateway/merchants/": MERCHANTS,
     "pos_gateway/transport/": EXCHANGE,

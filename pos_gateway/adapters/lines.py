@@ -6,11 +6,11 @@ A modifier counts once for each of its item: 2 burgers with 1 extra cheese are 2
 
 from collections.abc import Iterator
 
-from pos_gateway import green
 from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.order import Item, Order
-from pos_gateway.outcome import Outcome, one_line
+from pos_gateway.domain.order import Item, Order
+from pos_gateway.domain.outcome import Outcome, one_line
+from pos_gateway.runtime import green
 
 #: Items and modifiers that are translated in a row, in a millisecond or so.
 IN_A_ROW = 200

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pos_gateway.adapters.protocol import Limits
-from pos_gateway.errors import ABSENT, FieldError
-from pos_gateway.merchant import Merchant
+from pos_gateway.domain.errors import ABSENT, FieldError
+from pos_gateway.domain.merchant import Merchant
 
 #: What is wrong with an item's id in the catalog is said under this name.
 POS_ID = "pos_id"

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from pos_gateway.errors import FieldError
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Order
-from pos_gateway.outcome import Outcome
+from pos_gateway.domain.errors import FieldError
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Outcome
 from pos_gateway.transport.exchange import Send
 
 

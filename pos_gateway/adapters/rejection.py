@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
 
 
 class Rejection(StrEnum):

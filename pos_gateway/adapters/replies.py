@@ -11,10 +11,10 @@ from math import isinf
 from typing import Any
 from urllib.parse import urlsplit
 
-from pos_gateway.addresses import is_public
-from pos_gateway.order import Order
-from pos_gateway.outcome import Contact, Kind, Outcome, Reason
-from pos_gateway.record import identifier
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.domain.record import identifier
+from pos_gateway.runtime.addresses import is_public
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, BODY_LIMIT, Reply
 

@@ -18,10 +18,10 @@ from pos_gateway.adapters.replies import (
     merchant_gone,
     no_answer,
 )
-from pos_gateway.errors import FieldError
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.errors import FieldError
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.transport.exchange import Reply, Request, Send
 
 _DECIDED = {"accepted": Kind.ACCEPTED, "rejected": Kind.REJECTED, "cancelled": Kind.CANCELLED}

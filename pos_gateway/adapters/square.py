@@ -34,10 +34,10 @@ from pos_gateway.adapters.replies import (
     with_the_order,
 )
 from pos_gateway.adapters.window import windows
-from pos_gateway.errors import FieldError
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Customer, Item, Order
-from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.errors import FieldError
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Customer, Item, Order
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {"location_id": PosField("the Square location's id")}

@@ -31,10 +31,10 @@ from pos_gateway.adapters.replies import (
     no_answer,
     with_the_order,
 )
-from pos_gateway.errors import FieldError
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Item, Modifier, Order
-from pos_gateway.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.domain.errors import FieldError
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Item, Modifier, Order
+from pos_gateway.domain.outcome import Contact, Kind, Outcome, Reason
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request, Send
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from pos_gateway.order import Order
+from pos_gateway.domain.order import Order
 
 
 def windows(order: Order, skew: timedelta) -> list[tuple[datetime, datetime]]:

@@ -29,7 +29,7 @@ from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.parking import look_again
 from pos_gateway.admission.room import WaitBudget
 from pos_gateway.admission.scheduler import Scheduler
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 
 
 class Verdict(Enum):

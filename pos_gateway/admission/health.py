@@ -11,7 +11,7 @@ from pos_gateway.admission.lane import Call, Lane, Ticket
 from pos_gateway.admission.limits import Limits
 from pos_gateway.admission.outliers import Outliers
 from pos_gateway.admission.provider import Provider
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 
 #: Why a breaker changed, when another worker said so.
 FLEET = "fleet"

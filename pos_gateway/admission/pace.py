@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf
 
 from pos_gateway.admission.latency import LatencyEstimate
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 
 #: Weight of the newest answer in what is usual for the merchant.
 NEWEST = 0.2

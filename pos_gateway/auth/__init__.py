@@ -5,5 +5,5 @@
 - ``redaction``: a POS's words without the secrets that it was shown
 - ``authenticator``: the one door for deliveries
 
-What a merchant's record says is in ``pos_gateway.credentials``, sealing it in ``pos_gateway.vault``.
+What a merchant's record says is in ``pos_gateway.domain.credentials``, sealing it in ``pos_gateway.runtime.vault``.
 """

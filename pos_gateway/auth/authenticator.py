@@ -6,11 +6,11 @@ from dataclasses import replace
 from pos_gateway.auth.redaction import redacted
 from pos_gateway.auth.signing import headers_for
 from pos_gateway.auth.tokens import Client, Token, Tokens
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.credentials import Credentials, Unreadable
-from pos_gateway.merchant import Merchant
-from pos_gateway.merchants.cache import Shared
-from pos_gateway.outcome import Outcome
+from pos_gateway.cache.refresh_ahead import Shared
+from pos_gateway.domain.credentials import Credentials, Unreadable
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Outcome
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 

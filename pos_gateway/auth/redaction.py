@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from urllib.parse import quote, quote_plus
 
-from pos_gateway.outcome import REASON_LIMIT, Outcome, Reason
+from pos_gateway.domain.outcome import REASON_LIMIT, Outcome, Reason
 
 #: What stands in a secret's place.
 HIDDEN = "[secret]"

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from standardwebhooks import Webhook
 
-from pos_gateway.credentials import ApiKey, Basic, Bearer, Credentials, Signature
+from pos_gateway.domain.credentials import ApiKey, Basic, Bearer, Credentials, Signature
 from pos_gateway.transport.exchange import Request
 
 

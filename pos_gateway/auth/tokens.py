@@ -8,11 +8,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from pos_gateway.auth.signing import basic
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.credentials import OAuth2, ToastLogin
-from pos_gateway.errors import NotLoaded
-from pos_gateway.green import green
-from pos_gateway.merchants.cache import REFRESH, Loaded, RefreshAheadCache, Shared
+from pos_gateway.cache.refresh_ahead import REFRESH, Loaded, RefreshAheadCache, Shared
+from pos_gateway.domain.credentials import OAuth2, ToastLogin
+from pos_gateway.domain.errors import NotLoaded
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.green import green
 from pos_gateway.transport.errors import Misconfigured, NotSent, TransportError
 from pos_gateway.transport.exchange import Reply, Request
 

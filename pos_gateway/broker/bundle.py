@@ -16,8 +16,8 @@ from uuid import uuid4
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import NO_EMBED
-from pos_gateway.errors import InvalidBundle
-from pos_gateway.record import identifier
+from pos_gateway.domain.errors import InvalidBundle
+from pos_gateway.domain.record import identifier
 
 PARKED_ORDERS = "pos_gateway.parked_orders"
 

@@ -6,7 +6,7 @@ from errno import EPIPE
 from struct import Struct
 from typing import Any
 
-from pos_gateway.sockets import ReadAhead
+from pos_gateway.runtime.sockets import ReadAhead
 
 #: A frame's kind, its channel and its payload's size; and the byte behind the payload.
 _HEAD, _END = Struct(">BHI"), 0xCE

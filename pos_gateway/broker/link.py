@@ -17,7 +17,7 @@ from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
+from pos_gateway.domain.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
 
 #: Seconds between AMQP heartbeats: a dead peer is noticed after two of them.
 HEARTBEAT = 15

@@ -11,7 +11,7 @@ from kombu.transport.native_delayed_delivery import (
     level_name,
 )
 
-from pos_gateway.trace_context import TraceContext
+from pos_gateway.domain.trace_context import TraceContext
 
 #: Longest native delay in seconds: 28 queues, one for each power of two.
 MAX_DELAY = 2**MAX_NUMBER_OF_BITS_TO_USE - 1

@@ -13,7 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from pos_gateway.broker import topology
-from pos_gateway.broker.answers import AnsweredConnection
+from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.link import (
     CONNECTION_ERRORS,
     HEARTBEAT,
@@ -23,15 +23,15 @@ from pos_gateway.broker.link import (
     MemoryLink,
 )
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import (
+from pos_gateway.domain.errors import (
     BatchCutShort,
     BrokerUnavailable,
     PublishError,
     PublishRefused,
     Unroutable,
 )
-from pos_gateway.green import in_turns
-from pos_gateway.urls import mask_url
+from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.urls import mask_url
 
 #: Seconds to wait for a TCP connection and the AMQP handshake.
 CONNECT_TIMEOUT = 5.0

@@ -12,7 +12,7 @@ import structlog
 from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
 from kombu import Connection, Exchange, Queue
 
-from pos_gateway.errors import PublishRefused
+from pos_gateway.domain.errors import PublishRefused
 
 log = structlog.get_logger(__name__)
 

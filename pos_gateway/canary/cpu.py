@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from pos_gateway.canary.verdict import Costs, Spent
-from pos_gateway.errors import MetricsUnavailable
-from pos_gateway.urls import mask_url
+from pos_gateway.domain.errors import MetricsUnavailable
+from pos_gateway.runtime.urls import mask_url
 
 #: How often the workers are looked at after the first time.
 LOOKS = 10

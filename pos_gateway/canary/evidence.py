@@ -13,11 +13,11 @@ from random import Random
 
 from sqlalchemy import ColumnElement, Engine, case, func, select
 
+from pos_gateway.database.schema import orders
+from pos_gateway.domain.order import timestamp
+from pos_gateway.domain.split import Split
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import Action, Key, State
-from pos_gateway.order import timestamp
-from pos_gateway.split import Split
 
 #: What is counted, beside orders that were accepted or cancelled. Unfinished is an order that a
 #: worker has had and that has come to nothing of this, longer after than ``settle``.

@@ -8,15 +8,15 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.cli.failure import Failure
-from pos_gateway.errors import PendingMigration
-from pos_gateway.ledger.database import open_database, require_current
-from pos_gateway.ledger.desk import Desk
+from pos_gateway.database.engine import open_database, require_current
+from pos_gateway.domain.errors import PendingMigration
+from pos_gateway.ledger.order_admin import Desk
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.urls import mask_url
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
-from pos_gateway.urls import mask_url
-from pos_gateway.vault import Vault
 
 
 @contextmanager

@@ -23,10 +23,10 @@ def upgrade() -> None:
       POS_GATEWAY_DATABASE_URL=postgresql://gateway@db/gateway pos-gateway db upgrade
     """
     from pos_gateway.cli.database import database
-    from pos_gateway.errors import PendingMigration
-    from pos_gateway.ledger.database import require_current
-    from pos_gateway.ledger.database import upgrade as upgrade_schema
-    from pos_gateway.urls import mask_url
+    from pos_gateway.database.engine import require_current
+    from pos_gateway.database.engine import upgrade as upgrade_schema
+    from pos_gateway.domain.errors import PendingMigration
+    from pos_gateway.runtime.urls import mask_url
 
     with database(current=False) as engine:
         shown = mask_url(engine.url.render_as_string(hide_password=False))

@@ -69,8 +69,8 @@ def _name(kind: type[BaseException]) -> str:
 def delivery_page() -> str:
     """The page as Markdown."""
     from pos_gateway.adapters.replies import by_status
-    from pos_gateway.decision import LAST_ATTEMPT
-    from pos_gateway.retry import Backoff
+    from pos_gateway.domain.retry import Backoff
+    from pos_gateway.processing.decision import LAST_ATTEMPT
     from pos_gateway.transport.exchange import Reply
     from pos_gateway.transport.failures import TABLE, Verdict
 

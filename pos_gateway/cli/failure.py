@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import click
 
 from pos_gateway.cli.printable import printable
-from pos_gateway.errors import InvalidRecord, InvalidSettings, PosGatewayError
+from pos_gateway.domain.errors import InvalidRecord, InvalidSettings, PosGatewayError
 
 #: What a process exits with when its configuration is at fault (sysexits.h).
 EX_CONFIG = 78

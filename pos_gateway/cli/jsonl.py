@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from pos_gateway.errors import ABSENT, FieldError
-from pos_gateway.record import WHOLE
+from pos_gateway.domain.errors import ABSENT, FieldError
+from pos_gateway.domain.record import WHOLE
 
 #: Bytes of the longest line that is read.
 LINE_LIMIT = 16 * 2**20

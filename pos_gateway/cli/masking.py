@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pos_gateway.order import Order
+from pos_gateway.domain.order import Order
 
 MASK = "********"
 

@@ -2,9 +2,9 @@
 
 import click
 
-from pos_gateway import capacity
-from pos_gateway.capacity import Demand, Plan, Pod
 from pos_gateway.cli import output
+from pos_gateway.worker import capacity
+from pos_gateway.worker.capacity import Demand, Plan, Pod
 
 
 @click.command()

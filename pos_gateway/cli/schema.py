@@ -55,7 +55,7 @@ def documents() -> dict[str, str]:
 
 
 def _order_schema() -> str:
-    from pos_gateway.order import Order
+    from pos_gateway.domain.order import Order
 
     document = {"$schema": _DRAFT, **Order.model_json_schema()}
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -32,7 +32,7 @@ def key() -> None:
       3. pos-gateway secrets rotate
       4. drop the old one:                                    POS_GATEWAY_SECRET_KEY=NEW
     """
-    from pos_gateway.vault import new_key
+    from pos_gateway.runtime.vault import new_key
 
     click.echo(new_key())
 
@@ -52,8 +52,8 @@ def rotate() -> None:
     from pos_gateway.ledger.payloads import Payloads
     from pos_gateway.ledger.resealing import reseal, reseal_events
     from pos_gateway.merchants.store import MerchantStore
+    from pos_gateway.runtime.vault import Vault
     from pos_gateway.settings import Settings
-    from pos_gateway.vault import Vault
 
     vault = Vault(Settings.from_environment().secret_keys)
     payloads = Payloads(vault)

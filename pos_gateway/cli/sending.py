@@ -9,9 +9,9 @@ from pos_gateway.cli import jsonl
 from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.pipeline import in_order
 from pos_gateway.client import OrderClient
-from pos_gateway.errors import FieldError, InvalidOrder, PublishError
-from pos_gateway.order import Order
-from pos_gateway.record import WHOLE
+from pos_gateway.domain.errors import FieldError, InvalidOrder, PublishError
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.record import WHOLE
 
 #: Orders that wait for the broker's confirm at once. One after the other, each is a round trip.
 IN_FLIGHT = 32

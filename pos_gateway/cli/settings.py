@@ -24,7 +24,7 @@ def settings(as_json: bool) -> None:
 
     Exit code: 0, or 78 if a value is wrong or a variable is not a setting.
     """
-    from pos_gateway.errors import InvalidSettings
+    from pos_gateway.domain.errors import InvalidSettings
     from pos_gateway.settings import Settings, explain
 
     lines = explain()

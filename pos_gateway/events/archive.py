@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Engine, Select, bindparam, func, select, text
 
 from pos_gateway.broker.message import Message
+from pos_gateway.database.schema import events, pipeline
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import ROWS, Row
-from pos_gateway.ledger.schema import events, pipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from hashlib import sha1, sha256
 from uuid import UUID
 
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.states import Action, EventRow, Key
-from pos_gateway.outcome import Kind
-from pos_gateway.trace_context import TraceContext
 
 _NAMESPACE = UUID("6f2b0c1e-5d38-4f0e-9a52-6a0e3d1b7c44").bytes
 

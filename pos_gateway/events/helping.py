@@ -7,13 +7,13 @@ that dies has cost the time of its chunk, and nobody else's.
 from collections.abc import Callable
 from math import inf
 
-from pos_gateway import failpoints
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.events.hydration import IN_A_ROW, weight
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.events.outbox import BACK, Outbox, Row
-from pos_gateway.green import in_turns
 from pos_gateway.ledger.lease import Lease, Others
+from pos_gateway.runtime import failpoints
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.green import in_turns
 
 #: Events without a position with which the leader is left alone.
 HELP = 1000

@@ -11,11 +11,11 @@ from pydantic_core import from_json
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
+from pos_gateway.domain.outcome import Reason
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.outcome import Reason
-from pos_gateway.trace_context import TraceContext
-from pos_gateway.vault import CannotOpen
+from pos_gateway.runtime.vault import CannotOpen
 
 #: Bytes of an event at most. RabbitMQ closes the connection of one that sends more than it takes.
 LARGEST = 1024 * 1024

@@ -14,10 +14,10 @@ from math import inf
 
 import structlog
 
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.events.outbox import Outbox, Term
 from pos_gateway.ledger.lease import Lease, Others
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = structlog.get_logger(__name__)
 

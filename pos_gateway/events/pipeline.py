@@ -16,15 +16,15 @@ from dataclasses import replace
 import structlog
 from prometheus_client import Histogram
 
-from pos_gateway import failpoints
 from pos_gateway.broker.message import Message
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import BatchCutShort, LedgerUnavailable
+from pos_gateway.domain.errors import BatchCutShort, LedgerUnavailable
 from pos_gateway.events.hydration import IN_A_ROW, weight
 from pos_gateway.events.lag import Lag
 from pos_gateway.events.leadership import LOOK, Leadership
 from pos_gateway.events.outbox import Outbox, Row, Term
-from pos_gateway.green import in_turns
+from pos_gateway.runtime import failpoints
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.green import in_turns
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)

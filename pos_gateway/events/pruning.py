@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import Engine, func, select
 
+from pos_gateway.database.schema import events, pipeline
 from pos_gateway.events.outbox import Outbox
-from pos_gateway.ledger.schema import events, pipeline
 
 #: Events a transaction: workers wait for no more than that.
 BATCH = 500

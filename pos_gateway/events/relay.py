@@ -14,8 +14,7 @@ from sqlalchemy import Engine
 
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import LedgerUnavailable, PublishError
+from pos_gateway.domain.errors import LedgerUnavailable, PublishError
 from pos_gateway.events.helping import Helping
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.leadership import LOOK, Leadership
@@ -25,6 +24,7 @@ from pos_gateway.events.traced import traced
 from pos_gateway.ledger.lease import Lease
 from pos_gateway.ledger.ledger import Run, here
 from pos_gateway.ledger.pruning import prune_orders
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.telemetry import metrics
 
 if TYPE_CHECKING:

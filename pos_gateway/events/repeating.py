@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from sqlalchemy import Engine
 
 from pos_gateway.broker.message import Message
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.archive import Archive
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.ledger.ledger import Ledger, Run, here
 from pos_gateway.ledger.states import Ended, Entry, EventRow, Key
-from pos_gateway.outcome import Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import BatchCutShort
+from pos_gateway.domain.errors import BatchCutShort
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.hydration import IN_A_ROW
-from pos_gateway.green import in_turns
-from pos_gateway.trace_context import TraceContext
+from pos_gateway.runtime.green import in_turns
 
 if TYPE_CHECKING:
     from pos_gateway.telemetry.tracing import Tracing

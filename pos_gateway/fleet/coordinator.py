@@ -19,13 +19,13 @@ from enum import Enum
 
 import structlog
 
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import FleetUnavailable
+from pos_gateway.domain.errors import FleetUnavailable
 from pos_gateway.fleet.admitting import Admitting
 from pos_gateway.fleet.breakers import BreakerNews
 from pos_gateway.fleet.holdings import Holdings
 from pos_gateway.fleet.sync import MOST_ASKS, Answer, Ask, Permits, Report
 from pos_gateway.fleet.timing import Timing
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)

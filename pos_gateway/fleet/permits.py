@@ -8,11 +8,11 @@ import uuid
 from importlib import resources
 from typing import Any
 
-from pos_gateway.errors import FleetUnavailable
+from pos_gateway.cache.redis_client import redis_client
+from pos_gateway.domain.errors import FleetUnavailable
 from pos_gateway.fleet.reply import encode, read_reply
 from pos_gateway.fleet.sync import Answer, Report
 from pos_gateway.fleet.timing import Timing
-from pos_gateway.redis_client import redis_client
 
 #: Seconds for connecting and for each answer. The beat goes on while Redis is silent, and the
 #: first orders of merchants wait for no longer than this when it is away.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NoReturn, TypeGuard
 
-from pos_gateway.errors import FleetUnavailable
+from pos_gateway.domain.errors import FleetUnavailable
 from pos_gateway.fleet.sync import MOST_PERMITS, Answer, Ask, Grant
 
 #: Milliseconds above which no duration is believed: a year.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pos_gateway.domain.outcome import Reason, one_line
 from pos_gateway.ledger.lease import Lease, Others
 from pos_gateway.ledger.settling import Settling
 from pos_gateway.ledger.statements import CLAIM, FINISH, SEND, TELL, Row, Statements
@@ -19,7 +20,6 @@ from pos_gateway.ledger.states import (
     State,
     open_state,
 )
-from pos_gateway.outcome import Reason, one_line
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pos_gateway.clock import Clock
 from pos_gateway.ledger.batch import Finishing, Operation, Telling
 from pos_gateway.ledger.states import Key
+from pos_gateway.runtime.clock import Clock
 
 #: Seconds for which outcomes are remembered: further behind, no standby should be promoted.
 REMEMBERED = 10.0

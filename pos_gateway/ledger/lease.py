@@ -15,7 +15,7 @@ from math import inf
 from typing import NamedTuple
 from uuid import uuid4
 
-from pos_gateway.clock import STEP, SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.clock import STEP, SYSTEM_CLOCK, Clock
 
 #: Seconds of a green worker's lease, and between its beats.
 LEASE, BEAT = 8.0, 2.0

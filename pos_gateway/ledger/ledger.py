@@ -19,9 +19,9 @@ import structlog
 from sqlalchemy import Engine, Select, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway import failpoints
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable, Unfinished
+from pos_gateway.database.schema import orders
+from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable, Unfinished
+from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.batch import (
     Batch,
     Claiming,
@@ -36,7 +36,6 @@ from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.journal import Journal
 from pos_gateway.ledger.lease import BEAT, LEASE, Beat, Lease, Others
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import (
     FINAL,
     Abandoned,
@@ -50,9 +49,10 @@ from pos_gateway.ledger.states import (
     State,
 )
 from pos_gateway.ledger.writer import Writer
-from pos_gateway.outcome import Reason
+from pos_gateway.runtime import failpoints
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.telemetry import metrics
-from pos_gateway.vault import Vault
 
 log = structlog.get_logger(__name__)
 

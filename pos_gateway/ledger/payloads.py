@@ -8,9 +8,9 @@ import json
 import re
 from dataclasses import replace
 
+from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import Key
-from pos_gateway.outcome import Reason
-from pos_gateway.vault import CannotOpen, Vault
+from pos_gateway.runtime.vault import CannotOpen, Vault
 
 #: What a sealed message begins with.
 _SEALED = "sealed:"

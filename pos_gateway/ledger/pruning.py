@@ -24,8 +24,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.errors import LedgerUnavailable
-from pos_gateway.ledger.schema import events, orders, pipeline
+from pos_gateway.database.schema import events, orders, pipeline
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.states import FINAL
 
 #: Rows a transaction: workers wait for no more than that.

@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy import Engine, and_, or_, select, tuple_, update
 
+from pos_gateway.database.schema import events, orders, pipeline
+from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.schema import events, orders, pipeline
 from pos_gateway.ledger.states import Key
-from pos_gateway.outcome import Reason
-from pos_gateway.vault import CannotOpen
+from pos_gateway.runtime.vault import CannotOpen
 
 #: Orders a transaction: workers wait for no more than that.
 BATCH = 200

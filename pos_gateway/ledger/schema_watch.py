@@ -7,8 +7,8 @@ from typing import Any
 import structlog
 from sqlalchemy import Engine
 
-from pos_gateway.errors import PendingMigration, SchemaTooNew
-from pos_gateway.ledger.database import require_current
+from pos_gateway.database.engine import require_current
+from pos_gateway.domain.errors import PendingMigration, SchemaTooNew
 from pos_gateway.ledger.ledger import Run, here
 
 log = structlog.get_logger(__name__)

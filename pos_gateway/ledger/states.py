@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.settling import Settling
-from pos_gateway.outcome import Kind, Outcome, Reason
-from pos_gateway.trace_context import TraceContext
 
 
 class Action(StrEnum):

@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable
-from pos_gateway.green import green
+from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable
 from pos_gateway.ledger.statements import PostgreSQL, SQLite, Statements
+from pos_gateway.runtime.green import green
 
 #: Seconds for a statement: a database that holds one up for longer counts as away.
 _STATEMENT_TIMEOUT = 10

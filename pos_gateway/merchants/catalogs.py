@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Engine, func, select
 
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.green import in_turns
-from pos_gateway.ledger.schema import catalogs
-from pos_gateway.ledger.upsert import upsert
+from pos_gateway.database.schema import catalogs
+from pos_gateway.database.upsert import upsert
 from pos_gateway.merchants.stamps import next_stamp, seconds
 from pos_gateway.merchants.store import IN_A_ROW
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.green import in_turns
 
 #: Catalogs that are read at once, from the database or Redis: nobody else has a turn meanwhile.
 AT_ONCE = 10

@@ -14,13 +14,13 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import UnknownMerchant
-from pos_gateway.merchant import Merchant
-from pos_gateway.merchants.cache import Loaded, RefreshAheadCache, Shared
+from pos_gateway.cache.refresh_ahead import Loaded, RefreshAheadCache, Shared
+from pos_gateway.domain.errors import UnknownMerchant
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.edits import Edits
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = structlog.get_logger(__name__)
 

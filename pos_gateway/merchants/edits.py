@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from pos_gateway.clock import Clock
-from pos_gateway.green import in_turns
 from pos_gateway.merchants.store import IN_A_ROW
+from pos_gateway.runtime.clock import Clock
+from pos_gateway.runtime.green import in_turns
 
 #: Seconds for which an edit may be on its way into the database while later ones are there already:
 #: an earlier release's, which keeps nobody from editing meanwhile.

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, false, func, select, text, update
 
-from pos_gateway.clock import Clock
+from pos_gateway.runtime.clock import Clock
 
 #: Seconds by which a stamp is above the highest before it, at least.
 STEP = 0.001

@@ -10,15 +10,15 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection, Engine, Row, func, select, update
 
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.credentials import NONE, Auth, Credentials, Unreadable
-from pos_gateway.green import in_turns
+from pos_gateway.database.schema import merchants
+from pos_gateway.database.upsert import upsert
+from pos_gateway.domain.credentials import NONE, Auth, Credentials, Unreadable
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.resealing import Resealed
-from pos_gateway.ledger.schema import merchants
-from pos_gateway.ledger.upsert import upsert
-from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.stamps import next_stamp, seconds
-from pos_gateway.vault import CannotOpen, Vault
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.vault import CannotOpen, Vault
 
 #: Edits that are read in a row: of an import there are as many as there are merchants.
 IN_A_ROW = 200

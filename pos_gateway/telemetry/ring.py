@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
-from pos_gateway.green import native
+from pos_gateway.runtime.green import native
 
 Item = TypeVar("Item")
 

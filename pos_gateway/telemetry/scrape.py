@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client import REGISTRY, CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from pos_gateway.green import in_turns
+from pos_gateway.runtime.green import in_turns
 
 #: Series of a metric that are written in a row.
 IN_A_ROW = 50

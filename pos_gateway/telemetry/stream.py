@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from pos_gateway.green import native
+from pos_gateway.runtime.green import native
 
 
 class Stream(Protocol):

@@ -16,10 +16,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from pos_gateway import __version__
-from pos_gateway.errors import FieldError, InvalidSettings
+from pos_gateway.domain.errors import FieldError, InvalidSettings
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.telemetry.fields import FIELDS
 from pos_gateway.telemetry.line import kept
-from pos_gateway.trace_context import TraceContext
 
 #: Ended spans that wait for the collector at most; then the oldest are dropped.
 WAITING = 2048

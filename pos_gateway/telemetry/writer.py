@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pos_gateway.green import native
+from pos_gateway.runtime.green import native
 from pos_gateway.telemetry.line import LEVELS, Line
 from pos_gateway.telemetry.ring import Ring, Taken
 from pos_gateway.telemetry.stream import Stream

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from pos_gateway import failpoints
-from pos_gateway.sockets import send_all
+from pos_gateway.runtime import failpoints
+from pos_gateway.runtime.sockets import send_all
 from pos_gateway.telemetry import stages
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.guard import Guard

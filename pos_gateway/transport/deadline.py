@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 
-from pos_gateway.green import green
+from pos_gateway.runtime.green import green
 
 
 class DeadlineExceeded(BaseException):

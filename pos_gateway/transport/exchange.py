@@ -21,7 +21,7 @@ from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.exceptions import HTTPError
 from urllib3.util import Timeout
 
-from pos_gateway import tls
+from pos_gateway.runtime import tls
 from pos_gateway.transport import connect
 from pos_gateway.transport.deadline import DeadlineExceeded, Patience, deadline
 from pos_gateway.transport.errors import Misconfigured, NoValidReply, TransportError

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from pos_gateway.addresses import WEB_PORTS, Address, Network, is_public
+from pos_gateway.runtime.addresses import WEB_PORTS, Address, Network, is_public
 from pos_gateway.transport.errors import Misconfigured
 
 

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from math import inf
 from typing import Any
 
-from pos_gateway.green import green
+from pos_gateway.runtime.green import green
 from pos_gateway.transport.errors import NotSent
 
 #: Addresses in the order in which they are to be tried.

@@ -17,7 +17,7 @@ from http.client import (
 )
 from typing import Any
 
-from pos_gateway.green import in_turns
+from pos_gateway.runtime.green import in_turns
 from pos_gateway.telemetry import stages
 
 #: Longest head in bytes, interim ones included. Python's own limit, 100 lines of 64 KiB, would let

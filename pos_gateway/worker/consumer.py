@@ -8,23 +8,23 @@ from celery.worker.consumer import Consumer
 from celery.worker.state import maybe_shutdown
 from kombu.common import ignore_errors
 
-from pos_gateway import decision, gateway
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
 from pos_gateway.broker.message import Message
-from pos_gateway.decision import Trip
-from pos_gateway.errors import LedgerUnavailable, PublishError
-from pos_gateway.outcome import Reason
+from pos_gateway.domain.errors import LedgerUnavailable, PublishError
+from pos_gateway.domain.outcome import Reason
+from pos_gateway.domain.trace_context import TraceContext
+from pos_gateway.processing import decision, gateway
+from pos_gateway.processing.decision import Trip
 from pos_gateway.telemetry import metrics
-from pos_gateway.trace_context import TraceContext
 from pos_gateway.worker import bundles
-from pos_gateway.worker.collector import spare_the_collector
-from pos_gateway.worker.companion import Companion
 from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.delays import Blueprint
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.drain import Drain
+from pos_gateway.worker.events_process import Companion
+from pos_gateway.worker.gc_tuning import spare_the_collector
 from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.properties import (
     COMPRESSION,

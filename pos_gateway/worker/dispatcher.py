@@ -23,7 +23,6 @@ from celery.worker.state import task_accepted, task_ready, task_reserved
 from gevent.event import Event
 from gevent.pool import Group
 
-from pos_gateway import failpoints
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.breaker import State
@@ -32,14 +31,14 @@ from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
-from pos_gateway.clock import RunningClock, StepWatch
-from pos_gateway.errors import BrokerUnavailable
+from pos_gateway.domain.errors import BrokerUnavailable
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Contact, Outcome
 from pos_gateway.fleet.coordinator import Coordinator
-from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.states import Action
-from pos_gateway.merchant import Merchant
-from pos_gateway.outcome import Contact, Outcome
-from pos_gateway.tasks import deliver
+from pos_gateway.processing.gateway import Gateway
+from pos_gateway.runtime import failpoints
+from pos_gateway.runtime.clock import RunningClock, StepWatch
 from pos_gateway.telemetry import metrics
 from pos_gateway.transport.deadline import Patience
 from pos_gateway.worker.bundles import ReturnedBundle
@@ -47,6 +46,7 @@ from pos_gateway.worker.crash import end_worker
 from pos_gateway.worker.parking import Parking
 from pos_gateway.worker.request import OrderRequest
 from pos_gateway.worker.retries import Retries
+from pos_gateway.worker.tasks import deliver
 from pos_gateway.worker.timing import Timing
 
 log = structlog.get_logger(__name__)

@@ -11,7 +11,7 @@ import gevent
 from celery.bootsteps import RUN
 from celery.worker import loops, state
 
-from pos_gateway.green import give_turn
+from pos_gateway.runtime.green import give_turn
 
 #: Messages after which other green threads have their turn, and seconds of this thread's CPU time:
 #: while the next one is there already, reading it waits for nothing, and nobody else would run. A

@@ -19,9 +19,9 @@ from gevent.pool import Group
 from pos_gateway.admission.admission import Admission
 from pos_gateway.broker.bundle import MOST_BYTES, MOST_ORDERS, Bundle, ParkedOrder, joined
 from pos_gateway.broker.message import FINE, Message
-from pos_gateway.errors import InvalidBundle, PublishError
-from pos_gateway.gateway import Gateway
-from pos_gateway.green import give_turn
+from pos_gateway.domain.errors import InvalidBundle, PublishError
+from pos_gateway.processing.gateway import Gateway
+from pos_gateway.runtime.green import give_turn
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker.at_hand import AtHand
 from pos_gateway.worker.bundles import ReturnedBundle, is_late

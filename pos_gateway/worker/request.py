@@ -9,10 +9,10 @@ from pydantic_core import from_json
 from pos_gateway.admission.lane import Call
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
-from pos_gateway.decision import Decision
+from pos_gateway.domain.order import timestamp
+from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.states import Action
-from pos_gateway.order import timestamp
-from pos_gateway.record import identifier
+from pos_gateway.processing.decision import Decision
 from pos_gateway.transport.deadline import Patience
 
 log = structlog.get_logger(__name__)

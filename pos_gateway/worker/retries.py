@@ -11,8 +11,8 @@ from math import inf
 from time import perf_counter, thread_time
 
 from pos_gateway.broker.message import Message
-from pos_gateway.decision import Decision
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
+from pos_gateway.processing.decision import Decision
 from pos_gateway.worker.request import OrderRequest
 
 #: Seconds: the first two attempts after a failure as a rule, and some of the later ones.

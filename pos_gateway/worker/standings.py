@@ -13,7 +13,7 @@ from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.lane import Standing
 from pos_gateway.admission.trouble import is_in_trouble, worst
-from pos_gateway.green import in_turns
+from pos_gateway.runtime.green import in_turns
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.serving import Answer
 

@@ -16,7 +16,7 @@ from kombu.exceptions import ContentDisallowed
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import is_plain
 from pos_gateway.broker.wire import Malformed
-from pos_gateway.trace_context import TRACEPARENT, TraceContext
+from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
 from pos_gateway.worker.request import OrderRequest, body_of
 
 Handler = Callable[..., None]

@@ -4,7 +4,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import CLOVER, body, order_of

@@ -12,8 +12,8 @@ from loadtests.hostile.peer import a_reply, peer, read_request
 from pos_gateway.adapters.clover import _Cart
 from pos_gateway.adapters.registry import BUILT_IN
 from pos_gateway.adapters.replies import LOOK_UP, json_object
-from pos_gateway.order import Order
-from pos_gateway.outcome import Contact, Kind, Outcome
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Contact, Kind, Outcome
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import (
     ACKNOWLEDGEMENT,

@@ -3,7 +3,7 @@
 import pytest
 
 from pos_gateway.adapters import lines
-from pos_gateway.order import Order
+from pos_gateway.domain.order import Order
 from tests.orders import an_order
 
 

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from pos_gateway.adapters.registry import BUILT_IN, GROUP, adapters, collect
 from pos_gateway.adapters.rest import RestAdapter
-from pos_gateway.merchant import Merchant
+from pos_gateway.domain.merchant import Merchant
 from tests.adapters.vendors import VENDORS, guid
 
 BUILT_IN_NAMES = {adapter.name for adapter in BUILT_IN}

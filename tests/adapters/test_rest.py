@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pos_gateway.adapters.rest import RestAdapter
-from pos_gateway.errors import InvalidOrder
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.domain.errors import InvalidOrder
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.transport.exchange import Reply
 from tests.adapters.scripted import Scripted, reply
 from tests.orders import an_order

@@ -1,6 +1,6 @@
 """Square: what the conformance suite does not ask."""
 
-from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.transport.exchange import Reply
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import SQUARE, body, order_of

@@ -7,10 +7,10 @@ import pytest
 
 from pos_gateway.adapters import toast
 from pos_gateway.adapters.replies import json_object
-from pos_gateway.merchant import Merchant
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Outcome
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply

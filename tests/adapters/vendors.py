@@ -13,9 +13,9 @@ from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
 from pos_gateway.adapters.toast import ToastAdapter
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import reply
 from tests.orders import an_order

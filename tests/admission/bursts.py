@@ -17,7 +17,7 @@ from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.bundle import MOST_ORDERS
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 from pos_gateway.worker.parking import OPEN_FOR, OPEN_FOR_SILENT
 
 SLOTS, WINDOW = 200, 2000

@@ -20,7 +20,7 @@ from pos_gateway.admission import (
 )
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.usage import WINDOW
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 
 #: What is nearer to a bound than this may be on either side of it.
 NEAR = 1e-6

@@ -9,7 +9,7 @@ from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call, Standing
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.pace import LEAST
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 
 START = "start"
 

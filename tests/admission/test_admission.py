@@ -13,7 +13,7 @@ from pos_gateway.admission.lane import Call
 from pos_gateway.admission.latency import FIRST_DEVIATION
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.parking import AHEAD
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 from tests.admission.stage import START, Stage
 
 

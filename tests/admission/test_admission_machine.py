@@ -17,7 +17,7 @@ from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.outliers import GRACE, LATE
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 from tests.admission.model import Kept, Merchant, Model, Sent
 
 #: So few slots have no reserve: a light merchant may take every one, however much it uses.

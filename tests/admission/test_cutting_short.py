@@ -5,7 +5,7 @@ import pytest
 from pos_gateway.admission.admission import Verdict
 from pos_gateway.admission.limits import Terms
 from pos_gateway.admission.outliers import GRACE
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 from tests.admission.stage import START, Stage
 
 NAMES = [f"h{n}" for n in range(40)]

@@ -6,7 +6,7 @@ import pytest
 
 from pos_gateway.admission import pacing, scheduler
 from pos_gateway.admission.admission import Verdict
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 from tests.admission.stage import START, Stage
 
 

@@ -15,7 +15,7 @@ import pytest
 from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 
 #: Merchants; orders a second; seconds of a reply, of a call that hangs, of ending one; and between two
 #: looks at the time.

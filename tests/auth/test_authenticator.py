@@ -15,8 +15,8 @@ import trustme
 
 from loadtests.hostile.peer import a_reply, answers, peer
 from pos_gateway.auth.authenticator import Authenticator
-from pos_gateway.credentials import Unreadable
-from pos_gateway.merchant import Merchant
+from pos_gateway.domain.credentials import Unreadable
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.transport.errors import Misconfigured, NotSent
 from pos_gateway.transport.exchange import Reply, Request, Transport
 from pos_gateway.transport.guard import Guard

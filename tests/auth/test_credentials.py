@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import trustme
 
-from pos_gateway.credentials import NONE, NoAuth, OAuth2
-from pos_gateway.errors import InvalidMerchant
-from pos_gateway.merchant import Merchant
+from pos_gateway.domain.credentials import NONE, NoAuth, OAuth2
+from pos_gateway.domain.errors import InvalidMerchant
+from pos_gateway.domain.merchant import Merchant
 
 SECRET = "s3cr3t-marker"
 GOOD: dict[str, dict[str, Any]] = {

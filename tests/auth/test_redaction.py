@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pos_gateway.auth.redaction import HIDDEN, SHORTEST, redacted
-from pos_gateway.credentials import NONE, ApiKey, Basic, Signature
-from pos_gateway.outcome import REASON_LIMIT, Kind, Outcome, Reason
+from pos_gateway.domain.credentials import NONE, ApiKey, Basic, Signature
+from pos_gateway.domain.outcome import REASON_LIMIT, Kind, Outcome, Reason
 
 SECRET = 's3cr/et "with" + & ümlaut?'
 

@@ -12,9 +12,9 @@ import pytest
 
 from pos_gateway.auth import tokens as subject
 from pos_gateway.auth.tokens import EARLY, REFUSED, TOAST_RENEWED, TOAST_REUSED, Client, Tokens
-from pos_gateway.credentials import OAuth2, ToastLogin
-from pos_gateway.merchant import Merchant
-from pos_gateway.merchants.cache import JITTER
+from pos_gateway.cache.refresh_ahead import JITTER
+from pos_gateway.domain.credentials import OAuth2, ToastLogin
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 

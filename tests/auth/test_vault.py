@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text, update
 
-from pos_gateway.credentials import Unreadable
-from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.schema import merchants
+from pos_gateway.domain.credentials import Unreadable
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.resealing import Resealed
-from pos_gateway.ledger.schema import merchants
-from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.vault import CannotOpen, Vault, new_key
+from pos_gateway.runtime.vault import CannotOpen, Vault, new_key
 
 SECRET = "s3cr3t-marker"
 OLD, NEW = new_key(), new_key()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from pos_gateway.broker.answers import _Answered
+from pos_gateway.broker.connection import _Answered
 from pos_gateway.broker.frames import MOST, Incoming, Outgoing, acknowledgement, delivery
 
 

@@ -11,7 +11,7 @@ from amqp.exceptions import RecoverableConnectionError
 from pos_gateway.broker.link import AmqpLink, Confirm
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.errors import BatchCutShort, BrokerUnavailable, PublishError, PublishRefused
+from pos_gateway.domain.errors import BatchCutShort, BrokerUnavailable, PublishError, PublishRefused
 
 REFUSED = PublishRefused("no")
 

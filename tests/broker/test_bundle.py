@@ -17,7 +17,7 @@ from pos_gateway.broker.bundle import (
     joined,
 )
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import InvalidBundle
+from pos_gateway.domain.errors import InvalidBundle
 
 BODY = '[[{"order_id":"o1","notes":"Grüße, \\n\\u0000 {}],{","total":1.10}],{},{}]'.encode()
 

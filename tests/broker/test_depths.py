@@ -7,10 +7,11 @@ import pytest
 from kombu import Connection
 
 from loadtests.servers.proxy import Proxy
-from pos_gateway.broker import answers, topology
-from pos_gateway.broker.depths import Depths
+from pos_gateway.broker import connection as answers
+from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.queue_metrics import Depths
 
 EMPTY = {queue.name: 0 for queue in topology.QUEUES}
 

@@ -10,7 +10,7 @@ from kombu import Connection
 
 from pos_gateway.broker import wire
 from pos_gateway.client import OrderClient, in_canary
-from pos_gateway.errors import BrokerUnavailable, InvalidOrder, Unroutable
+from pos_gateway.domain.errors import BrokerUnavailable, InvalidOrder, Unroutable
 from pos_gateway.settings import Settings
 from pos_gateway.worker.request import body_of
 from tests.orders import an_order

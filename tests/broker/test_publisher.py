@@ -17,12 +17,13 @@ from structlog.testing import capture_logs
 
 from loadtests.servers.proxy import Proxy
 from loadtests.servers.rabbitmq import RabbitMQ
-from pos_gateway.broker import answers, topology
+from pos_gateway.broker import connection as answers
 from pos_gateway.broker import publisher as publishing
+from pos_gateway.broker import topology
 from pos_gateway.broker.link import Confirm
 from pos_gateway.broker.message import FINE, MAX_DELAY, Message, undelayed
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.errors import (
+from pos_gateway.domain.errors import (
     BatchCutShort,
     BrokerUnavailable,
     PublishError,

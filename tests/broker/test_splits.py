@@ -16,13 +16,14 @@ from structlog.testing import capture_logs
 
 from loadtests.servers.proxy import Proxy
 from loadtests.servers.rabbitmq import RabbitMQ
-from pos_gateway.broker import splits, topology
+from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.broker.splits import SplitWatch
 from pos_gateway.client import OrderClient
-from pos_gateway.errors import BrokerUnavailable, InvalidSplit
-from pos_gateway.split import Split
+from pos_gateway.domain.errors import BrokerUnavailable, InvalidSplit
+from pos_gateway.domain.split import Split
+from pos_gateway.routing import splits
+from pos_gateway.routing.splits import SplitWatch
 from tests.broker.test_order_client import queued
 from tests.orders import an_order
 
@@ -342,7 +343,7 @@ while client.split.percent != 20:
 def test_it_says_goodbye_to_the_broker(broker_url: str, rabbitmq: RabbitMQ) -> None:
     """A process that ends at once leaves no lost client in the broker's log."""
     program = (
-        "from pos_gateway.broker.splits import SplitWatch\n"
+        "from pos_gateway.routing.splits import SplitWatch\n"
         f"watch = SplitWatch({broker_url!r}); watch.split(); watch.close()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE)

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY, generate_latest
 from loadtests.servers.process import free_port
 from pos_gateway.canary import cpu
 from pos_gateway.canary.cpu import LOOKS, costs_of
-from pos_gateway.errors import MetricsUnavailable
+from pos_gateway.domain.errors import MetricsUnavailable
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.serving import Answer, Server
 

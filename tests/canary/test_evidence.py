@@ -10,13 +10,13 @@ from sqlalchemy import Engine
 
 from pos_gateway.canary import evidence
 from pos_gateway.canary.evidence import Side, gather
-from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.split import Split
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
-from pos_gateway.outcome import Kind
-from pos_gateway.split import Split
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 from tests.ledger.lab import DAY, Clock, an_entry, claimed, untold
 from tests.orders import an_order
 

@@ -11,8 +11,8 @@ from typing import Any
 from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.capacity import Plan
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
+from pos_gateway.worker.capacity import Plan
 
 #: Seconds that are looked at, those before what counts, and between two looks at the time.
 END, WARM_UP, TICK = 40.0, 15.0, 0.02

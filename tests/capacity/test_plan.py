@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from pos_gateway.admission.limits import RESERVE
-from pos_gateway.capacity import (
+from pos_gateway.ledger.commits import GATHER
+from pos_gateway.worker import consumer
+from pos_gateway.worker.capacity import (
     IDLE_MIB,
     WINDOW,
     Demand,
@@ -18,8 +20,6 @@ from pos_gateway.capacity import (
     plan,
     staffed,
 )
-from pos_gateway.ledger.commits import GATHER
-from pos_gateway.worker import consumer
 from tests.capacity.fleet import Fleet
 
 #: Orders that waited for more than a second: next to none, and most.

@@ -11,16 +11,16 @@ from kombu import Connection
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.outbox import Outbox
-from pos_gateway.ledger.database import open_database, upgrade
-from pos_gateway.ledger.desk import Desk, Standing
 from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.order_admin import Desk, Standing
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Claim, Entry, Key, Past, State
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Reason
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 
 PATIENCE = 30.0
 WHY = Reason("timeout", "no reply in time")

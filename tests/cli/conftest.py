@@ -16,9 +16,10 @@ import pytest
 from click.testing import CliRunner, Result
 from kombu import Connection
 
-from pos_gateway.broker import splits, topology
+from pos_gateway.broker import topology
 from pos_gateway.cli.root import root
-from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.routing import splits
 from tests.cli.books import Books, Letters
 
 ROOT = Path(__file__).parents[2]

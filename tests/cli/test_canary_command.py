@@ -13,17 +13,18 @@ import pytest
 from kombu import Connection
 
 from loadtests.servers.rabbitmq import RabbitMQ
-from pos_gateway.broker import splits, topology
+from pos_gateway.broker import topology
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.broker.splits import message_of
 from pos_gateway.canary.evidence import ENOUGH
 from pos_gateway.canary.verdict import ORDERS
 from pos_gateway.cli.canary import moving, showing
 from pos_gateway.cli.canary.showing import LONGEST
-from pos_gateway.errors import BrokerUnavailable
+from pos_gateway.domain.errors import BrokerUnavailable
+from pos_gateway.domain.split import Split, in_canary
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import State
-from pos_gateway.split import Split, in_canary
+from pos_gateway.routing import splits
+from pos_gateway.routing.splits import message_of
 from tests.cli.books import Books
 from tests.cli.conftest import Orders, Program
 from tests.ledger.lab import Clock

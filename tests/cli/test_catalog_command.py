@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.catalog import MOST
+from pos_gateway.domain.catalog import MOST
 from tests.adapters.vendors import TOAST, guid
 from tests.cli.conftest import Program
 from tests.cli.test_merchants_command import json_lines, merchant

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from loadtests.hostile.peer import Peer, a_reply, peer, read_request
-from pos_gateway.ledger.database import open_database
-from pos_gateway.vault import new_key
+from pos_gateway.database.engine import open_database
+from pos_gateway.runtime.vault import new_key
 from tests.adapters.vendors import TOAST, guid
 from tests.cli.conftest import PATIENCE, Program, on_terminal
 from tests.cli.test_catalog_command import entry, imported

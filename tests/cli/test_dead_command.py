@@ -17,8 +17,8 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.cli.dead import queue, replaying
 from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.dead.queue import DeadLetters
-from pos_gateway.errors import BrokerUnavailable
-from pos_gateway.ledger.schema import orders
+from pos_gateway.database.schema import orders
+from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.ledger.states import Action, Claim, Entry, Past, State
 from tests.cli.books import Books, Letters
 from tests.cli.conftest import Program

@@ -16,8 +16,8 @@ from pos_gateway.cli.doctor import command
 from pos_gateway.cli.doctor.finding import Level
 from pos_gateway.cli.doctor.patching import check_patching
 from pos_gateway.cli.doctor.redis import check_redis
+from pos_gateway.runtime.vault import new_key
 from pos_gateway.settings import Settings
-from pos_gateway.vault import new_key
 from tests.cli.books import Books
 from tests.cli.conftest import Orders, Program
 

@@ -17,13 +17,13 @@ from kombu import Connection
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.events.archive import Archive
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox, Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
-from pos_gateway.outcome import Kind, Reason
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 from tests.cli.books import Books
 from tests.cli.conftest import PATIENCE, Program, on_terminal, press_ctrl_c
 

@@ -11,11 +11,11 @@ from sqlalchemy import update
 
 from pos_gateway.broker import topology
 from pos_gateway.cli.masking import MASK
-from pos_gateway.errors import OrderChanged
-from pos_gateway.ledger.schema import orders
+from pos_gateway.database.schema import orders
+from pos_gateway.domain.errors import OrderChanged
+from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import Action, Claim, Entry, Key, Past, State
-from pos_gateway.outcome import Reason
-from pos_gateway.vault import new_key
+from pos_gateway.runtime.vault import new_key
 from tests.cli.books import Books, Letters
 from tests.cli.conftest import Program
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, select
 
+from pos_gateway.database.schema import events, orders
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import Resealed, reseal, reseal_events
-from pos_gateway.ledger.schema import events, orders
 from pos_gateway.ledger.states import Key, State
-from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.outcome import Reason
-from pos_gateway.vault import Vault, new_key
+from pos_gateway.runtime.vault import Vault, new_key
 from tests.cli.books import WHY, Books
 from tests.cli.conftest import Program
 

@@ -15,8 +15,8 @@ from pos_gateway.broker import wire
 from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.moments import shown
 from pos_gateway.cli.printable import json_text, printable
+from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import State
-from pos_gateway.outcome import Reason
 from tests.cli.books import Books, Letters
 from tests.cli.conftest import Program
 

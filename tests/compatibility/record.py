@@ -23,7 +23,7 @@ from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway import __version__
 from pos_gateway.broker import topology
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.database.engine import open_database, upgrade
 from tests.compatibility import scenario
 from tests.compatibility.release import RELEASES
 

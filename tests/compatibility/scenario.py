@@ -14,17 +14,17 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.bundle import Bundle, ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import ATTEMPTS, RESOLVE, cancel_message, dead_letter, submit_message
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.events.outbox import Outbox
-from pos_gateway.ledger.desk import Desk
 from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.order_admin import Desk
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.pruning import countable, prune
 from pos_gateway.ledger.states import Action, Entry, Key, State
-from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.order import CancelRequest, Order
-from pos_gateway.outcome import Kind, Reason
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 from tests.ledger.lab import Clock, Worker, an_entry, claimed, untold
 
 MERCHANT = "m"

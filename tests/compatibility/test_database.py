@@ -14,10 +14,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from pos_gateway.errors import PendingMigration, SchemaTooNew
-from pos_gateway.ledger import database
-from pos_gateway.ledger.database import _alembic, open_database, require_current, upgrade
-from pos_gateway.ledger.migrations import REVISIONS
+from pos_gateway.database import engine as database
+from pos_gateway.database.engine import _alembic, open_database, require_current, upgrade
+from pos_gateway.database.migrations import REVISIONS
+from pos_gateway.domain.errors import PendingMigration, SchemaTooNew
 from tests.compatibility import scenario
 from tests.compatibility.release import Release, releases
 

@@ -13,8 +13,8 @@ import yaml
 from loadtests.merchants.profiles import PROFILES
 from loadtests.servers.process import program
 from pos_gateway.cli.root import root
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Order
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
 from pos_gateway.settings import PREFIX, Settings
 from tests.deploy.dockerfile import Dockerfile
 from tests.deploy.kustomize import ROOT, of_kind, render

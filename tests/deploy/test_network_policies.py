@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deploy.generate import manifests
-from pos_gateway.addresses import PUBLIC, WEB_PORTS, is_public, ports
+from pos_gateway.runtime.addresses import PUBLIC, WEB_PORTS, is_public, ports
 from pos_gateway.settings import Settings
 from pos_gateway.transport.guard import Guard
 from tests.deploy.kustomize import ROOT, of_kind, render

@@ -11,7 +11,7 @@ import pytest
 from pos_gateway.broker import topology
 from pos_gateway.cli.root import root
 from pos_gateway.client import in_canary
-from pos_gateway.errors import InvalidSettings
+from pos_gateway.domain.errors import InvalidSettings
 from pos_gateway.settings import PREFIX, Settings
 from tests.deploy.dockerfile import Dockerfile
 from tests.deploy.kustomize import APPLIED, ROOT, of_kind, render

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from loadtests import shards
 from loadtests.shards import SHARDS, balances, shard_of, table, table_of_workers, workers
-from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.database.engine import open_database, upgrade
 from tests.compatibility import scenario
 from tests.compatibility.release import releases
 from tests.compatibility.test_database import rows

@@ -20,7 +20,7 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "consumer.py"

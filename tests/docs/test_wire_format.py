@@ -15,18 +15,18 @@ from jsonschema import Draft202012Validator
 
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.broker.splits import message_of
 from pos_gateway.client import in_canary
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.split import Split
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
-from pos_gateway.order import CancelRequest, Order
-from pos_gateway.outcome import Kind
+from pos_gateway.routing.splits import message_of
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
-from pos_gateway.split import Split
-from pos_gateway.vault import Vault
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "wire-format.md").read_text()

@@ -7,9 +7,9 @@ from typing import Any
 
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.registry import GROUP
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind
 from tests.adapters.scripted import Scripted, reply
 from tests.orders import an_order
 

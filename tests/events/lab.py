@@ -11,15 +11,15 @@ from typing import Any
 from sqlalchemy import Engine, delete, insert
 
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import BatchCutShort
+from pos_gateway.database.schema import events, orders
+from pos_gateway.domain.errors import BatchCutShort
 from pos_gateway.events.helping import Helping
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.leadership import Leadership
 from pos_gateway.events.outbox import Outbox, Row, Term
 from pos_gateway.events.pipeline import Pipeline
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.schema import events, orders
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 from tests.ledger.lab import DAY, Clock, Worker
 
 At = Callable[[str], None]

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Engine, delete, update
 from structlog.testing import capture_logs
 
+from pos_gateway.database.schema import events, pipeline
 from pos_gateway.ledger.lease import LEASE
-from pos_gateway.ledger.schema import events, pipeline
 from tests.events.lab import Broker, Events, Pod
 from tests.ledger.lab import Clock
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine
 
+from pos_gateway.domain.outcome import Reason
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
-from pos_gateway.outcome import Reason
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 from tests.events.lab import Broker, Events, Pod
 from tests.ledger.lab import Clock, Rows
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pos_gateway import green
+from pos_gateway.domain.outcome import Reason
 from pos_gateway.events.hydration import IN_A_ROW, Hydration, weight
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
-from pos_gateway.outcome import Reason
-from pos_gateway.vault import Vault
+from pos_gateway.runtime import green
+from pos_gateway.runtime.vault import Vault
 from tests.ledger.lab import DAY
 
 SEALING = Payloads(Vault("a key"))

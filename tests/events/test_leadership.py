@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.events.pipeline import CUT_OFF
 from pos_gateway.ledger.lease import LEASE

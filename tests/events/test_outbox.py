@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, insert, select, text
 
+from pos_gateway.database.engine import open_database
+from pos_gateway.database.schema import events, pipeline
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox, Term
-from pos_gateway.ledger.database import open_database
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.schema import events, pipeline
 from pos_gateway.ledger.states import Key
-from pos_gateway.outcome import Kind
-from pos_gateway.trace_context import TraceContext
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 from tests.events.lab import Events, row
 from tests.ledger.lab import DAY, Rows, Worker, an_entry, claimed
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.events.pipeline import POLL, RETRY_AFTER
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 from tests.events.lab import PLACES, Broker, Events, Pod
 from tests.ledger.lab import DAY, SOON, Clock
 
@@ -313,7 +313,7 @@ def test_a_helper_with_another_key_takes_nothing_from_an_event(
 def test_a_thread_runs_until_it_is_stopped_and_is_woken_by_what_is_new(
     sqlite_url: str, clock: Clock
 ) -> None:
-    from pos_gateway.ledger.database import open_database
+    from pos_gateway.database.engine import open_database
 
     engine, broker = open_database(sqlite_url), Broker()
     told, stored = Events(engine), threading.Event()

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import text
 
-from pos_gateway.errors import LedgerUnavailable
-from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.lease import LEASE
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 from tests.events.lab import Broker, Events, Pod
 from tests.ledger.lab import Clock
 

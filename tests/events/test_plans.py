@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
+from pos_gateway.database.engine import open_database
 from pos_gateway.events.outbox import BACK, Outbox, Row
-from pos_gateway.ledger.database import open_database
 
 PUBLISHED, BACKLOG, MOST = 20_000, 4000, 50
 

@@ -12,14 +12,14 @@ from structlog.testing import capture_logs
 
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
-from pos_gateway.broker.answers import AnsweredConnection
+from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.events import relay as relays
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.relay import Relay
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 from tests.events.lab import Events
 from tests.ledger.lab import SOON, Rows
 

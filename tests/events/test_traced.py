@@ -8,10 +8,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import BatchCutShort
+from pos_gateway.domain.errors import BatchCutShort
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.traced import Publish, traced
 from pos_gateway.telemetry.tracing import Tracing
-from pos_gateway.trace_context import TraceContext
 
 
 def an_event(number: int) -> Message:

@@ -10,8 +10,8 @@ from itertools import count, cycle
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.broker.splits import message_of
-from pos_gateway.split import Split
+from pos_gateway.domain.split import Split
+from pos_gateway.routing.splits import message_of
 from tests.faults.lab import FaultLab
 from tests.worker.lab import PATIENCE
 

@@ -2,7 +2,7 @@
 
 import signal
 
-from pos_gateway.failpoints import OF_ORDERS
+from pos_gateway.runtime.failpoints import OF_ORDERS
 from tests.faults.lab import FaultLab
 
 

@@ -15,7 +15,7 @@ from kombu import Connection
 from loadtests.merchants.client import SimulatedMerchants
 from loadtests.servers.postgresql import PostgreSQL
 from pos_gateway.broker import topology
-from pos_gateway.ledger.database import open_database
+from pos_gateway.database.engine import open_database
 from tests.orders import an_order
 from tests.worker.lab import ROOT, Lab
 

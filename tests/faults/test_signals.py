@@ -11,7 +11,7 @@ import pytest
 
 from loadtests.servers.postgresql import PostgreSQL
 from loadtests.servers.rabbitmq import RabbitMQ
-from pos_gateway.ledger.database import open_database, require_current, upgrade
+from pos_gateway.database.engine import open_database, require_current, upgrade
 from tests.deploy.commands import ROOT, Command, commands
 from tests.deploy.container import Container
 from tests.faults.lab import FaultLab

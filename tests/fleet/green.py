@@ -9,7 +9,7 @@ import sys
 import gevent
 from gevent.event import Event
 
-from pos_gateway.clock import SYSTEM_CLOCK
+from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from tests.fleet.pods import PROMPT, Pod
 
 

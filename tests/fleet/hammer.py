@@ -11,8 +11,8 @@ import time
 
 from redis import Redis
 
-from pos_gateway.clock import SYSTEM_CLOCK
 from pos_gateway.fleet.timing import Timing
+from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from tests.fleet.pods import Pod
 
 LIMITS = {"one": 1, "few": 3, "many": 10}

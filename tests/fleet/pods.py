@@ -8,10 +8,10 @@ from typing import Any
 
 from redis import Redis
 
-from pos_gateway.clock import Clock
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.fleet.permits import PREFIX, RedisPermits
 from pos_gateway.fleet.timing import Timing
+from pos_gateway.runtime.clock import Clock
 
 #: No grace on an empty Redis and no turns, so that a test need not wait for Redis's own clock.
 PROMPT = Timing(settle=0.0, turn=0.0)

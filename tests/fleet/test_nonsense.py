@@ -10,7 +10,7 @@ from redis import Redis as Client
 
 from loadtests.servers.redis import Redis
 from pos_gateway.adapters.replies import RETRY_AFTER
-from pos_gateway.errors import FleetUnavailable, InvalidSettings
+from pos_gateway.domain.errors import FleetUnavailable, InvalidSettings
 from pos_gateway.fleet.permits import PREFIX, RedisPermits
 from pos_gateway.fleet.reply import read_reply
 from pos_gateway.fleet.sync import Ask, Report

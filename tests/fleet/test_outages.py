@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
 from loadtests.servers.redis import Redis
-from pos_gateway.errors import FleetUnavailable
+from pos_gateway.domain.errors import FleetUnavailable
 from pos_gateway.fleet.coordinator import State
 from pos_gateway.fleet.permits import PREFIX
 from pos_gateway.fleet.sync import Answer, Ask, Report

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from redis import Redis as Client
 
 from loadtests.servers.redis import Redis
-from pos_gateway.clock import SYSTEM_CLOCK
+from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from tests.fleet.hammer import LIMITS
 from tests.fleet.pods import Pod
 

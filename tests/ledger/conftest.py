@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import Engine
 
 from loadtests.servers.postgresql import PostgreSQL
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.schema import metadata
 from pos_gateway.ledger import ledger
-from pos_gateway.ledger.database import open_database, upgrade
-from pos_gateway.ledger.schema import metadata
 from tests.ledger.lab import SOON, Rows, Worker
 
 KINDS = ["sqlite", "postgresql"]

@@ -50,7 +50,7 @@ FAULTS = [
     ),
     Fault(
         "an operator changes no order that ended since it was looked at",
-        "ledger/desk",
+        "ledger/order_admin",
         "orders.c.epoch == seen.epoch, orders.c.state == seen.state",
         "orders.c.epoch == seen.epoch",
         "desk::an_order_that_has_ended_since",
@@ -106,7 +106,7 @@ FAULTS = [
     ),
     Fault(
         "an operator's event is not skipped either",
-        "ledger/desk",
+        "ledger/order_admin",
         "        event = with_another_id(key, event, seen.epoch)\n",
         "        return\n",
         "events::an_operators_event_is_written_although",
@@ -578,7 +578,7 @@ FAULTS = [
     ),
     Fault(
         "of several hosts the primary is taken",
-        "ledger/database",
+        "database/engine",
         '    "target_session_attrs": "primary",\n',
         "",
         "synchronous_standby::several_hosts",

@@ -17,16 +17,17 @@ import gevent
 from gevent.event import Event
 from sqlalchemy import Engine, text
 
-from pos_gateway.errors import LedgerUnavailable
-from pos_gateway.gateway import off_the_loop
-from pos_gateway.ledger import commits, database, writer
+from pos_gateway.database import engine as database
+from pos_gateway.database.engine import open_database
+from pos_gateway.database.schema import metadata
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.ledger import commits, writer
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.commits import GroupCommit
-from pos_gateway.ledger.database import open_database
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.schema import metadata
 from pos_gateway.ledger.states import Claim, Ended, Held, Key
 from pos_gateway.ledger.writer import Writer
+from pos_gateway.processing.gateway import off_the_loop
 from tests.ledger.lab import Rows, an_entry, claimed
 
 Story = Callable[[Ledger, "Hold", Engine], None]

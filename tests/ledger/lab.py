@@ -6,13 +6,13 @@ from typing import Any
 
 from sqlalchemy import Engine, Table, select
 
+from pos_gateway.database.schema import events, orders, workers
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.batch import Looking
 from pos_gateway.ledger.lease import LEASE, Lease
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.schema import events, orders, workers
 from pos_gateway.ledger.states import Abandoned, Claim, Ended, Entry, Held, Key, State
-from pos_gateway.outcome import Kind
 
 #: Seconds after which what a test waits for never comes.
 SOON = float(os.environ.get("SOON", "30"))

@@ -7,7 +7,7 @@ import random
 import sys
 import threading
 
-from pos_gateway.ledger.database import open_database
+from pos_gateway.database.engine import open_database
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Key
 from tests.ledger.lab import an_entry

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, update
 
-from pos_gateway.clock import STEP
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.database.schema import orders, workers
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import UNHEARD, Claiming, Finishing, Sending
 from pos_gateway.ledger.commits import GroupCommit
 from pos_gateway.ledger.commits import _Waiting as Waiting
 from pos_gateway.ledger.lease import BEAT, DEAD, LEASE, MARGIN
-from pos_gateway.ledger.schema import orders, workers
 from pos_gateway.ledger.states import Abandoned, Action, Ended, Entry, Held, Key, Past, State
-from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.runtime.clock import STEP
 from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
 
 Workers = Callable[..., Worker]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger import commits
 from pos_gateway.ledger.commits import GroupCommit, at_once
 from tests.ledger.lab import SOON

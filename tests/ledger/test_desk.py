@@ -3,11 +3,11 @@
 import pytest
 from sqlalchemy import Engine
 
-from pos_gateway.errors import OrderChanged
-from pos_gateway.ledger.desk import Desk
+from pos_gateway.domain.errors import OrderChanged
+from pos_gateway.ledger.order_admin import Desk
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Claim, State
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
 
 

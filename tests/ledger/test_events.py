@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
+from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.batch import Finishing, Telling
-from pos_gateway.ledger.desk import Desk
+from pos_gateway.ledger.order_admin import Desk
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import EventRow, Key, State
-from pos_gateway.outcome import Kind, Reason
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.telemetry import metrics
-from pos_gateway.vault import Vault
 from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
 
 Workers = Callable[..., Worker]

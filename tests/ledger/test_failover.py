@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, insert, select
 
+from pos_gateway.database.schema import events, orders, workers
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.journal import REMEMBERED
-from pos_gateway.ledger.schema import events, orders, workers
 from pos_gateway.ledger.states import Ended, Held, Key, State
-from pos_gateway.outcome import Kind
 from pos_gateway.telemetry import metrics
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
 

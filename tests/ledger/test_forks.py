@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.states import Key
-from pos_gateway.outcome import Kind
 from tests.ledger.lab import KEY, SOON, Rows, Worker, an_entry, claimed, untold
 
 Workers = Callable[..., Worker]

@@ -15,14 +15,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger import commits
 from pos_gateway.ledger import ledger as module
-from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.lease import BEAT, LEASE
 from pos_gateway.ledger.states import Claim, Ended, Entry, Held, Key, State
-from pos_gateway.outcome import Kind
 from tests.ledger.breaking import BreakingCommit
 from tests.ledger.lab import DAY, Rows, Worker
 

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from sqlalchemy import Engine, inspect, text
 
 from pos_gateway.cli.root import root
-from pos_gateway.errors import PendingMigration
-from pos_gateway.ledger.database import _alembic, open_database, require_current, upgrade
-from pos_gateway.ledger.schema import metadata
-from pos_gateway.merchant import Merchant
+from pos_gateway.database.engine import _alembic, open_database, require_current, upgrade
+from pos_gateway.database.schema import metadata
+from pos_gateway.domain.errors import PendingMigration
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 from tests.ledger.lab import KEY, Worker, an_entry, claimed
 

@@ -12,10 +12,11 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 
 from loadtests.servers.postgresql import PostgreSQL
-from pos_gateway.errors import LedgerUnavailable
-from pos_gateway.ledger import commits, database, writer
+from pos_gateway.database import engine as database
+from pos_gateway.database.engine import open_database
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.ledger import commits, writer
 from pos_gateway.ledger import ledger as module
-from pos_gateway.ledger.database import open_database
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.schema_watch import SchemaWatch
 from pos_gateway.ledger.states import Claim, Held, Key, State

@@ -2,11 +2,11 @@
 
 import pytest
 
+from pos_gateway.database.schema import orders
+from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.schema import orders
 from pos_gateway.ledger.states import Key
-from pos_gateway.outcome import Reason
-from pos_gateway.vault import CannotOpen, Vault, new_key
+from pos_gateway.runtime.vault import CannotOpen, Vault, new_key
 
 KEY = Key("m", "o-1")
 WORDS = Reason("no_buns", "no buns for Ada, +1 555 0100")

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, text
 
-from pos_gateway.ledger.database import open_database
+from pos_gateway.database.engine import open_database
+from pos_gateway.database.schema import metadata
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.schema import metadata
 from pos_gateway.ledger.states import Claim, Key
 from tests.ledger.lab import an_entry
 

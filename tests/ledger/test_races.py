@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from pos_gateway.clock import SYSTEM_CLOCK
-from pos_gateway.ledger.database import open_database
+from pos_gateway.database.engine import open_database
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Held, Key, State
+from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from tests.ledger.lab import Rows, Worker, claimed, untold
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,12 +12,12 @@ from psycopg import sql
 from sqlalchemy import Engine
 
 from loadtests.servers.postgresql import PostgreSQL, Standby
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.events.leadership import Leadership
 from pos_gateway.events.outbox import Outbox, Term
 from pos_gateway.ledger import writer
 from pos_gateway.ledger.batch import Claiming, Finishing, Sending
-from pos_gateway.ledger.database import open_database, upgrade
 from pos_gateway.ledger.states import Claim, Ended
 from tests.events.lab import Events
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed

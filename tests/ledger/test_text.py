@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text
 
-from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.ledger.states import Ended, Key
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Reason
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed
 from tests.orders import an_order
 

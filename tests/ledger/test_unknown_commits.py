@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import Engine, text
 
 from loadtests.servers.proxy import Proxy
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.database.engine import open_database
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger import commits, writer
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import Claiming, Finishing
-from pos_gateway.ledger.database import open_database
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.states import Held, Key, Past, State
-from pos_gateway.outcome import Kind
 from tests.ledger.breaking import BreakingCommit, BreakingStatements, backend
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
 

@@ -34,7 +34,7 @@ from loadtests.bench.scenario import CASES, FIGURES, Case, Entry, Scenario, Targ
 from loadtests.bench.servers import Servers
 from loadtests.bench.window import FIRST, LAST, Window, window
 from loadtests.bench.worker import Worker, WorkerEndedError
-from pos_gateway.order import Order
+from pos_gateway.domain.order import Order
 
 ROOT = Path(__file__).resolve().parents[2]
 FAST = Scenario(latency=0.02, healthy=20)

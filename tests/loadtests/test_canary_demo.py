@@ -14,7 +14,7 @@ from loadtests.faults.adapters import QueryableAdapter
 from loadtests.merchants.client import SimulatedMerchants
 from loadtests.servers.postgresql import PostgreSQL
 from loadtests.servers.rabbitmq import RabbitMQ
-from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.merchants.store import MerchantStore
 
 STEPS = ("0 %", "10 %", "50 %", "canary killed", "100 %", "moved back")

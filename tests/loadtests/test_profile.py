@@ -30,7 +30,7 @@ from loadtests.profile.parts import (
 from loadtests.profile.recording import Sampled
 from loadtests.profile.stacks import Frame, Stack, read
 
-DELIVERY = "apply_target (celery/concurrency/gevent.py);deliver (pos_gateway/tasks.py)"
+DELIVERY = "apply_target (celery/concurrency/gevent.py);deliver (pos_gateway/worker/tasks.py)"
 SENDING = f"{DELIVERY};Transport.send (pos_gateway/transport/exchange.py)"
 
 
@@ -62,7 +62,7 @@ class TestWhoseWorkItIs:
             (DELIVERY, ORDER),
             (f"{DELIVERY};model_validate (pydantic/main.py)", ORDER),
             (f"{SENDING};send (gevent/_socketcommon.py)", EXCHANGE),
-            (f"{SENDING};urlopen (urllib3/connectionpool.py);send_all (pos_gateway/sockets.py)", EXCHANGE),
+            (f"{SENDING};urlopen (urllib3/connectionpool.py);send_all (pos_gateway/runtime/sockets.py)", EXCHANGE),
             (f"{DELIVERY};claim (pos_gateway/ledger/ledger.py);acquire (gevent/thread.py)", LEDGER),
             (f"{DELIVERY};told (pos_gateway/telemetry/metrics.py)", TELEMETRY),
             ("_run (pos_gateway/worker/dispatcher.py);tick (pos_gateway/admission/agenda.py)", ADMISSION),
@@ -102,7 +102,7 @@ class TestTheFlameGraph:
 
     def test_a_box_is_as_wide_as_its_share_and_stands_on_its_caller(self) -> None:
         boxes = self.boxes()
-        left, width = boxes["deliver (pos_gateway/tasks.py): 80.0%"]
+        left, width = boxes["deliver (pos_gateway/worker/tasks.py): 80.0%"]
         assert width == pytest.approx(0.8 * 1600, abs=1)
         inner, narrower = boxes["Transport.send (pos_gateway/transport/exchange.py): 60.0%"]
         assert narrower == pytest.approx(0.6 * 1600, abs=1)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Engine
 
-from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
 

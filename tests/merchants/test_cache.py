@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from pos_gateway.clock import Clock
-from pos_gateway.errors import NotLoaded
-from pos_gateway.merchants.cache import JITTER, REFRESH, Gift, Loaded, RefreshAheadCache, Standing
+from pos_gateway.cache.refresh_ahead import (
+    JITTER,
+    REFRESH,
+    Gift,
+    Loaded,
+    RefreshAheadCache,
+    Standing,
+)
+from pos_gateway.domain.errors import NotLoaded
+from pos_gateway.runtime.clock import Clock
 
 LIFETIME, ABSENT, STALE, PAUSE = 100.0, 5.0, 1000.0, 1.0
 #: Seconds for what should take none.

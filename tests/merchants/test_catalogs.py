@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from pos_gateway import green
-from pos_gateway.errors import NotLoaded
+from pos_gateway.cache.refresh_ahead import Gift
+from pos_gateway.domain.errors import NotLoaded
 from pos_gateway.merchants import directory as subject
-from pos_gateway.merchants.cache import Gift
 from pos_gateway.merchants.catalogs import AT_ONCE, CatalogStore, of_text
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.store import IN_A_ROW, MerchantStore
-from pos_gateway.shelves import Shelves
+from pos_gateway.processing.shelves import Shelves
+from pos_gateway.runtime import green
 from tests.merchants.conftest import HandClock
 from tests.merchants.test_directory import SOON, VAULT, started
 from tests.merchants.test_store import a_merchant

@@ -9,13 +9,13 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 from loadtests.servers.redis import Redis
-from pos_gateway.errors import UnknownMerchant
+from pos_gateway.domain.errors import UnknownMerchant
 from pos_gateway.merchants import directory as subject
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.shelves import Shelves
-from pos_gateway.vault import Vault, new_key
+from pos_gateway.processing.shelves import Shelves
+from pos_gateway.runtime.vault import Vault, new_key
 from tests.merchants.conftest import HandClock
 from tests.merchants.test_store import a_merchant
 

@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
-from pos_gateway.ledger import database
-from pos_gateway.ledger.database import open_database
-from pos_gateway.ledger.schema import metadata
+from pos_gateway.database import engine as database
+from pos_gateway.database.engine import open_database
+from pos_gateway.database.schema import metadata
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import LIFETIME, LOOK, Directory
 from pos_gateway.merchants.edits import LATE, Edits

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
-from pos_gateway.ledger.database import open_database, upgrade
-from pos_gateway.merchant import Merchant
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
 

@@ -10,11 +10,11 @@ import pytest
 from redis import Redis as Client
 
 from loadtests.servers.redis import Redis
-from pos_gateway.clock import SYSTEM_CLOCK
-from pos_gateway.errors import SharedUnavailable
-from pos_gateway.merchants.cache import Gift, Standing
-from pos_gateway.merchants.shared import PREFIX, SharedValues
-from pos_gateway.vault import CannotOpen, Vault, new_key
+from pos_gateway.cache.refresh_ahead import Gift, Standing
+from pos_gateway.cache.shared import PREFIX, SharedValues
+from pos_gateway.domain.errors import SharedUnavailable
+from pos_gateway.runtime.clock import SYSTEM_CLOCK
+from pos_gateway.runtime.vault import CannotOpen, Vault, new_key
 from tests.fleet.liar import lying
 from tests.merchants.conftest import HandClock
 from tests.merchants.test_cache import SOON, Scene, threaded

@@ -6,12 +6,12 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.clock import SYSTEM_CLOCK
-from pos_gateway.errors import InvalidSettings, PendingMigration
-from pos_gateway.ledger.database import open_database, require_current, upgrade
-from pos_gateway.merchant import Merchant
+from pos_gateway.database.engine import open_database, require_current, upgrade
+from pos_gateway.domain.errors import InvalidSettings, PendingMigration
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.vault import CannotOpen, Vault, new_key
+from pos_gateway.runtime.clock import SYSTEM_CLOCK
+from pos_gateway.runtime.vault import CannotOpen, Vault, new_key
 from tests.worker.lab import Lab
 
 

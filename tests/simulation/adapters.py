@@ -4,9 +4,9 @@ from typing import Any
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee, Limits
 from pos_gateway.adapters.rest import RestAdapter
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.transport.exchange import Request, Send
 from tests.simulation.pos import LONGEST
 

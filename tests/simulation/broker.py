@@ -8,7 +8,7 @@ from typing import Any
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import BrokerUnavailable
+from pos_gateway.domain.errors import BrokerUnavailable
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.threads import Event
 

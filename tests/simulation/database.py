@@ -11,7 +11,7 @@ from sqlalchemy import NullPool, create_engine
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from pos_gateway.ledger.schema import metadata
+from pos_gateway.database.schema import metadata
 from tests.simulation.scheduler import Scheduler
 
 _numbers = itertools.count()

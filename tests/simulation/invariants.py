@@ -5,9 +5,9 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.states import Action, Key, State
-from pos_gateway.outcome import Kind
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -21,16 +21,16 @@ from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.dead.replaying import _Replaying
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.orders.resolving import _Resolving
-from pos_gateway.errors import OrderChanged, PosGatewayError
+from pos_gateway.domain.errors import OrderChanged, PosGatewayError
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import CancelRequest
+from pos_gateway.domain.split import Split
 from pos_gateway.ledger import pruning
-from pos_gateway.ledger.desk import Desk, Standing
+from pos_gateway.ledger.order_admin import Desk, Standing
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import reseal, reseal_events
 from pos_gateway.ledger.states import Key, State
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import CancelRequest
-from pos_gateway.split import Split
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 from tests.simulation.broker import Publisher
 from tests.simulation.clock import SKEW, MachineClock
 from tests.simulation.pos import LONGEST

@@ -38,7 +38,7 @@ class Task:
 
 
 class Scheduler:
-    """Also the clock that is right; see ``clock.py`` for those that are not."""
+    """Also the clock that is right; see ``runtime/clock.py`` for those that are not."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -12,8 +12,8 @@ from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.topology import QUEUES
-from pos_gateway.merchants.cache import RefreshAheadCache
-from pos_gateway.outcome import Kind
+from pos_gateway.cache.refresh_ahead import RefreshAheadCache
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.telemetry import log, metrics
 from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.worker.standings import Standings

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 CONFIGURED = """
 import logging, os, signal, sys, threading
 import structlog
-from pos_gateway.green import native
+from pos_gateway.runtime.green import native
 from pos_gateway.telemetry import log
 log.configure(logging.INFO, file=sys.argv[1] if sys.argv[1:] else None)
 logger = structlog.get_logger()

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from loadtests.servers.process import free_port
-from pos_gateway import green
+from pos_gateway.runtime import green
 from pos_gateway.telemetry import loop_lag
 from pos_gateway.telemetry.loop_lag import PERIOD, LoopLag
 from pos_gateway.telemetry.port import MetricsPort

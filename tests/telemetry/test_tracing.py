@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pos_gateway.errors import InvalidSettings
-from pos_gateway.gateway import Gateway
-from pos_gateway.outcome import Kind
+from pos_gateway.domain.errors import InvalidSettings
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.trace_context import TraceContext
+from pos_gateway.processing.gateway import Gateway
 from pos_gateway.settings import Settings
-from pos_gateway.tasks import deliver
 from pos_gateway.telemetry import tracing as subject
 from pos_gateway.telemetry.tracing import AT_ONCE, WAITING, ExportedTracing, Span
-from pos_gateway.trace_context import TraceContext
 from pos_gateway.worker.strategy import known_headers
+from pos_gateway.worker.tasks import deliver
 from tests.telemetry.collector import Collector
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def test_what_is_left_is_sent_at_the_end(start: Start, collector: Collector) -> 
     assert (sent.trace, sent.parent, sent.state) == ("a" * 32, "b" * 16, "rojo=1")
     assert sent.attributes == {
         "pos_gateway.order_id": "o1",
-        "pos_gateway.outcome": "accepted",
+        "pos_gateway.domain.outcome": "accepted",
         "pos_gateway.waited_seconds": 0.5,
         "pos_gateway.attempt": 2,
     }

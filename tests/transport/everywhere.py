@@ -13,7 +13,7 @@ import threading
 from itertools import count
 from typing import Any
 
-from pos_gateway.addresses import networks, ports
+from pos_gateway.runtime.addresses import networks, ports
 from pos_gateway.transport.errors import TransportError
 from pos_gateway.transport.exchange import Request, Transport
 from pos_gateway.transport.guard import Guard

@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from loadtests.hostile.peer import Peer, Script, a_reply, answers, hangs, peer, read_request
-from pos_gateway import green
+from pos_gateway.runtime import green
 from pos_gateway.transport.connect import HTTPPool, TrackedHTTPConnection
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import (

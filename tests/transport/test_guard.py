@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.addresses import is_public, networks, ports
+from pos_gateway.runtime.addresses import is_public, networks, ports
 from pos_gateway.transport.errors import Misconfigured
 from pos_gateway.transport.exchange import Request, Transport
 from pos_gateway.transport.guard import Guard

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from pos_gateway.adapters.rest import RestAdapter
-from pos_gateway.merchant import Merchant
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, BODY_LIMIT, Reply, Request, Transport
 from pos_gateway.transport.guard import Guard

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from loadtests.merchants.client import SimulatedMerchants
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.telemetry.tracing import Tracing
-from pos_gateway.trace_context import TraceContext
 from pos_gateway.transport.errors import Misconfigured, NotSent
 from pos_gateway.transport.exchange import Reply, Request, Transport
 from pos_gateway.transport.guard import Guard

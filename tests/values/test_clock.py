@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pos_gateway.clock import SYSTEM_CLOCK, RunningClock, StepWatch
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, RunningClock, StepWatch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ import sys
 PROGRAM = """\
 from gevent import monkey; monkey.patch_all()
 import gevent
-from pos_gateway import green
+from pos_gateway.runtime import green
 
 seen = []
 
@@ -44,7 +44,7 @@ def test_what_is_heavy_counts_for_more() -> None:
 READY = """\
 from gevent import monkey; monkey.patch_all()
 import gevent, socket
-from pos_gateway import green
+from pos_gateway.runtime import green
 
 here, there = socket.socketpair()
 reader = gevent.spawn(there.recv, 1)

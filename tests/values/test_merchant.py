@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.errors import InvalidMerchant
-from pos_gateway.merchant import Merchant
+from pos_gateway.domain.errors import InvalidMerchant
+from pos_gateway.domain.merchant import Merchant
 
 
 def test_a_record_needs_an_id_and_a_url_only() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.errors import InvalidOrder
-from pos_gateway.order import CancelRequest, Order
-from pos_gateway.record import identifier
+from pos_gateway.domain.errors import InvalidOrder
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.record import identifier
 from tests.orders import an_order
 
 #: Ids that a server may follow to another path.

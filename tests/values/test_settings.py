@@ -2,7 +2,7 @@
 
 import pytest
 
-from pos_gateway.errors import InvalidSettings
+from pos_gateway.domain.errors import InvalidSettings
 from pos_gateway.settings import Settings, explain, setting
 
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pos_gateway.errors import InvalidSplit
-from pos_gateway.split import MOST_PINS, Split, in_canary
+from pos_gateway.domain.errors import InvalidSplit
+from pos_gateway.domain.split import MOST_PINS, Split, in_canary
 
 MERCHANTS = [f"m{number}" for number in range(1000)]
 

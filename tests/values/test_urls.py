@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pos_gateway.urls import MASK, mask_url
+from pos_gateway.runtime.urls import MASK, mask_url
 
 
 @pytest.mark.parametrize(

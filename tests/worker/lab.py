@@ -26,20 +26,20 @@ from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.wire import submit_message
 from pos_gateway.client import OrderClient, home_of
-from pos_gateway.errors import PublishError
-from pos_gateway.ledger.database import open_database, upgrade
-from pos_gateway.ledger.schema import orders as ledger
-from pos_gateway.merchant import Merchant
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.schema import orders as ledger
+from pos_gateway.domain.errors import PublishError
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.order import Order
 from tests.orders import an_order
 
 ROOT = Path(__file__).parents[2]
 GREEN = "pos_gateway.gcelery"
 #: What ``celery -A pos_gateway.gcelery worker`` becomes within its first second; most tests save that.
 GREEN_COMMAND = (
-    *(sys.executable, "-P", "-m", "gevent.monkey", "--module", "pos_gateway.light_celery"),
+    *(sys.executable, "-P", "-m", "gevent.monkey", "--module", "pos_gateway.worker.slim_celery"),
     *("-A", GREEN, "worker", "--pool=gevent"),
 )
 #: Seconds that anything may take here before it counts as never coming.

@@ -14,7 +14,7 @@ from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import MOST_BYTES, MOST_ORDERS, PARKED_ORDERS, Bundle, ParkedOrder
 from pos_gateway.broker.message import Message
-from pos_gateway.errors import BrokerUnavailable
+from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.worker import parking as subject
 from pos_gateway.worker.bundles import ReturnedBundle
 from pos_gateway.worker.parking import Parking

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pos_gateway.worker import companion
-from pos_gateway.worker.companion import Companion
+from pos_gateway.worker import events_process as companion
+from pos_gateway.worker.events_process import Companion
 from tests.ledger.lab import SOON
 
 #: Ends as ``events run --until-eof`` does.

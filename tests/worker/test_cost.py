@@ -21,28 +21,28 @@ import pytest
 from celery import Celery
 from structlog.testing import capture_logs
 
-from pos_gateway import green
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS, Bundle, ParkedOrder
 from pos_gateway.broker.message import Message
-from pos_gateway.catalog import MOST, CatalogEntry
 from pos_gateway.cli import jsonl
-from pos_gateway.errors import InvalidBundle, InvalidRecord
+from pos_gateway.domain.catalog import MOST, CatalogEntry
+from pos_gateway.domain.errors import InvalidBundle, InvalidRecord
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
 from pos_gateway.events.hydration import Hydration
-from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.batch import Claiming
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Claim, Past
-from pos_gateway.merchant import Merchant
 from pos_gateway.merchants.catalogs import as_text, of_text
-from pos_gateway.order import Order
+from pos_gateway.processing.gateway import Gateway
+from pos_gateway.runtime import green
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
-from pos_gateway.tasks import OrderTask, deliver
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, Reply, Request
-from pos_gateway.vault import Vault
 from pos_gateway.worker import strategy
 from pos_gateway.worker.request import OrderRequest
 from pos_gateway.worker.retries import Retries
+from pos_gateway.worker.tasks import OrderTask, deliver
 from tests.adapters.vendors import VENDORS, guid, known_as
 from tests.events.test_hydration import a_row
 from tests.mutations import MUTATIONS, mutated
@@ -118,7 +118,7 @@ def cost(do: Callable[[Loop], object], bound: float = LONGEST) -> tuple[float, f
 
 @pytest.fixture(autouse=True, scope="module")
 def _as_in_a_worker() -> Iterator[None]:
-    """``worker/collector.py``: the garbage collector does not come for each order."""
+    """``worker/gc_tuning.py``: the garbage collector does not come for each order."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()

@@ -24,11 +24,11 @@ from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker.message import Message
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.decision import Decision
-from pos_gateway.delivery import held
+from pos_gateway.domain.outcome import Contact, Kind, Outcome
 from pos_gateway.ledger.states import Action, Key
-from pos_gateway.outcome import Contact, Kind, Outcome
+from pos_gateway.processing.decision import Decision
+from pos_gateway.processing.delivery import held
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.request import OrderRequest

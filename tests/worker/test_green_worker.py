@@ -15,7 +15,7 @@ import trustme
 
 from loadtests.merchants.client import SimulatedMerchants
 from loadtests.servers.process import free_port
-from pos_gateway import light_celery
+from pos_gateway.worker import slim_celery as light_celery
 from tests.orders import an_order
 from tests.telemetry.lab import Samples, get
 from tests.worker.lab import GREEN, GREEN_COMMAND, PATIENCE, ROOT, Lab, by_type
@@ -69,7 +69,9 @@ def test_whoever_asks_for_some_of_it_later_gets_it() -> None:
 
 def after_loading(code: str) -> str:
     """What this prints in a worker's process; nobody is warned of anything."""
-    load = f"from pos_gateway import light_celery; light_celery.load(); {code}"
+    load = (
+        f"from pos_gateway.worker import slim_celery as light_celery; light_celery.load(); {code}"
+    )
     command = [sys.executable, "-c", load]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -20,10 +20,10 @@ from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.dead.replaying import _Replaying
-from pos_gateway.clock import SYSTEM_CLOCK
-from pos_gateway.ledger.desk import Desk
+from pos_gateway.domain.split import Split
+from pos_gateway.ledger.order_admin import Desk
 from pos_gateway.ledger.states import Action
-from pos_gateway.split import Split
+from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.request import OrderRequest
 from tests.gate import Gate

@@ -10,7 +10,7 @@ import pytest
 from celery.bootsteps import CLOSE, RUN
 from gevent.socket import socketpair
 
-from pos_gateway import green
+from pos_gateway.runtime import green
 from pos_gateway.worker.loop import BUSY, IN_A_ROW, green_loop
 
 

@@ -25,7 +25,7 @@ import pytest
 
 from loadtests.hostile.peer import Peer, a_reply, peer, read_request
 from loadtests.servers.process import free_port
-from pos_gateway.vault import new_key
+from pos_gateway.runtime.vault import new_key
 from tests.orders import an_order
 from tests.worker.lab import ROOT, Lab
 

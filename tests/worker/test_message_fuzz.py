@@ -113,7 +113,7 @@ TASKS = (
     *(
         "os.system",
         "",
-        "pos_gateway.tasks",
+        "pos_gateway.worker.tasks",
         "pos_gateway.submit_order ",
         "POS_GATEWAY.SUBMIT_ORDER",
     ),

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from kombu import Message
 
 from pos_gateway.broker import wire
-from pos_gateway.errors import InvalidOrder
+from pos_gateway.domain.errors import InvalidOrder
+from pos_gateway.domain.order import CancelRequest
 from pos_gateway.ledger.states import Action
-from pos_gateway.order import CancelRequest
-from pos_gateway.tasks import OrderTask
 from pos_gateway.worker import strategy
 from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.tasks import OrderTask
 from tests.orders import an_order
 
 ORDER = an_order("o1", "m1", customer={"name": "Ada Lovelace"}, notes="ring twice")

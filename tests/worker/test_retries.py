@@ -8,9 +8,9 @@ from unittest.mock import Mock
 import pytest
 
 from pos_gateway.broker.message import Message
-from pos_gateway.decision import Decision
-from pos_gateway.delivery import held
-from pos_gateway.outcome import Contact, Kind, Outcome
+from pos_gateway.domain.outcome import Contact, Kind, Outcome
+from pos_gateway.processing.decision import Decision
+from pos_gateway.processing.delivery import held
 from pos_gateway.worker.retries import LONGEST, TIMES, Retries
 
 RETRY = Outcome(Kind.RETRY, contact=Contact.FAILED)

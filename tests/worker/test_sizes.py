@@ -19,19 +19,19 @@ from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import PARTS, Malformed
 from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.dead.replaying import _Replaying
-from pos_gateway.delivery import Attempt
-from pos_gateway.errors import LedgerUnavailable
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Outcome
+from pos_gateway.domain.split import Split
 from pos_gateway.events.hydration import Hydration
-from pos_gateway.gateway import Gateway
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Claim, Key, Past
-from pos_gateway.order import Order
-from pos_gateway.outcome import Outcome
+from pos_gateway.processing.delivery import Attempt
+from pos_gateway.processing.gateway import Gateway
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
-from pos_gateway.split import Split
-from pos_gateway.tasks import deliver
-from pos_gateway.vault import Vault
 from pos_gateway.worker.strategy import known_headers, read
+from pos_gateway.worker.tasks import deliver
 from tests.events.test_hydration import a_row
 from tests.orders import an_order
 from tests.worker.lab import Lab

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pos_gateway import green
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
+from pos_gateway.runtime import green
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.scrape import Scrape
 from pos_gateway.worker.standings import IN_A_ROW, LONGEST_PAGE, PAGE, Standings

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.decision import Decision
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import Claim, Key, Past
-from pos_gateway.outcome import Kind, Outcome
+from pos_gateway.processing.decision import Decision
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import timing as subject
 from pos_gateway.worker.timing import Timing

@@ -323,7 +323,7 @@ def test_a_worker_that_has_it_off_imports_nothing_and_carries_the_trace_on(
         lab.merchants.profile("m", {"kind": "accept"})
         [told] = lab.event_messages(1)
     imported = re.findall(r"^import time:.*\| +(\S+)$", worker.log, re.MULTILINE)
-    assert "pos_gateway.tasks" in imported
+    assert "pos_gateway.worker.tasks" in imported
     assert [name for name in imported if "opentelemetry" in name or "tracing" in name] == []
     assert told["headers"] == {"traceparent": PARENT, "tracestate": STATE}
     order = lab.merchants.order("m", "o1")

@@ -4,8 +4,8 @@ from typing import Any
 
 from sqlalchemy import delete
 
-from pos_gateway.ledger.database import open_database
-from pos_gateway.ledger.schema import merchants as merchants_table
+from pos_gateway.database.engine import open_database
+from pos_gateway.database.schema import merchants as merchants_table
 from tests.worker.lab import Lab, by_type
 
 SOON = {"latency": 0.02}

@@ -68,7 +68,7 @@ def test_a_worker_that_starts_without_its_broker_says_what_it_waits_for(lab: Lab
 def test_a_worker_whose_database_is_away_is_not_ready(
     lab: Lab, postgres_url: str, tmp_path: object
 ) -> None:
-    from pos_gateway.ledger.database import open_database, upgrade
+    from pos_gateway.database.engine import open_database, upgrade
 
     port = free_port()
     engine = open_database(postgres_url)

@@ -5,10 +5,10 @@ import time
 from sqlalchemy import Engine, text
 
 from loadtests.bench import orders
+from pos_gateway.domain.order import Order
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
-from pos_gateway.order import Order
-from pos_gateway.vault import Vault
+from pos_gateway.runtime.vault import Vault
 
 #: Whose they are: a merchant that nobody knows any more.
 MERCHANT = "bulk"

@@ -18,7 +18,7 @@ from loadtests.bench.servers import Servers
 from loadtests.bench.worker import ROOT
 from loadtests.servers.process import end
 from pos_gateway.broker import topology
-from pos_gateway.ledger.database import open_database, upgrade
+from pos_gateway.database.engine import open_database, upgrade
 
 #: Seconds that an event's hydration takes, and events.
 COST, SIZES = 0.005, {False: 6000, True: 4000}

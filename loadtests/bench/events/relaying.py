@@ -9,15 +9,15 @@ import sys
 import time
 from contextlib import suppress
 
-from pos_gateway import failpoints
+from pos_gateway.database.engine import open_database
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
 from pos_gateway.events.relay import Relay
-from pos_gateway.ledger.database import open_database
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.runtime import failpoints
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
-from pos_gateway.vault import Vault
 
 
 class Expensive(Hydration):

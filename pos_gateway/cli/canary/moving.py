@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 import click
 
-from pos_gateway.broker.splits import changing, in_force
 from pos_gateway.cli import output
 from pos_gateway.cli.canary.traffic import look
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.operator import by_whoever
+from pos_gateway.domain.split import Split
+from pos_gateway.routing.splits import changing, in_force
 from pos_gateway.settings import Settings
-from pos_gateway.split import Split
 
 
 @click.command("set")

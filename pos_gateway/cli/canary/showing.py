@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from pos_gateway.broker.splits import in_force
 from pos_gateway.canary.cpu import LOOKS, costs_of
 from pos_gateway.canary.evidence import gather
 from pos_gateway.canary.verdict import Costs, Decision, Finding, Verdict, judge
@@ -16,11 +15,12 @@ from pos_gateway.cli.canary.traffic import Traffic, look
 from pos_gateway.cli.database import database
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.moments import age, shown
-from pos_gateway.errors import PendingMigration
+from pos_gateway.domain.errors import PendingMigration
+from pos_gateway.domain.split import Split
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.routing.splits import in_force
+from pos_gateway.runtime.vault import CannotOpen, Vault
 from pos_gateway.settings import Settings
-from pos_gateway.split import Split
-from pos_gateway.vault import CannotOpen, Vault
 
 #: Seconds of orders that are looked at, at most; and that an order may take until it counts.
 LONGEST, SETTLE = 3600.0, 30.0

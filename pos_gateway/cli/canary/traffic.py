@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from kombu import Connection
 
 from pos_gateway.broker import topology
-from pos_gateway.broker.answers import AnsweredConnection
+from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.link import CONNECTION_ERRORS
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT
-from pos_gateway.errors import BrokerUnavailable
-from pos_gateway.urls import mask_url
+from pos_gateway.domain.errors import BrokerUnavailable
+from pos_gateway.runtime.urls import mask_url
 
 
 @dataclass(frozen=True, slots=True)

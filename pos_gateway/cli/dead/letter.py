@@ -8,10 +8,10 @@ from typing import Any, Self
 
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import PARKED_ORDERS, Bundle
-from pos_gateway.errors import InvalidBundle, InvalidOrder
-from pos_gateway.order import CancelRequest, Order
-from pos_gateway.outcome import one_line
-from pos_gateway.record import identifier
+from pos_gateway.domain.errors import InvalidBundle, InvalidOrder
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.outcome import one_line
+from pos_gateway.domain.record import identifier
 from pos_gateway.worker.properties import COMPRESSION
 
 #: Only a message that a worker could not read as one of its own has this header.

@@ -17,13 +17,13 @@ from typing import Any, Self
 from amqp.exceptions import NotFound
 
 from pos_gateway.broker import topology
-from pos_gateway.broker.answers import AnsweredConnection
+from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.link import CONNECTION_ERRORS
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT
 from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.failure import Failure
-from pos_gateway.errors import BrokerUnavailable
-from pos_gateway.urls import mask_url
+from pos_gateway.domain.errors import BrokerUnavailable
+from pos_gateway.runtime.urls import mask_url
 from pos_gateway.worker.properties import tolerate_bad_properties
 
 #: Messages that one consumer has unacknowledged at most: AMQP has 16 bits to say how many.

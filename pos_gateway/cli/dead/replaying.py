@@ -10,7 +10,6 @@ from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import Bundle
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.broker.splits import in_force
 from pos_gateway.cli import output
 from pos_gateway.cli.counts import LIMIT
 from pos_gateway.cli.database import desk
@@ -22,16 +21,17 @@ from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.moments import deadline, new_deadline, shown
 from pos_gateway.cli.operator import by_operator
 from pos_gateway.client import home_of
-from pos_gateway.clock import SYSTEM_CLOCK, Clock, from_unix
-from pos_gateway.errors import InvalidOrder, OrderChanged
+from pos_gateway.domain.errors import InvalidOrder, OrderChanged
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.split import Split
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.desk import Desk, Standing
+from pos_gateway.ledger.order_admin import Desk, Standing
 from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
-from pos_gateway.order import CancelRequest, Order
-from pos_gateway.outcome import Kind
+from pos_gateway.routing.splits import in_force
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.settings import Settings
-from pos_gateway.split import Split
-from pos_gateway.trace_context import TraceContext
 
 _REOPENED = (State.FAILED, State.EXPIRED)
 _DECIDED = (State.ACCEPTED, State.REJECTED, State.CANCELLED)

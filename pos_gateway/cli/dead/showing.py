@@ -11,7 +11,7 @@ from pos_gateway.cli.dead.listing import summary
 from pos_gateway.cli.dead.queue import DeadLetters
 from pos_gateway.cli.dead.selection import Selection
 from pos_gateway.cli.masking import masked
-from pos_gateway.order import CancelRequest, Order
+from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.settings import Settings
 
 

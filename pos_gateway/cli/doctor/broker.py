@@ -9,8 +9,8 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT
 from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
+from pos_gateway.runtime.urls import mask_url
 from pos_gateway.settings import Settings
-from pos_gateway.urls import mask_url
 
 #: Before it, quorum queues had no at-least-once dead-lettering.
 _OLDEST = (3, 10)

@@ -13,7 +13,7 @@ from pos_gateway.cli.doctor.finding import Check, Finding, Level, fail, show
 from pos_gateway.cli.doctor.patching import check_patching
 from pos_gateway.cli.doctor.process import check_files, check_metrics_port
 from pos_gateway.cli.doctor.redis import check_redis
-from pos_gateway.errors import InvalidSettings
+from pos_gateway.domain.errors import InvalidSettings
 from pos_gateway.settings import Settings, setting
 
 #: Each check with the settings that it cannot do without; None: with all of them.

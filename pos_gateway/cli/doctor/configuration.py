@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
-from pos_gateway.errors import InvalidSettings
+from pos_gateway.domain.errors import InvalidSettings
 from pos_gateway.settings import Settings, explain
 
 

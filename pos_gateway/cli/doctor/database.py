@@ -7,16 +7,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.cli.database import reason, require_exists
 from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
-from pos_gateway.errors import InvalidSettings, PendingMigration, SchemaTooNew
-from pos_gateway.ledger.database import open_database, require_current
-from pos_gateway.ledger.desk import Desk
+from pos_gateway.database.engine import open_database, require_current
+from pos_gateway.database.schema import merchants
+from pos_gateway.domain.errors import InvalidSettings, PendingMigration, SchemaTooNew
+from pos_gateway.ledger.order_admin import Desk
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import any_in_clear
-from pos_gateway.ledger.schema import merchants
 from pos_gateway.ledger.states import State
+from pos_gateway.runtime.urls import mask_url
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
-from pos_gateway.urls import mask_url
-from pos_gateway.vault import Vault
 
 #: Seconds to wait for PostgreSQL, whose driver would wait for minutes.
 _PATIENCE = "5"

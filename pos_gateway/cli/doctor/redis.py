@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
+from pos_gateway.runtime.urls import mask_url
 from pos_gateway.settings import Settings
-from pos_gateway.urls import mask_url
 
 _PATIENCE = 3.0
 

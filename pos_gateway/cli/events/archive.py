@@ -7,8 +7,8 @@ from pos_gateway.cli.database import database
 from pos_gateway.events.archive import Archive
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
-from pos_gateway.vault import Vault
 
 
 @contextmanager

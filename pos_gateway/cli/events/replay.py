@@ -15,7 +15,7 @@ from pos_gateway.cli.failure import INTERRUPTED, Failure
 from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.operator import by_operator
 from pos_gateway.cli.progress import progress_to
-from pos_gateway.errors import BatchCutShort, PublishError
+from pos_gateway.domain.errors import BatchCutShort, PublishError
 from pos_gateway.events.archive import Archive
 from pos_gateway.ledger.states import Key
 from pos_gateway.settings import Settings

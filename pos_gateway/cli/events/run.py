@@ -32,17 +32,17 @@ def run(*, until_eof: bool) -> None:
     """
     import structlog
 
-    from pos_gateway import failpoints
-    from pos_gateway.errors import BrokerUnavailable, LedgerUnavailable
+    from pos_gateway.domain.errors import BrokerUnavailable, LedgerUnavailable
     from pos_gateway.events.hydration import Hydration
     from pos_gateway.events.relay import Relay
     from pos_gateway.ledger.ledger import Ledger
     from pos_gateway.ledger.payloads import Payloads
     from pos_gateway.ledger.schema_watch import SchemaWatch
+    from pos_gateway.runtime import failpoints
+    from pos_gateway.runtime.vault import Vault
     from pos_gateway.settings import DAY, Settings
     from pos_gateway.telemetry import log
     from pos_gateway.telemetry.port import MetricsPort
-    from pos_gateway.vault import Vault
 
     settings = Settings.from_environment()
     log.configure(lines=settings.log_buffer)

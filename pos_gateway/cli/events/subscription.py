@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from kombu import Connection, Consumer, Queue
 
 from pos_gateway.broker import topology
-from pos_gateway.broker.answers import AnsweredConnection
+from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT, PATIENCE
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT, RECONNECT_AFTER
-from pos_gateway.errors import BrokerUnavailable
-from pos_gateway.urls import mask_url
+from pos_gateway.domain.errors import BrokerUnavailable
+from pos_gateway.runtime.urls import mask_url
 
 #: Events that the broker keeps for a terminal that does not read; older ones are dropped.
 _LENGTH = 10_000

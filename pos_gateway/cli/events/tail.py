@@ -13,7 +13,7 @@ import click
 from pos_gateway.cli import output
 from pos_gateway.cli.counts import LIMIT
 from pos_gateway.cli.moments import Length
-from pos_gateway.outcome import Kind
+from pos_gateway.domain.outcome import Kind
 
 _PREFIX = "order."
 #: Every event there is; that an order is tried again is no news to the backend.

@@ -19,10 +19,10 @@ from pos_gateway.cli.merchants.importing import misfits
 from pos_gateway.cli.merchants.showing import require
 from pos_gateway.cli.pipeline import in_order
 from pos_gateway.cli.progress import progress_to
-from pos_gateway.gateway import Gateway
-from pos_gateway.green import green
-from pos_gateway.merchant import Merchant
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.catalogs import CatalogStore
+from pos_gateway.processing.gateway import Gateway
+from pos_gateway.runtime.green import green
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry.log import configure
 from pos_gateway.transport.errors import TransportError

@@ -13,9 +13,9 @@ from pos_gateway.cli.database import merchant_store
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.merchants.records import records
 from pos_gateway.cli.output import notice
-from pos_gateway.errors import FieldError, InvalidMerchant
-from pos_gateway.merchant import Merchant
-from pos_gateway.vault import CannotOpen
+from pos_gateway.domain.errors import FieldError, InvalidMerchant
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.runtime.vault import CannotOpen
 
 
 @click.command("import")

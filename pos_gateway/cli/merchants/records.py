@@ -6,8 +6,8 @@ from typing import Any, BinaryIO
 
 from pos_gateway.cli import jsonl
 from pos_gateway.cli.failure import Failure
-from pos_gateway.errors import FieldError
-from pos_gateway.record import WHOLE
+from pos_gateway.domain.errors import FieldError
+from pos_gateway.domain.record import WHOLE
 
 #: Bytes of the largest file: all or nothing means that it is held in memory.
 FILE_LIMIT = 256 * 2**20

@@ -8,7 +8,7 @@ import click
 from pos_gateway.cli import output
 from pos_gateway.cli.database import merchant_store
 from pos_gateway.cli.failure import Failure
-from pos_gateway.merchant import Merchant
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 
 

@@ -1,7 +1,7 @@
 """The order that is meant by an id, which several merchants may have."""
 
 from pos_gateway.cli.failure import Failure
-from pos_gateway.ledger.desk import Desk, Standing
+from pos_gateway.ledger.order_admin import Desk, Standing
 
 #: Merchants that are named when several have it.
 _NAMED = 10

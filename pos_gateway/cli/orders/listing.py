@@ -9,7 +9,7 @@ from pos_gateway.cli import output
 from pos_gateway.cli.counts import LIMIT
 from pos_gateway.cli.database import desk
 from pos_gateway.cli.moments import Length, shown
-from pos_gateway.ledger.desk import Standing
+from pos_gateway.ledger.order_admin import Standing
 from pos_gateway.ledger.states import State
 
 _STYLES = {

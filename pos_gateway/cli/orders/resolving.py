@@ -7,23 +7,23 @@ import click
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.broker.splits import in_force
 from pos_gateway.cli.database import desk
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.moments import Moment, deadline, new_deadline, shown
 from pos_gateway.cli.operator import by_operator
 from pos_gateway.cli.orders.finding import the_order
 from pos_gateway.client import home_of
-from pos_gateway.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.errors import PublishError
+from pos_gateway.domain.errors import PublishError
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Reason, one_line
+from pos_gateway.domain.split import Split
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.desk import Desk, Standing
+from pos_gateway.ledger.order_admin import Desk, Standing
 from pos_gateway.ledger.states import Entry, State
-from pos_gateway.order import Order
-from pos_gateway.outcome import Kind, Reason, one_line
+from pos_gateway.routing.splits import in_force
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.settings import Settings
-from pos_gateway.split import Split
-from pos_gateway.vault import CannotOpen
 
 #: What the ledger and the event have for a reason; also how a decision is known for one of ours.
 _THERE = Reason("resolved", "an operator says that the POS has it")

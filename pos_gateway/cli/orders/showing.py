@@ -11,7 +11,7 @@ from pos_gateway.cli.masking import MASK, masked
 from pos_gateway.cli.moments import shown
 from pos_gateway.cli.orders.finding import the_order
 from pos_gateway.cli.orders.listing import summary
-from pos_gateway.ledger.desk import Desk, Standing
+from pos_gateway.ledger.order_admin import Desk, Standing
 from pos_gateway.ledger.states import Action, Key, State
 
 
@@ -73,8 +73,8 @@ def _record(ledger: Desk, order: Standing, *, reveal: bool) -> dict[str, Any]:
 
 def _content(ledger: Desk, order: Standing, *, reveal: bool) -> tuple[Any, str | None]:
     """The order itself, or why it cannot be shown."""
-    from pos_gateway.order import Order
-    from pos_gateway.vault import CannotOpen
+    from pos_gateway.domain.order import Order
+    from pos_gateway.runtime.vault import CannotOpen
 
     try:
         order_json = ledger.order_json(order.key)

@@ -18,7 +18,7 @@ from pos_gateway.admission import breaker, parking
 from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 
 #: Messages that a worker reads in a second, and holds for each slot; seconds to end a call early.
 SIFT, WINDOW, ENDING = 2500.0, 10, 0.001

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from pos_gateway.outcome import Contact
+from pos_gateway.domain.outcome import Contact
 from tests.admission.adversaries.driver import Answer, Driver, Group, about, hangs_from
 
 #: Seconds that 99 of 100 orders of healthy merchants wait for a slot at most.

@@ -7,15 +7,15 @@ import click
 
 from pos_gateway.adapters.pos_fields import POS_ID
 from pos_gateway.adapters.registry import adapters
-from pos_gateway.catalog import MOST, CatalogEntry
 from pos_gateway.cli import jsonl
 from pos_gateway.cli.database import catalog_store, merchant_store
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.merchants.importing import unusable
 from pos_gateway.cli.merchants.records import records
 from pos_gateway.cli.output import notice
-from pos_gateway.errors import FieldError, InvalidCatalogEntry, InvalidRecord
-from pos_gateway.merchant import Merchant
+from pos_gateway.domain.catalog import MOST, CatalogEntry
+from pos_gateway.domain.errors import FieldError, InvalidCatalogEntry, InvalidRecord
+from pos_gateway.domain.merchant import Merchant
 
 
 @click.command("import")

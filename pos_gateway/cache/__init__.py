@@ -1,0 +1,1 @@
+"""Values that are refreshed before they expire, by one worker of the fleet."""

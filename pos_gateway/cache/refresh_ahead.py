@@ -1,0 +1,491 @@
+"""Values that are read from memory, and refreshed before they expire by one for all who read them.
+
+A value is good for its lifetime. From half of that on it is refreshed beside those who read it, who
+are served the present one; only what is not here yet is waited for, by all who want it on one load.
+While the loader fails the present value is served for a while longer. Where there is a store that
+processes share (``shared.py``), one of them loads, and the others take over what it has found.
+"""
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
+from typing import Any, Generic, Protocol, TypeVar
+
+import structlog
+
+from pos_gateway.domain.errors import NotLoaded, SharedUnavailable
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.green import green
+from pos_gateway.telemetry import metrics
+
+log = structlog.get_logger(__name__)
+
+Value = TypeVar("Value")
+
+#: Part of a lifetime after which a value is refreshed, and the part of that by which it is sooner at
+#: most: what was loaded together is not to be refreshed together for ever.
+REFRESH, JITTER = 0.5, 0.1
+#: Seconds for which keys are collected that are only to be refreshed, to be one load.
+COLLECT = 0.2
+#: Seconds until it is looked again at what another process loads: if somebody waits, and if nobody.
+LOOK, LOOK_BESIDE = 0.1, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[Value]):
+    """What a loader found. Times are seconds."""
+
+    #: None: there is none.
+    value: Value | None
+    #: Grows with each edit.
+    version: float = 0.0
+    #: For how long it is good, and when it is refreshed; None: as the cache has it.
+    lifetime: float | None = None
+    refresh_after: float | None = None
+    #: How long ago it was loaded.
+    age: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing(Generic[Value]):
+    """How it stands with keys that are to be loaded; one that is in none of these is ours alone."""
+
+    #: What another process has loaded lately.
+    found: Mapping[str, Loaded[Value]] = field(default_factory=dict)
+    #: Those that this process has the right to load, each with a number that grows (a fence).
+    ours: Mapping[str, int] = field(default_factory=dict)
+    #: Those that another process is loading.
+    elsewhere: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Gift(Generic[Value]):
+    """What a process gives to the others. Times are seconds."""
+
+    fence: int
+    value: Value | None
+    version: float
+    #: How long ago it began to be loaded.
+    age: float
+    #: At which age it may be loaded anew, and at which it is good no more.
+    young: float
+    lifetime: float
+
+
+class Shared(Protocol[Value]):
+    """Where processes find each other's values. Every method may raise SharedUnavailable."""
+
+    def claim(self, least: Mapping[str, float]) -> Standing[Value]:
+        """Values of these versions or newer, or the right to load them, for a time."""
+        ...
+
+    def store(self, gifts: Mapping[str, Gift[Value]]) -> None:
+        """Give what was loaded to all, unless somebody else got the right to load it since."""
+        ...
+
+    def give_up(self, fences: Mapping[str, int], pause: float) -> None:
+        """They could not be loaded; nobody is to try again for so many seconds."""
+        ...
+
+
+#: Of a failure that there was not.
+_NEVER: tuple[float, Exception | None] = (-inf, None)
+
+
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[Value]):
+    value: Value | None
+    version: float
+    #: From then on it is refreshed, and from then on not read any more.
+    due: float
+    until: float
+    #: From then on not even while the loader fails.
+    last: float
+
+
+class RefreshAheadCache(Generic[Value]):
+    """Safe from threads and green threads. The constructor does no I/O and starts nothing.
+
+    Args:
+        name: what it has, for logs and metrics.
+        load: loads values by key; what it does not return there is none of. For one caller at a
+            time, unless ``together`` is 1.
+        lifetime: seconds that a value is good, and ``absent`` that there is none is believed.
+        stale: seconds for which a value is served beyond that while the loader fails.
+        most: values in memory; above it those that were loaded longest ago are forgotten.
+        weigh: for how many of those a value counts.
+        together: keys in a load at most; with 1 each has a thread of its own meanwhile.
+        failures: what the loader raises when it cannot be helped. For anything else one value is to
+            blame, such as nobody thought of: only that one is not loaded, and is NotLoaded.
+        pause: seconds until a load that failed is tried again, by its error.
+        insist: whether what is wanted and could not be loaded is tried again by itself.
+        shared: where other processes' values are.
+        may_thread: whether this process has threads to load on. Without one ``get`` loads.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        load: Callable[[Sequence[str]], Mapping[str, Loaded[Value]]],
+        *,
+        lifetime: float,
+        absent: float,
+        stale: float,
+        most: int,
+        failures: tuple[type[Exception], ...],
+        pause: Callable[[Exception], float],
+        weigh: Callable[[Value | None], int] = lambda _: 1,
+        together: int = 500,
+        insist: bool = False,
+        shared: Shared[Value] | None = None,
+        may_thread: Callable[[], bool] = green,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.name = name
+        #: For metrics: reads from memory and others, loads by what came of them, and values served
+        #: beyond their lifetime.
+        self.hits = self.misses = self.stale = 0
+        self.loads = dict.fromkeys(("loaded", "taken_over", "failed"), 0)
+        self._load = load
+        self._lifetime, self._absent, self._stale_for = lifetime, absent, stale
+        self._most, self._weigh, self._weight = most, weigh, 0
+        self._together = together
+        self._failures, self._pause, self._insist = failures, pause, insist
+        self._shared = shared
+        self._may_thread = may_thread
+        self._now = clock.monotonic
+        self._listener: Callable[[str, Value | None], None] = lambda _key, _value: None
+        self._entries: dict[str, _Entry[Value]] = {}
+        self._failed: dict[str, tuple[float, Exception | None]] = {}
+        #: Edits of late: the oldest version that may be read since, and when that was heard of.
+        self._edits: dict[str, tuple[float, float]] = {}
+        #: What somebody wants, from then until it is here: who waits for it waits for the event.
+        self._under_way: dict[str, threading.Event] = {}
+        self._wanted: dict[str, None] = {}
+        self._again: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._something, self._urgently = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        metrics.cache_reads.keeps(
+            self, lambda it: {(it.name, "hit"): it.hits, (it.name, "miss"): it.misses}
+        )
+        metrics.cache_loads.keeps(
+            self, lambda it: {(it.name, outcome): n for outcome, n in it.loads.items()}
+        )
+        metrics.cache_stale.keeps(self, lambda it: {(it.name,): it.stale})
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str, timeout: float | None = None) -> Value | None:
+        """The value, from memory if it is there; None: there is none.
+
+        Raises:
+            NotLoaded: another process loads it, or this one, and is not done in so many seconds.
+            Exception: what the loader raised, if there is nothing that may be served.
+        """
+        entry = self._entries.get(key)
+        if entry is not None:
+            now = self._now()
+            if now < entry.due:
+                self.hits += 1
+                return entry.value
+            if now < entry.until:
+                self.hits += 1
+                self._wish(key)
+                return entry.value
+        self.misses += 1
+        return self._wait(key, timeout)
+
+    def peek(self, key: str) -> Value | None:
+        """The value as it was last loaded; None if there is none. Does not block."""
+        entry = self._entries.get(key)
+        return entry.value if entry else None
+
+    def peek_all(self) -> Iterable[Value]:
+        """All values in memory."""
+        return [entry.value for entry in list(self._entries.values()) if entry.value is not None]
+
+    def is_fresh(self, key: str) -> bool:
+        """Whether ``get`` would answer at once, if only that there is none."""
+        entry = self._entries.get(key)
+        return entry is not None and self._now() < entry.until
+
+    def want(self, key: str) -> None:
+        """It will be read: see to it that it is here and fresh. Does not block."""
+        entry, now = self._entries.get(key), self._now()
+        if entry is None or now >= entry.until:
+            if now >= self._failed.get(key, _NEVER)[0]:
+                self._wish(key, urgently=True)
+        elif now >= entry.due:
+            self._wish(key)
+
+    def outdated(self, key: str, version: float) -> None:
+        """It was edited: nothing older than this version is read any more. Does not block."""
+        entry, now = self._entries.get(key), self._now()
+        if entry is not None and entry.version >= version:
+            return
+        with self._lock:
+            self._edits.pop(key, None)  # the order is that of hearing of them
+            self._edits[key] = version, now
+            # What was loaded before that has expired everywhere.
+            while (oldest := next(iter(self._edits.items())))[1][1] < now - self._lifetime:
+                del self._edits[oldest[0]]
+        if entry is not None:
+            entry.due = entry.until = entry.last = -inf
+            self._wish(key, urgently=True)
+
+    def listen(self, on_load: Callable[[str, Value | None], None]) -> None:
+        """Call this with each key and value (None: there is none) that is loaded, or still good."""
+        self._listener = on_load
+
+    def stop(self) -> None:
+        """Load nothing more; whoever waits is told. Idempotent."""
+        self._stopping = True
+        self._something.set()
+        self._urgently.set()
+        with self._lock:
+            waiting, self._under_way = list(self._under_way.values()), {}
+        _set(*waiting)
+
+    def _wait(self, key: str, timeout: float | None) -> Value | None:
+        until, error = self._failed.get(key, _NEVER)
+        if error is not None and self._now() < until:
+            raise error
+        event = self._wish(key, urgently=True)
+        if event is None:
+            self._fly([key])
+        elif not self._stopping:
+            event.wait(timeout)
+        entry = self._entries.get(key)
+        if entry is not None and self._now() < entry.until:
+            return entry.value
+        _, error = self._failed.get(key, _NEVER)
+        raise error or NotLoaded(f"{self.name}: {key!r} could not be loaded in time")
+
+    def _wish(self, key: str, *, urgently: bool = False) -> threading.Event | None:
+        """Have it loaded; the event is set when it was. None: there is no thread to do it."""
+        if not self._may_thread():
+            return None
+        with self._lock:
+            event = self._under_way.get(key)
+            if event is None:
+                event = threading.Event()
+                entry = self._entries.get(key)
+                if entry is not None and self._now() < entry.due:
+                    event.set()  # it came meanwhile
+                    return event
+                self._under_way[key] = event
+                self._wanted[key] = None
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+                    self._thread.start()
+        self._something.set()
+        if urgently:
+            self._urgently.set()
+        return event
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._rest()
+            with self._lock:
+                now = self._now()
+                keys = [*self._wanted, *(key for key, at in self._again.items() if at <= now)]
+                self._wanted = {}
+                self._again = {key: at for key, at in self._again.items() if at > now}
+            left = iter(dict.fromkeys(keys))
+            while batch := list(islice(left, self._together)):
+                if self._together == 1:
+                    threading.Thread(target=self._fly, args=(batch,), daemon=True).start()
+                else:
+                    self._fly(batch)
+
+    def _rest(self) -> None:
+        """Until there is something to load."""
+        again = min(self._again.values(), default=inf)
+        if again < inf:
+            self._something.wait(max(0.0, again - self._now()))
+        else:
+            self._something.wait()
+        if self._together > 1 and not self._again:
+            self._urgently.wait(COLLECT)
+        self._something.clear()
+        self._urgently.clear()
+
+    def _fly(self, keys: Sequence[str]) -> None:
+        """Load these, and tell those who wait."""
+        settled = set(keys)
+        try:
+            settled -= self._obtain(keys)
+        finally:  # also when a green thread is killed
+            with self._lock:
+                events = [self._under_way.pop(key, None) for key in settled]
+            _set(*events)
+
+    def _obtain(self, keys: Sequence[str]) -> set[str]:
+        """Load them, and return those that are still to be waited for."""
+        began = self._now()
+        standing = self._claim(keys)
+        found = dict(standing.found)
+        self.loads["taken_over"] += len(found)
+        ours = [key for key in keys if key not in found and key not in standing.elsewhere]
+        if ours:
+            mine = self._loaded(ours, standing.ours)
+            self.loads["loaded"] += len(mine)
+            fences = {key: fence for key, fence in standing.ours.items() if key in mine}
+            self._store(fences, mine, self._now() - began)
+            found |= mine
+        again = {key for key, loaded in found.items() if not self._keep(key, loaded, began)}
+        return again | {key for key in standing.elsewhere if not self._is_served(key)}
+
+    def _loaded(self, keys: Sequence[str], fences: Mapping[str, int]) -> dict[str, Loaded[Value]]:
+        """What the loader found for these keys; nothing of those that could not be loaded."""
+        try:
+            loaded = self._load(keys)
+        except self._failures as error:
+            trouble: Exception = error
+        except Exception as error:
+            if len(keys) > 1:  # one is to blame, and the others are not to go without
+                half = len(keys) // 2
+                return self._loaded(keys[:half], fences) | self._loaded(keys[half:], fences)
+            log.error("cache.mistake", cache=self.name, key=keys[0], exc_info=error)
+            trouble = NotLoaded(f"{self.name}: {keys[0]!r} cannot be read: {type(error).__name__}")
+        else:
+            return {key: loaded.get(key) or _nothing() for key in keys}
+        self._fail(keys, trouble)
+        given_up = {key: fences[key] for key in keys if key in fences}
+        self._give_up(given_up, self._pause(trouble))
+        return {}
+
+    def _is_served(self, key: str) -> bool:
+        """Another process loads it: whether there is something to read meanwhile."""
+        entry, now = self._entries.get(key), self._now()
+        if entry is not None and now < entry.until:
+            entry.due = now + LOOK_BESIDE
+            return True
+        self._try_again([key], LOOK)
+        return False
+
+    def _times(self, loaded: Loaded[Value]) -> tuple[float, float]:
+        """After how many seconds it is refreshed, and not read any more."""
+        lifetime, after = loaded.lifetime, loaded.refresh_after
+        if lifetime is None:
+            lifetime = self._absent if loaded.value is None else self._lifetime
+        return REFRESH * lifetime if after is None else after, lifetime
+
+    def _keep(self, key: str, loaded: Loaded[Value], began: float) -> bool:
+        """False: it was read before an edit was, and has to be read again."""
+        version, since = self._edits.get(key, (-inf, -inf))
+        if loaded.version < version and began < since:
+            self._try_again([key], 0.0)
+            return False
+        self._failed.pop(key, None)
+        after, lifetime = self._times(loaded)
+        if loaded.refresh_after is None:
+            after *= 1 - JITTER * random.random()
+        at = began - loaded.age
+        entry = _Entry(
+            loaded.value, loaded.version, at + after, at + lifetime, at + lifetime + self._stale_for
+        )
+        with self._lock:  # who wants it from now on, since it was edited, begins another load
+            event = self._under_way.pop(key, None)
+            self._forget(key)  # the order is that of loading
+            self._entries[key] = entry
+            self._weight += self._weigh(entry.value)
+            while self._weight > self._most:
+                self._forget(next(iter(self._entries)))
+        self._tell(key, loaded.value)
+        _set(event)
+        return True
+
+    def _tell(self, key: str, value: Value | None) -> None:
+        try:
+            self._listener(key, value)
+        except Exception:  # whatever the value is, others are loaded all the same
+            log.exception("cache.mistake", cache=self.name, key=key)
+
+    def _forget(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._weight -= self._weigh(entry.value)
+
+    def _fail(self, keys: Iterable[str], error: Exception) -> None:
+        now, pause = self._now(), self._pause(error)
+        stale, gone = [], []
+        for key in keys:
+            entry = self._entries.get(key)
+            if entry is not None and now < entry.last:
+                entry.until = min(entry.last, max(entry.until, now + 2 * pause))
+                entry.due = min(entry.until, now + pause)
+                stale.append((key, entry.value))
+            else:
+                self._failed[key] = now + pause, error
+                gone.append(key)
+        while len(self._failed) > self._most:
+            del self._failed[next(iter(self._failed))]
+        self.loads["failed"] += len(stale) + len(gone)
+        self.stale += len(stale)
+        log.error(
+            "cache.load_failed", cache=self.name, keys=len(stale) + len(gone), error=str(error)
+        )
+        for key, value in stale:
+            self._tell(key, value)
+        if self._insist:
+            self._try_again(gone, pause)
+
+    def _try_again(self, keys: Iterable[str], seconds: float) -> None:
+        at = self._now() + seconds
+        with self._lock:
+            self._again.update(dict.fromkeys(keys, at))
+        self._something.set()
+
+    def _claim(self, keys: Sequence[str]) -> Standing[Value]:
+        standing: Standing[Value] = Standing()
+        if self._shared is not None:
+            with self._sharing():
+                least = {key: self._edits.get(key, (0.0, 0.0))[0] for key in keys}
+                standing = self._shared.claim(least)
+        return standing
+
+    @contextmanager
+    def _sharing(self) -> Iterator[None]:
+        """Whatever other processes have put there, and if nothing can be had: it is loaded here."""
+        try:
+            yield
+        except SharedUnavailable:
+            pass  # it was said
+        except Exception:
+            log.exception("cache.mistake", cache=self.name)
+
+    def _store(
+        self, fences: Mapping[str, int], every: Mapping[str, Loaded[Value]], took: float
+    ) -> None:
+        if self._shared is None or not fences:
+            return
+        gifts = {}
+        for key, fence in fences.items():
+            after, lifetime = self._times(every[key])
+            value, version = every[key].value, every[key].version
+            gifts[key] = Gift(fence, value, version, took, after * (1 - JITTER), lifetime)
+        with self._sharing():
+            self._shared.store(gifts)
+
+    def _give_up(self, fences: Mapping[str, int], pause: float) -> None:
+        if self._shared is not None and fences:
+            with self._sharing():
+                self._shared.give_up(fences, pause)
+
+
+def _nothing() -> Loaded[Any]:
+    return Loaded(None)
+
+
+def _set(*events: threading.Event | None) -> None:
+    for event in events:
+        if event is not None:
+            event.set()

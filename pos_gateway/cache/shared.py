@@ -1,0 +1,210 @@
+"""Values that processes share through Redis, and which of them loads one.
+
+Each is sealed as a whole, for its key and with its version and times: write access to Redis is
+enough neither to read a value nor to have another one believed. Not even an earlier one of the same
+key: it is good for its lifetime after it was sealed, and every reader knows the edits of that time.
+
+Redis Cluster is not supported: a script has keys of many values.
+"""
+
+import platform
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from math import inf
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from pos_gateway.cache.redis_client import redis_client
+from pos_gateway.cache.refresh_ahead import JITTER, Gift, Loaded, Standing
+from pos_gateway.domain.errors import SharedUnavailable
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.vault import CannotOpen, Vault
+
+log = structlog.get_logger(__name__)
+
+Value = TypeVar("Value")
+
+#: Seconds for connecting and for each answer: whoever waits for a value waits for no longer than this
+#: when Redis is away.
+TIMEOUT = 0.5
+#: Seconds for which Redis is not asked any more when it was away.
+PAUSE = 5.0
+#: Seconds after which another process may load what one has the right to load: those that it takes
+#: when things go badly, and a few more.
+LEASE = 15.0
+PREFIX = "pos_gateway:sealed:"
+#: Values in one exchange with Redis, unless they are large.
+AT_ONCE = 500
+
+
+class SharedValues(Generic[Value]):
+    """One kind of values. Safe from threads and green threads. The constructor does no I/O.
+
+    Args:
+        url: where Redis is.
+        name: of this kind.
+        vault: seals and opens; it has a key.
+        encode: a value as text, never an empty one; raises CannotOpen for what is not to be shared.
+        decode: the same back; raises ValueError for what it cannot read.
+        lease: seconds for loading.
+        at_once: values in one exchange, which has to be over within the timeout, and between others'
+            turns.
+
+    Raises:
+        InvalidSettings: the package ``redis`` is not installed, or the URL is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        *,
+        vault: Vault,
+        encode: Callable[[Value], str],
+        decode: Callable[[str], Value],
+        lease: float = LEASE,
+        at_once: int = AT_ONCE,
+        prefix: str = PREFIX,
+        timeout: float = TIMEOUT,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._client, self._failures = redis_client(url, timeout)
+        source = resources.files("pos_gateway.merchants").joinpath("refresh.lua").read_text("utf-8")
+        self._script = self._client.register_script(source)
+        self._prefix = f"{prefix}{name}:"
+        self._name = name
+        self._owner = f"{platform.node()[:64]}:{uuid.uuid4().hex}"
+        self._vault, self._encode, self._decode = vault, encode, decode
+        self._lease = lease
+        self._at_once = at_once
+        self._clock, self._now = clock, clock.monotonic
+        self._away_until = -inf
+
+    def claim(self, least: Mapping[str, float]) -> Standing[Value]:
+        """Values of these versions or newer, or the right to load them for as long as the lease.
+
+        Raises:
+            SharedUnavailable: Redis is away, or talks nonsense.
+        """
+        found: dict[str, Loaded[Value]] = {}
+        ours: dict[str, int] = {}
+        elsewhere: set[str] = set()
+        for keys in self._batched(least):
+            versions = [repr(least[key]) for key in keys]
+            replies = self._do(keys, "claim", self._owner, _milliseconds(self._lease), *versions)
+            for key, reply in zip(keys, replies, strict=True):
+                match reply:
+                    case [b"found", *rest]:
+                        loaded = self._loaded(key, rest)
+                        if loaded is not None:
+                            found[key] = loaded
+                    case [b"ours", int(fence)]:
+                        ours[key] = fence
+                    case [b"elsewhere"]:
+                        elsewhere.add(key)
+                    case _:
+                        raise self._is_away(f"an answer that is none: {reply!r:.80}")
+        return Standing(found, ours, frozenset(elsewhere))
+
+    def store(self, gifts: Mapping[str, Gift[Value]]) -> None:
+        """Give these to all, unless somebody else got the right to load them since.
+
+        Raises:
+            SharedUnavailable: Redis is away; whether they were stored is not known.
+        """
+        stored, private = {}, {}
+        for key, each in in_turns(gifts.items(), self._at_once):
+            try:
+                stored[key] = self._stored(key, each)
+            except CannotOpen:
+                private[key] = each.fence
+        for keys in self._batched(stored):
+            arguments = [argument for key in keys for argument in stored[key]]
+            self._do(keys, "store", self._owner, *arguments)
+        if private:
+            self.give_up(private, 0.0)
+
+    def give_up(self, fences: Mapping[str, int], pause: float) -> None:
+        """They could not be loaded; nobody is to try again for so many seconds.
+
+        Raises:
+            SharedUnavailable: Redis is away.
+        """
+        for keys in self._batched(fences):
+            numbers = [fences[key] for key in keys]
+            self._do(keys, "give up", self._owner, max(1, _milliseconds(pause)), *numbers)
+
+    def close(self) -> None:
+        """Let go of the connections. Idempotent."""
+        self._client.connection_pool.disconnect()
+
+    def _batched(self, keys: Mapping[str, Any]) -> list[list[str]]:
+        every, most = list(keys), self._at_once
+        return [every[start : start + most] for start in range(0, len(every), most)]
+
+    def _do(self, keys: Sequence[str], *arguments: Any) -> Sequence[Any]:
+        if self._now() < self._away_until:
+            raise SharedUnavailable("Redis was away a moment ago")
+        names = [name for key in keys for name in self._names(key)]
+        try:
+            replies = self._script(keys=[*names, f"{self._prefix}fences"], args=arguments)
+        except self._failures as error:
+            raise self._is_away(f"{type(error).__name__}: {error}"[:200]) from error
+        if not isinstance(replies, list) or len(replies) != len(keys):
+            raise self._is_away(f"an answer that is none: {replies!r:.80}")
+        return replies
+
+    def _is_away(self, why: str) -> SharedUnavailable:
+        log.warning("cache.not_shared", cache=self._name, error=why)
+        self._away_until = self._now() + PAUSE
+        return SharedUnavailable(why)
+
+    def _names(self, key: str) -> tuple[bytes, bytes]:
+        name = f"{self._prefix}={key}".encode("utf-8", "surrogatepass")
+        return name, name + b":lock"
+
+    def _stored(self, key: str, gift: Gift[Value]) -> Sequence[Any]:
+        """What the script stores of a value."""
+        text = "" if gift.value is None else self._encode(gift.value)
+        version, young, lifetime = repr(gift.version), *map(_in_ms, (gift.young, gift.lifetime))
+        data = self._vault.seal_bytes(
+            f"{self._clock.now().timestamp()!r} {text}".encode(),
+            whose=self._whose(key, version, young, lifetime),
+        )
+        return gift.fence, version, data, _milliseconds(gift.age), young, lifetime
+
+    def _whose(self, key: str, *terms: str) -> str:
+        """What a value is sealed for. No other sealed text's has as many blanks in it."""
+        return " ".join(("shared", self._name, ascii(key), *terms))
+
+    def _loaded(self, key: str, reply: Sequence[Any]) -> Loaded[Value] | None:
+        """None: it is not to be read here, and is loaded."""
+        try:
+            version, data, age, young, lifetime = reply
+            terms = [each.decode() for each in (version, young, lifetime)]
+            opened = self._vault.open_bytes(data.decode(), whose=self._whose(key, *terms)).decode()
+            sealed_at, _, text = opened.partition(" ")
+            good_for = int(lifetime) / 1000
+            if self._clock.now().timestamp() - float(sealed_at) >= good_for:
+                raise ValueError("sealed too long ago, or clocks differ")
+            return Loaded(
+                self._decode(text) if text else None,
+                float(version),
+                lifetime=good_for,
+                refresh_after=int(young) / 1000 / (1 - JITTER),
+                age=max(0, int(age)) / 1000,
+            )
+        except Exception as error:  # noqa: BLE001  (Redis has whatever anybody has put there)
+            log.warning("cache.unreadable", cache=self._name, error=str(error))
+            return None
+
+
+def _in_ms(seconds: float) -> str:
+    return str(_milliseconds(seconds))
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,169 @@
+"""The way to the database, and whether its schema is one that this version can work on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    false,
+    inspect,
+    literal,
+    make_url,
+    select,
+    text,
+    union_all,
+)
+from sqlalchemy.exc import ArgumentError
+
+from pos_gateway.database.migrations import REVISIONS
+from pos_gateway.database.schema import metadata
+from pos_gateway.domain.errors import FieldError, InvalidSettings, PendingMigration, SchemaTooNew
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+#: Seconds that SQLite waits for another process's write before it gives up.
+_SQLITE_BUSY = 5.0
+#: Text goes as UTF-8, whatever the database keeps it as. Then seconds that connecting may take, and
+#: how a connection is found dead whose other end vanished without a word (a failover): after 15 s, by
+#: the kernel, and not after its two hours.
+_POSTGRESQL = {
+    "client_encoding": "utf8",
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 15_000,
+    # Of the hosts that the URL names, the primary: a standby has less than was committed, and nothing
+    # can be claimed there.
+    "target_session_attrs": "primary",
+}
+#: How long a migration waits for a table that workers use. Behind it they would wait, too.
+_LOCK_TIMEOUT = "5s"
+#: The number of PostgreSQL's advisory lock that a migration holds: any number that is not in use.
+_UPGRADING = 7_263_905_148
+#: In a revision's name: the schema of the oldest version that may work on this one. Without it, all
+#: may: its migration, and those before it, have only added.
+_FROM = "_from_"
+#: Finds nothing, in every table.
+_EVERY_TABLE = union_all(
+    *(select(literal(1)).select_from(table).where(false()) for table in metadata.tables.values())
+)
+
+
+def open_database(url: str) -> Engine:
+    """An engine for the URL; connects when it is first used.
+
+    Raises:
+        InvalidSettings: the URL is none, or PostgreSQL's driver is not installed.
+    """
+    scheme, separator, rest = url.partition("://")
+    if scheme in ("postgres", "postgresql"):
+        # Psycopg 3 waits on the socket in Python and so lets other green threads run.
+        scheme = "postgresql+psycopg"
+        url = scheme + separator + rest
+    try:
+        said = make_url(url).query
+        connect: dict[str, Any] = {k: v for k, v in _POSTGRESQL.items() if k not in said}
+        connect = connect if scheme == "postgresql+psycopg" else {}
+        engine = create_engine(url, pool_pre_ping=True, connect_args=connect, hide_parameters=True)
+        if "@" in (engine.url.host or ""):  # the rest of a password that is not encoded
+            raise ArgumentError
+    except ModuleNotFoundError as error:
+        raise InvalidSettings(
+            [
+                FieldError(
+                    "POS_GATEWAY_DATABASE_URL",
+                    f"needs the package {error.name}; pip install 'pos-gateway[postgres]'",
+                    scheme,
+                )
+            ]
+        ) from error
+    except (ArgumentError, ValueError):
+        # Not in the parser's words: of a password that is not encoded they repeat a part.
+        problem = "is not a database's URL; in a password @ is written %40, / %2F, : %3A"
+        raise InvalidSettings([FieldError("POS_GATEWAY_DATABASE_URL", problem, scheme)]) from None
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+    return engine
+
+
+def upgrade(engine: Engine) -> None:
+    """Bring the schema to this version, or leave it as it was. Harmless when it is there.
+
+    Workers may be at work meanwhile. On PostgreSQL it gives up if they keep a table for seconds.
+    """
+    from alembic import command  # noqa: PLC0415  (workers do without)
+
+    with engine.begin() as connection:
+        if engine.dialect.name == "sqlite":  # its driver begins no transaction for a table
+            connection.exec_driver_sql("begin immediate")
+        else:
+            # Two first ones at once would both make the tables; the second waits, for as long as it
+            # takes, and finds nothing to do.
+            connection.exec_driver_sql(f"select pg_advisory_xact_lock({_UPGRADING})")
+            connection.exec_driver_sql(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
+        command.upgrade(_alembic(connection), "head")
+
+
+def require_current(engine: Engine) -> None:
+    """Return if this version can work on the schema: its own, or a later one that has only added.
+
+    Raises:
+        PendingMigration: it is older; names the command.
+        SchemaTooNew: it is a later one that has taken away what this version needs.
+        SQLAlchemyError: the database cannot be asked, or one of its tables cannot be read.
+    """
+    with engine.connect() as connection:
+        _require_revision(_revision(connection))
+        # Alembic's word alone is not enough: a table may be lost, or another role's.
+        connection.execute(_EVERY_TABLE)
+
+
+def _require_revision(present: str | None) -> None:
+    needed = REVISIONS[-1]
+    if present == needed:
+        return
+    if present is None or present in REVISIONS:
+        what = "needs a migration" if present else "has no tables yet"
+        raise PendingMigration(f"the database {what}; run: pos-gateway db upgrade")
+    oldest = present.partition(_FROM)[2]
+    if needed < oldest:
+        raise SchemaTooNew(
+            f"the database's schema is {present}, and this version's is {needed}; "
+            f"run: a version whose schema is {oldest} or later"
+        )
+
+
+def _revision(connection: Connection) -> str | None:
+    """What Alembic has written of itself; None: nothing."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    revision: str | None = connection.scalar(text("select version_num from alembic_version"))
+    return revision
+
+
+@contextmanager
+def migration_connection(config: "Config") -> Iterator[Connection]:
+    """The connection that ``upgrade`` handed to Alembic (for ``migrations/env.py``)."""
+    yield config.attributes["connection"]
+
+
+def _alembic(connection: Connection | None = None) -> "Config":
+    from alembic.config import Config  # noqa: PLC0415  (likewise)
+
+    config = Config()
+    config.set_main_option("script_location", "pos_gateway:database/migrations")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode = WAL")  # readers do not wait for a writer
+    cursor.execute(f"PRAGMA busy_timeout = {_SQLITE_BUSY * 1000:.0f}")
+    cursor.close()

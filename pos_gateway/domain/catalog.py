@@ -1,0 +1,31 @@
+"""One line of a merchant's catalog: our sku, and what the merchant's POS calls it."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import ConfigDict, Field, StringConstraints, ValidationError
+
+from pos_gateway.domain.errors import InvalidCatalogEntry
+from pos_gateway.domain.record import Identifier, Record, field_errors
+
+#: Entries of one merchant's catalog: a worker reads one in milliseconds.
+MOST = 10_000
+
+
+class CatalogEntry(Record):
+    """An item or a modifier, as we and the POS know it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    merchant_id: Identifier
+    #: As it is in orders, whatever it looks like.
+    sku: Annotated[str, Field(min_length=1, max_length=256)]
+    #: Square's, the longest that are documented, have 192 characters.
+    pos_id: Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,192}$")]
+
+    @classmethod
+    def parse(cls, record: Any) -> Self:
+        """An entry from decoded JSON. Raises InvalidCatalogEntry, naming every wrong field."""
+        try:
+            return cls.model_validate(record)
+        except ValidationError as error:
+            raise InvalidCatalogEntry(field_errors(error)) from None

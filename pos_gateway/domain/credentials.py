@@ -1,0 +1,202 @@
+"""What a merchant's record says about authentication. No value shows a secret when printed."""
+
+import hashlib
+import json
+import ssl
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    model_validator,
+)
+
+from pos_gateway.domain.record import Record
+from pos_gateway.runtime import tls
+
+#: What may be in a header's value: anything else would be a header of its own.
+_Printable = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=4096)]
+_HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
+
+
+#: Headers that say how a request is to be read; no credential may be in one of them.
+_FRAMING = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade"}
+)
+
+
+def _not_framing(name: str) -> str:
+    if name.lower() in _FRAMING:
+        raise ValueError("is not a header for a key")
+    return name
+
+
+def _one_line(value: Any) -> Any:
+    text = value.get_secret_value() if isinstance(value, SecretStr) else value
+    if isinstance(text, str) and not (text.isascii() and text.isprintable() and text.strip()):
+        raise ValueError("must be one line of printable ASCII")
+    if isinstance(text, str) and not text.strip("*"):
+        raise ValueError("is masked; give the secret itself")
+    return value
+
+
+#: A secret that goes into a header.
+Secret = Annotated[SecretStr, BeforeValidator(_one_line), Field(max_length=4096)]
+
+
+class Identity(Record):
+    """Mutual TLS: PEM texts of our certificate (with its chain) and key, and whom to trust."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    certificate: Annotated[str, Field(max_length=65536)] | None = None
+    key: SecretStr | None = None
+    authority: Annotated[str, Field(max_length=262144)] | None = Field(
+        default=None, description="Certificate authorities to trust instead of the system's."
+    )
+
+    @property
+    def chain(self) -> str | None:
+        """Certificate and key, one after the other."""
+        if self.certificate is None or self.key is None:
+            return None
+        return f"{self.certificate}\n{self.key.get_secret_value()}\n"
+
+    @model_validator(mode="after")
+    def _is_usable(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key belong together")
+        try:
+            tls.context(authority=self.authority, chain=self.chain)
+        except ssl.SSLError as error:
+            raise ValueError(f"cannot be used: {error.reason or error}") from None
+        return self
+
+
+class Credentials(Record):
+    """What all kinds have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tls: Identity | None = Field(default=None, description="Mutual TLS, whatever else is asked.")
+
+    def reveal(self) -> dict[str, Any]:
+        """With the secrets in clear: for the vault only."""
+        plain: dict[str, Any] = _in_clear(self.model_dump(exclude_none=True))
+        return plain
+
+    @cached_property
+    def secrets(self) -> tuple[str, ...]:
+        """The secrets that the POS has too, and may repeat."""
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return tuple(each.get_secret_value() for each in values if isinstance(each, SecretStr))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Differs for different credentials, and tells nothing about them."""
+        text = json.dumps(self.reveal(), sort_keys=True)
+        return hashlib.sha256(b"pos-gateway\0" + text.encode()).hexdigest()[:16]
+
+
+class NoAuth(Credentials):
+    """The POS asks for nothing."""
+
+    type: Literal["none"] = "none"
+
+
+class ApiKey(Credentials):
+    """A key in a header of its own."""
+
+    type: Literal["api_key"]
+    header: Annotated[_HeaderName, AfterValidator(_not_framing)] = "X-Api-Key"
+    key: Secret
+
+
+class Basic(Credentials):
+    """User and password (RFC 7617)."""
+
+    type: Literal["basic"]
+    username: Annotated[str, StringConstraints(pattern=r"^[^:\x00-\x1f\x7f]*$", max_length=256)]
+    password: Secret
+
+
+class Bearer(Credentials):
+    """A token that does not expire (RFC 6750)."""
+
+    type: Literal["bearer"]
+    token: Secret
+
+
+class Signature(Credentials):
+    """Every request is signed, as Standard Webhooks has it; the secret is ``whsec_…``."""
+
+    type: Literal["hmac"]
+    secret: Secret
+
+    @cached_property
+    def secrets(self) -> tuple[str, ...]:
+        whole = self.secret.get_secret_value()
+        return whole, whole.removeprefix("whsec_")
+
+
+class OAuth2(Credentials):
+    """Client credentials (RFC 6749, 4.4): a token is fetched, and again before it expires."""
+
+    type: Literal["oauth2"]
+    token_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$", max_length=2048)]
+    client_id: _Printable
+    client_secret: Secret
+    scope: Annotated[str, Field(max_length=1024)] | None = None
+    audience: Annotated[str, Field(max_length=1024)] | None = None
+    #: How the client shows itself: in the Authorization header, in the form, or, as some vendors
+    #: have it, all in a JSON object.
+    style: Literal["basic", "form", "json"] = "basic"
+
+
+class ToastLogin(Credentials):
+    """Toast's own: client id and secret for a token that is good for a day, as a rule."""
+
+    type: Literal["toast"]
+    token_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$", max_length=2048)]
+    client_id: _Printable
+    client_secret: Secret
+
+
+class Unreadable(Credentials):
+    """They are sealed with a key that this process does not have."""
+
+    type: Literal["unreadable"] = "unreadable"
+    problem: str = ""
+
+
+_Kinds = NoAuth | ApiKey | Basic | Bearer | Signature | OAuth2 | ToastLogin
+_TYPES = [get_args(kind.model_fields["type"].annotation)[0] for kind in get_args(_Kinds)]
+
+
+def _given(value: Any) -> Any:
+    if value == {}:
+        return {"type": "none"}
+    if isinstance(value, dict) and value.get("type") not in _TYPES:  # pydantic would repeat it
+        raise ValueError(f"should have a type: {', '.join(_TYPES)}")
+    return value
+
+
+Auth = Annotated[
+    Annotated[_Kinds, Field(discriminator="type")],
+    BeforeValidator(_given),
+]
+
+NONE = NoAuth()
+
+
+def _in_clear(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, dict):
+        return {name: _in_clear(each) for name, each in value.items()}
+    return value

@@ -1,0 +1,119 @@
+"""A merchant: where its POS is, how it is spoken to, and how much it can take."""
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
+
+from pos_gateway.domain.credentials import NONE, Auth
+from pos_gateway.domain.errors import FieldError, InvalidMerchant
+from pos_gateway.domain.record import Identifier, Record, field_errors, has_dot_segment
+
+
+def _base_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError:  # in words that may repeat a password
+        raise ValueError("is not a URL") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
+        raise ValueError("must look like https://pos.example.com/api")
+    if "@" in parts.netloc:
+        raise ValueError("must not carry a user or password; put them into auth")
+    if "?" in url or "#" in url:  # also an empty one: a path that is added to it would be in it
+        raise ValueError("must not carry a query or fragment")
+    if has_dot_segment(parts.path):
+        raise ValueError("must not have . or .. in its path")
+    if any(ord(character) <= 0x20 or ord(character) == 0x7F for character in url):
+        raise ValueError("must not contain white space or control characters")
+    return url.rstrip("/")
+
+
+#: Small, and safe in a header and a URL, since that is where they go.
+PosIds = Annotated[
+    dict[Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,64}$")], Identifier],
+    Field(max_length=16),
+]
+
+
+class Merchant(Record):
+    """A merchant's record. Limits left out follow the gateway's settings.
+
+    Unlike in an order, a field that is not known is refused: it is a typing mistake.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Identifier
+    provider: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
+        default=None,
+        description="The POS vendor or host that many merchants share; left out: it stands alone.",
+    )
+    adapter: Annotated[str, Field(min_length=1, max_length=64)] = "rest"
+    base_url: Annotated[str, Field(max_length=2048), AfterValidator(_base_url)]
+    max_concurrency: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = Field(
+        default=None, description="How many of its orders may be under way at once."
+    )
+    request_timeout: Annotated[float, Field(gt=0, le=120, allow_inf_nan=False)] | None = Field(
+        default=None, description="Seconds for one whole exchange, connecting included."
+    )
+    auth: Auth = Field(
+        default=NONE, description="How the gateway proves who it is; {} where the POS asks nothing."
+    )
+    pos: PosIds = Field(
+        default_factory=dict,
+        description="The ids by which the POS knows the merchant; which ones, the adapter says.",
+    )
+    paused: bool = Field(default=False, description="A paused merchant is sent nothing.")
+
+    #: Its POS's ids of items and modifiers by our skus. Imported by itself: no field of the record.
+    catalog: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
+    @classmethod
+    def parse(cls, record: Any) -> Self:
+        """A merchant from decoded JSON.
+
+        Raises:
+            InvalidMerchant: names every wrong field, and repeats no value: any may be a secret in
+                the wrong place.
+        """
+        try:
+            return cls.model_validate(record)
+        except ValidationError as error:
+            wrong = [FieldError(each.field, each.problem) for each in field_errors(error)]
+            raise InvalidMerchant(wrong) from None
+
+    @cached_property
+    def endpoint(self) -> str:
+        """Which POS this is, as a fingerprint; credentials and limits may change, and it is the same."""
+        where = f"{self.adapter} {self.base_url} {sorted(self.pos.items())}"
+        return hashlib.blake2b(where.encode(), digest_size=16).hexdigest()
+
+    def pos_id(self, sku: str | None) -> str | None:
+        """What its POS calls an item or a modifier; None: it is not in the catalog."""
+        return None if sku is None else self.catalog.get(sku)
+
+    def with_catalog(self, catalog: Mapping[str, str]) -> Self:
+        """The same merchant with this catalog."""
+        return self.trusted({**vars(self), "catalog": catalog})
+
+    @classmethod
+    def trusted(cls, fields: Mapping[str, Any]) -> Self:
+        """A merchant from all of its fields, which were checked when they were written.
+
+        It takes a sixth of the memory of what ``model_construct`` makes: a worker keeps thousands.
+        """
+        merchant = cls.__new__(cls)
+        for name, value in fields.items():  # one by one: all instances then share the names
+            object.__setattr__(merchant, name, value)
+        object.__setattr__(merchant, "__pydantic_fields_set__", _ALL_FIELDS)
+        object.__setattr__(merchant, "__pydantic_extra__", None)
+        object.__setattr__(merchant, "__pydantic_private__", None)
+        return merchant
+
+
+_ALL_FIELDS = set(Merchant.model_fields)

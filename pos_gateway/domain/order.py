@@ -1,0 +1,264 @@
+"""An order, as the backend places it and as the merchant's POS gets it."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import cached_property
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    FailFast,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticSerializationError
+
+from pos_gateway.domain.errors import FieldError, InvalidOrder
+from pos_gateway.domain.json_text import is_finite, with_text
+from pos_gateway.domain.record import WHOLE, Identifier, Money, Record, field_errors
+from pos_gateway.runtime.clock import from_unix
+
+#: Items of an order, modifiers of an item, and of all items together: what an order costs a worker
+#: that holds the event loop is bounded by them. Real ones have some dozens.
+ITEMS, MODIFIERS_OF_ITEM, MODIFIERS = 1000, 250, 5000
+#: Quantities are whole; 10,000 of one item is a mistake, not an order.
+Quantity = Annotated[int, Field(strict=True, ge=1, le=10_000)]
+Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
+
+
+def _written_out(value: Any) -> Any:
+    if not isinstance(value, str | datetime):
+        raise ValueError("should be a time as RFC 3339 has it, 2026-01-31T12:00:00Z")
+    return value
+
+
+#: A moment with its offset, in letters: a bare number could be seconds or milliseconds.
+Time = Annotated[AwareDatetime, BeforeValidator(_written_out)]
+_TIME: TypeAdapter[datetime] = TypeAdapter(Time)
+
+
+def timestamp(value: Any) -> float | None:
+    """The Unix time of what an order may have for a time; None for anything else.
+
+    It reads what ``Order`` reads: for admission an order that is read otherwise has another end.
+    """
+    try:
+        return _TIME.validate_python(value).timestamp()
+    except ValidationError:
+        return None  # the task will say what is wrong with it
+
+
+def _text_or_object(value: Any) -> Any:
+    if not isinstance(value, str | dict):
+        raise ValueError("should be a text or an object")
+    return value
+
+
+def _not_too_many(items: Any) -> Any:
+    """Refuse them before each is looked at, and each of their modifiers."""
+    if isinstance(items, list | tuple):
+        if len(items) > ITEMS:
+            raise ValueError(f"has {len(items)} items; {ITEMS} are allowed")
+        number = sum(len(_modifiers(each)) for each in items)
+        if number > MODIFIERS:
+            raise ValueError(f"has {number} modifiers in all; {MODIFIERS} are allowed")
+    return items
+
+
+def _modifiers(item: Any) -> list[Any] | tuple[Any, ...]:
+    found = item.get("modifiers") if isinstance(item, dict) else getattr(item, "modifiers", None)
+    return found if isinstance(found, list | tuple) else ()
+
+
+#: "pickup", or whatever object backend and merchant have agreed on; it is passed on as it is.
+Fulfillment = Annotated[
+    Any,
+    AfterValidator(_text_or_object),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+]
+
+
+class Modifier(Record):
+    """A change to an item ("no onions", "extra cheese"); a discount has a negative price."""
+
+    name: str
+    sku: str | None = None
+    quantity: Quantity = 1
+    unit_price: Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)] = 0
+
+
+class Item(Record):
+    """One line of an order."""
+
+    sku: str
+    name: str
+    quantity: Quantity
+    unit_price: Money
+    modifiers: Annotated[tuple[Modifier, ...], Field(max_length=MODIFIERS_OF_ITEM), FailFast()] = ()
+    notes: str | None = None
+
+
+class Customer(Record):
+    """Who the order is for, as far as the merchant needs to know."""
+
+    name: str | None = None
+    phone: str | None = None
+
+
+class Order(Record):
+    """An order. Money is in integer minor units; times carry an offset (RFC 3339)."""
+
+    order_id: Identifier = Field(description="The backend's id; the idempotency key everywhere.")
+    merchant_id: Identifier
+    placed_at: Time
+    deliver_by: Time = Field(
+        description="After this moment the order is worthless and ends as order.expired."
+    )
+    currency: Currency = Field(description="ISO 4217, in capitals.")
+    items: Annotated[
+        tuple[Item, ...], Field(min_length=1, max_length=ITEMS), BeforeValidator(_not_too_many)
+    ]
+    total: Money
+    tip: Money | None = None
+    fulfillment: Fulfillment | None = None
+    customer: Customer | None = None
+    notes: str | None = None
+
+    @model_validator(mode="after")
+    def _could_ever_be_delivered(self) -> Self:
+        if self.deliver_by <= self.placed_at:
+            # A ValueError here becomes a field error like every other one.
+            raise ValueError("deliver_by is not after placed_at")
+        return self
+
+    @classmethod
+    def parse(cls, record: Any, source: bytes | None = None) -> Self:
+        """An order from decoded JSON (or an order, which is returned as it is).
+
+        Args:
+            record: what the JSON says.
+            source: its text, if there is one.
+
+        Raises:
+            InvalidOrder: names the fields that are wrong, twenty at most.
+        """
+        if isinstance(record, cls):
+            return record
+        return cls._checked(lambda: cls.model_validate(record), source)
+
+    @classmethod
+    def parse_json(cls, text: bytes | str) -> Self:
+        """An order from JSON text. Raises InvalidOrder."""
+        source = text.encode() if isinstance(text, str) else text
+        return cls._checked(lambda: cls.model_validate_json(text), source)
+
+    @classmethod
+    def _checked(cls, parse: Callable[[], Self], source: bytes | None) -> Self:
+        order, vars(order)["source"] = _checked(cls, parse, source)
+        return order
+
+    def expired(self, now: datetime) -> bool:
+        """Whether it is too late to deliver this order."""
+        return self.deliver_by <= now
+
+    def until(self, deliver_by: datetime | None) -> Self:
+        """The same order with another ``deliver_by``, if one is given. Raises InvalidOrder."""
+        if deliver_by is None:
+            return self
+        return self.parse_json(with_text(self.source, "deliver_by", deliver_by.isoformat()))
+
+    @cached_property
+    def source(self) -> bytes:
+        """The order's text as it came, byte for byte: queue, ledger and event all carry it.
+
+        One that came as no text has it without what it did not give.
+        """
+        return _written(self, exclude_unset=True)
+
+    def in_ledger(self, since: float | None, until: float | None) -> Self:
+        """The same order, byte for byte, with what the ledger knows of when it may have been sent.
+
+        Args:
+            since: when the ledger first heard of it (Unix time), if it has.
+            until: the ``deliver_by`` that it has there, if it has one.
+        """
+        order = self.model_copy()
+        if since is not None:
+            vars(order)["known_since"] = from_unix(since)
+        if until is not None:
+            vars(order)["sent_until"] = max(self.deliver_by, from_unix(until))
+        return order
+
+    @cached_property
+    def known_since(self) -> datetime | None:
+        """When the ledger first heard of it. ``placed_at`` is the backend's clock's, and may be ahead."""
+        return None
+
+    @cached_property
+    def sent_until(self) -> datetime:
+        """Until when it may have been sent: an operator may have given it more time than it says."""
+        return self.deliver_by
+
+    def to_json(self) -> bytes:
+        """The order as JSON with its defaults filled in, for a POS; always the same bytes."""
+        return self.encoded
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """What ``to_json`` returns, written once."""
+        return _written(self)
+
+
+class CancelRequest(Record):
+    """A wish to cancel an order. After ``deliver_by`` nothing is tried any more."""
+
+    order_id: Identifier
+    merchant_id: Identifier
+    deliver_by: Time
+
+    @classmethod
+    def parse(cls, record: Any, source: bytes | None = None) -> Self:
+        """A wish from decoded JSON. Raises InvalidOrder, which names the fields that are wrong."""
+        return _checked(cls, lambda: cls.model_validate(record), source)[0]
+
+    def to_json(self) -> bytes:
+        """The wish as JSON."""
+        return _written(self)
+
+
+R = TypeVar("R", bound=Record)
+
+
+def _checked(cls: type[R], parse: Callable[[], R], source: bytes | None) -> tuple[R, bytes]:
+    """What was parsed, and its text, if all of it can be written again. Raises InvalidOrder."""
+    try:
+        record = parse()
+        # A field we do not know may hold what JSON cannot: say so now.
+        text = _written(record, exclude_unset=True) if source is None else source
+    except ValidationError as error:
+        raise InvalidOrder([_named(entry) for entry in field_errors(error)]) from None
+    except PydanticSerializationError as error:
+        problem = f"cannot be written as JSON: {error}"
+        raise InvalidOrder([FieldError(WHOLE, problem)]) from None
+    if not is_finite(text):
+        raise InvalidOrder([FieldError(WHOLE, "has a number that JSON has not (NaN, 1e999)")])
+    return record, text
+
+
+def _written(record: Record, *, exclude_unset: bool = False) -> bytes:
+    written: bytes = record.__pydantic_serializer__.to_json(
+        record, exclude_none=True, exclude_unset=exclude_unset
+    )
+    return written
+
+
+def _named(error: FieldError) -> FieldError:
+    if error.field == WHOLE and "deliver_by" in error.problem:
+        return FieldError("deliver_by", "is not after placed_at", error.value["deliver_by"])
+    return error

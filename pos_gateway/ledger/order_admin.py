@@ -1,0 +1,319 @@
+"""What operators see of the ledger, and what they change in it by hand.
+
+A change is made only if the order still is as it was seen, and is one transaction with the event
+that tells of it and with the line that says who did it, when and why.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    and_,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from pos_gateway.database.schema import audit, events, orders, workers
+from pos_gateway.domain.errors import OrderChanged
+from pos_gateway.domain.outcome import Reason
+from pos_gateway.ledger.event_ids import with_another_id
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Action, Entry, Key, State
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+
+#: Characters of an audit's details that are kept.
+_DETAILS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an order, or its cancellation, stands. Moments are Unix time."""
+
+    merchant_id: str
+    order_id: str
+    action: Action
+    state: State
+    owner: str | None
+    epoch: int
+    attempts: int
+    deaths: int
+    doubt_since: float | None
+    pending: bool
+    told: str | None
+    reopened: int
+    external_id: str | None
+    reason_code: str | None
+    reason_message: str | None
+    deliver_by: float | None
+    created_at: float
+    updated_at: float
+    #: The lease that it is held under, if that is there.
+    lease: str | None
+    #: How the order's cancellation stands, if somebody asked for one.
+    cancellation: State | None
+
+    @property
+    def key(self) -> Key:
+        return Key(self.merchant_id, self.order_id, self.action)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a worker has it at this moment, or died with it minutes ago.
+
+        Workers remove the leases of those that died; what hung on one is the next one's to take.
+        """
+        return self.state.is_held and self.lease is not None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the POS may have it without our knowing, and no worker is finding out."""
+        if self.state.is_held:
+            sent = self.state is State.SENDING or self.doubt_since is not None
+            return sent and not self.is_held
+        return self.state is State.IN_DOUBT
+
+
+class Desk:
+    """Looks at orders, and changes them. Safe from threads.
+
+    Args:
+        engine: the database.
+        payloads: opens the orders that are kept.
+    """
+
+    def __init__(self, engine: Engine, payloads: Payloads, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._engine = engine
+        self._payloads = payloads
+        self._clock = clock
+
+    def orders(
+        self,
+        *,
+        states: Iterable[State] = (),
+        merchant_id: str | None = None,
+        order_id: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        limit: int | None = None,
+    ) -> list[Standing]:
+        """The orders that all of this is true of, those first that something happened to last.
+
+        Args:
+            states: one of these; none given is any.
+            merchant_id, order_id: whose, and which.
+            older_than, newer_than: what happened last was so many seconds ago, or not so many.
+            limit: so many at most.
+        """
+        wanted = list(states)
+        now = self._clock.now().timestamp()
+        conditions: list[ColumnElement[bool]] = [orders.c.action == Action.SUBMIT]
+        if wanted:
+            conditions.append(orders.c.state.in_(wanted))
+        if merchant_id is not None:
+            conditions.append(orders.c.merchant_id == merchant_id)
+        if order_id is not None:
+            conditions.append(orders.c.order_id == order_id)
+        if older_than is not None:
+            conditions.append(orders.c.updated_at <= now - older_than)
+        if newer_than is not None:
+            conditions.append(orders.c.updated_at > now - newer_than)
+        query = _standing().where(*conditions).order_by(orders.c.updated_at.desc()).limit(limit)
+        return self._read(query)
+
+    def one(self, key: Key) -> Standing | None:
+        """How this stands; None if the ledger does not know it."""
+        found = self._read(_standing().where(_is(key)))
+        return found[0] if found else None
+
+    def count(self, state: State) -> int:
+        """How many orders are in this state."""
+        with self._engine.connect() as connection:
+            query = select(func.count()).where(
+                orders.c.state == state, orders.c.action == Action.SUBMIT
+            )
+            return connection.execute(query).scalar_one()
+
+    def order_json(self, key: Key) -> bytes | None:
+        """The order itself; None if it is not kept. Raises CannotOpen."""
+        query = select(orders.c.payload).where(_is(_submission(key)))
+        with self._engine.connect() as connection:
+            payload = connection.scalar(query)
+        return self._payloads.open(key, payload) if payload else None
+
+    def events(self, key: Key) -> list[dict[str, Any]]:
+        """What was told of the order, in that order."""
+        return self._history(events, key)
+
+    def audit(self, key: Key) -> list[dict[str, Any]]:
+        """What operators did to the order, in that order."""
+        return self._history(audit, key)
+
+    def change(
+        self,
+        seen: Standing,
+        entry: Entry,
+        *,
+        operator: str,
+        what: str,
+        details: str,
+        order_json: bytes | None = None,
+        deliver_by: float | None = None,
+        reopen: bool = False,
+    ) -> None:
+        """Write the entry, its event and who did it; nobody who has the order now keeps it.
+
+        Args:
+            seen: how it stood when this was decided.
+            entry: how it is to stand, and the event that tells of it.
+            operator, what, details: for the audit.
+            order_json, deliver_by: the order as it is from now on, if that has changed.
+            reopen: it had come to its end, and begins anew.
+
+        Raises:
+            OrderChanged: somebody was faster; nothing is written.
+        """
+        values: dict[str, Any] = {
+            "state": entry.state,
+            "owner": None,
+            "epoch": seen.epoch + 1,
+            "attempts": entry.attempts,
+            "deaths": 0,
+            "taken_from": None,
+            "doubt_since": entry.doubt_since,
+            "settling": None,
+            "pending": entry.pending,
+            "external_id": entry.external_id or seen.external_id,
+            "updated_at": entry.at,
+        }
+        if not entry.keeps_reason:
+            values["reason_code"] = entry.reason.code if entry.reason else None
+            values["reason_message"] = entry.reason.message if entry.reason else None
+        if order_json is not None:
+            values["payload"] = self._payloads.seal(_submission(seen.key), order_json)
+        if deliver_by is not None:
+            values["deliver_by"] = deliver_by
+        if reopen:
+            values |= {"reopened": seen.reopened + 1, "told": None, "external_id": None}
+        if entry.event is not None:
+            values["told"] = entry.event.kind
+        with self._engine.begin() as connection:
+            unchanged = and_(
+                _is(seen.key), orders.c.epoch == seen.epoch, orders.c.state == seen.state
+            )
+            if connection.execute(update(orders).where(unchanged).values(values)).rowcount != 1:
+                raise OrderChanged(
+                    f"something happened to order {seen.order_id!r} of merchant "
+                    f"{seen.merchant_id!r} at this moment; look at it again"
+                )
+            _tell(connection, seen, entry)
+            self._note(connection, operator, what, seen.key, details)
+
+    def note(self, key: Key, *, operator: str, what: str, details: str) -> None:
+        """Write who did something that changes no order."""
+        with self._engine.begin() as connection:
+            self._note(connection, operator, what, key, details)
+
+    def _note(
+        self, connection: Connection, operator: str, what: str, key: Key, details: str
+    ) -> None:
+        connection.execute(
+            insert(audit).values(
+                at=self._clock.now().timestamp(),
+                operator=operator,
+                what=what,
+                merchant_id=key.merchant_id,
+                order_id=key.order_id,
+                details=details[:_DETAILS],
+            )
+        )
+
+    def _read(self, query: Select[Any]) -> list[Standing]:
+        with self._engine.connect() as connection:
+            return [_found(self._opened(row)) for row in connection.execute(query).mappings()]
+
+    def _history(self, table: Any, key: Key) -> list[dict[str, Any]]:
+        of_it = and_(table.c.merchant_id == key.merchant_id, table.c.order_id == key.order_id)
+        with self._engine.connect() as connection:
+            rows = connection.execute(select(table).where(of_it).order_by(table.c.id)).mappings()
+            return [self._opened(row) for row in rows]
+
+    def _opened(self, row: Any) -> dict[str, Any]:
+        """The row with its reason as it was before it was sealed."""
+        if not row.get("reason_code"):
+            return dict(row)
+        reason = Reason(row["reason_code"], row["reason_message"] or "")
+        reason = self._payloads.open_reason(Key(row["merchant_id"], row["order_id"]), reason)
+        return {**row, "reason_code": reason.code, "reason_message": reason.message}
+
+
+_cancellations = orders.alias("cancellations")
+_COLUMNS: Sequence[ColumnElement[Any]] = [
+    *(orders.c[name] for name in Standing.__dataclass_fields__ if name in orders.c),
+    workers.c.id.label("lease"),
+    _cancellations.c.state.label("cancellation"),
+]
+
+
+def _standing() -> Select[Any]:
+    of_the_same = and_(
+        _cancellations.c.merchant_id == orders.c.merchant_id,
+        _cancellations.c.order_id == orders.c.order_id,
+        _cancellations.c.action == Action.CANCEL,
+    )
+    return select(*_COLUMNS).select_from(
+        orders.outerjoin(workers, workers.c.id == orders.c.owner).outerjoin(
+            _cancellations, of_the_same
+        )
+    )
+
+
+def _found(row: Any) -> Standing:
+    cancellation = row["cancellation"]
+    return Standing(
+        **{
+            **row,
+            "action": Action(row["action"]),
+            "state": State(row["state"]),
+            "cancellation": None if cancellation is None else State(cancellation),
+        }
+    )
+
+
+def _is(key: Key) -> ColumnElement[bool]:
+    return and_(
+        orders.c.merchant_id == key.merchant_id,
+        orders.c.order_id == key.order_id,
+        orders.c.action == key.action,
+    )
+
+
+def _submission(key: Key) -> Key:
+    return Key(key.merchant_id, key.order_id)
+
+
+def _tell(connection: Connection, seen: Standing, entry: Entry) -> None:
+    key, event = seen.key, entry.event
+    if event is None:
+        return
+    # Its order's row is locked by now, so nobody else is about to tell the same.
+    if connection.scalar(select(events.c.id).where(events.c.event_id == event.id)):
+        event = with_another_id(key, event, seen.epoch)
+    row = {
+        "event_id": event.id,
+        "type": event.kind,
+        "merchant_id": key.merchant_id,
+        "order_id": key.order_id,
+        "occurred_at": entry.at,
+        "external_id": entry.external_id,
+        "reason_code": entry.reason.code if entry.reason else None,
+        "reason_message": entry.reason.message if entry.reason else None,
+        "attempts": entry.attempts,
+    }
+    connection.execute(insert(events).values(row))

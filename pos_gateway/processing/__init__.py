@@ -1,0 +1,1 @@
+"""One order's way through: delivery, cancellation, and what follows from an outcome. ``processing/delivery.py`` first."""

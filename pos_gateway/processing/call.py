@@ -1,0 +1,229 @@
+"""One call on a merchant's POS: one deadline, one claim, and every failure is an Outcome."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.auth.authenticator import Authenticator
+from pos_gateway.auth.tokens import Token
+from pos_gateway.cache.refresh_ahead import Shared
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.states import Claim
+from pos_gateway.merchants.directory import Directory
+from pos_gateway.runtime import failpoints
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.telemetry import metrics, stages
+from pos_gateway.telemetry.stages import Stages
+from pos_gateway.telemetry.trace import Trace
+from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
+from pos_gateway.transport.exchange import Reply, Request, Send, Transport
+from pos_gateway.transport.traced import traced
+
+if TYPE_CHECKING:
+    from pos_gateway.telemetry.tracing import Tracing
+
+log = structlog.get_logger(__name__)
+
+#: What a person may have to look at is a warning.
+_LEVELS = {Kind.FAILED: logging.WARNING, Kind.IN_DOUBT: logging.WARNING}
+
+#: What is said to a POS in a call, given the means to say it.
+Talk = Callable[[Send], Outcome]
+
+
+class Caller:
+    """Calls on POSes. Safe from any number of green threads at once."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        transport: Transport,
+        ledger: Ledger,
+        default_concurrency: int,
+        default_timeout: float,
+        tokens: Shared[Token] | None = None,
+        tracing: "Tracing | None" = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._directory = directory
+        self._transport = transport
+        self._exchange = transport.send if tracing is None else traced(transport.send, tracing)
+        self._ledger = ledger
+        self._authenticator = Authenticator(transport, clock, tokens)
+        self._default_concurrency = default_concurrency
+        self._default_timeout = default_timeout
+        self._clock = clock
+
+    def time_limit(self, merchant: Merchant) -> float:
+        """Seconds for one call on this merchant."""
+        return merchant.request_timeout or self._default_timeout
+
+    def prepare(self, merchant: Merchant) -> None:
+        """See to the credentials that a call needs, an access token included.
+
+        Raises:
+            TransportError: there are none to be had.
+        """
+        self._authenticator.prepare(merchant, self.time_limit(merchant))
+
+    def reach(self, merchant: Merchant) -> None:
+        """Connect to the merchant's POS as a call does, and ask it nothing.
+
+        Raises:
+            TransportError: it cannot be called.
+        """
+        self._transport.reach(merchant.base_url, identity=merchant.auth.tls)
+
+    def call(
+        self,
+        merchant: Merchant,
+        claim: Claim,
+        talk: Talk,
+        *,
+        patience: Patience,
+        left: float = inf,
+    ) -> Outcome:
+        """Talk to the merchant's POS within its time limit, or these seconds if they are fewer.
+
+        A claim whose green thread is killed meanwhile is given up, for the next one to take.
+        """
+        passed = stages.call()
+        sending = _Sending()
+        seconds = min(self.time_limit(merchant) * patience.part, left)
+        try:
+            send = partial(self._send, merchant, claim, sending, patience, seconds)
+            outcome = self._heard(talk, send, sending)
+        except Exception as error:  # noqa: BLE001  (a mistake of ours, or of an adapter's)
+            trace = Trace.of(error, messages=False)
+            log.error("delivery.crashed", order_id=claim.key.order_id, trace=trace)
+            kind = Kind.IN_DOUBT if sending.begun else Kind.FAILED
+            outcome = Outcome(kind, Reason.of("internal_error", type(error).__name__))
+        except BaseException:
+            self._ledger.abandon(claim, sent=sending.begun)
+            raise
+        outcome = self._authenticator.redacted(merchant, outcome)
+        if outcome.merchant_gone:
+            self._pause(merchant)
+        seconds = passed.total
+        metrics.attempted(outcome.kind, merchant.provider, seconds)
+        log_attempt(merchant, claim, outcome, passed, seconds)
+        return outcome
+
+    @staticmethod
+    def _heard(talk: Talk, send: Callable[[], Send], sending: "_Sending") -> Outcome:
+        try:
+            outcome = talk(send())  # where there are no credentials, there is nothing to send with
+        except LedgerUnavailable as error:
+            return Outcome(Kind.RETRY, Reason.of("database", error))
+        except Misconfigured as error:
+            return Outcome(Kind.FAILED, Reason.of(error.code, error))
+        except NotSent as error:
+            return Outcome(Kind.RETRY, Reason.of(error.code, error), contact=_contact(error))
+        except NoValidReply as error:
+            return Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), contact=_contact(error))
+        failpoints.reach("reply")
+        if outcome.contact is not Contact.NONE or not sending.answered:
+            return outcome
+        # The adapter says nothing of how the merchant fared: there was a reply.
+        makes_no_sense = outcome.kind is Kind.IN_DOUBT
+        return outcome.after(Contact.FAILED if makes_no_sense else Contact.ANSWERED)
+
+    def _send(
+        self,
+        merchant: Merchant,
+        claim: Claim,
+        sending: "_Sending",
+        patience: Patience,
+        seconds: float,
+    ) -> Send:
+        """One deadline over all that the adapter sends (it may ask first, then create)."""
+        until = self._clock.monotonic() + seconds
+
+        def left_of_it() -> float:
+            return max(0.001, until - self._clock.monotonic())
+
+        def fence() -> None:
+            failpoints.reach("byte.first")
+            if not self._ledger.holds(claim):
+                raise NotSent("fenced", "this worker was held up; another one may have the order")
+            sending.begun = claim.sent = True
+
+        def send(request: Request) -> Reply:
+            reply = self._exchange(
+                request,
+                key=f"{merchant.id} {merchant.auth.fingerprint}",
+                connections=merchant.max_concurrency or self._default_concurrency,
+                seconds=left_of_it(),
+                patience=patience,
+                identity=merchant.auth.tls,
+                fence=fence,
+            )
+            sending.answered = True
+            return reply
+
+        return self._authenticator.sending(merchant, send, left_of_it)
+
+    def _pause(self, merchant: Merchant) -> None:
+        """The POS says that it is gone: no order is to be lost on it until somebody has looked."""
+        log.error("merchant.gone", merchant_id=merchant.id, provider=merchant.provider)
+        try:
+            self._directory.pause(merchant.id)
+        except SQLAlchemyError as error:
+            log.error("merchant.not_paused", merchant_id=merchant.id, error=str(error))
+
+
+class _Sending:
+    """How far a call has come: whether a byte may have left, and whether there was a reply."""
+
+    begun = answered = False
+
+
+def log_attempt(
+    merchant: Merchant, claim: Claim, outcome: Outcome, passed: Stages, seconds: float
+) -> None:
+    """Say all that is known of a call in one line, if one of its level is written at all."""
+    level = _LEVELS.get(outcome.kind, logging.INFO)
+    if not log.is_enabled_for(level):
+        return
+    reason = outcome.reason
+    log.log(
+        level,
+        "delivery.attempted",
+        action=claim.key.action,
+        order_id=claim.key.order_id,
+        merchant_id=claim.key.merchant_id,
+        provider=merchant.provider,
+        adapter=merchant.adapter,
+        attempt=claim.past.attempts + 1,
+        outcome=outcome.kind,
+        contact=outcome.contact,
+        # A rejection is in the POS's own words, which may repeat the customer's.
+        reason=reason.code if reason and outcome.kind is not Kind.REJECTED else None,
+        waited_seconds=passed.waited,
+        claim_seconds=passed.claim,
+        connect_seconds=passed.connect,
+        first_byte_seconds=passed.first_byte,
+        seconds=seconds,
+        trace_id=passed.trace_id,
+    )
+
+
+#: Why nothing was done: it is known to the ledger soon what comes of the order.
+HELD_BY_OTHERS = Reason("held", "another worker has it")
+
+
+def _contact(error: TransportError) -> Contact:
+    if error.code in ("local", "fenced", "secret_key"):
+        return Contact.NONE  # this machine lacks something, and no merchant is to blame
+    took_too_long = error.code in ("timeout", "cut_short")
+    return Contact.TIMED_OUT if took_too_long else Contact.FAILED

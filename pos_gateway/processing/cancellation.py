@@ -1,0 +1,231 @@
+"""Cancelling an order, whenever the wish arrives: before the order, while it is sent, or after.
+
+Cancelled before it was sent, it is never sent: its row in the ledger says CANCELLED, and whoever
+brings the order later finds that. Cancelled after, the POS is asked to let go of it, and its
+reply is the outcome. A wish that comes while the order is being sent waits until that is over.
+"""
+
+from dataclasses import dataclass, replace
+
+from pos_gateway.adapters.protocol import Adapter, Guarantee
+from pos_gateway.adapters.rejection import Rejection
+from pos_gateway.domain.errors import InvalidOrder, UnknownMerchant
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.states import Action, Claim, Ended, Held, Key, State
+from pos_gateway.merchants.directory import Directory
+from pos_gateway.processing.call import Caller
+from pos_gateway.processing.delivery import MOVED, has_moved, held, poison, suspect, unsettled_for
+from pos_gateway.processing.poison import POISONOUS, SUSPECT, Alone
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
+from pos_gateway.runtime.vault import CannotOpen
+from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.exchange import Send
+
+#: Why a wish waits for an operator.
+BLIND = Reason("blind", "whether the POS has it, an operator has to say first")
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAttempt:
+    """What an attempt to cancel came to."""
+
+    outcome: Outcome
+    #: On the cancellation; None: it was over before, or nothing could be found out.
+    claim: Claim | None = None
+    #: On the order itself, if that had not come to its end: it is to be written with the rest.
+    submission: Claim | None = None
+    #: How the order had ended before.
+    ended: Ended | None = None
+    #: This cancellation was dealt with before.
+    over: bool = False
+    #: The request with the time of a later one: nothing was done for this one.
+    newer: CancelRequest | None = None
+
+    @property
+    def tells_again(self) -> bool:
+        """Whether all that can be said is how the order ended, once more."""
+        return self.over or (self.ended is not None and self.ended.state is not State.ACCEPTED)
+
+
+class Cancellation:
+    """Cancels orders. Safe from any number of green threads at once."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        adapters: dict[str, Adapter],
+        caller: Caller,
+        ledger: Ledger,
+        alone: Alone | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._directory = directory
+        self._adapters = adapters
+        self._caller = caller
+        self._ledger = ledger
+        self._alone = alone or Alone()
+        self._clock = clock
+
+    def attempt(
+        self, request: CancelRequest, patience: Patience | None = None, *, hopeless: bool = False
+    ) -> CancelAttempt:
+        """Try once to cancel; every failure is an Outcome.
+
+        Args:
+            request: which order, and until when.
+            patience: how much of the merchant's time limit it has; lets others end it before.
+            hopeless: it is too late, and nobody has a place at the merchant for it.
+
+        Raises:
+            SQLAlchemyError, LedgerUnavailable: the database is away; nothing was claimed.
+            Unfinished: a mistake of ours, or the database is away, after a claim.
+        """
+        key = Key(request.merchant_id, request.order_id)
+        claim = self._ledger.claim(
+            replace(key, action=Action.CANCEL),
+            send=False,
+            deliver_by=request.deliver_by.timestamp(),
+        )
+        if isinstance(claim, Held):
+            return CancelAttempt(held())
+        if isinstance(claim, Ended):
+            return CancelAttempt(claim.outcome, over=True)
+        late = hopeless or request.deliver_by <= self._clock.now()
+        with self._ledger.attempting(claim):
+            newer = self._newer(claim, request) if late else None
+            if newer is not None:
+                return CancelAttempt(held(), claim, newer=newer)
+            submission = self._ledger.claim(key, send=False)
+            if isinstance(submission, Held):
+                # However late: whoever has it may be dead, and the order be left to this wish.
+                return CancelAttempt(held(), claim)
+            if isinstance(submission, Ended):
+                if submission.state is State.CANCELLED:
+                    outcome = Outcome(Kind.CANCELLED)
+                elif submission.state is State.ACCEPTED:
+                    outcome = _too_late() if late else self._ask(key, claim, submission, patience)
+                else:
+                    reason = Reason.of("not_there", f"the order ended as {submission.state}")
+                    outcome = Outcome(Kind.REJECTED, reason)
+                return CancelAttempt(outcome, claim, ended=submission)
+            with self._ledger.attempting(submission):
+                if not submission.past.may_be_there:
+                    outcome = Outcome(Kind.CANCELLED)
+                elif late:
+                    outcome = _too_late()
+                else:
+                    outcome = self._ask(key, claim, submission, patience)
+                return CancelAttempt(outcome, claim, submission)
+
+    def crashed(self, request: CancelRequest, attempt: CancelAttempt) -> CancelAttempt:
+        """The attempt, ended by a mistake of ours: an operator has to look at its message.
+
+        And the backend hears that an accepted order was not cancelled. What the POS may have done
+        is not called off: such a request is tried again.
+
+        Raises:
+            LedgerUnavailable: the database is away.
+        """
+        if attempt.claim is None or attempt.claim.past.in_doubt:
+            return attempt
+        key = Key(request.merchant_id, request.order_id)
+        ended = next((end for known, end in self._ledger.ends(key) if known == key), None)
+        outcome = replace(attempt.outcome, for_operator=True)
+        return replace(attempt, outcome=outcome, ended=ended)
+
+    def _newer(self, claim: Claim, request: CancelRequest) -> CancelRequest | None:
+        """The request with the time of a later one, which its own message does not know of."""
+        until, now = from_unix(claim.past.deliver_by or 0.0), self._clock.now()
+        if until.timestamp() <= max(request.deliver_by.timestamp(), now.timestamp()):
+            return None
+        return request.model_copy(update={"deliver_by": until})
+
+    def _ask(  # noqa: PLR0911  (each names what is missing)
+        self,
+        key: Key,
+        claim: Claim,
+        submission: Claim | Ended,
+        patience: Patience | None,
+    ) -> Outcome:
+        """Have the POS let go of what it has, or may have."""
+        deaths = claim.past.possible_deaths
+        if deaths >= POISONOUS:
+            reason = poison(claim.past)
+            return Outcome(Kind.FAILED, reason, for_operator=True) if reason else suspect()
+        try:
+            merchant = self._directory.get(key.merchant_id)
+        except UnknownMerchant as error:
+            return Outcome(Kind.FAILED, Reason.of("unknown_merchant", error))
+        adapter = self._adapters.get(merchant.adapter)
+        if adapter is None:
+            return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
+        past, is_open = submission.past, isinstance(submission, Claim)
+        moved = has_moved(past, merchant)
+        is_blind = is_open and past.in_doubt and adapter.guarantee is Guarantee.BLIND
+        if moved or is_blind:  # an operator has to say first whether the POS has it
+            return Outcome(Kind.RETRY if is_open else Kind.FAILED, MOVED if moved else BLIND)
+        kept = self._kept(key)
+        if isinstance(kept, Outcome):
+            return kept
+        order = kept.in_ledger(past.known_since, past.deliver_by)
+
+        def talk(send: Send) -> Outcome:
+            if not claim.sending and not self._ledger.sending(claim):
+                return held()
+            is_again = claim.past.in_doubt and not is_open
+            return _cancel(adapter, order, merchant, send, is_again=is_again)
+
+        with self._alone.if_suspect(deaths) as may_start:
+            if not may_start:
+                return suspect()
+            if deaths >= SUSPECT:  # those that may not are released first
+                self._ledger.catch_up()
+            outcome = self._caller.call(merchant, claim, talk, patience=patience or Patience())
+        if not is_open or not _never_there(outcome):
+            return outcome
+        wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
+        if wait > 0:
+            return replace(outcome, kind=Kind.RETRY, look_again=wait, not_found=True)
+        return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)
+
+    def _kept(self, key: Key) -> Order | Outcome:
+        """The order as it is kept; or the request's outcome without it."""
+        try:
+            order_json = self._ledger.order(key)
+            if order_json is not None:
+                return Order.parse_json(order_json)
+        except CannotOpen as error:  # another worker may have the key
+            return Outcome(Kind.RETRY, Reason.of("secret_key", f"the order is {error}"))
+        except InvalidOrder:
+            why = "the order that was kept cannot be read"
+            return Outcome(Kind.FAILED, Reason.of("invalid_order", why))
+        why = "the order is not kept here any more"
+        return Outcome(Kind.FAILED, Reason.of("unknown_order", why))
+
+
+def _cancel(
+    adapter: Adapter, order: Order, merchant: Merchant, send: Send, *, is_again: bool
+) -> Outcome:
+    """Cancel the order at its POS, which may refuse a second time what it has done already."""
+    outcome = adapter.cancel(order, merchant, send)
+    is_refused = is_again and outcome.kind is Kind.REJECTED
+    if not is_refused or adapter.guarantee is Guarantee.BLIND:
+        return outcome
+    known = None if _never_there(outcome) else adapter.look_up(order, merchant, send)
+    if known is None or known.kind is Kind.CANCELLED:
+        return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)
+    return known if known.kind in (Kind.IN_DOUBT, Kind.RETRY) else outcome
+
+
+def _never_there(outcome: Outcome) -> bool:
+    """Whether the POS says that it never heard of the order."""
+    code = outcome.reason.code if outcome.reason is not None else None
+    return outcome.kind is Kind.REJECTED and code == Rejection.UNKNOWN_ORDER
+
+
+def _too_late() -> Outcome:
+    return Outcome(Kind.EXPIRED, Reason.of("cancel_expired", "the POS did not answer in time"))

@@ -1,0 +1,480 @@
+"""What follows from an outcome: the ONLY place that decides.
+
+A decision is plain data: what is to be written into the ledger, with the events that tell of it,
+then which messages are to be stored by the broker, before the message that it all came from is
+acknowledged. Publishing the events is the pipeline's (``events/pipeline.py``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, assert_never
+
+from pydantic_core import to_json
+
+from pos_gateway.broker import wire
+from pos_gateway.broker.message import Message
+from pos_gateway.domain.json_text import is_finite
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.record import identifier
+from pos_gateway.domain.retry import Backoff
+from pos_gateway.domain.trace_context import TraceContext
+from pos_gateway.events.event import dehydrated
+from pos_gateway.events.repeating import Repeats
+from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Key, Past, State, open_state
+from pos_gateway.processing.cancellation import CancelAttempt
+from pos_gateway.processing.delivery import Attempt
+from pos_gateway.telemetry import metrics
+
+BACKOFF = Backoff()
+#: Seconds at most between two questions for an order that its POS does not decide about.
+PENDING_FOR = 300.0
+#: Seconds after ``deliver_by`` for which a POS is still asked what became of an order that it may
+#: have; after that an operator has to.
+RESOLVE_FOR = 3600.0
+#: Seconds before ``deliver_by`` at which the last attempt begins, however long the wait would be.
+LAST_ATTEMPT = 30.0
+#: Bytes by which messages are told apart that are too long to be read.
+_TOLD_APART_BY = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """What the message says beside its body, and when that is."""
+
+    #: The key of the queue that it belongs to.
+    routing_key: str
+    #: How often it has been put back before.
+    tries: int
+    now: datetime
+    #: What it follows from: said again when it is put back.
+    trace: TraceContext | None = None
+    #: What the events follow from that tell of it: this attempt, where it is traced.
+    span: TraceContext | None = None
+    #: Its body; None where there is none, and a new one is written.
+    came: wire.Came | None = None
+
+    @property
+    def source(self) -> bytes | None:
+        """The text that its body has for an order."""
+        return None if self.came is None else self.came.source
+
+    def at(self, now: datetime) -> "Trip":
+        """The same at a later moment."""
+        return Trip(self.routing_key, self.tries, now, self.trace, self.span, self.came)
+
+    def message(
+        self,
+        task: str,
+        order_id: str,
+        text: bytes,
+        headers: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Message:
+        """Its body once more, byte for byte; of the text only where it has none."""
+        body = wire.body_of(text) if self.came is None else self.came.body
+        message = wire.asking(task, order_id, body, self.routing_key, headers)
+        return message.following(self.trace)
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """An event that is written by itself: of a message without a row, or of an end once more."""
+
+    key: Key
+    entry: Entry
+    #: What came in an order's place; None: the order is in its row.
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done, in this order, before the message is acknowledged."""
+
+    #: What it follows from.
+    outcome: Outcome
+    #: What is written under which claim; if one of them is lost, all else is somebody else's to do.
+    entries: Sequence[tuple[Claim, Entry]] = ()
+    #: Events that come with no entry.
+    tellings: Sequence[Telling] = ()
+    messages: Sequence[Message] = ()
+    #: What is written last, for whoever finds it is to know that all the rest was done.
+    closing: tuple[Claim, Entry] | None = None
+
+    @property
+    def claims(self) -> list[Claim]:
+        """The claims under which it is written."""
+        return [claim for claim, _ in (*self.entries, *([self.closing] if self.closing else []))]
+
+    @property
+    def again(self) -> Message | None:
+        """What brings the order again after a while; None if nothing is to."""
+        return next((message for message in self.messages if message.delay), None)
+
+    def repeating(self, repeats: Repeats) -> "Decision":
+        """The same, and what tells of an end again."""
+        tellings = [*self.tellings, *(Telling(key, entry) for key, entry in repeats.entries)]
+        return replace(self, tellings=tellings, messages=[*self.messages, *repeats.messages])
+
+    def without_again(self) -> "Decision":
+        """The rest of it, for whoever lets the order itself wait for so long."""
+        return replace(self, messages=[each for each in self.messages if not each.delay])
+
+
+def on_submission(order: Order, attempt: Attempt, trip: Trip) -> Decision:
+    """What follows from an attempt to get an order to its POS."""
+    if attempt.newer is not None and attempt.claim is not None:
+        submission = _Submission(attempt.newer, replace(trip, came=None))
+        return submission.renewed(attempt.outcome, attempt.claim)
+    submission = _Submission(order, trip)
+    if attempt.ended is not None:
+        return submission.over(attempt.ended)
+    if attempt.claim is None:
+        return submission.undone(attempt.outcome)
+    return submission.done(attempt.outcome, attempt.claim, called=attempt.called)
+
+
+class _Submission:
+    """An order's submission, and what is decided about it."""
+
+    def __init__(self, order: Order, trip: Trip) -> None:
+        self._order = order
+        self._trip = trip
+        self._key = Key(order.merchant_id, order.order_id)
+        self._at = trip.now.timestamp()
+        self._left = (order.deliver_by - trip.now).total_seconds()
+
+    def over(self, ended: Ended) -> Decision:
+        """It has ended before; whoever wrote that may not have come to set it aside."""
+        is_set_aside = ended.state in (State.FAILED, State.EXPIRED)
+        messages = [self._dead_letter(ended.outcome)] if is_set_aside else []
+        return Decision(ended.outcome, messages=messages)
+
+    def undone(self, outcome: Outcome) -> Decision:
+        """Nothing was sent, and nobody may say what became of it: it comes again."""
+        return Decision(outcome, messages=[self._soon_again(outcome)])
+
+    def renewed(self, outcome: Outcome, claim: Claim) -> Decision:
+        """An operator has given it new time, and this message with the old one becomes that one's."""
+        entries = [(claim, _unchanged(claim, self._at))]
+        return Decision(outcome, entries, messages=[self._soon_again(outcome)])
+
+    def _soon_again(self, outcome: Outcome) -> Message:
+        delay = min(_delay(outcome, self._trip.tries), max(1.0, self._left))
+        return self._again(delay, resolve=False)
+
+    def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
+        """What is written under the claim, and what follows."""
+        past, attempts = claim.past, claim.past.attempts + called
+        match outcome.kind:
+            case Kind.ACCEPTED | Kind.REJECTED | Kind.CANCELLED:
+                return self._end(outcome, claim, attempts)
+            case Kind.FAILED if not past.may_be_there:
+                return self._end(outcome, claim, attempts, set_aside=True)
+            case Kind.EXPIRED:
+                return self._end(outcome, claim, attempts, set_aside=True)
+            case Kind.PENDING:  # it says itself that it has the order: that is no doubt
+                after = replace(past, pending=True, doubt_since=None)
+            case Kind.IN_DOUBT | Kind.FAILED:
+                since = past.doubt_since
+                newly = since is None and (outcome.not_found or not past.pending)
+                after = replace(past, doubt_since=self._at if newly or claim.sending else since)
+            case Kind.RETRY:
+                after = past
+            case _:
+                assert_never(outcome.kind)
+        return self._go_on(outcome, claim, replace(after, attempts=attempts))
+
+    def _go_on(self, outcome: Outcome, claim: Claim, after: Past) -> Decision:
+        """Try again later, or end now if later would be too late."""
+        delay, tell = _delay(outcome, self._trip.tries), None
+        if outcome.kind is Kind.PENDING:
+            delay = max(delay, _rarely(self._trip.tries, self._left))
+        delay = _in_time(delay, self._left if self._left > 0 else self._left + RESOLVE_FOR)
+        if delay >= self._left and not after.may_be_there:
+            late = outcome.reason or Reason("too_late", "no decision before deliver_by")
+            ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
+            return self._end(ended, claim, after.attempts, set_aside=True)
+        if outcome.for_operator or delay >= self._left:
+            tell = Kind.IN_DOUBT
+        elif outcome.kind is Kind.PENDING:
+            tell = Kind.PENDING
+        # Told as in doubt, it is not told as pending any more: only an end follows.
+        if tell is not None and claim.past.told in (tell.value, Kind.IN_DOUBT.value):
+            tell = None
+        said = outcome if tell is None else replace(outcome, kind=tell)
+        entry = self._entry(said, after, attempts=after.attempts, tell=tell)
+        messages = []
+        if not outcome.for_operator and delay < self._left + RESOLVE_FOR * after.may_be_there:
+            messages.append(self._again(delay, resolve=delay >= self._left))
+        return Decision(outcome, [(claim, entry)], messages=messages)
+
+    def _end(
+        self, outcome: Outcome, claim: Claim, attempts: int, *, set_aside: bool = False
+    ) -> Decision:
+        past = Past(attempts=attempts, reopened=claim.past.reopened)
+        entry = self._entry(outcome, past, attempts=attempts, tell=outcome.kind)
+        # What the gateway could not get done is kept for an operator.
+        messages = [self._dead_letter(outcome)] if set_aside else []
+        return Decision(outcome, [(claim, entry)], messages=messages)
+
+    def _entry(self, outcome: Outcome, after: Past, *, attempts: int, tell: Kind | None) -> Entry:
+        state = State(tell.value) if tell in _ENDS else open_state(after, tell)
+        event = None
+        if tell is not None:
+            event = dehydrated(self._key, tell, reopened=after.reopened, trace=self._trip.span)
+        return Entry(
+            state,
+            self._at,
+            attempts,
+            after.doubt_since,
+            after.pending,
+            outcome.reason,
+            outcome.external_id,
+            event,
+        )
+
+    def _again(self, delay: float, *, resolve: bool) -> Message:
+        metrics.retries.inc()
+        headers = {wire.ATTEMPTS: self._trip.tries + 1, wire.RESOLVE: resolve}
+        message = self._trip.message(
+            wire.SUBMIT_ORDER, self._order.order_id, self._order.source, headers
+        )
+        left = self._left if self._left > delay else self._left + RESOLVE_FOR
+        return message.delayed(delay, before=_latest(delay, left))
+
+    def _dead_letter(self, outcome: Outcome) -> Message:
+        reason = outcome.reason or Reason(outcome.kind, "")
+        return _dead_letter(self._order.order_id, self._order.source, self._trip, reason)
+
+
+def _rarely(tries: int, left: float) -> float:
+    """Seconds until a POS is asked again that has not decided yet, ever more of them.
+
+    Orders that stay pending would else cost the broker two messages a minute each, for hours;
+    around ``deliver_by`` it matters again, and when they are asked for the last time.
+    """
+    nearest = min(abs(left), abs(left + RESOLVE_FOR))
+    return replace(BACKOFF, longest=min(PENDING_FOR, nearest / 2)).delay(tries + 1)
+
+
+def _in_time(delay: float, left: float) -> float:
+    """The delay, cut short for one more attempt in what is left: until it fails nothing is over.
+
+    A POS that asks for an hour (``Retry-After``) may be well again in a minute.
+    """
+    return left - LAST_ATTEMPT if delay >= left > LAST_ATTEMPT + BACKOFF.floor else delay
+
+
+def _latest(delay: float, left: float) -> float:
+    """Seconds by which a message with this delay has to be back, however it is rounded."""
+    return max(delay, left - LAST_ATTEMPT)
+
+
+def _delay(outcome: Outcome, tries: int) -> float:
+    """Seconds until another attempt; how often there was one says nothing if the time is known."""
+    if outcome.look_again is not None:
+        return BACKOFF.delay(1, at_least=outcome.look_again)
+    return BACKOFF.delay(tries + 1, at_least=outcome.retry_after)
+
+
+_ENDS = (Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED)
+
+
+def _unchanged(claim: Claim, at: float) -> Entry:
+    """The order as it was before it was claimed."""
+    past = claim.past
+    state = open_state(past)
+    return Entry(state, at, past.attempts, past.doubt_since, past.pending, keeps_reason=True)
+
+
+def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) -> Decision:
+    """What follows from an attempt to cancel an order.
+
+    That an order is not cancelled after all is told as what it is: accepted, with the reason.
+    """
+    if attempt.newer is not None:  # what came has the older one's time
+        request, trip = attempt.newer, replace(trip, came=None)
+    cancelling = _Cancelling(request, attempt, trip)
+    if attempt.over:
+        return Decision(attempt.outcome)
+    if attempt.claim is not None and attempt.outcome.for_operator:
+        return cancelling.crashed(attempt.claim)
+    if cancelling.is_open(attempt.claim):
+        return cancelling.again(attempt.claim)
+    if attempt.claim is not None and attempt.submission is not None:
+        return cancelling.decided(attempt.claim, attempt.submission)
+    if attempt.claim is not None and attempt.ended is not None:
+        return cancelling.ended(attempt.claim, attempt.ended)
+    assert attempt.claim is not None  # noqa: S101  (else it is open)
+    return cancelling.crashed(attempt.claim)
+
+
+class _Cancelling:
+    """A wish to cancel an order, and what is decided about it."""
+
+    def __init__(self, request: CancelRequest, attempt: CancelAttempt, trip: Trip) -> None:
+        self._request = request
+        self._attempt = attempt
+        self._outcome = attempt.outcome
+        self._trip = trip
+        self._order = Key(request.merchant_id, request.order_id)
+        self._key = replace(self._order, action=Action.CANCEL)
+        self._at = trip.now.timestamp()
+
+    def is_open(self, claim: Claim | None) -> bool:
+        """Whether it is to be tried again. What the POS may have done is not called off."""
+        kind = self._outcome.kind
+        in_doubt = kind is Kind.FAILED and claim is not None and claim.past.in_doubt
+        return in_doubt or kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING)
+
+    def again(self, claim: Claim | None) -> Decision:
+        """Try again later; what becomes of the order meanwhile is not our concern."""
+        left = (self._request.deliver_by - self._trip.now).total_seconds()
+        delay = _in_time(_delay(self._outcome, self._trip.tries), left)
+        metrics.retries.inc()
+        delay = min(delay, max(1.0, left))
+        message = self._trip.message(
+            wire.CANCEL_ORDER,
+            self._request.order_id,
+            self._request.to_json(),
+            {wire.ATTEMPTS: self._trip.tries + 1},
+        ).delayed(delay, before=_latest(delay, left))
+        entries = self._let_go()
+        if claim is not None:
+            since = claim.past.doubt_since
+            if self._outcome.kind is Kind.IN_DOUBT and since is None:
+                since = self._at
+            entries.append((claim, replace(self._entry(State.NEW, claim), doubt_since=since)))
+        return Decision(self._outcome, entries, messages=[message])
+
+    def crashed(self, claim: Claim) -> Decision:
+        """A mistake of ours, or workers died of it: an operator has to look.
+
+        An accepted order is told as what it is all the same.
+        """
+        reason = self._outcome.reason or Reason(self._outcome.kind, "")
+        request = self._request
+        dead = _dead_letter(
+            request.order_id, request.to_json(), self._trip, reason, task=wire.CANCEL_ORDER
+        )
+        if self._attempt.ended is not None:
+            decided = self.ended(claim, self._attempt.ended)
+        else:
+            entry = replace(self._entry(State.FAILED, claim), doubt_since=claim.past.doubt_since)
+            decided = Decision(self._outcome, [*self._let_go(), (claim, entry)])
+        return replace(decided, messages=[dead])
+
+    def decided(self, claim: Claim, submission: Claim) -> Decision:
+        """The order had not come to its end; cancelled, this is it."""
+        closing = claim, self._entry(State(self._outcome.kind.value), claim)
+        if self._outcome.kind is not Kind.CANCELLED:
+            return Decision(self._outcome, self._let_go(), closing=closing)
+        past, trace = submission.past, self._trip.span
+        event = dehydrated(self._order, Kind.CANCELLED, reopened=past.reopened, trace=trace)
+        end = replace(self._entry(State.CANCELLED, submission), attempts=past.attempts, event=event)
+        return Decision(self._outcome, [(submission, end)], closing=closing)
+
+    def ended(self, claim: Claim, ended: Ended) -> Decision:
+        """The order had come to its end."""
+        outcome = self._outcome
+        entry = self._entry(State(outcome.kind.value), claim)
+        if outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
+            entry = replace(entry, doubt_since=claim.past.doubt_since)
+        if ended.state is not State.ACCEPTED:
+            return Decision(outcome, [(claim, entry)])
+        said = replace(outcome, external_id=outcome.external_id or ended.external_id)
+        if outcome.kind is not Kind.CANCELLED:
+            why = outcome.reason or Reason(outcome.kind, "")
+            reason = Reason.of("not_cancelled", f"{why.code}: {why.message}")
+            said = Outcome(Kind.ACCEPTED, reason, ended.external_id)
+        reopened, trace = claim.past.reopened, self._trip.span
+        event = dehydrated(self._key, said.kind, reopened=reopened, trace=trace)
+        entry = replace(entry, external_id=said.external_id, reason=said.reason, event=event)
+        return Decision(outcome, [(claim, entry)])
+
+    def _entry(self, state: State, claim: Claim) -> Entry:
+        outcome = self._outcome
+        attempts = claim.past.attempts + 1
+        return Entry(
+            state, self._at, attempts, reason=outcome.reason, external_id=outcome.external_id
+        )
+
+    def _let_go(self) -> list[tuple[Claim, Entry]]:
+        """The order as it was before it was claimed: what it comes to is told in its own time."""
+        submission = self._attempt.submission
+        if submission is None:
+            return []
+        entry = _unchanged(submission, self._at)
+        if self._outcome.not_found and not submission.past.in_doubt:  # the POS had it, pending
+            entry = replace(entry, state=State.IN_DOUBT, doubt_since=self._at)
+        return [(submission, entry)]
+
+
+def on_no_order(record: Any, reason: Reason, trip: Trip) -> Decision:
+    """Not an order at all; the backend hears of it if it says whose it is."""
+    source = trip.source
+    body = source if source is not None and is_finite(source) else _written(record)
+    named = record if isinstance(record, dict) else {}
+    dead = _dead_letter(identifier(named.get("order_id")) or "unknown", body, trip, reason)
+    tellings = _failed(named, body, reason, trip)
+    return Decision(Outcome(Kind.FAILED, reason), tellings=tellings, messages=[dead])
+
+
+def on_unread(dead: Message, named: Mapping[str, Any], reason: Reason, trip: Trip) -> Decision:
+    """A message that was not read as an order; the backend hears of it if it is known whose it is.
+
+    Args:
+        dead: the dead letter.
+        named: what is known of the order.
+        reason: why it was not read.
+        trip: what the message says beside its body.
+    """
+    came = b"%d %b" % (len(dead.body), dead.body[:_TOLD_APART_BY])
+    tellings = _failed(named, _written(named), reason, trip, came=came)
+    return Decision(Outcome(Kind.FAILED, reason), tellings=tellings, messages=[dead])
+
+
+def _failed(
+    named: Mapping[str, Any], body: bytes, reason: Reason, trip: Trip, *, came: bytes | None = None
+) -> list[Telling]:
+    """The event of a message that never was an order; none if it does not say whose it is.
+
+    Args:
+        named: what is known of the order.
+        body: what the event has for it.
+        reason: why it was none.
+        trip: what the message says beside its body.
+        came: what tells it from another message under this id; None: the body does.
+    """
+    order_id = identifier(named.get("order_id"))
+    merchant_id = identifier(named.get("merchant_id"))
+    if not (order_id and merchant_id):
+        return []
+    key = Key(merchant_id, order_id)
+    # Another invalid order under this id is another event.
+    content = reason.code.encode() + b"\n" + (body if came is None else came)
+    event = dehydrated(key, Kind.FAILED, content=content, trace=trip.span)
+    entry = Entry(State.FAILED, trip.now.timestamp(), 1, reason=reason, event=event)
+    return [Telling(key, entry, body)]
+
+
+def on_no_request(record: Any, reason: Reason, trip: Trip) -> Decision:
+    """Not a wish to cancel an order: set aside."""
+    body = _written(record) if trip.source is None else trip.source
+    dead = _dead_letter("unknown", body, trip, reason, task=wire.CANCEL_ORDER)
+    return Decision(Outcome(Kind.FAILED, reason), messages=[dead])
+
+
+def _dead_letter(
+    order_id: str, text: bytes, trip: Trip, reason: Reason, *, task: str = wire.SUBMIT_ORDER
+) -> Message:
+    metrics.set_aside(reason.code)
+    message = trip.message(task, order_id, text)
+    return wire.dead_letter(message, code=reason.code, reason=reason.message)
+
+
+def _written(record: Any) -> bytes:
+    """As JSON. Numbers that Python reads and JSON does not have (NaN, 1e999) become text."""
+    return to_json(record, inf_nan_mode="strings", fallback=str)

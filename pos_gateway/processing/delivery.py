@@ -1,0 +1,286 @@
+"""One order, from start to finish. Read this file first.
+
+An order arrives on the queue (``worker/``), admission lets it start (``admission/``), a green
+thread runs ``Delivery.submit``, and ``worker/tasks.py`` decides what follows from the Outcome: an
+event, another attempt later, or a dead letter. What is done at the POS is in the ledger before it
+is done (``ledger/``), so that whoever comes after knows of it, whatever happens here.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+
+from pos_gateway.adapters.protocol import Adapter, Guarantee
+from pos_gateway.adapters.replies import after_refusal
+from pos_gateway.domain.errors import UnknownMerchant
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.states import Claim, Ended, Held, Key, Past
+from pos_gateway.merchants.directory import Directory
+from pos_gateway.processing.call import HELD_BY_OTHERS, Caller
+from pos_gateway.processing.poison import ALONE_FOR, POISONOUS, SUSPECT, Alone
+from pos_gateway.runtime import failpoints
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
+from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.exchange import Send
+
+#: Why an order in doubt is for an operator, and its cancel request waits for one.
+MOVED = Reason("moved", "the merchant's adapter, base_url or pos was changed since it was sent")
+#: Seconds after which an order that somebody else has is looked at again.
+HELD_FOR = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an attempt came to, and the claim under which its outcome is to be written.
+
+    Without a claim nothing was sent. ``ended`` is then what was written of the order before.
+    """
+
+    outcome: Outcome
+    claim: Claim | None = None
+    ended: Ended | None = None
+    #: Whether the POS was called.
+    called: bool = False
+    #: The order with the time that an operator has given it since: nothing was done for this one.
+    newer: Order | None = None
+
+
+class Delivery:
+    """Sends orders to their merchants. Safe from any number of green threads at once."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        adapters: dict[str, Adapter],
+        caller: Caller,
+        ledger: Ledger,
+        alone: Alone | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._directory = directory
+        self._adapters = adapters
+        self._caller = caller
+        self._ledger = ledger
+        self._alone = alone or Alone()
+        self._clock = clock
+
+    def submit(
+        self, order: Order, patience: Patience | None = None, *, hopeless: bool = False
+    ) -> Attempt:
+        """Try once to get the order to its merchant's POS; every failure is an Outcome.
+
+        Args:
+            order: what to deliver.
+            patience: how much of the merchant's time limit it has; lets others end it before.
+            hopeless: it is too late to send it, and nobody has a place at the merchant for it.
+
+        Raises:
+            SQLAlchemyError, LedgerUnavailable: the database is away; nothing was claimed.
+            Unfinished: a mistake of ours, or the database is away, after the claim.
+        """
+        left = (order.deliver_by - self._clock.now()).total_seconds()
+        late = hopeless or left <= 0
+        merchant, problem = self._merchant(order.merchant_id)
+        if merchant is not None and merchant.paused and not late:
+            return Attempt(Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused")))
+        claim = self._claim(order, merchant, send=not late and problem is None)
+        match claim:
+            case Ended():
+                return Attempt(claim.outcome, ended=claim)
+            case Held():
+                return Attempt(held())
+        with self._ledger.attempting(claim):
+            newer = self._newer(claim, order)
+            # After order.in_doubt it may be an operator's already: then it is only asked for.
+            late = late or (claim.past.may_be_there and claim.past.told == Kind.IN_DOUBT)
+            if newer is not None:
+                outcome = held()
+            elif late and (hopeless or not claim.past.may_be_there):
+                outcome = _too_late(claim.past)
+            elif claim.past.possible_deaths >= POISONOUS:
+                outcome = _poison(claim.past)
+            elif merchant is None or problem is not None:
+                outcome = Outcome(Kind.FAILED, problem)
+            elif claim.past.may_be_there and has_moved(claim.past, merchant):
+                outcome = Outcome(Kind.IN_DOUBT, MOVED, for_operator=True)
+            else:
+                talk = partial(self._create, order, merchant, claim, late=late)
+                patience, left = patience or Patience(), inf if late else left
+                deaths = claim.past.possible_deaths
+                with self._alone.if_suspect(deaths) as may_start:
+                    if not may_start:
+                        return Attempt(suspect(), claim)
+                    if deaths >= SUSPECT:  # those that may not are released first
+                        self._ledger.catch_up()
+                    outcome = self._caller.call(merchant, claim, talk, patience=patience, left=left)
+                return Attempt(self._for_whom(outcome, merchant), claim, called=True)
+        return Attempt(outcome, claim, newer=newer)
+
+    def failed(self, order: Order, outcome: Outcome) -> Attempt:
+        """Nothing was claimed when an attempt failed: what the ledger knows of the order counts.
+
+        Raises: as ``submit``.
+        """
+        claim = self._claim(order, None, send=False)
+        match claim:
+            case Ended():
+                return Attempt(claim.outcome, ended=claim)
+            case Held():
+                return Attempt(held())
+        return Attempt(outcome, claim)
+
+    def _claim(
+        self, order: Order, merchant: Merchant | None, *, send: bool
+    ) -> Claim | Ended | Held:
+        return self._ledger.claim(
+            Key(order.merchant_id, order.order_id),
+            send=send,
+            deliver_by=order.deliver_by.timestamp(),
+            order=order.source,
+            endpoint=None if merchant is None else merchant.endpoint,
+        )
+
+    def _create(
+        self, order: Order, merchant: Merchant, claim: Claim, send: Send, *, late: bool
+    ) -> Outcome:
+        """Against sending twice: what the POS may have is asked for, or left alone."""
+        adapter, past = self._adapters[merchant.adapter], claim.past
+        order = order.in_ledger(past.known_since or self._clock.now().timestamp(), past.deliver_by)
+        if past.in_doubt and adapter.guarantee is Guarantee.BLIND:
+            return Outcome(Kind.IN_DOUBT, Reason.of("blind", "this POS cannot be asked"))
+        ask_first = past.in_doubt and adapter.guarantee is Guarantee.QUERYABLE
+        if past.pending or ask_first or late:
+            known = self._ask(order, merchant, past, send, late=late)
+            if known is not None:
+                return known
+        if past.cancelling:  # sent, it would be in doubt anew, for as long as it fails
+            return Outcome(Kind.RETRY, Reason.of("cancelling", "a wish to cancel it is open"))
+        if not claim.sending and not self._ledger.sending(claim, merchant.endpoint):
+            return held()
+        failpoints.reach("sending.committed")
+        outcome = adapter.submit(order, merchant, send)
+        is_refused = outcome.kind is Kind.REJECTED and not outcome.not_found
+        if is_refused and past.in_doubt and not ask_first:
+            # It may have been made of what was sent before: whoever refuses it need not look at its key.
+            known = after_refusal(lambda: adapter.look_up(order, merchant, send))
+            outcome = known or replace(outcome, not_found=True)
+        limit = self._caller.time_limit(merchant)
+        if outcome.not_found and unsettled_for(past, limit, adapter) > 0:
+            # It may be about to make what it was sent before.
+            why = "the POS refuses it, does not know it, and may be about to make it"
+            reason, wait = Reason.of("unsettled", why), _longest_reply(adapter, limit)
+            return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED)
+        return outcome
+
+    def _ask(
+        self, order: Order, merchant: Merchant, past: Past, send: Send, *, late: bool
+    ) -> Outcome | None:
+        """What became of an order that the POS may have; None: it may be sent, for it has not."""
+        adapter = self._adapters[merchant.adapter]
+        known = adapter.look_up(order, merchant, send)
+        if known is not None:
+            return known
+        wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
+        if wait > 0:
+            why = "the POS does not know it, and may not have had the time"
+            reason = Reason.of("unsettled", why)
+            return Outcome(
+                Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED, not_found=True
+            )
+        if late:
+            return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
+        return None
+
+    def _newer(self, claim: Claim, order: Order) -> Order | None:
+        """The order with the time that an operator has given it and its message does not know of.
+
+        However much the message's own has left: an attempt that fails would end the order by that.
+        """
+        if claim.past.deliver_by is None:
+            return None
+        until, now = from_unix(claim.past.deliver_by), self._clock.now()
+        # As the ledger has them: as dates, two that are one there may differ.
+        if until.timestamp() <= max(order.deliver_by.timestamp(), now.timestamp()):
+            return None
+        return order.until(until)
+
+    def _for_whom(self, outcome: Outcome, merchant: Merchant) -> Outcome:
+        """In doubt at a POS that cannot be asked, an order is for an operator."""
+        is_blind = self._adapters[merchant.adapter].guarantee is Guarantee.BLIND
+        in_doubt = outcome.kind is Kind.IN_DOUBT
+        return replace(outcome, for_operator=True) if is_blind and in_doubt else outcome
+
+    def _merchant(self, merchant_id: str) -> tuple[Merchant | None, Reason | None]:
+        """The merchant, and why it cannot be sent anything as things are configured."""
+        try:
+            merchant = self._directory.get(merchant_id)
+        except UnknownMerchant as error:
+            return None, Reason.of("unknown_merchant", error)
+        known = merchant.adapter in self._adapters
+        return merchant, None if known else Reason.of("unknown_adapter", merchant.adapter)
+
+
+def unsettled_for(past: Past, time_limit: float, adapter: Adapter) -> float:
+    """For how many seconds the POS could still make an order of what it may have been sent.
+
+    These are seconds after the claim. Asked before they are over, it says that it never heard of an
+    order that it is about to make. One that had it, pending, is given all of them from then on.
+    """
+    longest = _longest_reply(adapter, time_limit)
+    if past.in_doubt:
+        return max(0.0, longest - past.settled)
+    return longest if past.pending else 0.0
+
+
+def _longest_reply(adapter: Adapter, time_limit: float) -> float:
+    return adapter.limits.longest_reply or time_limit
+
+
+def has_moved(past: Past, merchant: Merchant) -> bool:
+    """Whether the order may be at another POS than the one that the merchant's record names now.
+
+    That one knows nothing of it: its "never heard of it" would be believed, and its key is a new one.
+    """
+    return past.endpoint not in (None, merchant.endpoint)
+
+
+def held() -> Outcome:
+    """Nothing was done: somebody else deals with it at present."""
+    return Outcome(Kind.RETRY, HELD_BY_OTHERS, look_again=HELD_FOR)
+
+
+def suspect() -> Outcome:
+    """Nothing was done: another order of which workers may have died is to be alone."""
+    reason = Reason.of("suspect", "workers died with it in their hands; it starts alone")
+    return Outcome(Kind.RETRY, reason, look_again=ALONE_FOR)
+
+
+def poison(past: Past) -> Reason | None:
+    """Why it is sent no more, if workers died with it; None: those that were paused may go on."""
+    if past.deaths < POISONOUS:
+        return None
+    return Reason.of("poison", f"{past.deaths} workers died with it in their hands")
+
+
+def _poison(past: Past) -> Outcome:
+    """What becomes of an order that workers die of."""
+    reason = poison(past)
+    if reason is None:
+        return suspect()
+    if past.may_be_there:  # to ask for it may be what they died of
+        return Outcome(Kind.IN_DOUBT, reason, for_operator=True)
+    return Outcome(Kind.FAILED, reason)
+
+
+def _too_late(past: Past) -> Outcome:
+    """What becomes of an order that cannot be delivered in time any more."""
+    if past.may_be_there:
+        return Outcome(
+            Kind.IN_DOUBT,
+            Reason.of("expired_in_doubt", "deliver_by has passed; the POS may have the order"),
+        )
+    return Outcome(Kind.EXPIRED, Reason.of("expired", "deliver_by has passed"))

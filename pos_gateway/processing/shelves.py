@@ -1,0 +1,50 @@
+"""What workers share through Redis beside limits: merchants' records, catalogs and access tokens."""
+
+import json
+from collections.abc import Mapping
+
+from pos_gateway.auth.tokens import Token
+from pos_gateway.cache.shared import SharedValues
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.merchants import catalogs
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.vault import Vault
+
+
+class Shelves:
+    """Each kind of value. The constructor does no I/O.
+
+    Args:
+        redis_url: where Redis is.
+        store: knows what a record is as text.
+        vault: seals all of them, and so has a key.
+
+    Raises:
+        InvalidSettings: the package ``redis`` is not installed, or the URL is none.
+    """
+
+    def __init__(self, redis_url: str, store: MerchantStore, vault: Vault) -> None:
+        self.records: SharedValues[Merchant] = SharedValues(
+            redis_url, "merchants", vault=vault, encode=store.sealed, decode=store.unsealed
+        )
+        self.catalogs: SharedValues[Mapping[str, str]] = SharedValues(
+            redis_url,
+            "catalogs",
+            vault=vault,
+            encode=catalogs.as_text,
+            decode=catalogs.of_text,
+            at_once=catalogs.AT_ONCE,
+        )
+        self.tokens: SharedValues[Token] = SharedValues(
+            redis_url,
+            "tokens",
+            vault=vault,
+            encode=lambda token: json.dumps([token.value, token.since]),
+            decode=lambda text: Token(*json.loads(text)),
+        )
+
+    def close(self) -> None:
+        """Let go of the connections. Idempotent."""
+        self.records.close()
+        self.catalogs.close()
+        self.tokens.close()

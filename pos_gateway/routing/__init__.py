@@ -1,0 +1,1 @@
+"""The canary split: whose orders go to the canary workers."""

@@ -1,0 +1,267 @@
+"""The split as the broker holds it: the last message of a stream.
+
+A stream's last message can be read by everybody and is taken by nobody; of the next one all hear at
+once. Whoever routes orders needs the broker for it, and nothing else.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import structlog
+from amqp import spec
+from amqp.exceptions import ChannelError, ResourceLocked
+from kombu import Connection
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.connection import AnsweredConnection
+from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.publisher import CONNECT_TIMEOUT, Publisher
+from pos_gateway.domain.errors import BrokerUnavailable, FieldError, InvalidSplit
+from pos_gateway.domain.split import Split
+from pos_gateway.runtime.urls import mask_url
+
+log = structlog.get_logger(__name__)
+
+#: Seconds to wait for the last message, which takes milliseconds: if the broker says that there is
+#: one, and if it does not, since it counts a stream's messages some five seconds late. Who changes
+#: what it says waits as if there were one.
+THERE, PERHAPS = 2.0, 0.1
+#: Seconds that those who ask first wait for the answer, connecting included.
+FIRST = THERE + 1.0
+#: Seconds after the first in which others come that were published with it.
+_TOGETHER = 0.05
+#: Seconds between two looks after the heartbeat.
+_TICK = 1.0
+#: Seconds that an operator waits for another one's change, and between two tries.
+TURN, _NEXT_TRY = 5.0, 0.05
+#: Seconds until it is tried again: if the broker is away, and at most, after one refusal upon another.
+_AGAIN, _REFUSED = 1.0, 60.0
+
+
+def message_of(split: Split) -> Message:
+    """What is published to have everybody go by this split."""
+    return Message("", topology.splits_stream.name, split.to_json(), message_id="")
+
+
+def present(broker_url: str) -> Split | None:
+    """What everybody goes by; None if nothing was said yet.
+
+    Raises:
+        BrokerUnavailable: it cannot be read.
+        InvalidSplit: what was said last is none, so that not everybody goes by the same.
+    """
+    found: list[bytes] = []
+    connection = _connection(broker_url)
+    try:
+        if (amqp := _connected(connection)) is not None:
+            has_some = _consume(connection, found.append, declare=True)
+            _wait(amqp, lambda: bool(found), time.monotonic() + THERE)
+            if has_some and not found:
+                raise TimeoutError(f"its last message has not come within {THERE:g} s")
+            _wait(amqp, lambda: False, time.monotonic() + _TOGETHER)
+        connection.release()
+    except CONNECTION_ERRORS as error:
+        connection.collect(socket_timeout=1)
+        raise BrokerUnavailable(
+            f"cannot read {topology.splits_stream.name} at {mask_url(broker_url)}: {error}"
+        ) from error
+    try:
+        return Split.parse_json(found[-1]) if found else None
+    except InvalidSplit as error:
+        problem = f"its last message is no split; `pos-gateway canary abort` writes one ({error})"
+        raise InvalidSplit([FieldError(topology.splits_stream.name, problem)]) from None
+
+
+def in_force(broker_url: str, percent: float) -> Split:
+    """The same, or this percentage if nothing was said yet. Raises as ``present``."""
+    said = present(broker_url)
+    return Split(percent=percent) if said is None else said
+
+
+@contextmanager
+def changing(broker_url: str, *, at_once: bool = False) -> Iterator[Callable[[Split], None]]:
+    """Read it, change it and publish it while no other operator does; yields what publishes it.
+
+    Args:
+        broker_url: where the broker is.
+        at_once: publish it even if another operator's change does not come to an end.
+
+    Raises:
+        BrokerUnavailable: it cannot be reached, or another operator's change does not end.
+    """
+    connection, publisher = _connection(broker_url), Publisher(broker_url)
+    try:
+        has_turn = _took_turn(connection)
+        if not (has_turn or at_once):
+            raise BrokerUnavailable("another operator is changing it at this moment; try again")
+
+        def publish(split: Split) -> None:
+            if has_turn:  # this process may have stood still, and lost it
+                topology.splits_turn.bind(connection.default_channel).queue_declare(passive=True)
+            publisher.publish(message_of(split))
+
+        yield publish
+    except CONNECTION_ERRORS as error:
+        raise BrokerUnavailable(
+            f"cannot change {topology.splits_stream.name} at {connection.as_uri()}: {error}"
+        ) from error
+    finally:
+        publisher.close()
+        connection.collect(socket_timeout=1)
+
+
+def _took_turn(connection: Connection) -> bool:
+    """Whether this connection is the one that changes the split, until it is closed."""
+    if _connected(connection) is None:
+        return True
+    until = time.monotonic() + TURN
+    while True:
+        try:
+            topology.splits_turn.bind(connection.default_channel).queue_declare()
+        except ResourceLocked:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_NEXT_TRY)
+        else:
+            return True
+
+
+class SplitWatch:
+    """Follows it on a thread and a connection of its own, from when somebody first asks.
+
+    While the broker is away it stays as it was. Safe from threads and green threads; after a fork of
+    a process with threads the child follows it by itself.
+
+    Args:
+        broker_url: where the broker is; the nodes of a cluster with ``;`` between them.
+        declare: declare the stream; False for a broker user that may not.
+    """
+
+    def __init__(self, broker_url: str, *, declare: bool = True) -> None:
+        self._broker_url = broker_url
+        self._declare = declare
+        self._split: Split | None = None
+        self._amqp: Any = None
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._looked, self._stopping = threading.Event(), threading.Event()
+
+    def split(self) -> Split | None:
+        """As it is now; None if nothing was said yet, or the broker has not told in time."""
+        if self._stopping.is_set():
+            return self._split
+        if self._pid != os.getpid():
+            self._forget_the_parent()
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="split", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # there are too many; whoever asks next tries again
+                    log.warning("canary.split_not_followed", error=str(error))
+                    return self._split
+                self._thread = thread
+        if not self._looked.is_set():
+            self._looked.wait(FIRST)
+            self._looked.set()
+        return self._split
+
+    def close(self) -> None:
+        """Follow it no longer; ``split`` stays as it is. Idempotent."""
+        self._stopping.set()
+        if self._amqp is not None and self._pid == os.getpid():
+            with suppress(*CONNECTION_ERRORS, AttributeError):
+                # Said, not awaited (the reply is the thread's): the broker logs no lost client.
+                self._amqp.send_method(spec.Connection.Close, "BsBB", (200, "goodbye", 0, 0))
+
+    def _forget_the_parent(self) -> None:
+        """Forked: its thread is not here, and its lock may be held for ever. What it saw is good."""
+        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._thread = self._amqp = None
+        self._looked, self._stopping = threading.Event(), threading.Event()
+        if self._split is not None:
+            self._looked.set()
+
+    def _run(self) -> None:
+        pause, later = 0.0, _AGAIN
+        while not self._stopping.wait(pause):
+            try:
+                self._connect_and_follow()
+            except ChannelError as error:
+                # It may not be read, is not there, or is no stream. A broker that has just begun anew
+                # says so for a moment, too: it is asked again soon, and ever later.
+                pause, later = later, min(2 * later, _REFUSED)
+                log.warning("canary.split_refused", error=str(error))
+            except (*CONNECTION_ERRORS, AttributeError):
+                # It is away, and those who publish say so; or closed under the library's feet.
+                pause = later = _AGAIN
+            except Exception:
+                # Whatever it is: without its thread this process would never again follow.
+                pause, later = later, min(2 * later, _REFUSED)
+                log.exception("canary.split_mistake")
+            finally:
+                self._looked.set()
+                self._amqp = None
+
+    def _connect_and_follow(self) -> None:
+        connection = _connection(self._broker_url)
+        try:
+            self._amqp = _connected(connection)
+            if self._amqp is None:
+                self._stopping.set()
+            else:
+                self._follow(connection, self._amqp)
+        finally:
+            connection.collect(socket_timeout=1)
+
+    def _follow(self, connection: Connection, amqp: Any) -> None:
+        has_some = _consume(connection, self._told, declare=self._declare)
+        until = time.monotonic() + (THERE if has_some else PERHAPS)
+        _wait(amqp, lambda: self._split is not None, until)
+        self._looked.set()
+        while not self._stopping.is_set():
+            amqp.heartbeat_tick()
+            _wait(amqp, self._stopping.is_set, time.monotonic() + _TICK)
+
+    def _told(self, body: bytes) -> None:
+        try:
+            self._split = Split.parse_json(body)
+        except InvalidSplit as error:
+            log.warning("canary.split_invalid", error=str(error))
+
+
+def _connection(broker_url: str) -> Connection:
+    return AnsweredConnection(broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT)
+
+
+def _connected(connection: Connection) -> Any:
+    """The library's own connection, which never makes a new one; None: a broker without streams."""
+    connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
+    return connection.connection if connection.transport.driver_type == "amqp" else None
+
+
+def _consume(connection: Connection, on_body: Callable[[bytes], None], *, declare: bool) -> bool:
+    """Have the last message told, and every one that follows; whether the broker counts any."""
+
+    def told(message: Any) -> None:
+        channel.basic_ack(message.delivery_tag)
+        on_body(message.body)
+
+    channel = connection.channel()
+    stream = topology.splits_stream.bind(channel)
+    has_some = bool(stream.queue_declare(passive=not declare).message_count)
+    channel.basic_qos(0, 10, False)  # without it the broker lets nobody read a stream
+    channel.basic_consume(stream.name, callback=told, arguments={"x-stream-offset": "last"})
+    return has_some
+
+
+def _wait(amqp: Any, happened: Callable[[], bool], until: float) -> None:
+    while not happened() and (left := until - time.monotonic()) > 0:
+        with suppress(TimeoutError):
+            amqp.drain_events(timeout=left)

@@ -1,0 +1,1 @@
+"""The process: clocks, green threads, sockets, TLS, secrets at rest, failpoints."""

@@ -1,0 +1,283 @@
+"""Message in, decision out: what must be stored before the message is acknowledged.
+
+What an Outcome means (an event, another attempt later, a dead letter) is decided in
+``processing/decision.py`` alone; nothing here waits for the broker.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from celery import Task
+from celery.exceptions import Reject
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.broker import wire
+from pos_gateway.domain.errors import (
+    BrokerUnavailable,
+    InvalidOrder,
+    InvalidRecord,
+    LedgerUnavailable,
+    NotLoaded,
+    Unfinished,
+)
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.record import identifier
+from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
+from pos_gateway.ledger.states import Action, Claim, Key
+from pos_gateway.processing import decision, gateway
+from pos_gateway.processing.cancellation import CancelAttempt
+from pos_gateway.processing.decision import Decision, Trip
+from pos_gateway.processing.delivery import Attempt
+from pos_gateway.processing.gateway import Gateway
+from pos_gateway.telemetry import stages
+from pos_gateway.telemetry.stages import Stages
+from pos_gateway.telemetry.trace import Trace
+from pos_gateway.transport.deadline import Patience
+
+if TYPE_CHECKING:
+    from pos_gateway.telemetry.tracing import Span
+
+log = structlog.get_logger(__name__)
+
+#: Seconds that a synchronous worker's process waits for the broker to store an outcome. It must
+#: end: nobody can tell it that the worker is to stop.
+SYNCHRONOUS_PATIENCE = 20.0
+
+
+class _GatewayTask(Task):
+    """A Celery task of ours. In a green worker ``worker/`` puts admission before it."""
+
+    Strategy = "pos_gateway.worker.strategy:admitted"
+    ignore_result = True
+    acks_late = True
+    action: Action
+
+    def run(self, *arguments: Any, **named: Any) -> None:
+        """Deal with one message; return only when what came of it is stored."""
+        record, came, context = wire.order_in(arguments, named), None, self.request
+        if (body := context.get(wire.BODY)) is not None:
+            record, came = wire.read(body)
+        routing_key = (context.delivery_info or {}).get("routing_key")
+        gate = gateway.current()
+        try:
+            decided = deliver(
+                gate,
+                record,
+                self.action,
+                headers=context.__dict__,
+                routing_key=routing_key,
+                came=came,
+            )
+            settled = gate.settle(decided, patience=SYNCHRONOUS_PATIENCE)
+        except (BrokerUnavailable, LedgerUnavailable) as error:
+            # The message goes back as it came; the merchant knows the order by its key.
+            raise Reject(error, requeue=True) from error
+        if not settled:
+            raise Reject("another worker has taken the order over", requeue=True)
+
+
+class OrderTask(_GatewayTask):
+    """Sends an order to its merchant."""
+
+    name = wire.SUBMIT_ORDER
+    action = Action.SUBMIT
+
+
+class CancelTask(_GatewayTask):
+    """Cancels an order."""
+
+    name = wire.CANCEL_ORDER
+    action = Action.CANCEL
+
+
+def deliver(
+    gate: Gateway,
+    record: Any,
+    action: Action = Action.SUBMIT,
+    *,
+    headers: Mapping[str, Any],
+    routing_key: str | None,
+    came: wire.Came | None = None,
+    patience: Patience | None = None,
+    hopeless: bool = False,
+    received: float | None = None,
+) -> Decision:
+    """Try once to do what a message asks for, and decide what follows.
+
+    Args:
+        gate: what to deliver through.
+        record: what the message has for an order, or for a wish to cancel one.
+        action: what it asks for.
+        headers: the message's headers.
+        routing_key: the key that the message came by.
+        came: the message's body, which is published again as it is.
+        patience: how much of the merchant's time limit it has; lets others end it before.
+        hopeless: it cannot be done in time any more, and is not to be tried.
+        received: when the message came (``perf_counter``), if that is known.
+    """
+    passed = stages.begin(received)
+    trace = TraceContext.of(headers) if TRACEPARENT in headers else None
+    trip = Trip(
+        wire.home_key(routing_key), _tries(headers), gate.clock.now(), trace, span=trace, came=came
+    )
+    decide = _cancel if action is Action.CANCEL else _submit
+    if gate.tracing is None:
+        return decide(gate, record, trip, patience, hopeless=hopeless)
+    decided = None
+    try:
+        with gate.tracing.delivering(trace) as span:
+            passed.trace_id = span.trace_id
+            trip = replace(trip, span=span.context)
+            decided = decide(gate, record, trip, patience, hopeless=hopeless)
+            _describe(span, gate, record, action, decided, passed)
+    except BaseException:
+        if decided is not None:  # no other worker takes over from one that lives
+            gate.abandon(decided)
+        raise
+    return decided
+
+
+def _describe(
+    span: "Span", gate: Gateway, record: Any, action: Action, decided: Decision, passed: Stages
+) -> None:
+    """Say in an attempt's span what its log line says, and of what comes to no call, too."""
+    named, outcome = record if isinstance(record, dict) else {}, decided.outcome
+    order_id, merchant_id = (identifier(named.get(each)) for each in ("order_id", "merchant_id"))
+    claims = [claim for claim, _ in decided.entries if claim.key.action is action]
+    reason = outcome.reason if outcome.kind is not Kind.REJECTED else None
+    span.says(
+        action=action,
+        order_id=order_id,
+        merchant_id=merchant_id,
+        provider=merchant_id and gate.provider_of(merchant_id),
+        attempt=claims[0].past.attempts + 1 if claims else None,
+        outcome=outcome.kind,
+        contact=outcome.contact,
+        reason=reason and reason.code,
+        waited_seconds=passed.waited,
+        claim_seconds=passed.claim,
+    )
+    if outcome.kind in (Kind.FAILED, Kind.IN_DOUBT):
+        span.failed(outcome.kind)
+
+
+def _submit(
+    gate: Gateway, record: Any, trip: Trip, patience: Patience | None, *, hopeless: bool
+) -> Decision:
+    try:
+        order = Order.parse(record, trip.source)
+    except InvalidOrder as error:
+        reason = Reason.of("invalid_order", _without_values(error))
+        decided = decision.on_no_order(record, reason, trip)
+        with suppress(SQLAlchemyError):  # publishing the event again is not worth waiting for
+            for each in decided.tellings:
+                if each.entry.event is not None:
+                    decided = decided.repeating(gate.repeating.event(each.entry.event))
+        return decided
+    attempt = None
+    try:
+        attempt = gate.delivery.submit(order, patience, hopeless=hopeless)
+        decided = decision.on_submission(order, attempt, trip.at(gate.clock.now()))
+        if attempt.ended is None:
+            return decided
+        return decided.repeating(gate.repeating.ends(Key(order.merchant_id, order.order_id)))
+    except Exception as error:  # noqa: BLE001  (ours: the order is neither lost nor left claimed)
+        claim = attempt.claim if attempt is not None else _claimed(error, Action.SUBMIT)
+        outcome = _crashed(Action.SUBMIT, error, claim, order.order_id)
+    if claim is None and outcome.kind is Kind.FAILED:
+        attempt = gate.delivery.failed(order, outcome)
+    else:
+        attempt = Attempt(outcome, claim, called=claim is not None and claim.sent)
+    with _given_up(gate, attempt.claim):
+        return decision.on_submission(order, attempt, trip.at(gate.clock.now()))
+
+
+def _cancel(
+    gate: Gateway, record: Any, trip: Trip, patience: Patience | None, *, hopeless: bool
+) -> Decision:
+    try:
+        request = CancelRequest.parse(record, trip.source)
+    except InvalidOrder as error:
+        reason = Reason.of("invalid_cancel", _without_values(error))
+        return decision.on_no_request(record, reason, trip)
+    attempt = None
+    try:
+        attempt = gate.cancellation.attempt(request, patience, hopeless=hopeless)
+        decided = decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
+        if not attempt.tells_again:
+            return decided
+        with _given_up(gate, attempt.claim, on_error=False):
+            key = Key(request.merchant_id, request.order_id)
+            return decided.repeating(gate.repeating.ends(key))
+    except Exception as error:
+        if attempt is None:
+            claim, submission = _claimed(error, Action.CANCEL), _claimed(error, Action.SUBMIT)
+            attempt = CancelAttempt(Outcome(Kind.FAILED), claim, submission)
+        outcome = _crashed(Action.CANCEL, error, attempt.claim, request.order_id)
+        if attempt.claim is None and outcome.kind is Kind.FAILED:
+            raise  # how the order stands is not known: the request comes again
+    # Its end could not be told again: the request is not over yet.
+    attempt = replace(attempt, outcome=outcome, over=False)
+    with _given_up(gate, attempt.claim, attempt.submission):
+        if outcome.kind is Kind.FAILED:
+            attempt = gate.cancellation.crashed(request, attempt)
+        return decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
+
+
+def _claimed(error: Exception, action: Action) -> Claim | None:
+    """What an attempt that was not finished had claimed for this."""
+    claims = error.claims if isinstance(error, Unfinished) else ()
+    return next((claim for claim in claims if claim.key.action is action), None)
+
+
+def _crashed(action: Action, error: Exception, claim: Claim | None, order_id: str) -> Outcome:
+    """What an exception means for the order: in doubt once a byte of it may have left."""
+    cause = error.__cause__ if isinstance(error, Unfinished) else error
+    is_sent = claim is not None and claim.sent
+    if isinstance(cause, SQLAlchemyError | LedgerUnavailable | NotLoaded):
+        kind = Kind.IN_DOUBT if is_sent else Kind.RETRY
+        return Outcome(kind, Reason.of("database", cause))
+    trace = Trace.of(cause or error, messages=False)
+    if action is Action.CANCEL:
+        log.error("cancellation.crashed", order_id=order_id, trace=trace)
+    else:
+        log.error("delivery.crashed", order_id=order_id, trace=trace)
+    kind = Kind.IN_DOUBT if is_sent else Kind.FAILED
+    return Outcome(kind, Reason.of("internal_error", type(cause).__name__))
+
+
+@contextmanager
+def _given_up(gate: Gateway, *claims: Claim | None, on_error: bool = True) -> Iterator[None]:
+    """Have the next attempt take the claims if there is no decision: the message comes again.
+
+    Args:
+        gate: whose claims they are.
+        claims: the claims.
+        on_error: also after an exception; else only when this green thread is killed.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if on_error or not isinstance(error, Exception):
+            for claim in claims:
+                if claim is not None:
+                    gate.ledger.abandon(claim, sent=claim.sent)
+        raise
+
+
+def _without_values(error: InvalidRecord) -> str:
+    """The fields that are wrong, and how. What stands there is in the order, and may be personal."""
+    return "; ".join(f"{each.field}: {each.problem}" for each in error.errors)
+
+
+#: More are not counted: AMQP has 64 bits for a number, and there are none after a few thousand.
+_MOST_TRIES = 2**31
+
+
+def _tries(headers: Mapping[str, Any]) -> int:
+    tries = headers.get(wire.ATTEMPTS)
+    return min(tries, _MOST_TRIES) if isinstance(tries, int) and tries > 0 else 0

@@ -1,0 +1,350 @@
+"""Requests to cancel an order that come again, too late, or beside an operator."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from pos_gateway.broker import wire
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.ledger.states import Action
+from pos_gateway.merchants.directory import LOOK
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.processing.decision import LAST_ATTEMPT
+from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.exchange import Reply
+from tests.gate import Gate
+
+ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
+CANCELLED = (200, {"status": "cancelled", "id": "pos-1"})
+AWAY = (503, {})
+
+
+def accepted(folder: Path) -> Gate:
+    """With an order that its POS has, and that is away now."""
+    gate = Gate(folder, lambda _: ACCEPTED)
+    gate.take(gate.an_order(seconds=7200))
+    gate.pos = lambda _: AWAY
+    return gate
+
+
+def reasons(gate: Gate) -> list[str]:
+    query = "select reason_message from events where reason_code = 'not_cancelled' order by id"
+    return [message.split(":")[0] for (message,) in gate.rows(query)]
+
+
+def test_a_second_request_with_more_time_is_tried_again(tmp_path: Path) -> None:
+    gate = accepted(tmp_path)
+    first = gate.a_request(seconds=60)
+    gate.take(first, Action.CANCEL)
+    gate.wait(61)
+    gate.take(first, Action.CANCEL)
+    assert gate.row_state(action="cancel") == "expired"
+    assert reasons(gate) == ["cancel_expired"]
+    gate.take_cancel(seconds=30)
+    gate.wait(31)
+    gate.take_cancel(seconds=-1)  # the second one's own last attempt
+    assert reasons(gate) == ["cancel_expired", "cancel_expired"]  # each is told
+    gate.pos = lambda _: CANCELLED
+    said = len(gate.said)
+    gate.take_cancel(seconds=600)
+    assert len(gate.said) == said + 1
+    assert gate.told()[-1] == ("cancelled", None)
+    gate.take_cancel(seconds=3600)  # what is cancelled is not asked for again
+    assert len(gate.said) == said + 1
+
+
+def test_a_request_has_the_time_of_a_later_one_that_came_meanwhile(tmp_path: Path) -> None:
+    """Else the first one's end would be told while the second is tried."""
+    gate = accepted(tmp_path)
+    first, second = gate.a_request(seconds=60), gate.a_request(seconds=600)
+    gate.take(first, Action.CANCEL)
+    gate.take(second, Action.CANCEL)
+    gate.wait(61)
+    decided = gate.take(first, Action.CANCEL)
+    assert decided.again is not None
+    assert second["deliver_by"][:19].encode() in decided.again.body
+    assert gate.row_state(action="cancel") == "new"
+    gate.pos = lambda _: CANCELLED
+    gate.take(second, Action.CANCEL)
+    assert gate.told() == [("accepted", None), ("cancelled", None)]
+
+
+def test_a_request_after_an_order_was_reopened_is_for_its_new_generation(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: (401, {}))
+    gate.take(gate.an_order(seconds=7200))
+    request = gate.a_request(seconds=600)
+    gate.take(request, Action.CANCEL)
+    assert gate.row_state(action="cancel") == "rejected"  # there was nothing to cancel
+    with gate.database.begin() as connection:  # as an operator does
+        connection.exec_driver_sql(
+            "update orders set state = 'new', told = null, reopened = 1 where action = 'submit'"
+        )
+    gate.pos = lambda _: ACCEPTED
+    gate.take(gate.an_order(seconds=7200))
+    gate.pos = lambda _: CANCELLED
+    gate.take(request, Action.CANCEL)
+    assert gate.told() == [("failed", "http_401"), ("accepted", None), ("cancelled", None)]
+    said = len(gate.said)
+    gate.take(request, Action.CANCEL)
+    assert len(gate.said) == said
+
+
+KEPT = (409, {"error": {"code": "in_the_oven", "message": ""}})
+UNKNOWN = (404, {})
+
+
+@pytest.mark.parametrize("expires", [False, True], ids=["again", "with more time"])
+@pytest.mark.parametrize(
+    ("refusal", "known", "told"),
+    [
+        (UNKNOWN, None, [("cancelled", None)]),
+        (KEPT, CANCELLED, [("cancelled", None)]),
+        (KEPT, UNKNOWN, [("cancelled", None)]),
+        (KEPT, ACCEPTED, [("accepted", "not_cancelled")]),
+        (KEPT, AWAY, []),
+    ],
+    ids=["unknown", "cancelled", "gone", "kept", "no answer"],
+)
+def test_a_pos_that_let_go_of_an_order_without_a_word_may_refuse_to_do_it_again(
+    tmp_path: Path, refusal: Any, known: Any, told: list[Any], expires: bool
+) -> None:
+    gate = accepted(tmp_path)
+    gate.pos = lambda _: NoValidReply("timeout", "no reply")
+    first = gate.a_request(seconds=60)
+    gate.take(first, Action.CANCEL)
+    before = [("accepted", None)]
+    if expires:
+        gate.wait(61)
+        gate.take(first, Action.CANCEL)
+        before.append(("accepted", "not_cancelled"))
+    gate.pos = lambda request: known if request.method == "GET" else refusal
+    decided = gate.take_cancel(seconds=600)
+    assert gate.told() == before + told
+    assert (decided.again is None) is bool(told)
+
+
+def test_a_pos_that_was_not_asked_before_is_believed_that_it_keeps_the_order(
+    tmp_path: Path,
+) -> None:
+    gate = accepted(tmp_path)
+    gate.pos = lambda _: KEPT
+    said = len(gate.said)
+    gate.take_cancel()
+    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert len(gate.said) == said + 1
+
+
+@pytest.mark.parametrize("repeated", ["order", "request"])
+def test_an_end_is_told_again_as_it_was_told(tmp_path: Path, repeated: str) -> None:
+    gate = accepted(tmp_path)
+    gate.pos = lambda _: CANCELLED
+    gate.take_cancel()
+    order, request = gate.an_order(seconds=7200), gate.a_request()
+
+    def again() -> list[dict[str, Any]]:
+        gate.take(order) if repeated == "order" else gate.take(request, Action.CANCEL)
+        return gate.told_again()
+
+    assert again() == []  # what is not published yet comes in its turn
+    assert gate.publish_events() == ["accepted", "cancelled"]
+    said, told = len(gate.said), again()
+    assert [(each["type"], each["position"]) for each in told] == [
+        ("order.accepted", 1),
+        ("order.cancelled", 2),
+    ]
+    assert again() == told
+    assert (len(gate.said), gate.publish_events()) == (said, ["accepted", "cancelled"])
+
+
+@pytest.mark.parametrize("repeated", ["order", "request"])
+def test_an_end_that_cannot_be_told_again_now_is_told_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeated: str
+) -> None:
+    gate = accepted(tmp_path)
+    gate.pos = lambda _: CANCELLED
+    gate.take_cancel()
+    gate.publish_events()
+    record, action = gate.an_order(seconds=7200), Action.SUBMIT
+    if repeated == "request":
+        record, action = gate.a_request(), Action.CANCEL
+    away = OperationalError("select", {}, Exception("the database is away"))
+    with monkeypatch.context() as patch:
+        patch.setattr(gate.repeating, "ends", Mock(side_effect=away))
+        decided = gate.take(record, action)
+    assert decided.again is not None
+    assert gate.told_again() == []
+    gate.take(record, action)
+    assert [each["type"] for each in gate.told_again()] == ["order.accepted", "order.cancelled"]
+
+
+def test_a_request_for_an_order_that_ended_otherwise_tells_that_end_again(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: (422, {"error": {"code": "sold_out", "message": "no"}}))
+    gate.take(gate.an_order())
+    gate.publish_events()
+    for _ in range(2):
+        gate.take_cancel()
+        [told] = gate.told_again()
+        assert (told["type"], told["reason"]["code"]) == ("order.rejected", "sold_out")
+    assert gate.told() == [("rejected", "sold_out")]
+
+
+def test_an_end_whose_event_was_pruned_is_told_anew_under_its_id(tmp_path: Path) -> None:
+    gate = accepted(tmp_path)
+    gate.publish_events()
+    [(before,)] = gate.rows("select event_id from events")
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql("delete from events")
+    gate.take(gate.an_order())
+    assert gate.rows("select event_id, type, external_id from events") == [
+        (before, "accepted", "pos-1")
+    ]
+    assert gate.told_again() == []
+    gate.publish_events()
+    assert gate.rows("select position from events") == [(2,)]
+
+
+def test_an_invalid_order_that_comes_again_is_told_of_again(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    bad = gate.an_order(total=8.5)
+    gate.take(bad)
+    gate.publish_events()
+    gate.take(bad)
+    [told] = gate.told_again()
+    assert (told["type"], told["position"]) == ("order.failed", 1)
+
+
+def test_an_order_whose_request_came_first_is_cancelled_and_so_is_the_request(
+    tmp_path: Path,
+) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    gate.take_cancel()
+    gate.take(gate.an_order())
+    gate.take_cancel(seconds=600)
+    assert gate.row_state(action="cancel") == "cancelled"
+    assert (gate.said, gate.told()) == ([], [("cancelled", None)])
+
+
+def test_why_an_order_is_an_operators_stays_when_somebody_wants_it_cancelled(
+    tmp_path: Path,
+) -> None:
+    """By its reason the operator knows what to do."""
+    gate = Gate(tmp_path, lambda _: NoValidReply("cut", "the reply ends too early"))
+    order = gate.an_order(seconds=7200)
+    gate.take(order)
+    moved = Merchant.parse({"id": "m", "base_url": "https://elsewhere.example.com"})
+    MerchantStore(gate.database).put([moved])
+    gate.wait(LOOK)
+    gate.take(order)
+    for _ in range(2):
+        query = "select state, reason_code from orders where action = 'submit'"
+        assert gate.rows(query) == [("in_doubt", "moved")]
+        gate.take_cancel(seconds=600)
+
+
+END_OF_THE_CALENDAR = "9999-12-31T23:59:59.9999999Z"
+
+
+def test_a_request_has_all_the_time_of_one_that_has_no_end(tmp_path: Path) -> None:
+    """.NET's DateTime.MaxValue: as a float it is in the year 10000, which no calendar has."""
+    gate = accepted(tmp_path)
+    for_ever = {**gate.a_request(), "deliver_by": END_OF_THE_CALENDAR}
+    short = gate.a_request(seconds=60)
+    gate.take(for_ever, Action.CANCEL)
+    gate.take(short, Action.CANCEL)
+    gate.wait(61)
+    late = gate.take(short, Action.CANCEL)
+    assert late.again is not None
+    record, _ = wire.read(late.again.body)
+    assert record["deliver_by"].startswith("9999-12-31T23:59:59")
+    assert (gate.dead(), gate.row_state(action="cancel")) == ([], "new")
+    gate.pos = lambda _: CANCELLED
+    gate.take(record, Action.CANCEL)
+    assert gate.told() == [("accepted", None), ("cancelled", None)]
+
+
+@pytest.mark.parametrize("until", [END_OF_THE_CALENDAR, "9999-12-31T23:59:59-14:00"])
+def test_an_order_has_all_the_time_of_one_that_has_no_end(tmp_path: Path, until: str) -> None:
+    """And is not given new time for ever by what its row has of it."""
+    gate = Gate(tmp_path, lambda _: AWAY)
+    order = gate.an_order()
+    gate.take({**order, "deliver_by": until})
+    first = gate.take(order)
+    assert first.again is not None
+    record, _ = wire.read(first.again.body)
+    assert record["deliver_by"].startswith("9999-12-31T23:59:59")
+    gate.pos = lambda _: ACCEPTED
+    gate.take(record)
+    assert gate.told() == [("accepted", None)]
+
+
+def died_with(gate: Gate, deaths: int, action: str = "cancel") -> None:
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql(f"update orders set deaths = {deaths} where action = '{action}'")
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["accepted", "in doubt"])
+def test_a_request_that_workers_die_of_is_an_operators(tmp_path: Path, is_open: bool) -> None:
+    """And the backend hears that an accepted order was not cancelled."""
+    gate = Gate(tmp_path, lambda _: AWAY) if is_open else accepted(tmp_path)
+    if is_open:
+        gate.take(gate.an_order(seconds=7200))
+    gate.pos = lambda _: AWAY
+    gate.take_cancel(seconds=600)
+    assert gate.row_state(action="cancel") == "new"
+    died_with(gate, 3)
+    said, before = len(gate.said), gate.row_state()
+    gate.take_cancel(seconds=600)
+    assert len(gate.said) == said
+    assert gate.dead() == ["poison"]
+    assert (gate.row_state(), gate.row_state(action="cancel")) == (before, "failed")
+    assert reasons(gate) == ([] if is_open else ["poison"])
+    gate.pos = lambda _: CANCELLED  # one with more time is tried anew
+    gate.take_cancel(seconds=1200)
+    assert gate.told()[-1] == ("cancelled", None)
+
+
+def test_a_request_that_workers_may_have_died_of_starts_alone(tmp_path: Path) -> None:
+    """Beside orders of which they may have, too: the next death has one culprit."""
+    gate = accepted(tmp_path)
+    gate.take_cancel(seconds=600)
+    died_with(gate, 2)
+    said = len(gate.said)
+    with gate.delivery._alone.if_suspect(2) as is_alone:
+        assert is_alone
+        decided = gate.take_cancel(seconds=600)
+    assert decided.outcome.reason is not None
+    assert decided.outcome.reason.code == "suspect"
+    assert (decided.again is not None, len(gate.said)) == (True, said)
+    gate.pos = lambda _: CANCELLED
+    gate.take_cancel(seconds=600)
+    assert gate.told()[-1] == ("cancelled", None)
+
+
+def test_a_mistake_of_ours_is_told_as_an_order_that_was_not_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = accepted(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(gate.directory, "get", lambda _: 1 / 0)
+        gate.take_cancel()
+    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert reasons(gate) == ["internal_error"]
+    assert gate.dead() == ["internal_error"]
+
+
+def test_a_request_that_a_pos_answers_with_an_hour_is_tried_once_more_in_its_time(
+    tmp_path: Path,
+) -> None:
+    gate = accepted(tmp_path)
+
+    def exchange(_request: Any, *, fence: Any, **_: Any) -> Reply:
+        fence()
+        return Reply(429, {"retry-after": "3600"}, b"")
+
+    gate.caller._exchange = exchange  # type: ignore[method-assign]
+    again = gate.take_cancel(seconds=600).again
+    assert again is not None
+    assert again.delay == 600 - LAST_ATTEMPT

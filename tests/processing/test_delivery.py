@@ -1,0 +1,284 @@
+"""One attempt: what it says about the merchant, beside what became of the order."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import trustme
+from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
+
+from loadtests.faults.adapters import BlindAdapter, QueryableAdapter
+from pos_gateway.adapters.protocol import Adapter
+from pos_gateway.adapters.rest import RestAdapter
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Contact, Kind, Outcome
+from pos_gateway.ledger.states import Claim, Key, Past
+from pos_gateway.processing.call import Caller
+from pos_gateway.processing.delivery import Delivery, unsettled_for
+from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
+from pos_gateway.transport.exchange import Reply
+from tests.orders import an_order
+
+MERCHANT = Merchant(id="m", base_url="https://pos.example.com", request_timeout=8)
+
+
+class Directory:
+    def __init__(self, merchant: Merchant = MERCHANT) -> None:
+        self.merchant = merchant
+        self.paused: list[str] = []
+        self.problem: Exception | None = None
+
+    def get(self, _merchant_id: str) -> Merchant:
+        return self.merchant
+
+    def pause(self, merchant_id: str) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.paused.append(merchant_id)
+
+
+class StandingClock:
+    """No time passes in an attempt."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class Transport:
+    """Has one answer, and remembers how long it was given."""
+
+    def __init__(self, answer: Reply | Exception) -> None:
+        self._answer = answer
+        self.seconds = 0.0
+        self.key = ""
+        self.identity: Any = None
+
+    def send(
+        self,
+        *_: Any,
+        seconds: float,
+        key: str,
+        fence: Callable[[], None],
+        identity: Any = None,
+        **__: Any,
+    ) -> Reply:
+        fence()
+        self.seconds, self.key, self.identity = seconds, key, identity
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+class Ledger:
+    """A ledger in which every order is new, and which remembers what was said to it."""
+
+    def __init__(self, **past: Any) -> None:
+        self.past = Past(**past)
+        self.is_lost = False
+        self.said: list[str] = []
+        self.abandoned: list[bool] = []
+
+    def claim(self, key: Key, *, send: bool, **_: Any) -> Claim:
+        fresh = self.past == Past()
+        return Claim(key, "worker", 1, 1, self.past, sending=send and fresh)
+
+    def sending(self, claim: Claim, _endpoint: str | None = None) -> bool:
+        claim.sending = True
+        self.said.append("sending")
+        return not self.is_lost
+
+    def holds(self, _claim: Claim) -> bool:
+        return not self.is_lost
+
+    def abandon(self, _claim: Claim, *, sent: bool) -> None:
+        self.abandoned.append(sent)
+
+    @contextmanager
+    def attempting(self, claim: Claim) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.abandon(claim, sent=claim.sending)
+            raise
+
+
+def attempt(
+    transport: Transport,
+    patience: Patience | None = None,
+    directory: Directory | None = None,
+    ledger: Ledger | None = None,
+    adapter: Adapter | None = None,
+) -> Outcome:
+    parts: Any = {
+        "directory": directory or Directory(),
+        "ledger": ledger or Ledger(),
+        "clock": StandingClock(),
+    }
+    caller = Caller(transport=transport, default_concurrency=10, default_timeout=10, **parts)  # type: ignore[arg-type]
+    adapters = {"rest": adapter or RestAdapter()}
+    delivery = Delivery(adapters=adapters, caller=caller, **parts)
+    return delivery.submit(Order.parse(an_order("o1", "m")), patience).outcome
+
+
+def reply(status: int, body: bytes = b"", **headers: str) -> Reply:
+    return Reply(status, headers, body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "contact"),
+    [
+        (reply(201, b'{"id": "1", "status": "accepted"}'), Contact.ANSWERED),
+        (reply(422, b'{"error": {"code": "sold_out", "message": ""}}'), Contact.ANSWERED),
+        (reply(401), Contact.ANSWERED),
+        (reply(429), Contact.OVERLOADED),
+        (reply(503), Contact.OVERLOADED),
+        (reply(500), Contact.FAILED),
+        (reply(200, b"<html>"), Contact.FAILED),
+        (NoValidReply("timeout", "too long"), Contact.TIMED_OUT),
+        (NoValidReply("cut_short", "others needed its place"), Contact.TIMED_OUT),
+        (NotSent("timeout", "connecting took too long"), Contact.TIMED_OUT),
+        (NotSent("exchange", "refused"), Contact.FAILED),
+        (NoValidReply("exchange", "reset"), Contact.FAILED),
+        (NotSent("local", "too many open files"), Contact.NONE),
+        (Misconfigured("certificate", "expired"), Contact.NONE),
+    ],
+)
+def test_admission_hears_how_the_merchant_fared(
+    answer: Reply | Exception, contact: Contact
+) -> None:
+    assert attempt(Transport(answer)).contact is contact
+
+
+def test_what_an_adapter_stumbles_over_is_in_no_log_line() -> None:
+    with capture_logs() as logs:
+        outcome = attempt(Transport(ZeroDivisionError("Mrs. Smith")))
+    assert outcome.kind is Kind.IN_DOUBT
+    assert [line["event"] for line in logs] == ["delivery.crashed", "delivery.attempted"]
+    assert "ZeroDivisionError" in str(logs)
+    assert "Mrs. Smith" not in str(logs)
+
+
+def test_admission_hears_for_how_long_the_merchant_asks_to_be_left_alone() -> None:
+    outcome = attempt(Transport(reply(429, **{"retry-after": "17"})))
+    assert (outcome.kind, outcome.retry_after) == (Kind.RETRY, 17.0)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "status", "contact"),
+    [
+        (QueryableAdapter(), 404, Contact.ANSWERED),  # asked, and said that it does not know it
+        (BlindAdapter(), 404, Contact.NONE),  # not even asked
+    ],
+)
+def test_a_merchant_is_not_blamed_for_an_order_that_is_in_doubt(
+    adapter: Adapter, status: int, contact: Contact
+) -> None:
+    ledger = Ledger(doubt_since=datetime.now(UTC).timestamp())
+    outcome = attempt(Transport(reply(status)), ledger=ledger, adapter=adapter)
+    assert (outcome.kind, outcome.contact) == (Kind.IN_DOUBT, contact)
+
+
+@pytest.mark.parametrize("hours", [-1, 0, 1])
+def test_a_pos_has_had_the_time_that_passed_whatever_the_time_of_day_says(hours: int) -> None:
+    since = StandingClock().now().timestamp() + hours * 3600
+    settled = {0.0: 8.0, 7.9: 8.0 - 7.9, 8.0: 0.0, 60.0: 0.0}
+    for seconds, left in settled.items():
+        past = Past(doubt_since=since, settled=seconds)
+        assert unsettled_for(past, 8.0, QueryableAdapter()) == left
+    assert unsettled_for(Past(), 8.0, QueryableAdapter()) == 0.0
+
+
+def test_a_merchant_is_not_blamed_for_an_order_that_another_worker_took_over() -> None:
+    ledger = Ledger(attempts=1)
+    ledger.is_lost = True
+    outcome = attempt(Transport(reply(201)), ledger=ledger)
+    assert (outcome.kind, outcome.contact) == (Kind.RETRY, Contact.NONE)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "doubt_since"),
+    [
+        (RestAdapter(), None),  # not processed, for certain
+        (RestAdapter(), 1.0),
+        (QueryableAdapter(), 1.0),  # which does not know it, and has had the time
+    ],
+)
+def test_an_order_that_is_to_be_cancelled_is_not_sent_again(
+    adapter: Adapter, doubt_since: float | None
+) -> None:
+    past: Any = {"attempts": 1, "doubt_since": doubt_since, "settled": 60.0}
+    to_be_cancelled = Ledger(**past, cancelling=True)
+    outcome = attempt(Transport(reply(404)), ledger=to_be_cancelled, adapter=adapter)
+    assert (outcome.kind, outcome.reason and outcome.reason.code) == (Kind.RETRY, "cancelling")
+    assert to_be_cancelled.said == []
+    any_other = Ledger(**past)
+    attempt(Transport(reply(404)), ledger=any_other, adapter=adapter)
+    assert any_other.said == ["sending"]
+
+
+def test_a_pos_is_asked_for_an_order_in_doubt_also_while_that_is_to_be_cancelled() -> None:
+    made = Transport(reply(200, b'{"id": "1", "status": "accepted"}'))
+    ledger = Ledger(attempts=1, doubt_since=1.0, cancelling=True)
+    assert attempt(made, ledger=ledger, adapter=QueryableAdapter()).kind is Kind.ACCEPTED
+    assert ledger.said == []
+
+
+def test_a_probe_has_a_part_of_the_merchants_time_limit() -> None:
+    transport = Transport(reply(500))
+    attempt(transport, Patience(0.5))
+    assert transport.seconds == 4.0
+    attempt(transport)
+    assert transport.seconds == 8.0
+
+
+def test_a_pos_that_says_that_it_is_gone_is_sent_nothing_more() -> None:
+    directory = Directory()
+    assert attempt(Transport(reply(410)), directory=directory).kind is Kind.FAILED
+    assert directory.paused == ["m"]
+    attempt(Transport(reply(404)), directory=directory)
+    assert directory.paused == ["m"]
+
+
+def test_what_is_gone_for_one_order_stops_no_other_of_its_merchant() -> None:
+    directory = Directory()
+    in_doubt = Ledger(attempts=1, doubt_since=1.0)
+    attempt(Transport(reply(410)), directory=directory, ledger=in_doubt, adapter=QueryableAdapter())
+    assert in_doubt.said == []  # it was looked up, not created
+    assert directory.paused == []
+
+
+def test_that_it_cannot_be_paused_changes_nothing_about_the_order() -> None:
+    directory = Directory()
+    directory.problem = OperationalError("update", {}, Exception("the database is away"))
+    assert attempt(Transport(reply(410)), directory=directory).kind is Kind.FAILED
+
+
+def test_connections_are_shared_by_neither_two_merchants_nor_two_credentials_of_one() -> None:
+    keys = []
+    for merchant_id, token in (("m", "a"), ("m", "b"), ("n", "a"), ("m", "a")):
+        auth = {"type": "bearer", "token": token}
+        merchant = Merchant.parse(
+            {"id": merchant_id, "base_url": "https://pos.example", "auth": auth}
+        )
+        transport = Transport(reply(500))
+        attempt(transport, directory=Directory(merchant))
+        keys.append(transport.key)
+    assert len(set(keys)) == 3
+    assert keys[0] == keys[3]
+
+
+def test_a_merchants_own_certificates_go_with_its_orders() -> None:
+    authority = trustme.CA().cert_pem.bytes().decode()
+    auth = {"type": "none", "tls": {"authority": authority}}
+    merchant = Merchant.parse({"id": "m", "base_url": "https://pos.example", "auth": auth})
+    transport = Transport(reply(500))
+    attempt(transport, directory=Directory(merchant))
+    assert transport.identity.authority == authority

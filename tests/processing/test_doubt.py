@@ -1,0 +1,578 @@
+"""Orders in doubt, from worker to worker: whole gateways on one database, beside POSes that are scripted.
+
+Each worker has clocks of its own; nothing is published, and the POS is called as by the transport.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from pos_gateway.adapters.protocol import Adapter
+from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.broker.message import Message
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.ledger.lease import BEAT
+from pos_gateway.ledger.ledger import ALONE
+from pos_gateway.ledger.order_admin import Desk
+from pos_gateway.ledger.states import Action, Entry, Key, State
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.processing.decision import Decision
+from pos_gateway.processing.gateway import Gateway
+from pos_gateway.settings import Settings
+from pos_gateway.transport.errors import NotSent, NoValidReply
+from pos_gateway.transport.exchange import Reply, Request
+from pos_gateway.worker import tasks
+from tests.orders import an_order
+from tests.simulation.adapters import Blind, Queryable
+from tests.simulation.clock import MachineClock
+from tests.simulation.pos import LONGEST
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Truth:
+    time = 0.0
+
+    def now(self) -> datetime:
+        return NOON + timedelta(seconds=self.time)
+
+
+class Pos:
+    """Makes an order of each create so many seconds after it came; all replies are lost at first."""
+
+    def __init__(self, truth: Truth, makes_after: float = 0.0) -> None:
+        self._truth = truth
+        self._makes_after = makes_after
+        self.creates: list[float] = []
+        self.requests: list[tuple[str, str]] = []
+        self.loses_replies = True
+
+    @property
+    def made(self) -> int:
+        return sum(at + self._makes_after <= self._truth.time for at in self.creates)
+
+    def handle(self, request: Request) -> Reply:
+        self.requests.append((request.method, request.url))
+        if request.method == "GET":
+            return _reply(*((200, {"id": "1", "status": "accepted"}) if self.made else (404, {})))
+        if request.url.endswith("/cancel"):
+            return _reply(*((200, {"id": "1", "status": "cancelled"}) if self.made else (404, {})))
+        self.creates.append(self._truth.time)
+        if self.loses_replies:
+            raise NoValidReply("timeout", "no reply in time")
+        return _reply(201, {"id": "1", "status": "accepted"})
+
+
+class Queueing(Pos):
+    """Says of each create that it is pending, and knows nothing of it until it has made the order."""
+
+    def handle(self, request: Request) -> Reply:
+        reply = super().handle(request)
+        return _reply(202, {"id": "1", "status": "pending"}) if reply.status == 201 else reply
+
+
+class Refusing(Pos):
+    """Has made an order of its first create, and refuses whatever comes after."""
+
+    def __init__(self, truth: Truth, refusal: Reply, makes_after: float = 0.0) -> None:
+        super().__init__(truth, makes_after)
+        self._refusal = refusal
+
+    def handle(self, request: Request) -> Reply:
+        if request.url.endswith("/search"):
+            metadata = {"metadata": {"order_id": "o1"}, "location_id": "L1"}
+            found = [{"id": "1", "state": "OPEN", **metadata}] * self.made
+            return _reply(200, {"orders": found})
+        return self._refusal if self.creates and request.body else super().handle(request)
+
+
+class Clover:
+    """Has an order by the time at which it was made."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth, self.made = truth, list[dict[str, Any]]()
+
+    def handle(self, request: Request) -> Reply:
+        if request.method == "POST":
+            note = json.loads(request.body or b"")["orderCart"]["note"]
+            made_at = int(self._truth.now().timestamp() * 1000)
+            self.made.append({"id": "K", "state": "open", "note": note, "createdTime": made_at})
+            raise NoValidReply("timeout", "no reply in time")
+        window = [v for k, v in parse_qsl(urlsplit(request.url).query) if k == "filter"]
+        since, until = (int(each.partition("=")[2]) for each in window)
+        found = [each for each in self.made if since <= each["createdTime"] <= until]
+        return _reply(200, {"elements": found})
+
+
+def _reply(status: int, body: dict[str, Any]) -> Reply:
+    return Reply(status, {}, json.dumps(body).encode())
+
+
+class Lab:
+    """Workers of one fleet, and what they do with messages."""
+
+    def __init__(self, file: Path) -> None:
+        self.url = f"sqlite:///{file}"
+        self.engine = open_database(self.url)
+        self.truth = Truth()
+        self.workers: list[Gateway] = []
+        self.closing: list[Callable[[], None]] = [self.engine.dispose]
+
+    def merchant(self, adapter: str = "queryable", **fields: Any) -> None:
+        """Import it, or another version of it."""
+        record = {"id": "m", "adapter": adapter, "base_url": "https://old.example", **fields}
+        MerchantStore(self.engine).put([Merchant.parse(record)])
+        for worker in self.workers:
+            worker.directory._cache.outdated("m", float("inf"))
+
+    def worker(self, pos: Any, *, skew: float = 0.0, zero: float = 1000.0) -> Gateway:
+        clock = MachineClock(self.truth, zero=zero, skew=skew, stands_still=False)
+        settings = Settings.model_validate({"database_url": self.url, "metrics_port": 0})
+        gate = Gateway(settings, clock)
+        own: list[Adapter] = [Queryable(), Blind()]
+        gate.adapters.update({each.name: each for each in own})
+
+        def exchange(request: Request, *, fence: Callable[[], None], **_: Any) -> Reply:
+            fence()
+            reply: Reply = pos.handle(request)
+            return reply
+
+        def store(messages: list[Message], patience: float = 0) -> None:
+            pass
+
+        gate.caller._exchange = exchange
+        gate.store = store  # type: ignore[assignment,method-assign]
+        self.workers.append(gate)
+        self.closing += [gate.database.dispose, gate.ledger._writer.close]
+        return gate
+
+    def pass_time(self, seconds: float) -> None:
+        """And every worker beats meanwhile."""
+        until = self.truth.time + seconds
+        while self.truth.time < until:
+            self.truth.time = min(until, self.truth.time + BEAT / 2)
+            for worker in self.workers:
+                worker.ledger.catch_up()
+
+    def order(self, *, minutes: float = 60, placed: float = 0.0) -> dict[str, Any]:
+        now = self.truth.now()
+        times = {"placed_at": now + timedelta(minutes=placed)}
+        times["deliver_by"] = now + timedelta(minutes=minutes)
+        return {**an_order("o1", "m"), **{name: at.isoformat() for name, at in times.items()}}
+
+    def deliver(self, gate: Gateway, order: dict[str, Any]) -> Decision:
+        return self._do(gate, order, Action.SUBMIT)
+
+    def cancel(self, gate: Gateway, minutes: float = 30) -> Decision:
+        until = self.truth.now() + timedelta(minutes=minutes)
+        wish = {"order_id": "o1", "merchant_id": "m", "deliver_by": until.isoformat()}
+        return self._do(gate, wish, Action.CANCEL)
+
+    def _do(self, gate: Gateway, record: dict[str, Any], action: Action) -> Decision:
+        decision = tasks.deliver(gate, record, action, headers={}, routing_key="orders")
+        assert gate.settle(decision, patience=1)
+        return decision
+
+    def told(self) -> list[str]:
+        return [event["type"] for event in self.desk().events(Key("m", "o1"))]
+
+    def desk(self) -> Desk:
+        return Desk(self.engine, self.workers[0].ledger._payloads)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the tables in it, to be copied."""
+    path = tmp_path_factory.mktemp("doubt") / "template.db"
+    engine = open_database(f"sqlite:///{path}")
+    upgrade(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def lab(template: Path, tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(Path(shutil.copy(template, tmp_path / "gateway.db")))
+    yield made
+    for close in made.closing:
+        close()
+
+
+def code(decision: Decision) -> str | None:
+    return decision.outcome.reason and decision.outcome.reason.code
+
+
+SKEWS = [-3600.0, -15.0, 0.0, 15.0, 3600.0]
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+@pytest.mark.parametrize("stepped", [False, True])
+def test_a_pos_that_makes_an_order_late_makes_one_whatever_the_clocks_say(
+    lab: Lab, skew: float, stepped: bool
+) -> None:
+    lab.merchant()
+    pos = Pos(lab.truth, makes_after=LONGEST - 0.1)
+    one, two = lab.worker(pos), lab.worker(pos, skew=0 if stepped else skew, zero=9e6)
+    order = lab.order(minutes=600)
+    lab.deliver(one, order)
+    lab.pass_time(1)
+    if stepped:
+        two.clock.step(skew)  # type: ignore[attr-defined]
+    pos.loses_replies = False
+    for _ in range(20):
+        decision = lab.deliver(two, order)
+        lab.pass_time(1)
+        if decision.outcome.kind is Kind.ACCEPTED:
+            break
+    assert decision.outcome.kind is Kind.ACCEPTED
+    assert len(pos.creates) == 1
+
+
+@pytest.mark.parametrize("adapter", ["queryable", "rest"])
+def test_an_order_that_was_told_as_in_doubt_is_not_sent_again_by_a_clock_that_is_behind(
+    lab: Lab, adapter: str
+) -> None:
+    """It may be an operator's by now, who has asked the merchant."""
+    lab.merchant(adapter)
+    pos = Pos(lab.truth, makes_after=float("inf"))
+    ahead, behind = lab.worker(pos, skew=7200), lab.worker(pos)
+    order = lab.order(minutes=90)
+    lab.deliver(behind, order)
+    lab.pass_time(60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pos, "handle", lost)
+        assert lab.deliver(ahead, order).outcome.kind is Kind.IN_DOUBT
+    assert lab.deliver(behind, order).outcome.kind is Kind.EXPIRED
+    told = [event["type"] for event in lab.desk().events(Key("m", "o1"))]
+    assert (told, len(pos.creates)) == (["in_doubt", "expired"], 1)
+
+
+def lost(_request: Request) -> Reply:
+    raise NoValidReply("timeout", "no reply in time")
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+def test_an_order_that_never_got_there_is_sent_once_its_pos_has_had_the_time(
+    lab: Lab, skew: float
+) -> None:
+    """Whichever worker gets its message: no two waits are added up."""
+    lab.merchant()
+    pos = Pos(lab.truth)
+    workers = [lab.worker(pos, skew=skew * n, zero=1000.0 * n) for n in range(6)]
+    order = lab.order(minutes=60000)
+    lab.deliver(workers[0], order)
+    pos.creates.clear()  # the request was lost on its way
+    pos.loses_replies = False
+    for seconds in range(60):
+        decision = lab.deliver(workers[seconds % 6], order)
+        if decision.outcome.kind is Kind.ACCEPTED:
+            break
+        lab.pass_time(1)
+    assert decision.outcome.kind is Kind.ACCEPTED
+    assert LONGEST <= seconds <= LONGEST + BEAT + 1
+
+
+def cancelled_where_it_was_made(lab: Lab, gate: Gateway, pos: Pos) -> None:
+    """The request that ends the order is for one that the POS has made by then."""
+    for _ in range(20):
+        decision = lab.cancel(gate, minutes=600)
+        if decision.outcome.kind is Kind.CANCELLED:
+            break
+        lab.pass_time(1)
+    assert decision.outcome.kind is Kind.CANCELLED
+    assert pos.made == 1
+    assert pos.requests[-1][1].endswith("/cancel")
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+def test_an_order_is_not_cancelled_for_not_being_there_yet(lab: Lab, skew: float) -> None:
+    lab.merchant()
+    pos = Pos(lab.truth, makes_after=LONGEST - 0.1)
+    one, two = lab.worker(pos), lab.worker(pos, skew=skew, zero=9e6)
+    lab.deliver(one, lab.order(minutes=600))
+    cancelled_where_it_was_made(lab, two, pos)
+
+
+def refused(status: int, code: str) -> Reply:
+    """In the words of any of them."""
+    error = {"code": code, "message": "no", "detail": "no"}
+    return _reply(status, {"error": error, "errors": [error]})
+
+
+REFUSALS = [
+    refused(422, "store_closed"),
+    refused(400, "NOT_FOUND"),
+    refused(400, "SOMETHING_NEW"),
+    *(Reply(status, {}, b"<html>") for status in (400, 413, 415, 422, 431)),
+]
+KEYED = {"rest": {}, "square": {"pos": {"location_id": "L1"}}}
+
+
+@pytest.mark.parametrize("adapter", KEYED)
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda reply: f"{reply.status} {reply.body!r}")
+@pytest.mark.parametrize("makes_after", [0.0, 39.0])
+def test_an_order_that_is_refused_may_have_been_made_of_what_was_sent_before(
+    lab: Lab, adapter: str, refusal: Reply, makes_after: float
+) -> None:
+    """A shop has closed since, or a proxy on the way has another limit: the key is not looked at."""
+    lab.merchant(adapter, request_timeout=30, **KEYED[adapter])
+    pos = Refusing(lab.truth, refusal, makes_after=makes_after)
+    gate = lab.worker(pos)
+    order = lab.order()
+    for _ in range(4):
+        kind = lab.deliver(gate, order).outcome.kind
+        if kind is not Kind.IN_DOUBT:
+            break
+        lab.pass_time(20)
+    assert kind is Kind.ACCEPTED
+    assert lab.told() == ["accepted"]
+
+
+@pytest.mark.parametrize("adapter", KEYED)
+def test_our_own_rejection_says_nothing_of_what_was_sent_before(
+    lab: Lab, adapter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import of a catalog makes another request of the same order, which may be too long."""
+    lab.merchant(adapter, **KEYED[adapter])
+    pos = Refusing(lab.truth, refused(400, "x"))
+    gate = lab.worker(pos)
+    order = lab.order()
+    lab.deliver(gate, order)
+    refusal = rejected(Rejection.INVALID_ORDER, "makes a request of 2000000 bytes")
+    monkeypatch.setattr(type(gate.adapters[adapter]), "submit", lambda *_: refusal)
+    lab.pass_time(5)
+    assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
+
+
+@pytest.mark.parametrize("adapter", KEYED)
+def test_an_order_that_is_refused_and_is_not_there_is_rejected_once_it_had_the_time(
+    lab: Lab, adapter: str
+) -> None:
+    lab.merchant(adapter, request_timeout=30, **KEYED[adapter])
+    pos = Refusing(lab.truth, refused(422, "store_closed"), makes_after=float("inf"))
+    gate = lab.worker(pos)
+    order = lab.order()
+    lab.deliver(gate, order)
+    lab.pass_time(5)
+    early = lab.deliver(gate, order)
+    assert (early.outcome.kind, code(early)) == (Kind.IN_DOUBT, "unsettled")
+    lab.pass_time(30 + BEAT)
+    assert lab.deliver(gate, order).outcome.kind is Kind.REJECTED
+    assert lab.told() == ["rejected"]
+
+
+def test_an_order_that_is_refused_stays_in_doubt_while_its_pos_cannot_be_asked(lab: Lab) -> None:
+    lab.merchant("rest")
+    pos = Refusing(lab.truth, refused(422, "store_closed"))
+    gate = lab.worker(pos)
+    order = lab.order()
+    lab.deliver(gate, order)
+    lab.pass_time(60)
+    exchange = gate.caller._exchange
+
+    def unreachable(request: Request, **rest: Any) -> Reply:
+        if request.method == "GET":
+            raise NotSent("refused", "no connection")
+        return exchange(request, **rest)
+
+    gate.caller._exchange = unreachable
+    assert lab.deliver(gate, order).outcome.kind is Kind.IN_DOUBT
+    gate.caller._exchange = exchange
+    assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
+
+
+def test_an_order_that_was_never_sent_before_is_rejected_at_once(lab: Lab) -> None:
+    lab.merchant("rest")
+    pos = Refusing(lab.truth, refused(422, "store_closed"))
+    pos.creates.append(0.0)
+    assert lab.deliver(lab.worker(pos), lab.order()).outcome.kind is Kind.REJECTED
+    assert pos.requests == []  # it was not asked for
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_pos_that_had_an_order_and_does_not_know_it_is_given_time(
+    lab: Lab, is_late: bool
+) -> None:
+    """Its queue has it, and its list of orders not yet."""
+    lab.merchant()
+    pos = Queueing(lab.truth, makes_after=10 + LONGEST - 0.1)
+    pos.loses_replies = False
+    one, two = lab.worker(pos), lab.worker(pos, zero=9e6)
+    order = lab.order(minutes=0.1 if is_late else 60)
+    assert lab.deliver(one, order).outcome.kind is Kind.PENDING
+    lab.pass_time(10)
+    for _ in range(20):
+        decision = lab.deliver(two, order)
+        if decision.outcome.kind is not Kind.IN_DOUBT:
+            break
+        assert code(decision) == "unsettled"
+        lab.pass_time(1)
+    assert decision.outcome.kind is Kind.ACCEPTED
+    assert len(pos.creates) == 1
+
+
+def test_nor_is_it_believed_that_such_an_order_is_not_there_to_be_cancelled(lab: Lab) -> None:
+    lab.merchant()
+    pos = Queueing(lab.truth, makes_after=10 + LONGEST - 0.1)
+    pos.loses_replies = False
+    gate = lab.worker(pos)
+    lab.deliver(gate, lab.order())
+    lab.pass_time(10)
+    cancelled_where_it_was_made(lab, gate, pos)
+
+
+def test_an_order_that_its_pos_has_lost_is_cancelled_after_that_time(lab: Lab) -> None:
+    lab.merchant()
+    pos = Queueing(lab.truth)
+    pos.loses_replies = False
+    gate = lab.worker(pos)
+    lab.deliver(gate, lab.order())
+    pos.creates.clear()
+    lab.cancel(gate)
+    assert lab.desk().orders(states=[State.IN_DOUBT])
+    lab.pass_time(LONGEST + BEAT)
+    assert lab.cancel(gate).outcome.kind is Kind.CANCELLED
+
+
+def test_an_order_that_its_pos_has_lost_is_sent_again_after_that_time(lab: Lab) -> None:
+    lab.merchant()
+    pos = Queueing(lab.truth)
+    pos.loses_replies = False
+    gate = lab.worker(pos)
+    order = lab.order()
+    lab.deliver(gate, order)
+    pos.creates.clear()
+    for _ in range(60):
+        decision = lab.deliver(gate, order)
+        if decision.outcome.kind is Kind.PENDING:
+            break
+        lab.pass_time(1)
+    assert decision.outcome.kind is Kind.PENDING
+    assert len(pos.creates) == 1
+    assert LONGEST <= lab.truth.time <= LONGEST + BEAT
+
+
+@pytest.mark.parametrize("placed", [-120, 0, 6, 100])
+@pytest.mark.parametrize("skew", [-1800.0, 0.0, 1800.0])
+def test_an_order_is_found_at_its_pos_however_far_the_backend_s_clock_is_ahead(
+    lab: Lab, placed: float, skew: float
+) -> None:
+    lab.merchant("clover", pos={"merchant_id": "M1"})
+    pos = Clover(lab.truth)
+    gate = lab.worker(pos, skew=skew)
+    order = lab.order(minutes=120, placed=placed)
+    lab.deliver(gate, order)
+    for _ in range(4):
+        lab.pass_time(15)
+        decision = lab.deliver(gate, order)
+        if decision.outcome.kind is Kind.ACCEPTED:
+            break
+    assert decision.outcome.kind is Kind.ACCEPTED
+    assert len(pos.made) == 1
+
+
+MOVES: list[dict[str, Any]] = [
+    {"base_url": "https://new.example"},
+    {"base_url": "https://old.example/other"},
+    {"adapter": "queryable"},
+    {"pos": {"shop": "8"}},
+]
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("adapter", ["rest", "blind"])
+def test_an_order_in_doubt_is_not_sent_to_another_pos_than_it_may_be_at(
+    lab: Lab, move: dict[str, Any], adapter: str
+) -> None:
+    lab.merchant(adapter)
+    pos = Pos(lab.truth)
+    gate = lab.worker(pos)
+    order = lab.order()
+    lab.deliver(gate, order)
+    sent = list(pos.requests)
+    lab.merchant(**{"adapter": adapter, **move})
+    lab.pass_time(20)
+    decision = lab.deliver(gate, order)
+    assert (decision.outcome.kind, code(decision)) == (Kind.IN_DOUBT, "moved")
+    assert not decision.messages  # it is an operator's
+    seen = lab.desk().one(Key("m", "o1"))
+    assert seen is not None
+    assert (seen.state, seen.told, seen.reason_code) == (State.IN_DOUBT, "in_doubt", "moved")
+    assert code(lab.cancel(gate)) == "moved"
+    assert pos.requests == sent
+
+
+def test_an_order_in_doubt_is_asked_for_where_it_is_whatever_else_is_edited(lab: Lab) -> None:
+    lab.merchant()
+    pos = Pos(lab.truth)
+    gate = lab.worker(pos)
+    order = lab.order()
+    lab.deliver(gate, order)
+    lab.merchant(max_concurrency=3, request_timeout=5, provider="p")
+    assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
+
+
+def test_an_order_that_was_not_processed_goes_where_its_merchant_is_now(lab: Lab) -> None:
+    lab.merchant("rest")
+    pos = Pos(lab.truth)
+    gate = lab.worker(pos)
+    order = lab.order()
+    exchange = gate.caller._exchange
+    gate.caller._exchange = lambda _request, **_: Reply(429, {}, b"")
+    assert lab.deliver(gate, order).outcome.kind is Kind.RETRY
+    gate.caller._exchange = exchange
+    pos.loses_replies = False
+    lab.merchant("rest", base_url="https://new.example")
+    assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
+    lab.merchant("rest")  # and it is cancelled where it is, or not at all
+    decision = lab.cancel(gate)
+    assert code(decision) == "moved"
+    [(_, entry)] = decision.entries
+    assert entry.reason is not None
+    assert (entry.event and entry.event.kind, entry.reason.code) == ("accepted", "not_cancelled")
+    assert pos.requests == [("POST", "https://new.example/orders")]
+
+
+def test_an_operator_helps_an_order_out_of_it(lab: Lab) -> None:
+    lab.merchant("rest")
+    pos = Pos(lab.truth)
+    gate = lab.worker(pos)
+    order = lab.order()
+    lab.deliver(gate, order)
+    lab.merchant("rest", base_url="https://new.example")
+    lab.deliver(gate, order)
+    desk = lab.desk()
+    seen = desk.one(Key("m", "o1"))
+    assert seen is not None
+    not_there = Entry(State.NEW, lab.truth.now().timestamp(), seen.attempts)
+    desk.change(seen, replace(not_there), operator="ada", what="resolve", details="")
+    pos.loses_replies = False
+    assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
+    assert pos.requests[-1] == ("POST", "https://new.example/orders")
+
+
+def test_a_request_that_is_late_leaves_no_order_with_a_worker_that_is_dead(lab: Lab) -> None:
+    """An operator's order has no message of its own, by which another worker would come to it."""
+    lab.merchant("blind")
+    pos = Pos(lab.truth, makes_after=0.1)
+    one, two = lab.worker(pos), lab.worker(pos, zero=9e6)
+    lab.deliver(one, lab.order())
+    assert lab.desk().orders(states=[State.IN_DOUBT])
+    one.ledger.claim(Key("m", "o1"), send=False)  # for a request, and then it dies
+    lab.workers.remove(one)
+    assert lab.cancel(two, minutes=-1).again is not None
+    for _ in range(4):
+        lab.pass_time(ALONE)
+        if lab.cancel(two, minutes=-1).again is None:
+            break
+    [row] = lab.desk().orders(states=[State.IN_DOUBT])
+    assert row.key == Key("m", "o1")

@@ -1,0 +1,143 @@
+"""What the composition root sees to by itself."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.ledger.states import Claim, Key
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.processing.decision import Decision, Telling
+from pos_gateway.processing.gateway import Gateway
+from pos_gateway.runtime.vault import new_key
+from pos_gateway.settings import Settings
+from tests.ledger.lab import an_entry
+from tests.telemetry.collector import Collector
+from tests.telemetry.lab import value
+
+KEY = Key("m", "o")
+ACCEPTED = Outcome(Kind.ACCEPTED)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
+    url = f"sqlite:///{tmp_path / 'pos_gateway.db'}"
+    engine = open_database(url)
+    upgrade(engine)
+    engine.dispose()
+    made: list[Gateway] = []
+
+    def make(**settings: object) -> Gateway:
+        fields = {"database_url": url, "broker_url": "memory://", "metrics_port": 0, **settings}
+        made.append(Gateway(Settings.model_validate(fields)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+@pytest.mark.parametrize("key", [None, new_key()], ids=["no key", "a key"])
+def test_workers_share_through_redis_only_what_they_can_seal(
+    make: Callable[..., Gateway], key: str | None
+) -> None:
+    gateway = make(redis_url="redis://127.0.0.1:1/0", secret_key=key)
+    assert (gateway.shared is not None) is (key is not None)
+    assert gateway.permits is not None, "limits have no secrets in them"
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happened to whoever publishes events."""
+    said: list[str] = []
+    for name in ("start", "wake"):
+        monkeypatch.setattr(
+            f"pos_gateway.events.relay.Relay.{name}", lambda _, n=name: said.append(n)
+        )
+    return said
+
+
+def test_a_process_that_is_forked_from_one_that_has_begun_begins_anew(
+    make: Callable[..., Gateway],
+) -> None:
+    """Under its parent's lease it would take for its own what another child has sent."""
+    gateway = make()
+    gateway.start(background=False)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            gateway.start(background=False)
+            os.write(writer, gateway.ledger.lease.id.encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        theirs = said.read()
+    assert theirs
+    assert not gateway.ledger.lease.is_ours(theirs)
+
+
+def test_what_is_left_of_the_spans_is_sent_as_it_stops(
+    make: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Collector() as collector:
+        for name, setting in collector.environment.items():
+            monkeypatch.setenv(name, setting)
+        gateway = make(tracing=True)
+        assert gateway.tracing is not None
+        gateway.tracing.start()
+        with gateway.tracing.delivering(None):
+            pass
+        gateway.stop()
+        assert [span.name for span in collector.spans] == ["deliver"]
+
+
+def counted(outcome: str, provider: str = "none") -> float:
+    return value("pos_gateway_orders_total", outcome=outcome, provider=provider)
+
+
+def test_what_is_durable_is_counted_once_and_published_at_once(
+    make: Callable[..., Gateway], woken: list[str]
+) -> None:
+    gateway, before = make(), (counted("accepted"), counted("failed"))
+    claim = gateway.ledger.claim(KEY, send=True)
+    assert isinstance(claim, Claim)
+    entry = an_entry(Kind.ACCEPTED, key=KEY)
+    assert gateway.settle(Decision(ACCEPTED, [(claim, entry)]))
+    assert woken == ["wake"]
+    late = Claim(KEY, claim.owner, claim.epoch + 1, claim.ticket, claim.past, sending=True)
+    assert not gateway.settle(Decision(ACCEPTED, [(late, entry)]))  # somebody else's by now
+    assert woken == ["wake"]
+    other = Key("m", "none")
+    telling = Telling(other, an_entry(Kind.FAILED, key=other), b"{}")
+    assert gateway.settle(Decision(ACCEPTED, tellings=[telling]))
+    assert woken == ["wake", "wake"]
+    assert (counted("accepted"), counted("failed")) == (before[0] + 1, before[1] + 1)
+
+
+def test_what_is_counted_is_counted_for_the_merchants_provider(
+    make: Callable[..., Gateway],
+) -> None:
+    gateway, before = make(), counted("accepted", "acme")
+    merchant = {"id": "m", "provider": "acme", "base_url": "https://pos.example"}
+    MerchantStore(gateway.database).put([Merchant.parse(merchant)])
+    assert gateway.provider_of("m") is None  # nobody has asked for it yet
+    gateway.directory.get("m")
+    claim = gateway.ledger.claim(KEY, send=True)
+    assert isinstance(claim, Claim)
+    assert gateway.settle(Decision(ACCEPTED, [(claim, an_entry(Kind.ACCEPTED, key=KEY))]))
+    assert counted("accepted", "acme") == before + 1
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_a_worker_publishes_events_unless_others_do(
+    make: Callable[..., Gateway], woken: list[str], *, publishes: bool
+) -> None:
+    make(publish_events=publishes).start(background=True)
+    assert woken == ["start"] * publishes

@@ -1,0 +1,165 @@
+"""Mistakes of ours at every step of an attempt: no order is left claimed, or told wrongly as failed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.exceptions import Reject
+
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Action
+from pos_gateway.processing import decision
+from pos_gateway.runtime.vault import CannotOpen
+from pos_gateway.telemetry.tracing import Span, of_this_program
+from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.worker import tasks
+from pos_gateway.worker.tasks import deliver
+from tests.gate import Gate
+
+ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
+NO_REPLY = NoValidReply("timeout", "no reply")
+#: The steps of an attempt, by what they belong to.
+STEPS: dict[str, Callable[[Gate], tuple[Any, str]]] = {
+    "directory": lambda gate: (gate.directory, "get"),
+    "claim": lambda gate: (gate.ledger, "claim"),
+    "sending": lambda gate: (gate.ledger, "sending"),
+    "kept order": lambda gate: (gate.ledger, "order"),
+    "limit": lambda gate: (gate.caller, "time_limit"),
+    "call": lambda gate: (gate.caller, "call"),
+    "adapter": lambda gate: (gate.adapters["rest"], "submit"),
+    "cancelling adapter": lambda gate: (gate.adapters["rest"], "cancel"),
+    "secrets": lambda gate: (gate.caller._authenticator, "redacted"),
+    "fence": lambda gate: (gate.ledger, "holds"),
+    "decision": lambda _: (decision, "on_submission"),
+    "cancelling decision": lambda _: (decision, "on_cancellation"),
+    "hydration": lambda _: (decision, "dehydrated"),
+    "span": lambda _: (Span, "says"),
+    "end of the span": lambda _: (Span, "failed"),
+}
+
+
+def planted(patch: pytest.MonkeyPatch, gate: Gate, step: str, error: Exception) -> None:
+    """From now on this step raises."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    owner, name = STEPS[step](gate)
+    patch.setattr(owner, name, fail)
+
+
+def attempted(gate: Gate, record: dict[str, Any], action: Action = Action.SUBMIT) -> bool:
+    """Whether the message was dealt with; if not it comes again."""
+    try:
+        decided = deliver(gate, record, action, headers={}, routing_key="orders")
+    except ZeroDivisionError:
+        return False
+    return gate.settle(decided, patience=1)
+
+
+@pytest.mark.parametrize("reply", [ACCEPTED, NO_REPLY], ids=["accepted", "no reply"])
+@pytest.mark.parametrize("is_known", [False, True], ids=["fresh", "in doubt"])
+@pytest.mark.parametrize("step", STEPS)
+def test_an_order_comes_to_its_end_after_a_mistake_at_any_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_known: bool, reply: Any
+) -> None:
+    """And is never told as failed once the POS may have it."""
+    gate = Gate(tmp_path, lambda _: reply)
+    gate.tracing = of_this_program()
+    order = gate.an_order()
+    if is_known:
+        gate.pos = lambda _: NO_REPLY
+        gate.take(order)
+        gate.pos = lambda _: reply
+    with monkeypatch.context() as patch:
+        planted(patch, gate, step, ZeroDivisionError("the order's words"))
+        is_settled = attempted(gate, order)
+    may_be_there = bool(gate.said)
+    assert gate.row_state() not in ("claimed", "sending") or not is_settled
+    if may_be_there:
+        assert "failed" not in dict(gate.told())
+    elif is_settled and gate.row_state() != "accepted":
+        assert gate.told() == [("failed", "internal_error")]
+        assert gate.dead() == ["internal_error"]
+        return
+    # Its message is there again, and the gateway's next version gets it done.
+    gate.pos = lambda _: ACCEPTED
+    gate.take(order)
+    assert gate.row_state() == "accepted"
+    assert gate.told() == [("accepted", None)]
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["waiting", "accepted"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_cancel_request_leaves_neither_row_claimed_after_a_mistake_at_any_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, sent: bool
+) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED if sent else (503, {}))
+    gate.tracing = of_this_program()
+    gate.take(gate.an_order())
+    assert gate.row_state() == ("accepted" if sent else "in_doubt")
+    gate.pos = lambda _: (200, {"status": "cancelled", "id": "pos-1"})
+    with monkeypatch.context() as patch:
+        planted(patch, gate, step, ZeroDivisionError("the order's words"))
+        is_settled = attempted(gate, gate.a_request(), Action.CANCEL)
+    rows = (gate.row_state(), gate.row_state(action="cancel"))
+    if is_settled:
+        assert not {"claimed", "sending"} & set(rows), rows
+    gate.take_cancel(seconds=120)  # a later one gets it done
+    assert gate.row_state(action="cancel") == "cancelled"
+    assert gate.told()[-1] == ("cancelled", None)
+
+
+def test_an_order_that_cannot_be_opened_is_cancelled_by_a_worker_that_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    gate.take(gate.an_order())
+    gate.pos = lambda _: (200, {"status": "cancelled", "id": "pos-1"})
+
+    def cannot(*_: Any) -> bytes:
+        raise CannotOpen("sealed with a key that this worker has not")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Payloads, "open", cannot)
+        decided = gate.take_cancel()
+    assert (decided.outcome.kind, decided.again is not None) == ("retry", True)
+    assert gate.row_state(action="cancel") == "new"
+    gate.take_cancel()
+    assert gate.told()[-1] == ("cancelled", None)
+
+
+def test_new_time_is_given_to_an_order_that_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message has the order, and the row the time."""
+    gate = Gate(tmp_path, lambda _: NO_REPLY)
+    order = gate.an_order(seconds=60)
+    gate.take(order)
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql(
+            "update orders set deliver_by = deliver_by + 3600, payload = 'x.y'"
+        )
+    gate.wait(120)
+    decided = gate.take(order)
+    assert decided.again is not None
+    assert gate.told() == []
+    assert gate.row_state() == "in_doubt"
+
+
+def test_a_synchronous_worker_gives_an_order_back_that_it_could_not_write_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Celery would set it aside, and nobody would be told."""
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    planted(monkeypatch, gate, "directory", ZeroDivisionError())
+    planted(monkeypatch, gate, "claim", LedgerUnavailable("away"))
+    monkeypatch.setattr(tasks.gateway, "current", lambda: gate)
+    task = Celery(set_as_current=False).register_task(tasks.OrderTask())
+    task.push_request(delivery_info={"routing_key": "orders"})
+    with pytest.raises(Reject) as rejected:
+        task.run(gate.an_order())
+    assert rejected.value.requeue

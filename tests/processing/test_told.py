@@ -1,0 +1,111 @@
+"""What the backend is told of an order, whatever came under its id before: nothing is silenced."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pos_gateway.broker import wire
+from pos_gateway.broker.message import Message
+from pos_gateway.domain.outcome import Reason
+from pos_gateway.processing.decision import Trip, on_unread
+from pos_gateway.transport.errors import NotSent, NoValidReply
+from pos_gateway.worker.tasks import deliver
+from tests.gate import Gate
+
+ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
+
+
+def test_an_order_that_fails_after_an_invalid_one_under_its_id_is_told_of(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: (401, {}))
+    gate.take(gate.an_order(total=8.5))
+    gate.take(gate.an_order(total=8.5, currency="euro"))  # mended, and invalid in another way
+    gate.take(gate.an_order())
+    assert gate.told() == [
+        ("failed", "invalid_order"),
+        ("failed", "invalid_order"),
+        ("failed", "http_401"),
+    ]
+
+
+def test_an_order_that_is_too_large_once_more_is_told_of_once_more(tmp_path: Path) -> None:
+    """The backend has made it smaller, and not small enough; a message that comes twice is one."""
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    named, trip = {"order_id": "o1", "merchant_id": "m"}, Trip("orders.dead", 0, gate.clock.now())
+    for body in (b"x" * 90_000, b"x" * 80_000, b"x" * 80_000, b"y" * 80_000):
+        dead = Message("orders", "orders.dead", body, "o1")
+        too_large = Reason.of("too_large", f"{len(body)} bytes")
+        assert gate.settle(on_unread(dead, named, too_large, trip), patience=1)
+    assert gate.told() == [("failed", "too_large")] * 3
+
+
+def test_an_invalid_order_that_is_delivered_twice_is_one_event(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    bad = gate.an_order(total=float("nan"))
+    for _ in range(3):
+        gate.take(bad)
+    assert gate.told() == [("failed", "invalid_order")]
+
+
+def test_an_order_that_is_accepted_after_an_invalid_one_under_its_id_is_told_of(
+    tmp_path: Path,
+) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    gate.take(gate.an_order(total=8.5))
+    gate.take(gate.an_order())
+    assert gate.told() == [("failed", "invalid_order"), ("accepted", None)]
+
+
+def test_a_mistake_before_the_claim_is_told_once_and_replayed_as_another_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(tmp_path, lambda _: (401, {}))
+    with monkeypatch.context() as patch:
+        patch.setattr(gate.directory, "get", lambda _: 1 / 0)
+        gate.take(gate.an_order())
+        gate.take(gate.an_order())
+    assert gate.told() == [("failed", "internal_error")]
+    with gate.database.begin() as connection:  # as ``dead replay`` does
+        connection.exec_driver_sql("update orders set state = 'new', told = null, reopened = 1")
+    gate.take(gate.an_order())
+    assert gate.told() == [("failed", "internal_error"), ("failed", "http_401")]
+
+
+def test_an_order_in_doubt_is_told_of_as_pending_no_more(tmp_path: Path) -> None:
+    """So that no event of one order comes twice in a generation, and what is last said holds."""
+    answers: list[Any] = [NoValidReply("timeout", "no reply"), (202, {"status": "pending"})]
+    gate = Gate(tmp_path, lambda _: answers.pop(0))
+    order = gate.an_order(seconds=1)
+    decided = deliver(gate, order, headers={"x-attempts": 20}, routing_key="orders")
+    assert gate.settle(
+        decided
+    )  # whatever the jitter, the next attempt would come too late: it is told in doubt
+    gate.take(order)  # its copy comes at once
+    assert gate.told() == [("in_doubt", "timeout")]
+    assert gate.row_state() == "in_doubt"
+
+
+@pytest.mark.parametrize("left", [60, 0.5, -60], ids=["long before", "at its end", "late"])
+def test_no_old_message_ends_an_order_that_an_operator_has_given_new_time(
+    tmp_path: Path, left: float
+) -> None:
+    """Its message has the old time still, and an attempt that fails ends what has no more."""
+    gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply"))
+    order = gate.an_order(seconds=600)
+    gate.take(order)
+    with gate.database.begin() as connection:  # as ``orders resolve --not-sent --for`` does
+        connection.exec_driver_sql(
+            "update orders set state = 'new', doubt_since = null, settling = null, told = null, "
+            "reopened = 1, epoch = epoch + 1, deliver_by = deliver_by + 3600"
+        )
+    gate.pos = lambda _: NotSent("refused", "nobody there")
+    gate.wait(600 - left)
+    decided = gate.take(order, **{"x-attempts": 20})
+    assert gate.told() == []
+    assert decided.again is not None
+    record, _ = wire.read(decided.again.body)
+    gate.take(record)
+    assert (gate.row_state(), gate.told()) == ("new", [])
+    gate.pos = lambda _: ACCEPTED
+    gate.take(record)
+    assert gate.told() == [("accepted", None)]
