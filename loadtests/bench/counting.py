@@ -25,7 +25,7 @@ from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.domain.order import timestamp
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.states import Claim, Entry, Key, Past, State
+from pos_gateway.ledger.states import AttemptHistory, Claim, Entry, Key, State
 from pos_gateway.processing.decision import Decision
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.port import MetricsPort
@@ -58,7 +58,7 @@ class Counting:
         self._timing = Timing()
         self._exchanges: set[Progress] = set()
         key = Key("m", "o")
-        claim = Claim(key, "worker-1", 1, 1, Past(), sending=True)
+        claim = Claim(key, "worker-1", 1, 1, AttemptHistory(), sending=True)
         entry = Entry(State.ACCEPTED, 0.0, 1, event=dehydrated(key, Kind.ACCEPTED))
         self._decision = Decision(Outcome(Kind.ACCEPTED), [(claim, entry)])
 
@@ -69,7 +69,7 @@ class Counting:
             placed_at=timestamp(PLACED_AT),
             routing_key="orders",
             attempts=0,
-            hopeless=False,
+            expired=False,
         )
         self._timing.taken(request)
         self._timing.started(request)
@@ -178,7 +178,7 @@ def _each(number: int, what: Callable[[int], None]) -> float:
 def _nothing_counted(number: int) -> None:
     """What the loop, and the making of what stands in for a request, cost by themselves."""
     f"provider-{number % PROVIDERS}"
-    SimpleNamespace(placed_at=0.0, routing_key="orders", attempts=0, hopeless=False)
+    SimpleNamespace(placed_at=0.0, routing_key="orders", attempts=0, expired=False)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ import gevent
 import structlog
 
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Contact, Kind, Outcome
-from pos_gateway.ledger.states import Claim, Key, Past
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome
+from pos_gateway.ledger.states import AttemptHistory, Claim, Key
 from pos_gateway.processing import call
 from pos_gateway.telemetry import log, stages
 
@@ -31,9 +31,14 @@ MERCHANT = Merchant.parse(
     {"id": "merchant-0123456789", "base_url": "https://pos.example.com", "provider": "acme"}
 )
 CLAIM = Claim(
-    Key(MERCHANT.id, "6f1d4e5a-0000-4000-8000-000000000000"), "worker", 1, 1, Past(), sending=True
+    Key(MERCHANT.id, "6f1d4e5a-0000-4000-8000-000000000000"),
+    "worker",
+    1,
+    1,
+    AttemptHistory(),
+    sending=True,
 )
-ACCEPTED = Outcome(Kind.ACCEPTED, contact=Contact.ANSWERED)
+ACCEPTED = Outcome(Kind.ACCEPTED, contact=CallResult.ANSWERED)
 
 
 def gateway() -> None:

@@ -21,13 +21,13 @@ import gevent
 
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Contact, Kind, Outcome
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
 from pos_gateway.events.traced import Publish
 from pos_gateway.events.traced import traced as traced_events
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Claim, Key, Past
+from pos_gateway.ledger.states import AttemptHistory, Claim, Key
 from pos_gateway.processing.delivery import Attempt
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import Vault
@@ -52,8 +52,8 @@ RECORD: dict[str, Any] = {
 REQUEST = Request("POST", "https://pos.example.com/orders", b"{}", {"Idempotency-Key": "o"})
 KEY = Key(RECORD["merchant_id"], RECORD["order_id"])
 ATTEMPT = Attempt(
-    Outcome(Kind.ACCEPTED, contact=Contact.ANSWERED),
-    Claim(KEY, "worker", 1, 1, Past(), sending=True),
+    Outcome(Kind.ACCEPTED, contact=CallResult.ANSWERED),
+    Claim(KEY, "worker", 1, 1, AttemptHistory(), sending=True),
     called=True,
 )
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"

@@ -13,7 +13,7 @@ from loadtests.faults.backend import Backend
 RATE = 100.0
 #: Shares that the orders may be ahead of the faults: some workers are on their way to their faults.
 AHEAD = 6
-#: Past that, and past the last order, so many are placed each second: a worker that is to die at
+#: AttemptHistory that, and past the last order, so many are placed each second: a worker that is to die at
 #: its next acknowledgement needs one.
 TRICKLE = RATE / 4
 #: Seconds' worth of orders that nothing is known of yet, at most: what waits is not to outlive the

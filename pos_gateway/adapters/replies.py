@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.runtime.addresses import is_public
 from pos_gateway.transport.errors import NotSent, NoValidReply
@@ -93,7 +93,7 @@ def by_status(reply: Reply, unprocessed: Set[int] = frozenset()) -> Outcome:
     status = reply.status
     reason = Reason.of(f"http_{status}", f"the POS answered {status}")
     if status == 429 or status in unprocessed:
-        too_much = Contact.OVERLOADED
+        too_much = CallResult.OVERLOADED
         return Outcome(Kind.RETRY, reason, retry_after=retry_after(reply), contact=too_much)
     if 300 <= status < 400:
         where = _host(reply.headers.get("location", ""))
@@ -105,7 +105,7 @@ def by_status(reply: Reply, unprocessed: Set[int] = frozenset()) -> Outcome:
         return Outcome(Kind.REJECTED, reason)
     if 400 <= status < 500 and status not in (408, 409, 425):
         return Outcome(Kind.FAILED, reason)
-    contact = Contact.OVERLOADED if status in (503, 504) else Contact.FAILED
+    contact = CallResult.OVERLOADED if status in (503, 504) else CallResult.FAILED
     return Outcome(Kind.IN_DOUBT, reason, retry_after=retry_after(reply), contact=contact)
 
 

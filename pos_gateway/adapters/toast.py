@@ -34,7 +34,7 @@ from pos_gateway.adapters.replies import (
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Modifier, Order
-from pos_gateway.domain.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request, Send
 
@@ -156,7 +156,7 @@ class ToastAdapter:
         checks = (json_object(reply) or {}).get("checks")
         if not isinstance(checks, list) or not all(isinstance(each, dict) for each in checks):
             reason = Reason.of("invalid_reply", "asked for the prices, Toast answered no checks")
-            return Outcome(Kind.RETRY, reason, contact=Contact.FAILED)
+            return Outcome(Kind.RETRY, reason, contact=CallResult.FAILED)
         amounts = [
             sum(_minor(check.get(name)) for check in checks) for name in ("amount", "totalAmount")
         ]

@@ -22,14 +22,14 @@ from typing import Generic
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.backlog import Backlog
 from pos_gateway.admission.health import FLEET, Health, Transition
-from pos_gateway.admission.lane import Call, Demand, Lane, Standing, Ticket
+from pos_gateway.admission.lane import Call, Demand, Lane, MerchantStatus, Ticket
 from pos_gateway.admission.lanes import LANES, Lanes
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.parking import look_again
 from pos_gateway.admission.room import WaitBudget
 from pos_gateway.admission.scheduler import Scheduler
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 
 
 class Verdict(Enum):
@@ -124,7 +124,7 @@ class Admission(Generic[Ticket]):
         self,
         call: Call[Ticket],
         now: float,
-        contact: Contact = Contact.ANSWERED,
+        contact: CallResult = CallResult.ANSWERED,
         retry_after: float | None = None,
     ) -> None:
         """An order's merchant is done with; the slot is held until ``release``. Once at most.
@@ -142,7 +142,7 @@ class Admission(Generic[Ticket]):
         self,
         call: Call[Ticket],
         now: float,
-        contact: Contact = Contact.ANSWERED,
+        contact: CallResult = CallResult.ANSWERED,
         retry_after: float | None = None,
     ) -> None:
         """An order that was started is done, and its slot free. Exactly once for each.
@@ -302,16 +302,16 @@ class Admission(Generic[Ticket]):
         """How many slots are free, and how many are held by whom."""
         return self._scheduler.slots()
 
-    def merchant(self, merchant_id: str) -> Standing | None:
+    def merchant(self, merchant_id: str) -> MerchantStatus | None:
         """How things stand with a merchant; None if nothing is known of it."""
         lane = self._lanes.get(merchant_id)
         return lane.standing(self.parked_count.of(merchant_id)) if lane else None
 
-    def merchants(self) -> Iterator[Standing]:
+    def merchants(self) -> Iterator[MerchantStatus]:
         """How things stand with every merchant that has orders here, or parked, or is in trouble."""
         return chain.from_iterable(self.merchants_by(LANES))
 
-    def merchants_by(self, few: int) -> Iterator[list[Standing]]:
+    def merchants_by(self, few: int) -> Iterator[list[MerchantStatus]]:
         """The same, so few looked at in one go: whoever asks may let others have their turns."""
         parked = self.parked_count.of
         for lanes in self._lanes.by(few):
@@ -324,9 +324,9 @@ class Admission(Generic[Ticket]):
     # Bookkeeping
 
     def _judge(
-        self, call: Call[Ticket], now: float, contact: Contact, retry_after: float | None
+        self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
     ) -> None:
-        call.done = contact is Contact.NONE  # then the time it took says nothing either
+        call.done = contact is CallResult.NONE  # then the time it took says nothing either
         self.tick(now)
         call.done = True
         self._health.came_back(call, now, contact, retry_after)

@@ -11,7 +11,7 @@ from pos_gateway.admission.lane import Call, Lane, Ticket
 from pos_gateway.admission.limits import Limits
 from pos_gateway.admission.outliers import Outliers
 from pos_gateway.admission.provider import Provider
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 
 #: Why a breaker changed, when another worker said so.
 FLEET = "fleet"
@@ -63,20 +63,20 @@ class Health(Generic[Ticket]):
         self._agenda.add(now + self._outliers.unusual_after(call.lane), self._is_unusual, call)
 
     def came_back(
-        self, call: Call[Ticket], now: float, contact: Contact, retry_after: float | None
+        self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
     ) -> None:
         """A call is back; its merchant asked to be left alone for so many seconds, or did not."""
         lane = call.lane
         lane.last_call = now
         lane.late_calls -= call.late
         self._outliers.came_back(call)
-        if contact in (Contact.ANSWERED, Contact.OVERLOADED):
+        if contact in (CallResult.ANSWERED, CallResult.OVERLOADED):
             lane.last_answer = now
             if lane.provider is not None and lane.provider.answered(now):
                 self._revived(lane.provider, now)
             self._outliers.answered(call, now)
         self._judge_load(call, now, contact)
-        if contact is not Contact.NONE:
+        if contact is not CallResult.NONE:
             self._judge_speed(call, now, contact)
         self._judge_presence(call, now, contact, retry_after)
 
@@ -116,35 +116,35 @@ class Health(Generic[Ticket]):
         lane.bulkhead.forget()
         lane.breaker.forget()
 
-    def _judge_load(self, call: Call[Ticket], now: float, contact: Contact) -> None:
+    def _judge_load(self, call: Call[Ticket], now: float, contact: CallResult) -> None:
         """What its limit learns from a call."""
         bulkhead = call.lane.bulkhead
         match contact:
-            case Contact.ANSWERED if not call.late or call.probe is not None:
+            case CallResult.ANSWERED if not call.late or call.probe is not None:
                 bulkhead.answered()
-            case Contact.ANSWERED | Contact.FAILED:
+            case CallResult.ANSWERED | CallResult.FAILED:
                 bulkhead.hesitated()
-            case Contact.OVERLOADED | Contact.TIMED_OUT:
+            case CallResult.OVERLOADED | CallResult.TIMED_OUT:
                 bulkhead.overloaded(call.started, now)
-            case Contact.NONE:
+            case CallResult.NONE:
                 pass
 
-    def _judge_speed(self, call: Call[Ticket], now: float, contact: Contact) -> None:
+    def _judge_speed(self, call: Call[Ticket], now: float, contact: CallResult) -> None:
         """How long its merchant takes, and whether it answers."""
         pace, seconds = call.lane.pace, now - call.started
         is_first = pace.mean is None
         pace.came_back(seconds, contact, late=call.late)
-        if call.probe is not None and contact is Contact.ANSWERED:
+        if call.probe is not None and contact is CallResult.ANSWERED:
             pace.is_now(seconds)
         if is_first and pace.mean is not None:
             self._outliers.first_took(seconds)
 
     def _judge_presence(
-        self, call: Call[Ticket], now: float, contact: Contact, retry_after: float | None
+        self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
     ) -> None:
         """Whether the merchant is to be called at all."""
         lane, breaker = call.lane, call.lane.breaker
-        answered = None if contact is Contact.NONE else contact is Contact.ANSWERED
+        answered = None if contact is CallResult.NONE else contact is CallResult.ANSWERED
         if call.probe is not None:
             is_present = breaker.state is State.HALF_OPEN and call.probe == breaker.spell
             if breaker.end_probe(call.probe, answered=answered):

@@ -47,7 +47,7 @@ class Demand(NamedTuple):
     waiting: int
 
 
-class Standing(NamedTuple):
+class MerchantStatus(NamedTuple):
     """How things stand with a merchant."""
 
     merchant_id: str
@@ -191,9 +191,9 @@ class Lane(Generic[Ticket]):
     def is_idle(self) -> bool:
         return not self.bulkhead.in_flight and not self.waiting
 
-    def standing(self, parked: int) -> Standing:
+    def standing(self, parked: int) -> MerchantStatus:
         bulkhead = self.bulkhead
-        return Standing(
+        return MerchantStatus(
             self.merchant_id,
             bulkhead.in_flight,
             self.waiting,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf
 
 from pos_gateway.admission.latency import LatencyEstimate
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 
 #: Weight of the newest answer in what is usual for the merchant.
 NEWEST = 0.2
@@ -33,11 +33,11 @@ class Pace(LatencyEstimate):
         """
         return inf if self.mean is None else max(longest, LATE * self.mean)
 
-    def came_back(self, seconds: float, contact: Contact, *, late: bool) -> None:
+    def came_back(self, seconds: float, contact: CallResult, *, late: bool) -> None:
         """A call has come back after so long."""
-        if contact in (Contact.ANSWERED, Contact.OVERLOADED):
+        if contact in (CallResult.ANSWERED, CallResult.OVERLOADED):
             self.silent = False
-        elif contact is Contact.TIMED_OUT:
+        elif contact is CallResult.TIMED_OUT:
             self.silent = True
-        if contact is Contact.ANSWERED and not late:
+        if contact is CallResult.ANSWERED and not late:
             self.learn(seconds, NEWEST)

@@ -4,10 +4,10 @@ import heapq
 from collections.abc import Iterable
 
 from pos_gateway.admission.breaker import State
-from pos_gateway.admission.lane import Standing
+from pos_gateway.admission.lane import MerchantStatus
 
 
-def is_in_trouble(standing: Standing) -> bool:
+def is_in_trouble(standing: MerchantStatus) -> bool:
     """It has parked orders, orders waiting for the merchant itself, an open or half-open breaker, or is
     silent with orders in flight."""
     is_held_up = standing.parked > 0 or (standing.troubled and standing.waiting > 0)
@@ -15,13 +15,13 @@ def is_in_trouble(standing: Standing) -> bool:
     return is_held_up or is_left_alone or (standing.silent and standing.in_flight > 0)
 
 
-def severity(standing: Standing) -> tuple[int, bool, bool, bool]:
+def severity(standing: MerchantStatus) -> tuple[int, bool, bool, bool]:
     """Sort key: orders held up, then breaker open, half-open, silent."""
     state = standing.breaker
     held_up = standing.parked + standing.waiting
     return held_up, state is State.OPEN, state is State.HALF_OPEN, standing.silent
 
 
-def worst(standings: Iterable[Standing], most: int) -> list[Standing]:
+def worst(standings: Iterable[MerchantStatus], most: int) -> list[MerchantStatus]:
     """Those of them in most trouble, the worst first; so many at most."""
     return heapq.nlargest(most, filter(is_in_trouble, standings), key=severity)

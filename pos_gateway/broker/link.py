@@ -86,7 +86,7 @@ class AmqpLink:
         #: Why the broker does not read from us at present: a memory or disk alarm.
         self.blocked: str | None = None
         self._connection = connection
-        #: Held on to, since asking a closed connection for its parts makes it connect again.
+        #: LeasedElsewhere on to, since asking a closed connection for its parts makes it connect again.
         self._amqp: Any = connection.connection
         self._transport = self._amqp.transport
         self._write_lock = write_lock

@@ -51,7 +51,7 @@ class Loaded(Generic[Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing(Generic[Value]):
+class CacheState(Generic[Value]):
     """How it stands with keys that are to be loaded; one that is in none of these is ours alone."""
 
     #: What another process has loaded lately.
@@ -63,7 +63,7 @@ class Standing(Generic[Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class Gift(Generic[Value]):
+class CacheEntry(Generic[Value]):
     """What a process gives to the others. Times are seconds."""
 
     fence: int
@@ -79,11 +79,11 @@ class Gift(Generic[Value]):
 class Shared(Protocol[Value]):
     """Where processes find each other's values. Every method may raise SharedUnavailable."""
 
-    def claim(self, least: Mapping[str, float]) -> Standing[Value]:
+    def claim(self, least: Mapping[str, float]) -> CacheState[Value]:
         """Values of these versions or newer, or the right to load them, for a time."""
         ...
 
-    def store(self, gifts: Mapping[str, Gift[Value]]) -> None:
+    def store(self, gifts: Mapping[str, CacheEntry[Value]]) -> None:
         """Give what was loaded to all, unless somebody else got the right to load it since."""
         ...
 
@@ -444,8 +444,8 @@ class RefreshAheadCache(Generic[Value]):
             self._again.update(dict.fromkeys(keys, at))
         self._something.set()
 
-    def _claim(self, keys: Sequence[str]) -> Standing[Value]:
-        standing: Standing[Value] = Standing()
+    def _claim(self, keys: Sequence[str]) -> CacheState[Value]:
+        standing: CacheState[Value] = CacheState()
         if self._shared is not None:
             with self._sharing():
                 least = {key: self._edits.get(key, (0.0, 0.0))[0] for key in keys}
@@ -471,7 +471,7 @@ class RefreshAheadCache(Generic[Value]):
         for key, fence in fences.items():
             after, lifetime = self._times(every[key])
             value, version = every[key].value, every[key].version
-            gifts[key] = Gift(fence, value, version, took, after * (1 - JITTER), lifetime)
+            gifts[key] = CacheEntry(fence, value, version, took, after * (1 - JITTER), lifetime)
         with self._sharing():
             self._shared.store(gifts)
 

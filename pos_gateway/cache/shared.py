@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from pos_gateway.cache.redis_client import redis_client
-from pos_gateway.cache.refresh_ahead import JITTER, Gift, Loaded, Standing
+from pos_gateway.cache.refresh_ahead import JITTER, CacheEntry, CacheState, Loaded
 from pos_gateway.domain.errors import SharedUnavailable
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import in_turns
@@ -83,7 +83,7 @@ class SharedValues(Generic[Value]):
         self._clock, self._now = clock, clock.monotonic
         self._away_until = -inf
 
-    def claim(self, least: Mapping[str, float]) -> Standing[Value]:
+    def claim(self, least: Mapping[str, float]) -> CacheState[Value]:
         """Values of these versions or newer, or the right to load them for as long as the lease.
 
         Raises:
@@ -107,9 +107,9 @@ class SharedValues(Generic[Value]):
                         elsewhere.add(key)
                     case _:
                         raise self._is_away(f"an answer that is none: {reply!r:.80}")
-        return Standing(found, ours, frozenset(elsewhere))
+        return CacheState(found, ours, frozenset(elsewhere))
 
-    def store(self, gifts: Mapping[str, Gift[Value]]) -> None:
+    def store(self, gifts: Mapping[str, CacheEntry[Value]]) -> None:
         """Give these to all, unless somebody else got the right to load them since.
 
         Raises:
@@ -166,7 +166,7 @@ class SharedValues(Generic[Value]):
         name = f"{self._prefix}={key}".encode("utf-8", "surrogatepass")
         return name, name + b":lock"
 
-    def _stored(self, key: str, gift: Gift[Value]) -> Sequence[Any]:
+    def _stored(self, key: str, gift: CacheEntry[Value]) -> Sequence[Any]:
         """What the script stores of a value."""
         text = "" if gift.value is None else self._encode(gift.value)
         version, young, lifetime = repr(gift.version), *map(_in_ms, (gift.young, gift.lifetime))

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.cli.failure import Failure
 from pos_gateway.database.engine import open_database, require_current
 from pos_gateway.domain.errors import PendingMigration
-from pos_gateway.ledger.order_admin import Desk
+from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
@@ -61,10 +61,10 @@ def catalog_store() -> Iterator[CatalogStore]:
 
 
 @contextmanager
-def desk() -> Iterator[Desk]:
+def desk() -> Iterator[OrderAdmin]:
     """The ledger in the configured database, with the keys to its orders, while entered."""
     with database() as engine:
-        yield Desk(engine, Payloads(Vault(Settings.from_environment().secret_keys)))
+        yield OrderAdmin(engine, Payloads(Vault(Settings.from_environment().secret_keys)))
 
 
 def require_exists(engine: Engine) -> None:

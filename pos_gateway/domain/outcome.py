@@ -20,7 +20,7 @@ class Kind(StrEnum):
     IN_DOUBT = "in_doubt"  # bytes may have left and no complete valid reply came
 
 
-class Contact(StrEnum):
+class CallResult(StrEnum):
     """How the merchant's side fared in an attempt, whatever that means for the order."""
 
     NONE = "none"  # it was not called
@@ -55,7 +55,7 @@ class Outcome:
     retry_after: float | None = None
     #: Seconds after which it makes sense to look again, which the merchant has not asked for.
     look_again: float | None = None
-    contact: Contact = Contact.NONE
+    contact: CallResult = CallResult.NONE
     #: Not tried again: an operator has to find out, at a POS that cannot be asked, or why it fails.
     for_operator: bool = False
     #: The POS says that it no longer serves this merchant: it is paused until an operator has looked.
@@ -64,7 +64,7 @@ class Outcome:
     #: that it has.
     not_found: bool = False
 
-    def after(self, contact: Contact) -> "Outcome":
+    def after(self, contact: CallResult) -> "Outcome":
         """The same, with how the merchant fared. ``replace`` takes five times as long."""
         return Outcome(
             self.kind,

@@ -11,12 +11,12 @@ from pos_gateway.ledger.statements import CLAIM, FINISH, SEND, TELL, Row, Statem
 from pos_gateway.ledger.states import (
     Abandoned,
     Action,
+    AttemptHistory,
     Claim,
     Ended,
     Entry,
-    Held,
     Key,
-    Past,
+    LeasedElsewhere,
     State,
     open_state,
 )
@@ -24,7 +24,7 @@ from pos_gateway.ledger.states import (
 
 @dataclass(slots=True, eq=False)
 class Claiming:
-    """To have the right to deal with an order: comes to a Claim, Ended or Held."""
+    """To have the right to deal with an order: comes to a Claim, Ended or LeasedElsewhere."""
 
     key: Key
     ticket: int
@@ -51,7 +51,7 @@ class Finishing:
 
 
 @dataclass(slots=True, eq=False)
-class Telling:
+class Recording:
     """To write an event by itself, once."""
 
     key: Key
@@ -65,10 +65,10 @@ class Looking:
 
 
 # Two of these are made for each order, and a frozen one takes three times as long to make.
-Operation = Claiming | Sending | Finishing | Telling | Looking
+Operation = Claiming | Sending | Finishing | Recording | Looking
 
 
-_NO_PAST = Past()
+_NO_PAST = AttemptHistory()
 #: Leases that a row remembers to have been taken over from: more than make an order poison.
 MOST_TAKEN_FROM = 8
 #: Seconds after which a claim that was abandoned unheard, and is not in its row, never will be:
@@ -122,7 +122,7 @@ class Found:
         self.key = Key(merchant_id, order_id, Action(action))
         self.state = State(state)
         self.owner, self.ticket, self.epoch = owner, ticket, epoch
-        self.past = Past(
+        self.past = AttemptHistory(
             attempts,
             deaths,
             doubt_since,
@@ -287,7 +287,7 @@ class Batch:
                 if operation.entry.doubt_since is not None:
                     row["settling"] = str(self._settling(operation))
                 return row
-            case Telling():
+            case Recording():
                 return {
                     **_key(operation.key),
                     "op": TELL,
@@ -299,21 +299,21 @@ class Batch:
 
     def _claim_known(
         self, claimings: dict[int, Claiming], rows: dict[int, Row]
-    ) -> dict[int, Claim | Ended | Held]:
+    ) -> dict[int, Claim | Ended | LeasedElsewhere]:
         """Orders that have a row already."""
         found = self._find(rows[ticket] for ticket in claimings)
         others = self._others_of(found.values())
-        results: dict[int, Claim | Ended | Held] = {}
+        results: dict[int, Claim | Ended | LeasedElsewhere] = {}
         takeovers: list[Row] = []
         for ticket, each in sorted(claimings.items(), key=lambda item: item[1].key):
             row = found.get(each.key)
             if row is None:  # removed between the two statements
-                results[ticket] = Held("")
+                results[ticket] = LeasedElsewhere("")
                 continue
             standing = self._standing(row, each, others)
-            if not isinstance(standing, Past):
+            if not isinstance(standing, AttemptHistory):
                 results[ticket] = standing
-                self.has_read |= not isinstance(standing, Held)
+                self.has_read |= not isinstance(standing, LeasedElsewhere)
                 continue
             results[ticket] = Claim(
                 each.key, self._lease_id, row.epoch + 1, ticket, standing, sending=False
@@ -333,7 +333,7 @@ class Batch:
         # Where the abandoned one itself, which nobody waits for, was written again, it still is one.
         self.resumed = [self._resuming[ticket] for ticket in taken if ticket in self._resuming]
         lost = {row["ticket"] for row in takeovers} - taken  # somebody else was faster
-        return results | {ticket: Held("") for ticket in lost}
+        return results | {ticket: LeasedElsewhere("") for ticket in lost}
 
     def _others_of(self, rows: Iterable[Found]) -> Others | None:
         """What is known of the workers that these rows name; None if they name no other one."""
@@ -343,12 +343,12 @@ class Batch:
 
     def _standing(
         self, row: Found, claiming: Claiming, others: Others | None
-    ) -> Claim | Ended | Held | Past:
-        """How the order stands; a Past if it may be taken over."""
+    ) -> Claim | Ended | LeasedElsewhere | AttemptHistory:
+        """How the order stands; a AttemptHistory if it may be taken over."""
         if row.state.is_final:
             if _is_asked_anew(row, claiming):
                 reopened, doubt_since = row.past.reopened + 1, row.past.doubt_since
-                return Past(
+                return AttemptHistory(
                     doubt_since=doubt_since, reopened=reopened, deliver_by=claiming.deliver_by
                 )
             return Ended(row.state, row.at, row.reason, row.external_id, row.past)
@@ -359,15 +359,15 @@ class Batch:
             return self._by_now(row.past, others)
         if others is None or self._lease.is_ours(row.owner):
             own = self._own(row, row.owner, claiming.ticket)
-            return self._by_now(own, others) if isinstance(own, Past) else own
+            return self._by_now(own, others) if isinstance(own, AttemptHistory) else own
         if not others.is_over(row.owner):
-            return Held(row.owner)
+            return LeasedElsewhere(row.owner)
         past = self._in_doubt(row)
         if others.may_have_died(row.owner):
             past = replace(past, taken_from=(*past.taken_from, row.owner))
         return self._by_now(past, others)
 
-    def _own(self, row: Found, owner: str, ticket: int) -> Claim | Held | Past:
+    def _own(self, row: Found, owner: str, ticket: int) -> Claim | LeasedElsewhere | AttemptHistory:
         """How an order stands that this worker has."""
         if row.ticket == ticket:  # by this very claim: it was written, and the answer was lost
             if owner != self._lease_id:
@@ -375,17 +375,17 @@ class Batch:
             sending = row.state is State.SENDING
             return Claim(row.key, owner, row.epoch, ticket, self._by_now(row.past, None), sending)
         if row.ticket not in self._abandoned:
-            return Held(owner)
+            return LeasedElsewhere(owner)
         self._resuming[ticket] = row.ticket
         return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.past
 
-    def _in_doubt(self, row: Found) -> Past:
+    def _in_doubt(self, row: Found) -> AttemptHistory:
         """The past of an order whose sender cannot say any more what it sent."""
         if row.state is not State.SENDING:
             return row.past
         return replace(row.past, doubt_since=self._now, settling=None)
 
-    def _by_now(self, past: Past, others: Others | None) -> Past:
+    def _by_now(self, past: AttemptHistory, others: Others | None) -> AttemptHistory:
         """The past with what clocks and leases say of it at present."""
         if past.taken_from and others is not None:
             silent = [each for each in past.taken_from if others.may_have_died(each)]
@@ -509,7 +509,7 @@ def _under(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _past(past: Past) -> dict[str, Any]:
+def _past(past: AttemptHistory) -> dict[str, Any]:
     return {
         "deaths": past.deaths,
         "taken_from": " ".join(past.taken_from[-MOST_TAKEN_FROM:]) or None,

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pos_gateway.ledger.batch import Finishing, Operation, Telling
+from pos_gateway.ledger.batch import Finishing, Operation, Recording
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.clock import Clock
 
@@ -22,13 +22,13 @@ class Journal:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._written: deque[tuple[float, Finishing | Telling]] = deque()
+        self._written: deque[tuple[float, Finishing | Recording]] = deque()
 
     def add(self, operations: Sequence[Operation], results: Sequence[Any]) -> None:
         """What these came to has just been confirmed."""
         now = self._clock.monotonic()
         for each, result in zip(operations, results, strict=True):
-            if (type(each) is Finishing and result) or type(each) is Telling:
+            if (type(each) is Finishing and result) or type(each) is Recording:
                 self._written.append((now, each))
         while self._written and now - self._written[0][0] > REMEMBERED:
             self._written.popleft()

@@ -28,8 +28,8 @@ from pos_gateway.ledger.batch import (
     Finishing,
     Looking,
     Operation,
+    Recording,
     Sending,
-    Telling,
 )
 from pos_gateway.ledger.commits import GroupCommit, at_once
 from pos_gateway.ledger.event_ids import with_another_id
@@ -40,12 +40,12 @@ from pos_gateway.ledger.states import (
     FINAL,
     Abandoned,
     Action,
+    AttemptHistory,
     Claim,
     Ended,
     Entry,
-    Held,
     Key,
-    Past,
+    LeasedElsewhere,
     State,
 )
 from pos_gateway.ledger.writer import Writer
@@ -131,7 +131,7 @@ class Ledger:
         deliver_by: float | None = None,
         order: bytes | None = None,
         endpoint: str | None = None,
-    ) -> Claim | Ended | Held:
+    ) -> Claim | Ended | LeasedElsewhere:
         """The right to deal with the order; or what is known of it, or that somebody else has it.
 
         Args:
@@ -148,7 +148,7 @@ class Ledger:
         payload = None if order is None else self._payloads.seal(key, order)
         failpoints.reach("claim.before")
         try:
-            claimed: Claim | Ended | Held = self._commit(
+            claimed: Claim | Ended | LeasedElsewhere = self._commit(
                 Claiming(key, ticket, send, deliver_by, payload, endpoint), patience=CLAIM_PATIENCE
             )
             failpoints.reach("claim.after")
@@ -246,7 +246,7 @@ class Ledger:
             LedgerUnavailable: as ``finish``.
         """
         payload = None if body is None else self._payloads.seal(key, body)
-        telling = Telling(key, self._sealed(key, entry), payload)
+        telling = Recording(key, self._sealed(key, entry), payload)
         with suppress(EventIdTaken):  # another worker recorded it at the same moment
             self._commit(telling, patience=patience)
 
@@ -272,7 +272,7 @@ class Ledger:
         if row.reason_code is not None:
             sealed = Reason(row.reason_code, row.reason_message or "")
             reason = self._payloads.open_reason(key, sealed)
-        past = Past(row.attempts, told=row.told, reopened=row.reopened)
+        past = AttemptHistory(row.attempts, told=row.told, reopened=row.reopened)
         return Ended(State(row.state), row.updated_at, reason, row.external_id, past)
 
     def order(self, key: Key) -> bytes | None:

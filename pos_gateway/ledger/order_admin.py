@@ -33,7 +33,7 @@ _DETAILS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OrderStanding:
     """How an order, or its cancellation, stands. Moments are Unix time."""
 
     merchant_id: str
@@ -80,7 +80,7 @@ class Standing:
         return self.state is State.IN_DOUBT
 
 
-class Desk:
+class OrderAdmin:
     """Looks at orders, and changes them. Safe from threads.
 
     Args:
@@ -102,7 +102,7 @@ class Desk:
         older_than: float | None = None,
         newer_than: float | None = None,
         limit: int | None = None,
-    ) -> list[Standing]:
+    ) -> list[OrderStanding]:
         """The orders that all of this is true of, those first that something happened to last.
 
         Args:
@@ -127,7 +127,7 @@ class Desk:
         query = _standing().where(*conditions).order_by(orders.c.updated_at.desc()).limit(limit)
         return self._read(query)
 
-    def one(self, key: Key) -> Standing | None:
+    def one(self, key: Key) -> OrderStanding | None:
         """How this stands; None if the ledger does not know it."""
         found = self._read(_standing().where(_is(key)))
         return found[0] if found else None
@@ -157,7 +157,7 @@ class Desk:
 
     def change(
         self,
-        seen: Standing,
+        seen: OrderStanding,
         entry: Entry,
         *,
         operator: str,
@@ -234,7 +234,7 @@ class Desk:
             )
         )
 
-    def _read(self, query: Select[Any]) -> list[Standing]:
+    def _read(self, query: Select[Any]) -> list[OrderStanding]:
         with self._engine.connect() as connection:
             return [_found(self._opened(row)) for row in connection.execute(query).mappings()]
 
@@ -255,7 +255,7 @@ class Desk:
 
 _cancellations = orders.alias("cancellations")
 _COLUMNS: Sequence[ColumnElement[Any]] = [
-    *(orders.c[name] for name in Standing.__dataclass_fields__ if name in orders.c),
+    *(orders.c[name] for name in OrderStanding.__dataclass_fields__ if name in orders.c),
     workers.c.id.label("lease"),
     _cancellations.c.state.label("cancellation"),
 ]
@@ -274,9 +274,9 @@ def _standing() -> Select[Any]:
     )
 
 
-def _found(row: Any) -> Standing:
+def _found(row: Any) -> OrderStanding:
     cancellation = row["cancellation"]
-    return Standing(
+    return OrderStanding(
         **{
             **row,
             "action": Action(row["action"]),
@@ -298,7 +298,7 @@ def _submission(key: Key) -> Key:
     return Key(key.merchant_id, key.order_id)
 
 
-def _tell(connection: Connection, seen: Standing, entry: Entry) -> None:
+def _tell(connection: Connection, seen: OrderStanding, entry: Entry) -> None:
     key, event = seen.key, entry.event
     if event is None:
         return

@@ -63,7 +63,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class AttemptHistory:
     """What became of an order before."""
 
     #: Attempts that were made.
@@ -108,7 +108,7 @@ class Past:
         return self.in_doubt or self.pending
 
 
-def open_state(past: Past, last_event: str | None = None) -> State:
+def open_state(past: AttemptHistory, last_event: str | None = None) -> State:
     """The state of an order that has not ended; one whose event said in doubt is listed as such.
 
     Args:
@@ -129,7 +129,7 @@ class Claim:
     owner: str
     epoch: int
     ticket: int
-    past: Past
+    past: AttemptHistory
     #: That the POS may be sent it is durable.
     sending: bool
     #: A byte may have left for the POS under it.
@@ -161,7 +161,7 @@ class Ended:
     at: float
     reason: Reason | None
     external_id: str | None
-    past: Past
+    past: AttemptHistory
 
     @property
     def outcome(self) -> Outcome:
@@ -169,7 +169,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LeasedElsewhere:
     """Somebody else is dealing with it."""
 
     owner: str

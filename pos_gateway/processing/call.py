@@ -14,7 +14,7 @@ from pos_gateway.auth.tokens import Token
 from pos_gateway.cache.refresh_ahead import Shared
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim
 from pos_gateway.merchants.directory import Directory
@@ -23,7 +23,7 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.telemetry import metrics, stages
 from pos_gateway.telemetry.stages import Stages
 from pos_gateway.telemetry.trace import Trace
-from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 from pos_gateway.transport.traced import traced
@@ -90,7 +90,7 @@ class Caller:
         claim: Claim,
         talk: Talk,
         *,
-        patience: Patience,
+        cancel_token: CancelToken,
         left: float = inf,
     ) -> Outcome:
         """Talk to the merchant's POS within its time limit, or these seconds if they are fewer.
@@ -99,9 +99,9 @@ class Caller:
         """
         passed = stages.call()
         sending = _Sending()
-        seconds = min(self.time_limit(merchant) * patience.part, left)
+        seconds = min(self.time_limit(merchant) * cancel_token.part, left)
         try:
-            send = partial(self._send, merchant, claim, sending, patience, seconds)
+            send = partial(self._send, merchant, claim, sending, cancel_token, seconds)
             outcome = self._heard(talk, send, sending)
         except Exception as error:  # noqa: BLE001  (a mistake of ours, or of an adapter's)
             trace = Trace.of(error, messages=False)
@@ -132,18 +132,18 @@ class Caller:
         except NoValidReply as error:
             return Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), contact=_contact(error))
         failpoints.reach("reply")
-        if outcome.contact is not Contact.NONE or not sending.answered:
+        if outcome.contact is not CallResult.NONE or not sending.answered:
             return outcome
         # The adapter says nothing of how the merchant fared: there was a reply.
         makes_no_sense = outcome.kind is Kind.IN_DOUBT
-        return outcome.after(Contact.FAILED if makes_no_sense else Contact.ANSWERED)
+        return outcome.after(CallResult.FAILED if makes_no_sense else CallResult.ANSWERED)
 
     def _send(
         self,
         merchant: Merchant,
         claim: Claim,
         sending: "_Sending",
-        patience: Patience,
+        cancel_token: CancelToken,
         seconds: float,
     ) -> Send:
         """One deadline over all that the adapter sends (it may ask first, then create)."""
@@ -164,7 +164,7 @@ class Caller:
                 key=f"{merchant.id} {merchant.auth.fingerprint}",
                 connections=merchant.max_concurrency or self._default_concurrency,
                 seconds=left_of_it(),
-                patience=patience,
+                cancel_token=cancel_token,
                 identity=merchant.auth.tls,
                 fence=fence,
             )
@@ -222,8 +222,8 @@ def log_attempt(
 HELD_BY_OTHERS = Reason("held", "another worker has it")
 
 
-def _contact(error: TransportError) -> Contact:
+def _contact(error: TransportError) -> CallResult:
     if error.code in ("local", "fenced", "secret_key"):
-        return Contact.NONE  # this machine lacks something, and no merchant is to blame
+        return CallResult.NONE  # this machine lacks something, and no merchant is to blame
     took_too_long = error.code in ("timeout", "cut_short")
-    return Contact.TIMED_OUT if took_too_long else Contact.FAILED
+    return CallResult.TIMED_OUT if took_too_long else CallResult.FAILED

@@ -12,16 +12,16 @@ from pos_gateway.adapters.rejection import Rejection
 from pos_gateway.domain.errors import InvalidOrder, UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest, Order
-from pos_gateway.domain.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import Action, Claim, Ended, Held, Key, State
+from pos_gateway.ledger.states import Action, Claim, Ended, Key, LeasedElsewhere, State
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.processing.call import Caller
 from pos_gateway.processing.delivery import MOVED, has_moved, held, poison, suspect, unsettled_for
-from pos_gateway.processing.poison import POISONOUS, SUSPECT, Alone
+from pos_gateway.processing.poison import POISONOUS, SUSPECT, PoisonIsolation
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen
-from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.exchange import Send
 
 #: Why a wish waits for an operator.
@@ -60,25 +60,29 @@ class Cancellation:
         adapters: dict[str, Adapter],
         caller: Caller,
         ledger: Ledger,
-        alone: Alone | None = None,
+        alone: PoisonIsolation | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._adapters = adapters
         self._caller = caller
         self._ledger = ledger
-        self._alone = alone or Alone()
+        self._alone = alone or PoisonIsolation()
         self._clock = clock
 
     def attempt(
-        self, request: CancelRequest, patience: Patience | None = None, *, hopeless: bool = False
+        self,
+        request: CancelRequest,
+        cancel_token: CancelToken | None = None,
+        *,
+        expired: bool = False,
     ) -> CancelAttempt:
         """Try once to cancel; every failure is an Outcome.
 
         Args:
             request: which order, and until when.
-            patience: how much of the merchant's time limit it has; lets others end it before.
-            hopeless: it is too late, and nobody has a place at the merchant for it.
+            cancel_token: how much of the merchant's time limit it has; lets others end it before.
+            expired: it is too late, and nobody has a place at the merchant for it.
 
         Raises:
             SQLAlchemyError, LedgerUnavailable: the database is away; nothing was claimed.
@@ -90,24 +94,26 @@ class Cancellation:
             send=False,
             deliver_by=request.deliver_by.timestamp(),
         )
-        if isinstance(claim, Held):
+        if isinstance(claim, LeasedElsewhere):
             return CancelAttempt(held())
         if isinstance(claim, Ended):
             return CancelAttempt(claim.outcome, over=True)
-        late = hopeless or request.deliver_by <= self._clock.now()
+        late = expired or request.deliver_by <= self._clock.now()
         with self._ledger.attempting(claim):
             newer = self._newer(claim, request) if late else None
             if newer is not None:
                 return CancelAttempt(held(), claim, newer=newer)
             submission = self._ledger.claim(key, send=False)
-            if isinstance(submission, Held):
+            if isinstance(submission, LeasedElsewhere):
                 # However late: whoever has it may be dead, and the order be left to this wish.
                 return CancelAttempt(held(), claim)
             if isinstance(submission, Ended):
                 if submission.state is State.CANCELLED:
                     outcome = Outcome(Kind.CANCELLED)
                 elif submission.state is State.ACCEPTED:
-                    outcome = _too_late() if late else self._ask(key, claim, submission, patience)
+                    outcome = (
+                        _too_late() if late else self._ask(key, claim, submission, cancel_token)
+                    )
                 else:
                     reason = Reason.of("not_there", f"the order ended as {submission.state}")
                     outcome = Outcome(Kind.REJECTED, reason)
@@ -118,7 +124,7 @@ class Cancellation:
                 elif late:
                     outcome = _too_late()
                 else:
-                    outcome = self._ask(key, claim, submission, patience)
+                    outcome = self._ask(key, claim, submission, cancel_token)
                 return CancelAttempt(outcome, claim, submission)
 
     def crashed(self, request: CancelRequest, attempt: CancelAttempt) -> CancelAttempt:
@@ -149,7 +155,7 @@ class Cancellation:
         key: Key,
         claim: Claim,
         submission: Claim | Ended,
-        patience: Patience | None,
+        cancel_token: CancelToken | None,
     ) -> Outcome:
         """Have the POS let go of what it has, or may have."""
         deaths = claim.past.possible_deaths
@@ -184,13 +190,15 @@ class Cancellation:
                 return suspect()
             if deaths >= SUSPECT:  # those that may not are released first
                 self._ledger.catch_up()
-            outcome = self._caller.call(merchant, claim, talk, patience=patience or Patience())
+            outcome = self._caller.call(
+                merchant, claim, talk, cancel_token=cancel_token or CancelToken()
+            )
         if not is_open or not _never_there(outcome):
             return outcome
         wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
         if wait > 0:
             return replace(outcome, kind=Kind.RETRY, look_again=wait, not_found=True)
-        return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)
+        return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
 
     def _kept(self, key: Key) -> Order | Outcome:
         """The order as it is kept; or the request's outcome without it."""
@@ -217,7 +225,7 @@ def _cancel(
         return outcome
     known = None if _never_there(outcome) else adapter.look_up(order, merchant, send)
     if known is None or known.kind is Kind.CANCELLED:
-        return Outcome(Kind.CANCELLED, contact=Contact.ANSWERED)
+        return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
     return known if known.kind in (Kind.IN_DOUBT, Kind.RETRY) else outcome
 
 

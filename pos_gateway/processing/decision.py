@@ -23,7 +23,16 @@ from pos_gateway.domain.retry import Backoff
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.repeating import Repeats
-from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Key, Past, State, open_state
+from pos_gateway.ledger.states import (
+    Action,
+    AttemptHistory,
+    Claim,
+    Ended,
+    Entry,
+    Key,
+    State,
+    open_state,
+)
 from pos_gateway.processing.cancellation import CancelAttempt
 from pos_gateway.processing.delivery import Attempt
 from pos_gateway.telemetry import metrics
@@ -41,7 +50,7 @@ _TOLD_APART_BY = 2**16
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class MessageContext:
     """What the message says beside its body, and when that is."""
 
     #: The key of the queue that it belongs to.
@@ -61,9 +70,9 @@ class Trip:
         """The text that its body has for an order."""
         return None if self.came is None else self.came.source
 
-    def at(self, now: datetime) -> "Trip":
+    def at(self, now: datetime) -> "MessageContext":
         """The same at a later moment."""
-        return Trip(self.routing_key, self.tries, now, self.trace, self.span, self.came)
+        return MessageContext(self.routing_key, self.tries, now, self.trace, self.span, self.came)
 
     def message(
         self,
@@ -79,7 +88,7 @@ class Trip:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class EventRecord:
     """An event that is written by itself: of a message without a row, or of an end once more."""
 
     key: Key
@@ -97,7 +106,7 @@ class Decision:
     #: What is written under which claim; if one of them is lost, all else is somebody else's to do.
     entries: Sequence[tuple[Claim, Entry]] = ()
     #: Events that come with no entry.
-    tellings: Sequence[Telling] = ()
+    event_records: Sequence[EventRecord] = ()
     messages: Sequence[Message] = ()
     #: What is written last, for whoever finds it is to know that all the rest was done.
     closing: tuple[Claim, Entry] | None = None
@@ -114,20 +123,25 @@ class Decision:
 
     def repeating(self, repeats: Repeats) -> "Decision":
         """The same, and what tells of an end again."""
-        tellings = [*self.tellings, *(Telling(key, entry) for key, entry in repeats.entries)]
-        return replace(self, tellings=tellings, messages=[*self.messages, *repeats.messages])
+        event_records = [
+            *self.event_records,
+            *(EventRecord(key, entry) for key, entry in repeats.entries),
+        ]
+        return replace(
+            self, event_records=event_records, messages=[*self.messages, *repeats.messages]
+        )
 
     def without_again(self) -> "Decision":
         """The rest of it, for whoever lets the order itself wait for so long."""
         return replace(self, messages=[each for each in self.messages if not each.delay])
 
 
-def on_submission(order: Order, attempt: Attempt, trip: Trip) -> Decision:
+def on_submission(order: Order, attempt: Attempt, context: MessageContext) -> Decision:
     """What follows from an attempt to get an order to its POS."""
     if attempt.newer is not None and attempt.claim is not None:
-        submission = _Submission(attempt.newer, replace(trip, came=None))
+        submission = _Submission(attempt.newer, replace(context, came=None))
         return submission.renewed(attempt.outcome, attempt.claim)
-    submission = _Submission(order, trip)
+    submission = _Submission(order, context)
     if attempt.ended is not None:
         return submission.over(attempt.ended)
     if attempt.claim is None:
@@ -138,12 +152,12 @@ def on_submission(order: Order, attempt: Attempt, trip: Trip) -> Decision:
 class _Submission:
     """An order's submission, and what is decided about it."""
 
-    def __init__(self, order: Order, trip: Trip) -> None:
+    def __init__(self, order: Order, context: MessageContext) -> None:
         self._order = order
-        self._trip = trip
+        self._context = context
         self._key = Key(order.merchant_id, order.order_id)
-        self._at = trip.now.timestamp()
-        self._left = (order.deliver_by - trip.now).total_seconds()
+        self._at = context.now.timestamp()
+        self._left = (order.deliver_by - context.now).total_seconds()
 
     def over(self, ended: Ended) -> Decision:
         """It has ended before; whoever wrote that may not have come to set it aside."""
@@ -161,7 +175,7 @@ class _Submission:
         return Decision(outcome, entries, messages=[self._soon_again(outcome)])
 
     def _soon_again(self, outcome: Outcome) -> Message:
-        delay = min(_delay(outcome, self._trip.tries), max(1.0, self._left))
+        delay = min(_delay(outcome, self._context.tries), max(1.0, self._left))
         return self._again(delay, resolve=False)
 
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
@@ -186,11 +200,11 @@ class _Submission:
                 assert_never(outcome.kind)
         return self._go_on(outcome, claim, replace(after, attempts=attempts))
 
-    def _go_on(self, outcome: Outcome, claim: Claim, after: Past) -> Decision:
+    def _go_on(self, outcome: Outcome, claim: Claim, after: AttemptHistory) -> Decision:
         """Try again later, or end now if later would be too late."""
-        delay, tell = _delay(outcome, self._trip.tries), None
+        delay, tell = _delay(outcome, self._context.tries), None
         if outcome.kind is Kind.PENDING:
-            delay = max(delay, _rarely(self._trip.tries, self._left))
+            delay = max(delay, _rarely(self._context.tries, self._left))
         delay = _in_time(delay, self._left if self._left > 0 else self._left + RESOLVE_FOR)
         if delay >= self._left and not after.may_be_there:
             late = outcome.reason or Reason("too_late", "no decision before deliver_by")
@@ -213,17 +227,19 @@ class _Submission:
     def _end(
         self, outcome: Outcome, claim: Claim, attempts: int, *, set_aside: bool = False
     ) -> Decision:
-        past = Past(attempts=attempts, reopened=claim.past.reopened)
+        past = AttemptHistory(attempts=attempts, reopened=claim.past.reopened)
         entry = self._entry(outcome, past, attempts=attempts, tell=outcome.kind)
         # What the gateway could not get done is kept for an operator.
         messages = [self._dead_letter(outcome)] if set_aside else []
         return Decision(outcome, [(claim, entry)], messages=messages)
 
-    def _entry(self, outcome: Outcome, after: Past, *, attempts: int, tell: Kind | None) -> Entry:
+    def _entry(
+        self, outcome: Outcome, after: AttemptHistory, *, attempts: int, tell: Kind | None
+    ) -> Entry:
         state = State(tell.value) if tell in _ENDS else open_state(after, tell)
         event = None
         if tell is not None:
-            event = dehydrated(self._key, tell, reopened=after.reopened, trace=self._trip.span)
+            event = dehydrated(self._key, tell, reopened=after.reopened, trace=self._context.span)
         return Entry(
             state,
             self._at,
@@ -237,8 +253,8 @@ class _Submission:
 
     def _again(self, delay: float, *, resolve: bool) -> Message:
         metrics.retries.inc()
-        headers = {wire.ATTEMPTS: self._trip.tries + 1, wire.RESOLVE: resolve}
-        message = self._trip.message(
+        headers = {wire.ATTEMPTS: self._context.tries + 1, wire.RESOLVE: resolve}
+        message = self._context.message(
             wire.SUBMIT_ORDER, self._order.order_id, self._order.source, headers
         )
         left = self._left if self._left > delay else self._left + RESOLVE_FOR
@@ -246,7 +262,7 @@ class _Submission:
 
     def _dead_letter(self, outcome: Outcome) -> Message:
         reason = outcome.reason or Reason(outcome.kind, "")
-        return _dead_letter(self._order.order_id, self._order.source, self._trip, reason)
+        return _dead_letter(self._order.order_id, self._order.source, self._context, reason)
 
 
 def _rarely(tries: int, left: float) -> float:
@@ -289,14 +305,16 @@ def _unchanged(claim: Claim, at: float) -> Entry:
     return Entry(state, at, past.attempts, past.doubt_since, past.pending, keeps_reason=True)
 
 
-def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) -> Decision:
+def on_cancellation(
+    request: CancelRequest, attempt: CancelAttempt, context: MessageContext
+) -> Decision:
     """What follows from an attempt to cancel an order.
 
     That an order is not cancelled after all is told as what it is: accepted, with the reason.
     """
     if attempt.newer is not None:  # what came has the older one's time
-        request, trip = attempt.newer, replace(trip, came=None)
-    cancelling = _Cancelling(request, attempt, trip)
+        request, context = attempt.newer, replace(context, came=None)
+    cancelling = _Cancelling(request, attempt, context)
     if attempt.over:
         return Decision(attempt.outcome)
     if attempt.claim is not None and attempt.outcome.for_operator:
@@ -314,14 +332,16 @@ def on_cancellation(request: CancelRequest, attempt: CancelAttempt, trip: Trip) 
 class _Cancelling:
     """A wish to cancel an order, and what is decided about it."""
 
-    def __init__(self, request: CancelRequest, attempt: CancelAttempt, trip: Trip) -> None:
+    def __init__(
+        self, request: CancelRequest, attempt: CancelAttempt, context: MessageContext
+    ) -> None:
         self._request = request
         self._attempt = attempt
         self._outcome = attempt.outcome
-        self._trip = trip
+        self._context = context
         self._order = Key(request.merchant_id, request.order_id)
         self._key = replace(self._order, action=Action.CANCEL)
-        self._at = trip.now.timestamp()
+        self._at = context.now.timestamp()
 
     def is_open(self, claim: Claim | None) -> bool:
         """Whether it is to be tried again. What the POS may have done is not called off."""
@@ -331,15 +351,15 @@ class _Cancelling:
 
     def again(self, claim: Claim | None) -> Decision:
         """Try again later; what becomes of the order meanwhile is not our concern."""
-        left = (self._request.deliver_by - self._trip.now).total_seconds()
-        delay = _in_time(_delay(self._outcome, self._trip.tries), left)
+        left = (self._request.deliver_by - self._context.now).total_seconds()
+        delay = _in_time(_delay(self._outcome, self._context.tries), left)
         metrics.retries.inc()
         delay = min(delay, max(1.0, left))
-        message = self._trip.message(
+        message = self._context.message(
             wire.CANCEL_ORDER,
             self._request.order_id,
             self._request.to_json(),
-            {wire.ATTEMPTS: self._trip.tries + 1},
+            {wire.ATTEMPTS: self._context.tries + 1},
         ).delayed(delay, before=_latest(delay, left))
         entries = self._let_go()
         if claim is not None:
@@ -357,7 +377,7 @@ class _Cancelling:
         reason = self._outcome.reason or Reason(self._outcome.kind, "")
         request = self._request
         dead = _dead_letter(
-            request.order_id, request.to_json(), self._trip, reason, task=wire.CANCEL_ORDER
+            request.order_id, request.to_json(), self._context, reason, task=wire.CANCEL_ORDER
         )
         if self._attempt.ended is not None:
             decided = self.ended(claim, self._attempt.ended)
@@ -371,7 +391,7 @@ class _Cancelling:
         closing = claim, self._entry(State(self._outcome.kind.value), claim)
         if self._outcome.kind is not Kind.CANCELLED:
             return Decision(self._outcome, self._let_go(), closing=closing)
-        past, trace = submission.past, self._trip.span
+        past, trace = submission.past, self._context.span
         event = dehydrated(self._order, Kind.CANCELLED, reopened=past.reopened, trace=trace)
         end = replace(self._entry(State.CANCELLED, submission), attempts=past.attempts, event=event)
         return Decision(self._outcome, [(submission, end)], closing=closing)
@@ -389,7 +409,7 @@ class _Cancelling:
             why = outcome.reason or Reason(outcome.kind, "")
             reason = Reason.of("not_cancelled", f"{why.code}: {why.message}")
             said = Outcome(Kind.ACCEPTED, reason, ended.external_id)
-        reopened, trace = claim.past.reopened, self._trip.span
+        reopened, trace = claim.past.reopened, self._context.span
         event = dehydrated(self._key, said.kind, reopened=reopened, trace=trace)
         entry = replace(entry, external_id=said.external_id, reason=said.reason, event=event)
         return Decision(outcome, [(claim, entry)])
@@ -412,40 +432,47 @@ class _Cancelling:
         return [(submission, entry)]
 
 
-def on_no_order(record: Any, reason: Reason, trip: Trip) -> Decision:
+def on_no_order(record: Any, reason: Reason, context: MessageContext) -> Decision:
     """Not an order at all; the backend hears of it if it says whose it is."""
-    source = trip.source
+    source = context.source
     body = source if source is not None and is_finite(source) else _written(record)
     named = record if isinstance(record, dict) else {}
-    dead = _dead_letter(identifier(named.get("order_id")) or "unknown", body, trip, reason)
-    tellings = _failed(named, body, reason, trip)
-    return Decision(Outcome(Kind.FAILED, reason), tellings=tellings, messages=[dead])
+    dead = _dead_letter(identifier(named.get("order_id")) or "unknown", body, context, reason)
+    event_records = _failed(named, body, reason, context)
+    return Decision(Outcome(Kind.FAILED, reason), event_records=event_records, messages=[dead])
 
 
-def on_unread(dead: Message, named: Mapping[str, Any], reason: Reason, trip: Trip) -> Decision:
+def on_unread(
+    dead: Message, named: Mapping[str, Any], reason: Reason, context: MessageContext
+) -> Decision:
     """A message that was not read as an order; the backend hears of it if it is known whose it is.
 
     Args:
         dead: the dead letter.
         named: what is known of the order.
         reason: why it was not read.
-        trip: what the message says beside its body.
+        context: what the message says beside its body.
     """
     came = b"%d %b" % (len(dead.body), dead.body[:_TOLD_APART_BY])
-    tellings = _failed(named, _written(named), reason, trip, came=came)
-    return Decision(Outcome(Kind.FAILED, reason), tellings=tellings, messages=[dead])
+    event_records = _failed(named, _written(named), reason, context, came=came)
+    return Decision(Outcome(Kind.FAILED, reason), event_records=event_records, messages=[dead])
 
 
 def _failed(
-    named: Mapping[str, Any], body: bytes, reason: Reason, trip: Trip, *, came: bytes | None = None
-) -> list[Telling]:
+    named: Mapping[str, Any],
+    body: bytes,
+    reason: Reason,
+    context: MessageContext,
+    *,
+    came: bytes | None = None,
+) -> list[EventRecord]:
     """The event of a message that never was an order; none if it does not say whose it is.
 
     Args:
         named: what is known of the order.
         body: what the event has for it.
         reason: why it was none.
-        trip: what the message says beside its body.
+        context: what the message says beside its body.
         came: what tells it from another message under this id; None: the body does.
     """
     order_id = identifier(named.get("order_id"))
@@ -455,23 +482,28 @@ def _failed(
     key = Key(merchant_id, order_id)
     # Another invalid order under this id is another event.
     content = reason.code.encode() + b"\n" + (body if came is None else came)
-    event = dehydrated(key, Kind.FAILED, content=content, trace=trip.span)
-    entry = Entry(State.FAILED, trip.now.timestamp(), 1, reason=reason, event=event)
-    return [Telling(key, entry, body)]
+    event = dehydrated(key, Kind.FAILED, content=content, trace=context.span)
+    entry = Entry(State.FAILED, context.now.timestamp(), 1, reason=reason, event=event)
+    return [EventRecord(key, entry, body)]
 
 
-def on_no_request(record: Any, reason: Reason, trip: Trip) -> Decision:
+def on_no_request(record: Any, reason: Reason, context: MessageContext) -> Decision:
     """Not a wish to cancel an order: set aside."""
-    body = _written(record) if trip.source is None else trip.source
-    dead = _dead_letter("unknown", body, trip, reason, task=wire.CANCEL_ORDER)
+    body = _written(record) if context.source is None else context.source
+    dead = _dead_letter("unknown", body, context, reason, task=wire.CANCEL_ORDER)
     return Decision(Outcome(Kind.FAILED, reason), messages=[dead])
 
 
 def _dead_letter(
-    order_id: str, text: bytes, trip: Trip, reason: Reason, *, task: str = wire.SUBMIT_ORDER
+    order_id: str,
+    text: bytes,
+    context: MessageContext,
+    reason: Reason,
+    *,
+    task: str = wire.SUBMIT_ORDER,
 ) -> Message:
     metrics.set_aside(reason.code)
-    message = trip.message(task, order_id, text)
+    message = context.message(task, order_id, text)
     return wire.dead_letter(message, code=reason.code, reason=reason.message)
 
 

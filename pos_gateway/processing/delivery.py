@@ -15,15 +15,15 @@ from pos_gateway.adapters.replies import after_refusal
 from pos_gateway.domain.errors import UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Contact, Kind, Outcome, Reason
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import Claim, Ended, Held, Key, Past
+from pos_gateway.ledger.states import AttemptHistory, Claim, Ended, Key, LeasedElsewhere
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.processing.call import HELD_BY_OTHERS, Caller
-from pos_gateway.processing.poison import ALONE_FOR, POISONOUS, SUSPECT, Alone
+from pos_gateway.processing.poison import ALONE_FOR, POISONOUS, SUSPECT, PoisonIsolation
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
-from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.exchange import Send
 
 #: Why an order in doubt is for an operator, and its cancel request waits for one.
@@ -58,32 +58,32 @@ class Delivery:
         adapters: dict[str, Adapter],
         caller: Caller,
         ledger: Ledger,
-        alone: Alone | None = None,
+        alone: PoisonIsolation | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._adapters = adapters
         self._caller = caller
         self._ledger = ledger
-        self._alone = alone or Alone()
+        self._alone = alone or PoisonIsolation()
         self._clock = clock
 
     def submit(
-        self, order: Order, patience: Patience | None = None, *, hopeless: bool = False
+        self, order: Order, cancel_token: CancelToken | None = None, *, expired: bool = False
     ) -> Attempt:
         """Try once to get the order to its merchant's POS; every failure is an Outcome.
 
         Args:
             order: what to deliver.
-            patience: how much of the merchant's time limit it has; lets others end it before.
-            hopeless: it is too late to send it, and nobody has a place at the merchant for it.
+            cancel_token: how much of the merchant's time limit it has; lets others end it before.
+            expired: it is too late to send it, and nobody has a place at the merchant for it.
 
         Raises:
             SQLAlchemyError, LedgerUnavailable: the database is away; nothing was claimed.
             Unfinished: a mistake of ours, or the database is away, after the claim.
         """
         left = (order.deliver_by - self._clock.now()).total_seconds()
-        late = hopeless or left <= 0
+        late = expired or left <= 0
         merchant, problem = self._merchant(order.merchant_id)
         if merchant is not None and merchant.paused and not late:
             return Attempt(Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused")))
@@ -91,7 +91,7 @@ class Delivery:
         match claim:
             case Ended():
                 return Attempt(claim.outcome, ended=claim)
-            case Held():
+            case LeasedElsewhere():
                 return Attempt(held())
         with self._ledger.attempting(claim):
             newer = self._newer(claim, order)
@@ -99,7 +99,7 @@ class Delivery:
             late = late or (claim.past.may_be_there and claim.past.told == Kind.IN_DOUBT)
             if newer is not None:
                 outcome = held()
-            elif late and (hopeless or not claim.past.may_be_there):
+            elif late and (expired or not claim.past.may_be_there):
                 outcome = _too_late(claim.past)
             elif claim.past.possible_deaths >= POISONOUS:
                 outcome = _poison(claim.past)
@@ -109,14 +109,16 @@ class Delivery:
                 outcome = Outcome(Kind.IN_DOUBT, MOVED, for_operator=True)
             else:
                 talk = partial(self._create, order, merchant, claim, late=late)
-                patience, left = patience or Patience(), inf if late else left
+                cancel_token, left = cancel_token or CancelToken(), inf if late else left
                 deaths = claim.past.possible_deaths
                 with self._alone.if_suspect(deaths) as may_start:
                     if not may_start:
                         return Attempt(suspect(), claim)
                     if deaths >= SUSPECT:  # those that may not are released first
                         self._ledger.catch_up()
-                    outcome = self._caller.call(merchant, claim, talk, patience=patience, left=left)
+                    outcome = self._caller.call(
+                        merchant, claim, talk, cancel_token=cancel_token, left=left
+                    )
                 return Attempt(self._for_whom(outcome, merchant), claim, called=True)
         return Attempt(outcome, claim, newer=newer)
 
@@ -129,13 +131,13 @@ class Delivery:
         match claim:
             case Ended():
                 return Attempt(claim.outcome, ended=claim)
-            case Held():
+            case LeasedElsewhere():
                 return Attempt(held())
         return Attempt(outcome, claim)
 
     def _claim(
         self, order: Order, merchant: Merchant | None, *, send: bool
-    ) -> Claim | Ended | Held:
+    ) -> Claim | Ended | LeasedElsewhere:
         return self._ledger.claim(
             Key(order.merchant_id, order.order_id),
             send=send,
@@ -173,11 +175,11 @@ class Delivery:
             # It may be about to make what it was sent before.
             why = "the POS refuses it, does not know it, and may be about to make it"
             reason, wait = Reason.of("unsettled", why), _longest_reply(adapter, limit)
-            return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED)
+            return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=CallResult.ANSWERED)
         return outcome
 
     def _ask(
-        self, order: Order, merchant: Merchant, past: Past, send: Send, *, late: bool
+        self, order: Order, merchant: Merchant, past: AttemptHistory, send: Send, *, late: bool
     ) -> Outcome | None:
         """What became of an order that the POS may have; None: it may be sent, for it has not."""
         adapter = self._adapters[merchant.adapter]
@@ -189,7 +191,7 @@ class Delivery:
             why = "the POS does not know it, and may not have had the time"
             reason = Reason.of("unsettled", why)
             return Outcome(
-                Kind.IN_DOUBT, reason, look_again=wait, contact=Contact.ANSWERED, not_found=True
+                Kind.IN_DOUBT, reason, look_again=wait, contact=CallResult.ANSWERED, not_found=True
             )
         if late:
             return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
@@ -224,7 +226,7 @@ class Delivery:
         return merchant, None if known else Reason.of("unknown_adapter", merchant.adapter)
 
 
-def unsettled_for(past: Past, time_limit: float, adapter: Adapter) -> float:
+def unsettled_for(past: AttemptHistory, time_limit: float, adapter: Adapter) -> float:
     """For how many seconds the POS could still make an order of what it may have been sent.
 
     These are seconds after the claim. Asked before they are over, it says that it never heard of an
@@ -240,7 +242,7 @@ def _longest_reply(adapter: Adapter, time_limit: float) -> float:
     return adapter.limits.longest_reply or time_limit
 
 
-def has_moved(past: Past, merchant: Merchant) -> bool:
+def has_moved(past: AttemptHistory, merchant: Merchant) -> bool:
     """Whether the order may be at another POS than the one that the merchant's record names now.
 
     That one knows nothing of it: its "never heard of it" would be believed, and its key is a new one.
@@ -259,14 +261,14 @@ def suspect() -> Outcome:
     return Outcome(Kind.RETRY, reason, look_again=ALONE_FOR)
 
 
-def poison(past: Past) -> Reason | None:
+def poison(past: AttemptHistory) -> Reason | None:
     """Why it is sent no more, if workers died with it; None: those that were paused may go on."""
     if past.deaths < POISONOUS:
         return None
     return Reason.of("poison", f"{past.deaths} workers died with it in their hands")
 
 
-def _poison(past: Past) -> Outcome:
+def _poison(past: AttemptHistory) -> Outcome:
     """What becomes of an order that workers die of."""
     reason = poison(past)
     if reason is None:
@@ -276,7 +278,7 @@ def _poison(past: Past) -> Outcome:
     return Outcome(Kind.FAILED, reason)
 
 
-def _too_late(past: Past) -> Outcome:
+def _too_late(past: AttemptHistory) -> Outcome:
     """What becomes of an order that cannot be delivered in time any more."""
     if past.may_be_there:
         return Outcome(

@@ -31,8 +31,8 @@ from pos_gateway.processing.call import Caller
 from pos_gateway.processing.cancellation import Cancellation
 from pos_gateway.processing.decision import Decision
 from pos_gateway.processing.delivery import Delivery
-from pos_gateway.processing.poison import Alone
-from pos_gateway.processing.shelves import Shelves
+from pos_gateway.processing.poison import PoisonIsolation
+from pos_gateway.processing.shared_cache import SharedCache
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.addresses import networks, ports
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -64,7 +64,7 @@ class Gateway:
         #: What this worker has read or fetched and others need not; None: each does for itself.
         #: Unsealed, write access to Redis would be enough to have orders sent elsewhere.
         shares = settings.redis_url if vault.current else None
-        self.shared = Shelves(shares, store, vault) if shares else None
+        self.shared = SharedCache(shares, store, vault) if shares else None
         self.directory = Directory(
             store,
             CatalogStore(self.database),
@@ -111,7 +111,7 @@ class Gateway:
             tracing=self.tracing,
             clock=clock,
         )
-        alone = Alone()  # of orders and requests together: the next death has one culprit
+        alone = PoisonIsolation()  # of orders and requests together: the next death has one culprit
         self.delivery = Delivery(
             directory=self.directory,
             adapters=self.adapters,
@@ -201,7 +201,7 @@ class Gateway:
                         self.ledger.abandon(other, sent=other.sending)
                     return False
                 self._told(claim.key, entry)
-            for told in decision.tellings:
+            for told in decision.event_records:
                 self.ledger.tell(told.key, told.entry, told.body, patience=patience)
                 self._told(told.key, told.entry)
             failpoints.reach("publish.before")

@@ -16,7 +16,7 @@ SUSPECT, POISONOUS = 2, 3
 ALONE_FOR = 2.0
 
 
-class Alone:
+class PoisonIsolation:
     """Lets suspects start one at a time. Safe from green threads."""
 
     def __init__(self, seconds: float = ALONE_FOR) -> None:

@@ -20,7 +20,7 @@ class DeadlineExceeded(BaseException):
     """
 
 
-class Patience:
+class CancelToken:
     """How long an attempt may take, and a way for others to end it. One for each attempt.
 
     Args:
@@ -60,15 +60,15 @@ class Patience:
         self._interrupt = None
 
 
-def deadline(seconds: float, patience: Patience) -> AbstractContextManager[None]:
-    """Raise DeadlineExceeded inside the block when so many seconds, or the patience, are over.
+def deadline(seconds: float, cancel_token: CancelToken) -> AbstractContextManager[None]:
+    """Raise DeadlineExceeded inside the block when so many seconds, or the cancel_token, are over.
 
     Green threads each have their own. In a process without them it is the main thread's
     interval timer (a prefork worker runs its task there); other native threads get no more than
     the socket timeouts beneath.
     """
     if green():
-        return _Green(seconds, patience)
+        return _Green(seconds, cancel_token)
     if threading.current_thread() is threading.main_thread():
         return _alarm(seconds)
     return nullcontext()
@@ -77,20 +77,20 @@ def deadline(seconds: float, patience: Patience) -> AbstractContextManager[None]
 class _Green:
     """A green thread's. No generator: every order has one."""
 
-    __slots__ = ("_patience", "_timeout")
+    __slots__ = ("_cancel_token", "_timeout")
 
-    def __init__(self, seconds: float, patience: Patience) -> None:
+    def __init__(self, seconds: float, cancel_token: CancelToken) -> None:
         import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)
 
         self._timeout = gevent.Timeout(seconds, DeadlineExceeded())
-        self._patience = patience
+        self._cancel_token = cancel_token
 
     def __enter__(self) -> None:
-        self._patience.begin()
+        self._cancel_token.begin()
         self._timeout.start()
 
     def __exit__(self, *_: object) -> None:
-        self._patience.finish()
+        self._cancel_token.finish()
         self._timeout.close()
 
 

@@ -23,7 +23,7 @@ from urllib3.util import Timeout
 
 from pos_gateway.runtime import tls
 from pos_gateway.transport import connect
-from pos_gateway.transport.deadline import DeadlineExceeded, Patience, deadline
+from pos_gateway.transport.deadline import CancelToken, DeadlineExceeded, deadline
 from pos_gateway.transport.errors import Misconfigured, NoValidReply, TransportError
 from pos_gateway.transport.failures import bare, by_progress, failure
 from pos_gateway.transport.guard import Guard
@@ -135,7 +135,7 @@ class Transport:
         key: str,
         connections: int,
         seconds: float,
-        patience: Patience | None = None,
+        cancel_token: CancelToken | None = None,
         identity: Identity | None = None,
         fence: Callable[[], None] | None = None,
     ) -> Reply:
@@ -148,7 +148,7 @@ class Transport:
             key: whose connections to use; never shared between two merchants.
             connections: how many to keep open for it.
             seconds: the deadline for everything.
-            patience: lets somebody else end it before.
+            cancel_token: lets somebody else end it before.
             identity: who we are to this peer, and whom to trust; always the same for a key.
             fence: called before the first byte; raises NotSent if it must not leave any more.
 
@@ -162,7 +162,7 @@ class Transport:
         except (HTTPError, ValueError) as error:
             raise Misconfigured("url", error) from error
         do = partial(_exchange, adapter, request, seconds)
-        return self._within(seconds, do, patience or Patience(), fence)
+        return self._within(seconds, do, cancel_token or CancelToken(), fence)
 
     def reach(self, url: str, *, identity: Identity | None = None) -> None:
         """Connect as ``send`` does, TLS included, and let go of it without a byte of HTTP.
@@ -175,7 +175,7 @@ class Transport:
             adapter = self._made(urlsplit(url), url, 1, identity)
         except (HTTPError, ValueError) as error:
             raise Misconfigured("url", error) from error
-        self._within(2 * connect.CONNECT_BUDGET, adapter.try_out, Patience())
+        self._within(2 * connect.CONNECT_BUDGET, adapter.try_out, CancelToken())
 
     def close(self) -> None:
         """Close every idle connection. Idempotent."""
@@ -186,7 +186,7 @@ class Transport:
         self,
         seconds: float,
         do: Callable[[], T],
-        patience: Patience,
+        cancel_token: CancelToken,
         fence: Callable[[], None] | None = None,
     ) -> T:
         """Do it within so many seconds; whatever goes wrong is a TransportError."""
@@ -194,12 +194,12 @@ class Transport:
         token = connect.progress.set(progress)
         self._exchanges.add(progress)
         try:
-            with deadline(seconds, patience):
+            with deadline(seconds, cancel_token):
                 return do()
         except TransportError:
             raise
         except DeadlineExceeded:
-            if patience.is_over:
+            if cancel_token.is_over:
                 problem = "others needed its place"
                 raise by_progress("cut_short", problem, sent=progress.sent) from None
             problem = f"no reply within {seconds:.3g} s"

@@ -16,7 +16,7 @@ from pos_gateway.domain.errors import LedgerUnavailable, PublishError
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.processing import decision, gateway
-from pos_gateway.processing.decision import Trip
+from pos_gateway.processing.decision import MessageContext
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import bundles
 from pos_gateway.worker.crash import watch_threads
@@ -280,9 +280,9 @@ class OrderConsumer(Consumer):
         is_order = code == "too_large" and message.headers.get("task") == wire.SUBMIT_ORDER
         named = wire.named_in(original.body) if is_order else {}
         trace = TraceContext.of(message.headers)
-        trip = Trip(topology.DEAD_KEY, 0, self._gateway.clock.now(), trace, trace)
+        context = MessageContext(topology.DEAD_KEY, 0, self._gateway.clock.now(), trace, trace)
         try:
-            self._gateway.settle(decision.on_unread(dead, named, why, trip))
+            self._gateway.settle(decision.on_unread(dead, named, why, context))
         except (PublishError, LedgerUnavailable):
             return  # this process is going down; unacknowledged, the message comes back
         metrics.set_aside(code)

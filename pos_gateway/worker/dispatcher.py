@@ -33,14 +33,14 @@ from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Contact, Outcome
+from pos_gateway.domain.outcome import CallResult, Outcome
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.ledger.states import Action
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import RunningClock, StepWatch
 from pos_gateway.telemetry import metrics
-from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.worker.bundles import ReturnedBundle
 from pos_gateway.worker.crash import end_worker
 from pos_gateway.worker.parking import Parking
@@ -183,7 +183,7 @@ class Dispatcher:
         """
         self._lost += 1
         for request in self._under_way.values():
-            request.is_lost = True
+            request.is_stale = True
         for request in self._drop_waiting():
             task_ready(request)
         self._joined.clear()
@@ -260,7 +260,7 @@ class Dispatcher:
             self._may_start and (call := self.admission.next_start(self._clock.now())) is not None
         ):
             if self._joins(call.ticket):  # the same order twice, and both waited
-                self.admission.release(call, self._clock.now(), Contact.NONE)
+                self.admission.release(call, self._clock.now(), CallResult.NONE)
             else:
                 self._start(call)
         for request in self.admission.expired():
@@ -268,7 +268,7 @@ class Dispatcher:
         self._end_expired()
         for call in self.admission.to_cut_short():
             metrics.cut_short.inc()
-            call.ticket.patience.end()
+            call.ticket.cancel_token.end()
 
     @property
     def _may_start(self) -> bool:
@@ -299,7 +299,7 @@ class Dispatcher:
         while self._expired and self._expiring < EXPIRING and not self._closed:
             request = self._expired.popleft()
             if not self._joins(request):  # a copy of it has started meanwhile
-                request.hopeless, request.patience = True, Patience()
+                request.expired, request.cancel_token = True, CancelToken()
                 self._expiring += 1
                 self._begin(request)
 
@@ -312,7 +312,7 @@ class Dispatcher:
     def _start(self, call: Call[OrderRequest]) -> None:
         request = call.ticket
         request.call = call
-        request.patience = Patience(call.patience)
+        request.cancel_token = CancelToken(call.patience)
         self._begin(request)
 
     def _begin(self, request: OrderRequest) -> None:
@@ -335,8 +335,8 @@ class Dispatcher:
             came=came,
             headers=request.headers,
             routing_key=request.routing_key,
-            patience=request.patience,
-            hopeless=request.hopeless,
+            cancel_token=request.cancel_token,
+            expired=request.expired,
             received=request.received,
         )
         request.decision, early, is_kept = decision, False, False
@@ -356,7 +356,7 @@ class Dispatcher:
             # second, and with each connection that is lost there would be twice as many.
             is_kept = not self._closed and self._retries.takes(request, decision)
             self._retries.coming += is_kept
-            again = decision.again if is_kept or request.is_lost else None
+            again = decision.again if is_kept or request.is_stale else None
             request.settled = self._gate.settle(decision.without_again() if again else decision)
         except BaseException:
             self._gate.abandon(decision)  # no other worker takes over from one that lives
@@ -381,7 +381,7 @@ class Dispatcher:
         vars(thread).clear()
         if request.call is not None:
             self._release(request, None)
-        if request.hopeless:
+        if request.expired:
             self._expiring -= 1
             if self._expired:
                 self._wake.set()
@@ -393,7 +393,7 @@ class Dispatcher:
         others: list[OrderRequest] = []
         for each in joined:
             (copies if _shares_outcome(each, request) else others).append(each)
-        if request.again is not None and not (self._closed or request.is_lost):
+        if request.again is not None and not (self._closed or request.is_stale):
             self._keep(request.again, [request, *copies])
             if others:
                 self._concluding.spawn(self._offer_again, others, self._lost)
@@ -433,7 +433,7 @@ class Dispatcher:
         They are its message, redelivered. Offered again at once, they would skip the backoff, and a
         ``Retry-After``.
         """
-        is_redelivered = copies and request.is_lost and lost == self._lost
+        is_redelivered = copies and request.is_stale and lost == self._lost
         if request.again is None or not is_redelivered or self._closed:
             return False
         with suppress(BrokerUnavailable):  # this process is going down
@@ -455,7 +455,7 @@ class Dispatcher:
         if call is None:
             return
         if outcome is None:
-            self.admission.release(call, self._clock.now(), Contact.NONE)
+            self.admission.release(call, self._clock.now(), CallResult.NONE)
         else:
             self.admission.release(call, self._clock.now(), outcome.contact, outcome.retry_after)
         if self.admission.waiting:  # as a rule nobody waits for the slot

@@ -13,7 +13,7 @@ from pos_gateway.domain.order import timestamp
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.states import Action
 from pos_gateway.processing.decision import Decision
-from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.deadline import CancelToken
 
 log = structlog.get_logger(__name__)
 
@@ -44,17 +44,17 @@ class OrderRequest:
         "again",
         "call",
         "came_late",
+        "cancel_token",
         "decision",
         "deliver_by",
         "eventer",
-        "hopeless",
-        "is_lost",
+        "expired",
+        "is_stale",
         "kept",
         "key",
         "merchant_id",
         "message",
         "order_id",
-        "patience",
         "placed_at",
         "received",
         "settled",
@@ -62,7 +62,7 @@ class OrderRequest:
     )
 
     #: How long its attempt may take, once it has started; lets it be ended before.
-    patience: Patience
+    cancel_token: CancelToken
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class OrderRequest:
         #: How often it has waited here for its next attempt.
         self.kept = 0
         #: Whether the connection is gone that it came by: the broker has the message back.
-        self.is_lost = False
+        self.is_stale = False
         self._begin(payload, received)
 
     def become(self, again: Message, received: float) -> None:
@@ -114,7 +114,7 @@ class OrderRequest:
         #: The slot that it holds; None while it waits, and again once its merchant has answered.
         self.call: Call[OrderRequest] | None = None
         #: It cannot be delivered in time any more.
-        self.hopeless = False
+        self.expired = False
         #: What was decided about it; None until then.
         self.decision: Decision | None = None
         #: It joined another one for its order when that one's outcome was decided already.
@@ -166,13 +166,13 @@ class OrderRequest:
 
         Nothing happens to a message that the broker has back; whoever gets it next finds out.
         """
-        if not (self.acknowledged or self.is_lost):
+        if not (self.acknowledged or self.is_stale):
             self._ack(log, self._consumer.connection_errors)
             self.acknowledged = True
 
     def reject(self, requeue: bool = False) -> None:
         """Give the message back. Idempotent, and nothing after ``acknowledge``."""
-        if not (self.acknowledged or self.is_lost):
+        if not (self.acknowledged or self.is_stale):
             self._reject(log, self._consumer.connection_errors, requeue)
             self.acknowledged = True
 

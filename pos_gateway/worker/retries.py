@@ -11,7 +11,7 @@ from math import inf
 from time import perf_counter, thread_time
 
 from pos_gateway.broker.message import Message
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 from pos_gateway.processing.decision import Decision
 from pos_gateway.worker.request import OrderRequest
 
@@ -53,7 +53,7 @@ class Retries:
         """
         again, outcome = decision.again, decision.outcome
         is_short = again is not None and again.delay <= LONGEST
-        was_called = outcome.contact is not Contact.NONE and outcome.retry_after is None
+        was_called = outcome.contact is not CallResult.NONE and outcome.retry_after is None
         has_room = request.kept < TIMES and len(self._kept) + self.coming < self._most
         return is_short and was_called and has_room
 

@@ -11,7 +11,7 @@ from prometheus_client import Gauge
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.breaker import State
-from pos_gateway.admission.lane import Standing
+from pos_gateway.admission.lane import MerchantStatus
 from pos_gateway.admission.trouble import is_in_trouble, worst
 from pos_gateway.runtime.green import in_turns
 from pos_gateway.telemetry import metrics
@@ -75,7 +75,7 @@ class Standings:
             }
         )
 
-    def _all(self) -> Iterator[Standing]:
+    def _all(self) -> Iterator[MerchantStatus]:
         for few in in_turns(self._admission.merchants_by(IN_A_ROW), 1):
             yield from (each for each in few if each.merchant_id)  # one lane is nobody's
 
@@ -87,7 +87,7 @@ class Standings:
         metrics.waiting.labels("slot").set(admission.waiting - admission.blocked)
         metrics.parked_now.set(admission.parked_count.total)
 
-    def _described(self, standing: Standing) -> dict[str, Any]:
+    def _described(self, standing: MerchantStatus) -> dict[str, Any]:
         described = standing._asdict()
         del described["troubled"]
         return {
@@ -97,7 +97,7 @@ class Standings:
         }
 
 
-_OF_A_MERCHANT: tuple[tuple[Gauge, Callable[[Standing], float]], ...] = (
+_OF_A_MERCHANT: tuple[tuple[Gauge, Callable[[MerchantStatus], float]], ...] = (
     (metrics.merchant_parked, lambda each: each.parked),
     (metrics.merchant_waiting, lambda each: each.waiting),
     (metrics.merchant_in_flight, lambda each: each.in_flight),

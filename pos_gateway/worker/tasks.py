@@ -30,13 +30,13 @@ from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
 from pos_gateway.ledger.states import Action, Claim, Key
 from pos_gateway.processing import decision, gateway
 from pos_gateway.processing.cancellation import CancelAttempt
-from pos_gateway.processing.decision import Decision, Trip
+from pos_gateway.processing.decision import Decision, MessageContext
 from pos_gateway.processing.delivery import Attempt
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.telemetry import stages
 from pos_gateway.telemetry.stages import Stages
 from pos_gateway.telemetry.trace import Trace
-from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.deadline import CancelToken
 
 if TYPE_CHECKING:
     from pos_gateway.telemetry.tracing import Span
@@ -102,8 +102,8 @@ def deliver(
     headers: Mapping[str, Any],
     routing_key: str | None,
     came: wire.Came | None = None,
-    patience: Patience | None = None,
-    hopeless: bool = False,
+    cancel_token: CancelToken | None = None,
+    expired: bool = False,
     received: float | None = None,
 ) -> Decision:
     """Try once to do what a message asks for, and decide what follows.
@@ -115,24 +115,24 @@ def deliver(
         headers: the message's headers.
         routing_key: the key that the message came by.
         came: the message's body, which is published again as it is.
-        patience: how much of the merchant's time limit it has; lets others end it before.
-        hopeless: it cannot be done in time any more, and is not to be tried.
+        cancel_token: how much of the merchant's time limit it has; lets others end it before.
+        expired: it cannot be done in time any more, and is not to be tried.
         received: when the message came (``perf_counter``), if that is known.
     """
     passed = stages.begin(received)
     trace = TraceContext.of(headers) if TRACEPARENT in headers else None
-    trip = Trip(
+    context = MessageContext(
         wire.home_key(routing_key), _tries(headers), gate.clock.now(), trace, span=trace, came=came
     )
     decide = _cancel if action is Action.CANCEL else _submit
     if gate.tracing is None:
-        return decide(gate, record, trip, patience, hopeless=hopeless)
+        return decide(gate, record, context, cancel_token, expired=expired)
     decided = None
     try:
         with gate.tracing.delivering(trace) as span:
             passed.trace_id = span.trace_id
-            trip = replace(trip, span=span.context)
-            decided = decide(gate, record, trip, patience, hopeless=hopeless)
+            context = replace(context, span=span.context)
+            decided = decide(gate, record, context, cancel_token, expired=expired)
             _describe(span, gate, record, action, decided, passed)
     except BaseException:
         if decided is not None:  # no other worker takes over from one that lives
@@ -166,22 +166,27 @@ def _describe(
 
 
 def _submit(
-    gate: Gateway, record: Any, trip: Trip, patience: Patience | None, *, hopeless: bool
+    gate: Gateway,
+    record: Any,
+    context: MessageContext,
+    cancel_token: CancelToken | None,
+    *,
+    expired: bool,
 ) -> Decision:
     try:
-        order = Order.parse(record, trip.source)
+        order = Order.parse(record, context.source)
     except InvalidOrder as error:
         reason = Reason.of("invalid_order", _without_values(error))
-        decided = decision.on_no_order(record, reason, trip)
+        decided = decision.on_no_order(record, reason, context)
         with suppress(SQLAlchemyError):  # publishing the event again is not worth waiting for
-            for each in decided.tellings:
+            for each in decided.event_records:
                 if each.entry.event is not None:
                     decided = decided.repeating(gate.repeating.event(each.entry.event))
         return decided
     attempt = None
     try:
-        attempt = gate.delivery.submit(order, patience, hopeless=hopeless)
-        decided = decision.on_submission(order, attempt, trip.at(gate.clock.now()))
+        attempt = gate.delivery.submit(order, cancel_token, expired=expired)
+        decided = decision.on_submission(order, attempt, context.at(gate.clock.now()))
         if attempt.ended is None:
             return decided
         return decided.repeating(gate.repeating.ends(Key(order.merchant_id, order.order_id)))
@@ -193,21 +198,26 @@ def _submit(
     else:
         attempt = Attempt(outcome, claim, called=claim is not None and claim.sent)
     with _given_up(gate, attempt.claim):
-        return decision.on_submission(order, attempt, trip.at(gate.clock.now()))
+        return decision.on_submission(order, attempt, context.at(gate.clock.now()))
 
 
 def _cancel(
-    gate: Gateway, record: Any, trip: Trip, patience: Patience | None, *, hopeless: bool
+    gate: Gateway,
+    record: Any,
+    context: MessageContext,
+    cancel_token: CancelToken | None,
+    *,
+    expired: bool,
 ) -> Decision:
     try:
-        request = CancelRequest.parse(record, trip.source)
+        request = CancelRequest.parse(record, context.source)
     except InvalidOrder as error:
         reason = Reason.of("invalid_cancel", _without_values(error))
-        return decision.on_no_request(record, reason, trip)
+        return decision.on_no_request(record, reason, context)
     attempt = None
     try:
-        attempt = gate.cancellation.attempt(request, patience, hopeless=hopeless)
-        decided = decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
+        attempt = gate.cancellation.attempt(request, cancel_token, expired=expired)
+        decided = decision.on_cancellation(request, attempt, context.at(gate.clock.now()))
         if not attempt.tells_again:
             return decided
         with _given_up(gate, attempt.claim, on_error=False):
@@ -225,7 +235,7 @@ def _cancel(
     with _given_up(gate, attempt.claim, attempt.submission):
         if outcome.kind is Kind.FAILED:
             attempt = gate.cancellation.crashed(request, attempt)
-        return decision.on_cancellation(request, attempt, trip.at(gate.clock.now()))
+        return decision.on_cancellation(request, attempt, context.at(gate.clock.now()))
 
 
 def _claimed(error: Exception, action: Action) -> Claim | None:

@@ -35,7 +35,7 @@ class Timing:
 
     def started(self, request: OrderRequest) -> None:
         """Its attempt begins."""
-        if request.placed_at is not None and not (request.attempts or request.hopeless):
+        if request.placed_at is not None and not (request.attempts or request.expired):
             metrics.queue_wait.observe(max(0.0, time() - request.placed_at))
 
     def settled(self, request: OrderRequest, decision: Decision) -> None:

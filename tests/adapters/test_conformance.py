@@ -13,7 +13,7 @@ from pos_gateway.adapters.clover import _Cart
 from pos_gateway.adapters.registry import BUILT_IN
 from pos_gateway.adapters.replies import LOOK_UP, json_object
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Contact, Kind, Outcome
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import (
     ACKNOWLEDGEMENT,
@@ -151,7 +151,7 @@ def test_pending_is_believed_only_where_there_is_such_a_reply(vendor: Vendor) ->
 def test_too_many_requests_are_for_later_and_the_merchants_trouble(vendor: Vendor) -> None:
     outcome = submitted(vendor, reply(429, retry_after="21"))
     assert (outcome.kind, outcome.retry_after) == (Kind.RETRY, 21.0)
-    assert outcome.contact is Contact.OVERLOADED
+    assert outcome.contact is CallResult.OVERLOADED
 
 
 def test_a_conflict_is_asked_about(vendor: Vendor) -> None:

@@ -17,7 +17,7 @@ from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.bundle import MOST_ORDERS
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 from pos_gateway.worker.parking import OPEN_FOR, OPEN_FOR_SILENT
 
 SLOTS, WINDOW = 200, 2000
@@ -195,7 +195,7 @@ class Bursts:
         )
         if not seen.in_flight:
             seen.idle_since = self.now
-        contact = Contact.ANSWERED if has_answered else Contact.TIMED_OUT
+        contact = CallResult.ANSWERED if has_answered else CallResult.TIMED_OUT
         worker.admission.release(call, self.now, contact)
         if not has_answered:
             self._at(self.now + RETRY, self._publish, (name, 1))

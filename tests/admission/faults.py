@@ -490,7 +490,7 @@ FAULTS = [
         "what is usual for a first answer is learnt from first answers",
         "health",
         "if is_first and pace.mean is not None:",
-        "if contact is Contact.ANSWERED:",
+        "if contact is CallResult.ANSWERED:",
     ),
     _fault(
         "answers that have come already are read before anything is cut short",

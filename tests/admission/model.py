@@ -20,7 +20,7 @@ from pos_gateway.admission import (
 )
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.usage import WINDOW
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 
 #: What is nearer to a bound than this may be on either side of it.
 NEAR = 1e-6
@@ -448,14 +448,14 @@ class Model:
         return [each.number for each in gone]
 
     def come_back(
-        self, sent: Sent, now: float, contact: Contact, retry_after: float | None
+        self, sent: Sent, now: float, contact: CallResult, retry_after: float | None
     ) -> None:
         """Its slot is held: that is the caller's to end."""
         merchant, seconds = sent.merchant, now - sent.started
         before = merchant.mean
         sent.held = True
         merchant.last_call = now
-        answered = contact is Contact.ANSWERED
+        answered = contact is CallResult.ANSWERED
         if answered and (not sent.late or sent.probe is not None):
             merchant.answers += 1
             if merchant.reached and merchant.answers >= merchant.limit:
@@ -463,17 +463,17 @@ class Model:
                 below = merchant.limit < merchant.terms.limit
                 merchant.adapted = merchant.limit + 1 if below else inf
                 merchant.answers, merchant.reached = 0, False
-        elif contact in (Contact.ANSWERED, Contact.FAILED):
+        elif contact in (CallResult.ANSWERED, CallResult.FAILED):
             merchant.answers = 0
-        elif contact is not Contact.NONE:
+        elif contact is not CallResult.NONE:
             merchant.answers, merchant.reached = 0, False
             if sent.started >= merchant.halved and merchant.terms and merchant.terms.limit:
                 merchant.adapted = max(1, merchant.limit // 2)
                 merchant.halved = now
-        if contact is Contact.NONE:
+        if contact is CallResult.NONE:
             self.judge(sent, now, contact, retry_after)
             return
-        if contact in (Contact.ANSWERED, Contact.OVERLOADED):
+        if contact in (CallResult.ANSWERED, CallResult.OVERLOADED):
             merchant.last_answer = now
             merchant.silent = False
             self.late += outliers.NEWEST * ((sent.outlier_since < inf) - self.late)
@@ -481,7 +481,7 @@ class Model:
                 self.last_answer = now
             if merchant.terms and merchant.terms.provider:
                 self.providers[merchant.terms.provider] = Provider(last_answer=now)
-        elif contact is Contact.TIMED_OUT:
+        elif contact is CallResult.TIMED_OUT:
             merchant.silent = True
         if answered and before is None:
             self.learn(seconds)
@@ -492,18 +492,18 @@ class Model:
             merchant.deviation += pace.NEWEST * (abs(seconds - before) - merchant.deviation)
         self.judge(sent, now, contact, retry_after)
 
-    def judge(self, sent: Sent, now: float, contact: Contact, retry_after: float | None) -> None:
+    def judge(self, sent: Sent, now: float, contact: CallResult, retry_after: float | None) -> None:
         merchant = sent.merchant
-        good = contact is Contact.ANSWERED
+        good = contact is CallResult.ANSWERED
         if sent.probe is not None:
             if merchant.state == "half_open" and sent.probe == merchant.spell:
-                if contact is not Contact.NONE and not good:
+                if contact is not CallResult.NONE and not good:
                     self.open(merchant)
                     return
                 merchant.good_probes += good
                 if merchant.good_probes >= breaker.PROBES_TO_CLOSE:
                     self.close(merchant)
-        elif merchant.state == "closed" and contact is not Contact.NONE:
+        elif merchant.state == "closed" and contact is not CallResult.NONE:
             merchant.results = [*merchant.results, (not good, sent.late)][-breaker.WINDOW :]
             if self.trip(merchant):
                 return

@@ -6,10 +6,10 @@ from typing import Any
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.breaker import MINIMUM, State
 from pos_gateway.admission.health import Transition
-from pos_gateway.admission.lane import Call, Standing
+from pos_gateway.admission.lane import Call, MerchantStatus
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.pace import LEAST
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 
 START = "start"
 
@@ -60,7 +60,7 @@ class Stage:
         merchant_id: str,
         *,
         after: float = 0.0,
-        contact: Contact = Contact.ANSWERED,
+        contact: CallResult = CallResult.ANSWERED,
         retry_after: float | None = None,
     ) -> None:
         """The merchant's oldest call returns."""
@@ -90,7 +90,7 @@ class Stage:
         """It has failed as often as it takes."""
         for _ in range(MINIMUM):
             assert self.offer(merchant_id) == START
-            self.reply(merchant_id, contact=Contact.FAILED)
+            self.reply(merchant_id, contact=CallResult.FAILED)
         assert self.announced[-1].state is State.OPEN
 
     def know(self, *merchant_ids: str, seconds: float = 0.1) -> None:
@@ -108,7 +108,7 @@ class Stage:
             assert self.offer(merchant_id) == START
         self.pass_time(LEAST)
 
-    def standing(self, merchant_id: str) -> Standing:
+    def standing(self, merchant_id: str) -> MerchantStatus:
         """How things stand with a merchant that is known."""
         standing = self.admission.merchant(merchant_id)
         assert standing is not None

@@ -13,7 +13,7 @@ from pos_gateway.admission.lane import Call
 from pos_gateway.admission.latency import FIRST_DEVIATION
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.parking import AHEAD
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
 
 
@@ -140,7 +140,7 @@ def test_a_paused_merchant_starts_nothing_until_its_limit_is_raised_again() -> N
 def test_an_order_that_never_called_its_merchant_says_nothing_about_it() -> None:
     stage = Stage(limit=1, slots=8)
     stage.offer("m")
-    stage.reply("m", after=100.0, contact=Contact.NONE)
+    stage.reply("m", after=100.0, contact=CallResult.NONE)
     assert stage.admission._lane("m").pace.mean is None
     assert not stage.standing("m").silent
 
@@ -169,7 +169,7 @@ def test_of_a_paused_merchant_no_parked_order_comes_and_of_an_unknown_one_all_do
 def test_parked_orders_are_back_when_their_merchant_is_left_alone_no_more() -> None:
     stage = Stage(limit=2, slots=8)
     stage.offers("m", 2)
-    stage.reply("m", contact=Contact.OVERLOADED, retry_after=120.0)
+    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=120.0)
     open_for = stage.announced[-1].seconds
     delays = [stage.admission.park_delay("m", stage.now) for _ in range(50)]
     assert all(open_for <= delay <= open_for + 15 for delay in delays)
@@ -199,7 +199,7 @@ def test_a_merchant_is_not_blamed_for_a_slot_that_is_kept_after_its_answer() -> 
         stage.admission.answered(call, stage.now)
     stage.pass_time(60.0)  # the broker stores nothing meanwhile
     while stage.calls:
-        stage.reply("m", contact=Contact.NONE)
+        stage.reply("m", contact=CallResult.NONE)
     standing = stage.standing("m")
     assert (standing.silent, standing.breaker, stage.announced) == (False, State.CLOSED, [])
 
@@ -247,7 +247,7 @@ def test_an_order_that_cannot_start_in_time_expires_at_once() -> None:
     stage.offer("m", "running")
     stage.offer("m", "short", within=30.0)
     stage.offer("m", "long", within=300.0)
-    stage.reply("m", contact=Contact.OVERLOADED, retry_after=60.0)
+    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=60.0)
     assert stage.admission.expired() == ["short"]
     assert stage.offer("m", within=59.0) is Verdict.EXPIRE
     assert stage.offer("m", within=90.0) is Verdict.PARK
@@ -257,13 +257,13 @@ def test_a_limit_is_halved_once_for_all_calls_that_were_out_together() -> None:
     stage = Stage(limit=8, slots=20)
     stage.offers("m", 8)
     for _ in range(3):
-        stage.reply("m", after=0.1, contact=Contact.OVERLOADED)
+        stage.reply("m", after=0.1, contact=CallResult.OVERLOADED)
     assert stage.admission._lane("m").bulkhead.limit == 4
     for _ in range(5):
-        stage.reply("m", contact=Contact.NONE)
+        stage.reply("m", contact=CallResult.NONE)
     stage.admission.close_breaker("m")
     stage.offer("m")
-    stage.reply("m", contact=Contact.TIMED_OUT)
+    stage.reply("m", contact=CallResult.TIMED_OUT)
     assert stage.admission._lane("m").bulkhead.limit == 2
 
 
@@ -271,7 +271,7 @@ def test_a_limit_never_falls_below_one() -> None:
     stage = Stage(limit=3, slots=20)
     for _ in range(4):
         stage.offer("m")
-        stage.reply("m", after=0.1, contact=Contact.OVERLOADED)
+        stage.reply("m", after=0.1, contact=CallResult.OVERLOADED)
     assert stage.admission._lane("m").bulkhead.limit == 1
 
 
@@ -279,7 +279,7 @@ def test_a_limit_rises_by_one_for_a_full_window_of_answers_if_it_was_reached() -
     stage = Stage(limit=4, slots=20, max_waiting=50)
     lane = stage.admission._lane("m")
     stage.offers("m", 4)
-    stage.reply("m", contact=Contact.OVERLOADED)
+    stage.reply("m", contact=CallResult.OVERLOADED)
     stage.reply("m")
     stage.reply("m")
     stage.reply("m")
@@ -302,9 +302,9 @@ def test_a_breaker_opens_at_the_call_that_makes_failures_too_many() -> None:
     stage = Stage(limit=20, slots=50)
     stage.offers("m", MINIMUM)
     for _ in range(MINIMUM - 1):
-        stage.reply("m", contact=Contact.FAILED)
+        stage.reply("m", contact=CallResult.FAILED)
     assert stage.announced == []
-    stage.reply("m", contact=Contact.FAILED)
+    stage.reply("m", contact=CallResult.FAILED)
     assert [(each.state, each.why) for each in stage.announced] == [(State.OPEN, "failures")]
     assert stage.offer("m") is Verdict.WAIT
     assert stage.starts() == []
@@ -346,7 +346,7 @@ def test_a_probe_that_fails_opens_the_breaker_for_longer_and_the_next_has_more_p
         stage.pass_time(opened[-1])
         assert stage.offer("m", "probe") == START
         patience.append(stage.calls[-1].patience)
-        stage.reply("m", contact=Contact.TIMED_OUT)
+        stage.reply("m", contact=CallResult.TIMED_OUT)
     assert all(b > a for a, b in itertools.pairwise(opened[:5]))
     assert max(opened) <= LONGEST_OPEN
     assert patience[:4] == [0.5, 0.75, 1.0, 1.0]
@@ -380,10 +380,10 @@ def test_a_merchant_that_has_become_slow_for_good_is_not_locked_out() -> None:
 def test_a_merchant_is_left_alone_for_as_long_as_it_asks() -> None:
     stage = Stage(limit=5, slots=50)
     stage.offers("m", 2)
-    stage.reply("m", contact=Contact.OVERLOADED, retry_after=7.0)
+    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=7.0)
     assert stage.announced[-1].why == "asked"
     assert 7.0 <= stage.announced[-1].seconds <= 7.5
-    stage.reply("m", contact=Contact.OVERLOADED, retry_after=20.0)
+    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=20.0)
     assert stage.announced[-1].seconds >= 20.0
     stage.pass_time(19.9)
     assert stage.announced[-1].state is State.OPEN
@@ -393,12 +393,12 @@ def test_what_was_on_its_way_before_the_breaker_opened_decides_nothing() -> None
     stage = Stage(limit=20, slots=50)
     stage.offers("m", MINIMUM + 4)
     for _ in range(MINIMUM):
-        stage.reply("m", contact=Contact.FAILED)
+        stage.reply("m", contact=CallResult.FAILED)
     stage.reply("m")
     stage.reply("m")
     stage.pass_time(stage.announced[-1].seconds)
     stage.reply("m")
-    stage.reply("m", contact=Contact.FAILED)
+    stage.reply("m", contact=CallResult.FAILED)
     assert [each.state for each in stage.announced] == [State.OPEN, State.HALF_OPEN]
 
 
@@ -431,7 +431,7 @@ def test_a_merchant_that_asked_to_be_left_alone_is_not_forgotten(
     monkeypatch.setattr("pos_gateway.admission.lanes.LANES", 10)
     stage = Stage(limit=1, slots=8)
     stage.offer("m")
-    stage.reply("m", contact=Contact.OVERLOADED, retry_after=900.0)
+    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=900.0)
     for n in range(30):
         assert stage.offer(f"other{n}") == START
         stage.reply(f"other{n}")

@@ -17,7 +17,7 @@ from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.outliers import GRACE, LATE
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 from tests.admission.model import Kept, Merchant, Model, Sent
 
 #: So few slots have no reserve: a light merchant may take every one, however much it uses.
@@ -90,7 +90,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule(
         which=st.integers(0, 20),
         seconds=SECONDS,
-        contact=st.sampled_from([*Contact, Contact.ANSWERED, Contact.ANSWERED]),
+        contact=st.sampled_from([*CallResult, CallResult.ANSWERED, CallResult.ANSWERED]),
         retry_after=st.sampled_from([None, None, None, 2.0, 40.0]),
         held=st.sampled_from([False, False, True]),
     )
@@ -98,13 +98,13 @@ class AdmissionMachine(RuleBasedStateMachine):
         self,
         which: int,
         seconds: float,
-        contact: Contact,
+        contact: CallResult,
         retry_after: float | None,
         held: bool = False,
     ) -> None:
         self._pass(seconds)
         sent, call = self.calls.pop(which % len(self.calls))
-        asked = retry_after if contact is not Contact.NONE else None
+        asked = retry_after if contact is not CallResult.NONE else None
         end = self.admission.answered if held else self.admission.release
         end(call, self.now, contact, asked)
         self.model.come_back(sent, self.now, contact, asked)
@@ -122,19 +122,19 @@ class AdmissionMachine(RuleBasedStateMachine):
         """What came of some orders is; what they are released with then says nothing more."""
         self._pass(seconds)
         for sent, call in self.held[:number]:
-            self.admission.release(call, self.now, Contact.FAILED, 9.0)
+            self.admission.release(call, self.now, CallResult.FAILED, 9.0)
             self.model.release(sent)
         del self.held[:number]
         self._dispatch()
 
     @rule(
         merchant=MERCHANTS,
-        contact=st.sampled_from(Contact),
+        contact=st.sampled_from(CallResult),
         seconds=SECONDS,
         between=st.sampled_from([0.0, 0.1]),
     )
     def come_back_together(
-        self, merchant: str, contact: Contact, seconds: float, between: float
+        self, merchant: str, contact: CallResult, seconds: float, between: float
     ) -> None:
         """All that is out at a merchant, as when it is restarted."""
         self._pass(seconds)
@@ -152,13 +152,13 @@ class AdmissionMachine(RuleBasedStateMachine):
             places = [i for i, (s, _) in enumerate(self.calls) if s.merchant.name == merchant]
             if not places:
                 return
-            self.complete(places[0], seconds, Contact.ANSWERED, None)
+            self.complete(places[0], seconds, CallResult.ANSWERED, None)
 
     @rule(
         seconds=st.sampled_from([0.07, 0.3]),
-        contact=st.sampled_from([Contact.TIMED_OUT, Contact.ANSWERED]),
+        contact=st.sampled_from([CallResult.TIMED_OUT, CallResult.ANSWERED]),
     )
-    def fall_silent(self, seconds: float, contact: Contact) -> None:
+    def fall_silent(self, seconds: float, contact: CallResult) -> None:
         """All but one that were quick; what is cut short for that comes back."""
         for merchant in sorted(TERMS):
             self.be_answered(merchant, 2, 0.01)
@@ -169,7 +169,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self._dispatch()
         for _ in range(2):  # the second may be of a call that starts only now, and is in time
             if self.calls:
-                self.complete(len(self.calls) - 1, 0.0, Contact.ANSWERED, None)
+                self.complete(len(self.calls) - 1, 0.0, CallResult.ANSWERED, None)
         self._pass(0.06)
         self._dispatch()
         for sent in [sent for sent, _ in self.calls if sent.cut_short]:

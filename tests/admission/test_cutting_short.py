@@ -5,7 +5,7 @@ import pytest
 from pos_gateway.admission.admission import Verdict
 from pos_gateway.admission.limits import Terms
 from pos_gateway.admission.outliers import GRACE
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
 
 NAMES = [f"h{n}" for n in range(40)]
@@ -40,7 +40,7 @@ def test_calls_that_hang_are_cut_short_for_light_orders_that_lack_a_slot() -> No
     assert stage.cut_short() == []  # it has not come back yet
     assert stage.offer("third") is Verdict.WAIT
     assert stage.cut_short() == ["h1"]
-    stage.reply("h0", contact=Contact.TIMED_OUT)
+    stage.reply("h0", contact=CallResult.TIMED_OUT)
     assert stage.starts() == ["o"]
     assert stage.standing("h0").silent
 

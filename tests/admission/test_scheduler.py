@@ -6,7 +6,7 @@ import pytest
 
 from pos_gateway.admission import pacing, scheduler
 from pos_gateway.admission.admission import Verdict
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
 
 
@@ -273,7 +273,7 @@ def test_all_silent_merchants_together_start_calls_in_few_slots() -> None:
     stage.know(*names)
     stage.hang(*names[:20])
     for name in names[:20]:
-        stage.reply(name, contact=Contact.TIMED_OUT)
+        stage.reply(name, contact=CallResult.TIMED_OUT)
     assert [stage.offer(name) for name in names[:20]].count(START) == 12
     assert stage.starts() == []
     assert [stage.offer(name) for name in names[20:]] == [START] * 80
@@ -286,7 +286,7 @@ def test_a_silent_merchant_has_its_turn_beside_heavy_ones_with_backlogs() -> Non
     stage.know("silent")
     heavy_with_backlogs(stage, 100)
     stage.hang("silent")
-    stage.reply("silent", contact=Contact.TIMED_OUT)
+    stage.reply("silent", contact=CallResult.TIMED_OUT)
     stage.offer("silent", "probe")
     taken = []
     for _ in range(100):

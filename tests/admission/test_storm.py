@@ -15,7 +15,7 @@ import pytest
 from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 
 #: Merchants; orders a second; seconds of a reply, of a call that hangs, of ending one; and between two
 #: looks at the time.
@@ -81,15 +81,15 @@ class Storm:
             waited = self.waited_as_strangers if call.ticket in self._unknown else self.waited
             waited.append(now - arrived)
         if now >= STRIKE and stops:
-            self._at(now + TIMEOUT, self._end, call, Contact.TIMED_OUT)
+            self._at(now + TIMEOUT, self._end, call, CallResult.TIMED_OUT)
         else:
             takes = REPLY + self._random.random() * self._jitter
-            self._at(now + takes, self._end, call, Contact.ANSWERED)
+            self._at(now + takes, self._end, call, CallResult.ANSWERED)
 
-    def _end(self, now: float, call: Call[Order], contact: Contact) -> None:
+    def _end(self, now: float, call: Call[Order], contact: CallResult) -> None:
         if call not in self._over:
             self._over.add(call)
-            if contact is Contact.ANSWERED:
+            if contact is CallResult.ANSWERED:
                 self._known.add(call.ticket[0])
             self._admission.release(call, now, contact)
             self._dispatch(now)
@@ -99,7 +99,7 @@ class Storm:
             self._start(call, now)
         for call in self._admission.to_cut_short():
             self.cut_short += 1
-            self._at(now + ENDING, self._end, call, Contact.TIMED_OUT)
+            self._at(now + ENDING, self._end, call, CallResult.TIMED_OUT)
 
     def _tick(self, now: float) -> None:
         self._admission.tick(now)

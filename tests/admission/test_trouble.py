@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.admission.breaker import State
-from pos_gateway.admission.lane import Standing
+from pos_gateway.admission.lane import MerchantStatus
 from pos_gateway.admission.trouble import is_in_trouble, worst
 
 WELL: dict[str, Any] = {
@@ -21,8 +21,8 @@ WELL: dict[str, Any] = {
 }
 
 
-def a_merchant(name: str = "m", **fields: Any) -> Standing:
-    return Standing(name, **{**WELL, **fields})
+def a_merchant(name: str = "m", **fields: Any) -> MerchantStatus:
+    return MerchantStatus(name, **{**WELL, **fields})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 from pos_gateway.worker.capacity import Plan
 
 #: Seconds that are looked at, those before what counts, and between two looks at the time.
@@ -151,9 +151,9 @@ class Fleet:
 
     def _reply(self, now: float, pod: Pod, call: Call[Order]) -> None:
         if call not in pod.over:
-            self._after_work(now, pod, self._end, call, Contact.ANSWERED)
+            self._after_work(now, pod, self._end, call, CallResult.ANSWERED)
 
-    def _end(self, now: float, pod: Pod, call: Call[Order], contact: Contact) -> None:
+    def _end(self, now: float, pod: Pod, call: Call[Order], contact: CallResult) -> None:
         if call in pod.over:
             return
         pod.over.add(call)
@@ -166,7 +166,7 @@ class Fleet:
         while (call := pod.admission.next_start(now)) is not None:
             self._start(now, pod, call)
         for call in pod.admission.to_cut_short():
-            self._at(now, self._end, pod, call, Contact.TIMED_OUT)
+            self._at(now, self._end, pod, call, CallResult.TIMED_OUT)
 
     def _tick(self, now: float) -> None:
         for pod in self._pods:

@@ -17,9 +17,9 @@ from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.order_admin import Desk, Standing
+from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Action, Claim, Entry, Key, Past, State
+from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Entry, Key, State
 from pos_gateway.runtime.vault import Vault
 
 PATIENCE = 30.0
@@ -36,7 +36,7 @@ class Books:
         self.vault = Vault(keys)
         self.payloads = Payloads(self.vault)
         self.ledger = Ledger(self.engine, self.payloads)
-        self.desk = Desk(self.engine, self.payloads)
+        self.desk = OrderAdmin(self.engine, self.payloads)
         self._make = make
 
     def claimed(self, order_id: str = "o-1", *, send: bool = True, **fields: Any) -> Claim:
@@ -59,13 +59,13 @@ class Books:
         *,
         reason: Reason | None = WHY,
         at: float | None = None,
-        past: Past | None = None,
+        past: AttemptHistory | None = None,
         **fields: Any,
     ) -> Key:
         """An order that stands like this, since that moment."""
         claim = self.claimed(order_id, **fields)
         at = time.time() if at is None else at
-        past = past or Past()
+        past = past or AttemptHistory()
         told = Kind(state.value) if state.value in list(Kind) else None
         entry = Entry(
             state,
@@ -82,7 +82,9 @@ class Books:
     def in_doubt(self, order_id: str = "o-1", **fields: Any) -> Key:
         """An order that the POS may have."""
         now = time.time()
-        return self.order(order_id, State.IN_DOUBT, past=Past(doubt_since=now), at=now, **fields)
+        return self.order(
+            order_id, State.IN_DOUBT, past=AttemptHistory(doubt_since=now), at=now, **fields
+        )
 
     def cancellation(
         self, key: Key, state: State, *, at: float | None = None, deliver_by: float | None = None
@@ -93,7 +95,7 @@ class Books:
         assert isinstance(claim, Claim)
         assert self.ledger.finish(claim, Entry(state, at or time.time(), attempts=1))
 
-    def now(self, key: Key) -> Standing:
+    def now(self, key: Key) -> OrderStanding:
         """How it stands."""
         standing = self.desk.one(key)
         assert standing is not None

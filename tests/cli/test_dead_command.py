@@ -19,7 +19,7 @@ from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.dead.queue import DeadLetters
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import BrokerUnavailable
-from pos_gateway.ledger.states import Action, Claim, Entry, Past, State
+from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Entry, State
 from tests.cli.books import Books, Letters
 from tests.cli.conftest import Program
 from tests.worker.lab import a_bundle
@@ -200,7 +200,7 @@ def test_an_order_that_has_ended_is_opened_again_and_is_on_the_queue(
     assert letters.numbers("orders") == ["o-1"]
     claim = any_books.ledger.claim(key, send=True)
     assert isinstance(claim, Claim)
-    assert replace(claim.past, deliver_by=None) == Past(reopened=1)
+    assert replace(claim.past, deliver_by=None) == AttemptHistory(reopened=1)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_an_order_that_is_open_is_only_put_on_the_queue(
     key = (
         books.claimed("o-1").key
         if state is State.SENDING
-        else books.order("o-1", state, past=Past(pending=state is State.PENDING))
+        else books.order("o-1", state, past=AttemptHistory(pending=state is State.PENDING))
     )
     before = books.now(key)
     letters.order(order("o-1"))
@@ -311,14 +311,14 @@ def test_an_order_that_is_cancelled_while_it_is_reopened_ends_as_cancelled(
     """The request saw it as it had ended before, and has ended itself."""
     key = books.order("o-1", State.FAILED)
     letters.order(order("o-1"))
-    change = replaying.Desk.change
+    change = replaying.OrderAdmin.change
 
     def overtaken(desk: Any, seen: Any, *arguments: Any, **named: Any) -> None:
         if seen.state is State.FAILED:
             books.cancellation(key, State.REJECTED)
         change(desk, seen, *arguments, **named)
 
-    monkeypatch.setattr(replaying.Desk, "change", overtaken)
+    monkeypatch.setattr(replaying.OrderAdmin, "change", overtaken)
     done = connected.invoke("dead", "replay", "o-1")
     assert (done.exit_code, done.stdout) == (1, "0 replayed, 1 refused\n")
     assert books.now(key).state is State.CANCELLED
@@ -375,7 +375,7 @@ def test_a_replay_that_is_killed_as_its_order_is_cancelled_is_repaired_by_the_ne
     """Else the order stays NEW for ever: its request has ended, and each further replay is refused."""
     key = books.order("o-1", State.FAILED)
     letters.order(order("o-1"))
-    change = replaying.Desk.change
+    change = replaying.OrderAdmin.change
 
     def killed(*arguments: Any, **named: Any) -> None:
         books.cancellation(key, State.REJECTED)
@@ -383,7 +383,7 @@ def test_a_replay_that_is_killed_as_its_order_is_cancelled_is_repaired_by_the_ne
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(replaying.Desk, "change", killed)
+        patch.setattr(replaying.OrderAdmin, "change", killed)
         with pytest.raises(Killed):
             connected.invoke("dead", "replay", "o-1")
     assert books.now(key).state is State.NEW
@@ -439,7 +439,7 @@ def test_ctrl_c_ends_a_replay_after_the_letter_in_its_hands(
 def test_new_time_for_an_open_order_is_in_the_ledger_too(
     connected: Program, books: Books, letters: Letters, order: Make, state: State
 ) -> None:
-    key = books.order("o-1", state, past=Past(pending=state is State.PENDING))
+    key = books.order("o-1", state, past=AttemptHistory(pending=state is State.PENDING))
     letters.order(order("o-1"))
     assert connected.invoke("dead", "replay", "o-1", "--for", "2h").exit_code == 0
     after = books.now(key)
@@ -618,13 +618,13 @@ def test_what_is_set_aside_meanwhile_is_left_for_the_next_time(
     connected: Program, books: Books, letters: Letters, order: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An order that fails again at once would else be replayed without end."""
-    note = replaying.Desk.note
+    note = replaying.OrderAdmin.note
 
     def fails_again(*arguments: Any, **named: Any) -> None:
         note(*arguments, **named)
         letters.order(order("o-1"))
 
-    monkeypatch.setattr(replaying.Desk, "note", fails_again)
+    monkeypatch.setattr(replaying.OrderAdmin, "note", fails_again)
     letters.order(order("o-1"))
     assert connected.invoke("dead", "replay", "--all").stdout == "1 replayed, 0 refused\n"
     assert letters.numbers() == ["o-1"]

@@ -14,7 +14,7 @@ from pos_gateway.cli.masking import MASK
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import OrderChanged
 from pos_gateway.domain.outcome import Reason
-from pos_gateway.ledger.states import Action, Claim, Entry, Key, Past, State
+from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Entry, Key, State
 from pos_gateway.runtime.vault import new_key
 from tests.cli.books import Books, Letters
 from tests.cli.conftest import Program
@@ -460,7 +460,7 @@ def test_what_is_long_over_is_removed_and_nothing_else(program: Program, any_boo
     kept = [
         any_books.order("recent", State.ACCEPTED, at=then + 20 * DAY, **soon(-39 * DAY)),
         any_books.order("not-due", State.ACCEPTED, at=then, **soon(60)),
-        any_books.order("open", State.IN_DOUBT, at=then, past=Past(doubt_since=then), **soon(-39 * DAY)),
+        any_books.order("open", State.IN_DOUBT, at=then, past=AttemptHistory(doubt_since=then), **soon(-39 * DAY)),
     ]  # fmt: skip
     wished = any_books.order("wished", State.ACCEPTED, at=then, **soon(-39 * DAY))
     any_books.cancellation(wished, State.REJECTED)

@@ -19,7 +19,7 @@ from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.order_admin import Desk
+from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.pruning import countable, prune
 from pos_gateway.ledger.states import Action, Entry, Key, State
@@ -136,7 +136,7 @@ def _publish(engine: Engine, clock: Clock) -> None:
 
 
 def _operate(engine: Engine, clock: Clock) -> None:
-    desk = Desk(engine, Payloads(Vault()), clock)
+    desk = OrderAdmin(engine, Payloads(Vault()), clock)
     assert {each.order_id for each in desk.orders(states=[State.IN_DOUBT])} == {"doubt"}
     desk.count(State.IN_DOUBT)
     seen = desk.one(key("doubt"))

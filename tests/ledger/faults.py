@@ -565,7 +565,7 @@ FAULTS = [
     Fault(
         "an end that no standby has is none",
         "ledger/batch",
-        "self.has_read |= not isinstance(standing, Held)",
+        "self.has_read |= not isinstance(standing, LeasedElsewhere)",
         "pass",
         "synchronous_standby::an_end",
     ),

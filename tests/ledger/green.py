@@ -25,7 +25,7 @@ from pos_gateway.ledger import commits, writer
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.commits import GroupCommit
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import Claim, Ended, Held, Key
+from pos_gateway.ledger.states import Claim, Ended, Key, LeasedElsewhere
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.processing.gateway import off_the_loop
 from tests.ledger.lab import Rows, an_entry, claimed
@@ -206,7 +206,7 @@ def the_killed_lose_nobody_anything(ledger: Ledger, hold: Hold, engine: Engine) 
             assert not again.past.may_be_there
     for n, thread in enumerate(threads):
         if n % 3:
-            assert isinstance(ledger.claim(keys[n], send=True), Held)
+            assert isinstance(ledger.claim(keys[n], send=True), LeasedElsewhere)
             assert ledger.finish(thread.value, an_entry(key=keys[n]))
     assert len(Rows(engine).events()) == 21
 

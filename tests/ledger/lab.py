@@ -12,7 +12,7 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.batch import Looking
 from pos_gateway.ledger.lease import LEASE, Lease
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import Abandoned, Claim, Ended, Entry, Held, Key, State
+from pos_gateway.ledger.states import Abandoned, Claim, Ended, Entry, Key, LeasedElsewhere, State
 
 #: Seconds after which what a test waits for never comes.
 SOON = float(os.environ.get("SOON", "30"))
@@ -104,6 +104,6 @@ def untold(state: State = State.NEW, **fields: Any) -> Entry:
     return Entry(state, **{"at": DAY, "attempts": 1, **fields})
 
 
-def claimed(result: Claim | Ended | Held) -> Claim:
+def claimed(result: Claim | Ended | LeasedElsewhere) -> Claim:
     assert isinstance(result, Claim), result
     return result

@@ -17,7 +17,16 @@ from pos_gateway.ledger.batch import UNHEARD, Claiming, Finishing, Sending
 from pos_gateway.ledger.commits import GroupCommit
 from pos_gateway.ledger.commits import _Waiting as Waiting
 from pos_gateway.ledger.lease import BEAT, DEAD, LEASE, MARGIN
-from pos_gateway.ledger.states import Abandoned, Action, Ended, Entry, Held, Key, Past, State
+from pos_gateway.ledger.states import (
+    Abandoned,
+    Action,
+    AttemptHistory,
+    Ended,
+    Entry,
+    Key,
+    LeasedElsewhere,
+    State,
+)
 from pos_gateway.runtime.clock import STEP
 from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
 
@@ -27,7 +36,7 @@ Workers = Callable[..., Worker]
 def test_a_fresh_order_is_sending_with_its_claim(worker: Workers, rows: Rows) -> None:
     one = worker()
     claim = claimed(one.claim(KEY, send=True, deliver_by=DAY + 60, order=b'{"a": 1}'))
-    assert (claim.sending, claim.epoch, claim.past) == (True, 1, Past())
+    assert (claim.sending, claim.epoch, claim.past) == (True, 1, AttemptHistory())
     assert one.holds(claim)
     row = rows.order()
     assert (row.state, row.owner, row.epoch) == (State.SENDING, claim.owner, 1)
@@ -99,8 +108,8 @@ def test_a_wish_to_cancel_that_is_over_holds_no_order_back(worker: Workers, end:
 def test_an_order_that_somebody_has_is_held(worker: Workers) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
-    assert one.claim(KEY, send=True) == Held(claim.owner)
-    assert two.claim(KEY, send=True) == Held(claim.owner)
+    assert one.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
+    assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
 
 
 def test_an_order_that_has_ended_says_how(worker: Workers) -> None:
@@ -128,7 +137,7 @@ def test_an_order_that_is_to_come_again_is_claimed_with_its_past(
     )
     claim = claimed(two.claim(KEY, send=True, order=b"{}", deliver_by=DAY))
     past = replace(claim.past, settling=None)
-    assert past == Past(2, 0, pytest.approx(DAY - 5), True, "in_doubt", 0)
+    assert past == AttemptHistory(2, 0, pytest.approx(DAY - 5), True, "in_doubt", 0)
     assert (claim.sending, claim.epoch) == (False, 2)
     row = rows.order()
     assert (row.state, row.payload, row.deliver_by) == (State.CLAIMED, "{}", DAY)
@@ -162,16 +171,16 @@ def test_a_lease_that_beats_goes_on(worker: Workers) -> None:
             each.clock.advance(BEAT)
         one.beat()
         assert one.holds(claim)
-        assert two.claim(KEY, send=True) == Held(claim.owner)
+        assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
 
 
 def test_others_wait_for_a_whole_lease_after_they_first_saw_it(worker: Workers) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
     two.clock.advance(3 * LEASE)  # it was not there to see anything
-    assert two.claim(KEY, send=True) == Held(claim.owner)
+    assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
     two.clock.advance(LEASE - 0.01)
-    assert two.claim(KEY, send=True) == Held(claim.owner)
+    assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
     two.clock.advance(0.01)
     claimed(two.claim(KEY, send=True))
 
@@ -183,7 +192,7 @@ def test_a_step_of_the_time_of_day_lets_nobody_take_over(worker: Workers, step: 
     two.beat()
     for each in (one, two):
         each.clock.of_day += step
-    assert two.claim(KEY, send=True) == Held(claim.owner)
+    assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
     assert one.finish(claim, an_entry())
 
 
@@ -240,7 +249,7 @@ def test_whoever_stood_still_after_its_look_at_the_leases_takes_nothing_over(
     for each in (one, two):
         each.clock.advance(module.LOOK)
     two._writer.say.leases = look_and_be_paused  # type: ignore[method-assign]
-    assert two.claim(KEY, send=True) == Held(claim.owner)
+    assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
 
 
 def test_a_lease_that_is_younger_than_the_last_look_is_not_taken_for_one_given_back(
@@ -250,7 +259,7 @@ def test_a_lease_that_is_younger_than_the_last_look_is_not_taken_for_one_given_b
     two.beat()  # it looks, and there is nobody else
     one = worker()
     claim = claimed(one.claim(KEY, send=True))
-    assert two.claim(KEY, send=True) == Held(claim.owner)
+    assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
     assert one.holds(claim)
 
 
@@ -259,7 +268,7 @@ def test_a_lease_that_was_given_back_lets_others_in_at_the_next_look(
 ) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=False))
-    assert two.claim(KEY, send=True) == Held(claim.owner)
+    assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
     one.close()
     one.close()
     assert not one.holds(claim)  # before anybody else may act on it
@@ -277,7 +286,7 @@ def test_a_worker_that_has_never_seen_a_lease_that_was_given_back_comes_in_at_on
     before = claimed(one.claim(KEY, send=False))
     one.close()
     claim = claimed(two.claim(KEY, send=True))
-    assert (claim.epoch, claim.past) == (before.epoch + 1, Past())
+    assert (claim.epoch, claim.past) == (before.epoch + 1, AttemptHistory())
     assert (rows.order().owner, rows.order().deaths) == (two.lease.id, 0)
 
 
@@ -335,7 +344,7 @@ def test_while_the_database_is_away_nobodys_lease_runs_out_for_others(
     claim = claimed(one.claim(KEY, send=True))
     two.beat()
     away(one, two, seconds=3 * LEASE)
-    assert two.claim(KEY, send=True) == Held(claim.owner)
+    assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
     assert not one.holds(claim)  # nothing more is sent under it, but what came of it counts
     assert one.finish(claim, an_entry())
     assert rows.order().deaths == 0
@@ -496,7 +505,7 @@ def in_doubt(worker: Worker, at: float | None = None) -> float:
     return since
 
 
-def looked(worker: Worker) -> Past:
+def looked(worker: Worker) -> AttemptHistory:
     """What the worker knows of the order; it lets go of it again as it was."""
     claim = claimed(worker.claim(KEY, send=False))
     past = claim.past
@@ -659,7 +668,7 @@ def test_a_worker_does_not_take_over_from_itself_what_is_still_under_way(
     one.clock.advance(LEASE)
     one.beat()
     one.clock.advance(LEASE)
-    assert one.claim(KEY, send=True) == Held(lost.owner)
+    assert one.claim(KEY, send=True) == LeasedElsewhere(lost.owner)
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -682,10 +691,10 @@ def test_an_abandoned_claim_is_had_by_the_next_of_the_same_worker(worker: Worker
     claim = claimed(one.claim(KEY, send=False))
     with pytest.raises(KeyboardInterrupt), one.dealing_with(claim):
         raise KeyboardInterrupt
-    assert isinstance(two.claim(KEY, send=True), Held)
+    assert isinstance(two.claim(KEY, send=True), LeasedElsewhere)
     claim = claimed(one.claim(KEY, send=True))
-    assert (claim.past, claim.epoch) == (Past(), 2)
-    assert isinstance(one.claim(KEY, send=True), Held)
+    assert (claim.past, claim.epoch) == (AttemptHistory(), 2)
+    assert isinstance(one.claim(KEY, send=True), LeasedElsewhere)
     assert one.abandoned == {}
 
 
@@ -714,7 +723,7 @@ def test_an_abandoned_claim_is_had_by_the_next_also_after_the_lease_ran_out(
     one = worker()
     one.abandon(claimed(one.claim(KEY, send=True)), sent=False)
     one.clock.advance(LEASE)
-    assert claimed(one.claim(KEY, send=True)).past == Past()
+    assert claimed(one.claim(KEY, send=True)).past == AttemptHistory()
 
 
 @pytest.mark.parametrize("gives_back", [False, True])
@@ -867,13 +876,13 @@ def test_of_two_claims_of_one_order_in_one_transaction_one_wins(
 ) -> None:
     one = worker()
     results = one.together(claiming(one), claiming(one))
-    assert sorted(type(each).__name__ for each in results) == ["Claim", "Held"]
-    (claim,) = (each for each in results if not isinstance(each, Held))
+    assert sorted(type(each).__name__ for each in results) == ["Claim", "LeasedElsewhere"]
+    (claim,) = (each for each in results if not isinstance(each, LeasedElsewhere))
     assert (rows.order().ticket, rows.order().epoch) == (claim.ticket, 1)
     one.finish(claim, untold())
     results = one.together(*[claiming(one) for _ in range(5)])
-    assert sorted(type(each).__name__ for each in results) == ["Claim"] + ["Held"] * 4
-    (claim,) = (each for each in results if not isinstance(each, Held))
+    assert sorted(type(each).__name__ for each in results) == ["Claim"] + ["LeasedElsewhere"] * 4
+    (claim,) = (each for each in results if not isinstance(each, LeasedElsewhere))
     assert (rows.order().ticket, rows.order().epoch, claim.epoch) == (claim.ticket, 2, 2)
 
 
@@ -882,7 +891,7 @@ def test_of_two_that_take_over_in_one_transaction_one_wins(worker: Workers, rows
     claimed(one.claim(KEY, send=True))
     over(one, two)
     results = two.together(claiming(two), claiming(two))
-    assert sorted(type(each).__name__ for each in results) == ["Claim", "Held"]
+    assert sorted(type(each).__name__ for each in results) == ["Claim", "LeasedElsewhere"]
     assert (rows.order().taken_from, rows.order().epoch) == (one.lease.id, 2)
 
 
@@ -890,8 +899,8 @@ def test_of_two_that_want_an_abandoned_order_in_one_transaction_one_wins(worker:
     one = worker()
     one.abandon(claimed(one.claim(KEY, send=True)), sent=True)
     results = one.together(claiming(one), claiming(one))
-    assert sorted(type(each).__name__ for each in results) == ["Claim", "Held"]
-    assert isinstance(one.claim(KEY, send=True), Held)
+    assert sorted(type(each).__name__ for each in results) == ["Claim", "LeasedElsewhere"]
+    assert isinstance(one.claim(KEY, send=True), LeasedElsewhere)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -906,9 +915,9 @@ def test_an_abandoned_claim_that_is_written_once_more_is_had_by_the_next(
     one.clock.advance(LEASE)
     both = [abandoned, another] if first else [another, abandoned]
     results = dict(zip(both, one.together(*both), strict=True))
-    is_held = isinstance(results[another], Held)
-    assert isinstance(results[abandoned], Held) is not is_held
-    assert isinstance(one.claim(KEY, send=True), Held) is not is_held
+    is_held = isinstance(results[another], LeasedElsewhere)
+    assert isinstance(results[abandoned], LeasedElsewhere) is not is_held
+    assert isinstance(one.claim(KEY, send=True), LeasedElsewhere) is not is_held
 
 
 def test_each_operation_has_its_own_result_whatever_shares_the_transaction(
@@ -936,7 +945,18 @@ def test_each_operation_has_its_own_result_whatever_shares_the_transaction(
         finishings[2],
     )
     kinds = [each if isinstance(each, bool) else type(each).__name__ for each in results]
-    assert kinds == ["Claim", True, False, "Held", True, True, True, "Ended", False, True]
+    assert kinds == [
+        "Claim",
+        True,
+        False,
+        "LeasedElsewhere",
+        True,
+        True,
+        True,
+        "Ended",
+        False,
+        True,
+    ]
     states = {row.order_id: row.state for row in rows.orders()}
     assert states == {
         **dict.fromkeys(["o3", "o1", "o5", "done"], "accepted"),

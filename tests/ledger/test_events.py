@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.batch import Finishing, Telling
-from pos_gateway.ledger.order_admin import Desk
+from pos_gateway.ledger.batch import Finishing, Recording
+from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import EventRow, Key, State
 from pos_gateway.runtime.vault import Vault
@@ -110,7 +110,7 @@ def test_the_same_event_twice_is_one_row(worker: Workers, rows: Rows) -> None:
     for _ in range(3):
         one.tell(KEY, an_entry(Kind.FAILED), b"{}")
     failed, another = an_entry(Kind.FAILED), an_entry(Kind.FAILED, key=Key("m", "o2"))
-    tellings = [Telling(KEY, each, "{}") for each in (failed, another)]
+    tellings = [Recording(KEY, each, "{}") for each in (failed, another)]
     one.together(*tellings)
     assert [row.type for row in rows.events()] == ["failed", "failed"]
 
@@ -136,7 +136,7 @@ def test_an_outcomes_event_is_written_although_another_event_has_its_id(
 def test_an_operators_event_is_written_although_another_event_has_its_id(
     worker: Workers, rows: Rows, engine: Engine
 ) -> None:
-    one, desk = worker(), Desk(engine, Payloads(Vault()))
+    one, desk = worker(), OrderAdmin(engine, Payloads(Vault()))
     one.tell(KEY, an_entry(), b"{}")
     doubt = untold(State.IN_DOUBT, doubt_since=DAY)
     one.finish(claimed(one.claim(KEY, send=True)), doubt)

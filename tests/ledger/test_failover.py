@@ -13,7 +13,7 @@ from pos_gateway.database.schema import events, orders, workers
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.journal import REMEMBERED
-from pos_gateway.ledger.states import Ended, Held, Key, State
+from pos_gateway.ledger.states import Ended, Key, LeasedElsewhere, State
 from pos_gateway.telemetry import metrics
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
 
@@ -220,7 +220,7 @@ def test_a_claim_that_was_lost_is_not_sent(worker: Workers, standby: Standbys) -
     assert one.finish(claim, untold())
     again = claimed(one.claim(KEY, send=True))
     assert (again.epoch, again.past.in_doubt) == (2, False)
-    assert isinstance(two.claim(KEY, send=True), Held)
+    assert isinstance(two.claim(KEY, send=True), LeasedElsewhere)
 
 
 def test_no_more_is_remembered_than_a_standby_may_lag(worker: Workers) -> None:

@@ -22,7 +22,7 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger import commits
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.lease import BEAT, LEASE
-from pos_gateway.ledger.states import Claim, Ended, Entry, Held, Key, State
+from pos_gateway.ledger.states import Claim, Ended, Entry, Key, LeasedElsewhere, State
 from tests.ledger.breaking import BreakingCommit
 from tests.ledger.lab import DAY, Rows, Worker
 
@@ -146,7 +146,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert result.state is known.state
             return
         holder = known.holder
-        if isinstance(result, Held):
+        if isinstance(result, LeasedElsewhere):
             assert holder is not None, "nobody has it"
             assert holder.worker is not worker or not holder.abandoned, "it was given up"
             return

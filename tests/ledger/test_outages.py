@@ -19,7 +19,7 @@ from pos_gateway.ledger import commits, writer
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.schema_watch import SchemaWatch
-from pos_gateway.ledger.states import Claim, Held, Key, State
+from pos_gateway.ledger.states import Claim, Key, LeasedElsewhere, State
 from tests.ledger.breaking import backend, terminate
 from tests.ledger.lab import KEY, SOON, Rows, Worker, an_entry, claimed
 from tests.ledger.test_commits import Caller
@@ -232,7 +232,7 @@ def test_a_statement_that_postgresql_has_prepared_survives_a_migration(postgresq
     one, rows = Worker(engine), Rows(engine)
     claim = claimed(one.claim(KEY, send=False))
     for _ in range(10):
-        assert isinstance(one.claim(KEY, send=True), Held)
+        assert isinstance(one.claim(KEY, send=True), LeasedElsewhere)
     with engine.begin() as connection:
         connection.execute(text("alter table orders alter column reason_code type varchar(65)"))
     with pytest.raises(LedgerUnavailable, match="cached plan"):

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from pos_gateway.database.engine import open_database
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import Claim, Held, Key, State
+from pos_gateway.ledger.states import Claim, Key, LeasedElsewhere, State
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from tests.ledger.lab import Rows, Worker, claimed, untold
 
@@ -36,7 +36,7 @@ def race(ledger_url: str, orders: list[Key], workers: int, callers: int) -> Coun
             with lock:
                 if isinstance(result, Claim):
                     won[key] += 1
-                elif not isinstance(result, Held):
+                elif not isinstance(result, LeasedElsewhere):
                     wrong.append(result)
 
     for ledger in ledgers:

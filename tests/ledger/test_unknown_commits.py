@@ -17,7 +17,7 @@ from pos_gateway.ledger import commits, writer
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import Claiming, Finishing
 from pos_gateway.ledger.lease import LEASE
-from pos_gateway.ledger.states import Held, Key, Past, State
+from pos_gateway.ledger.states import AttemptHistory, Key, LeasedElsewhere, State
 from tests.ledger.breaking import BreakingCommit, BreakingStatements, backend
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
 
@@ -135,7 +135,7 @@ def test_the_first_beat_of_a_worker_may_be_lost(worker: Workers, rows: Rows) -> 
     breaking = lost_answer(one, "claim")
     claim = claimed(one.claim(KEY, send=True))
     assert breaking.broke
-    assert (claim.past, claim.sending) == (Past(), True)
+    assert (claim.past, claim.sending) == (AttemptHistory(), True)
     assert rows.leases() == {claim.owner}
 
 
@@ -149,7 +149,7 @@ def test_a_claim_whose_answer_was_lost_for_good_is_had_by_the_next_of_the_same_w
     with pytest.raises(LedgerUnavailable):
         one.claim(KEY, send=True)
     claim = claimed(one.claim(KEY, send=True))
-    assert (claim.past, claim.epoch) == (Past(), 2)
+    assert (claim.past, claim.epoch) == (AttemptHistory(), 2)
 
 
 def test_a_claim_that_was_never_written_is_fresh_to_the_next(
@@ -174,7 +174,7 @@ def test_an_abandoned_order_is_resumed_once_also_if_the_connection_breaks_meanwh
     claim = claimed(one.claim(KEY, send=True))
     assert breaking.broke
     assert (claim.past.in_doubt, claim.past.deaths, claim.epoch) == (True, 0, 2)
-    assert isinstance(one.claim(KEY, send=True), Held)
+    assert isinstance(one.claim(KEY, send=True), LeasedElsewhere)
 
 
 def test_sending_whose_answer_was_lost_for_good_is_in_no_doubt_if_it_is_given_up(
@@ -257,7 +257,7 @@ def test_an_order_goes_its_way_while_every_answer_of_the_server_is_lost_on_the_w
         return result
 
     claim = claimed(lost(lambda: worker.claim(KEY, send=False)))
-    assert (claim.epoch, claim.past) == (1, Past())
+    assert (claim.epoch, claim.past) == (1, AttemptHistory())
     assert lost(lambda: worker.sending(claim)) is True
     assert lost(lambda: worker.finish(claim, an_entry())) is True
     row = rows.order()

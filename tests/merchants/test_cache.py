@@ -12,10 +12,10 @@ from prometheus_client import REGISTRY
 from pos_gateway.cache.refresh_ahead import (
     JITTER,
     REFRESH,
-    Gift,
+    CacheEntry,
     Loaded,
     RefreshAheadCache,
-    Standing,
+    CacheState,
 )
 from pos_gateway.domain.errors import NotLoaded
 from pos_gateway.runtime.clock import Clock
@@ -171,13 +171,13 @@ def test_what_was_loaded_together_is_not_refreshed_together() -> None:
 
 def test_what_processes_share_may_be_loaded_anew_as_soon_as_any_of_them_refreshes_it() -> None:
     """Taken for young until the last of them would, it would be refreshed by all of them at once."""
-    given: dict[str, Gift[str]] = {}
+    given: dict[str, CacheEntry[str]] = {}
 
     class Shared:
-        def claim(self, least: Mapping[str, float]) -> Standing[str]:
-            return Standing(ours=dict.fromkeys(least, 1))
+        def claim(self, least: Mapping[str, float]) -> CacheState[str]:
+            return CacheState(ours=dict.fromkeys(least, 1))
 
-        def store(self, gifts: Mapping[str, Gift[str]]) -> None:
+        def store(self, gifts: Mapping[str, CacheEntry[str]]) -> None:
             given.update(gifts)
 
         def give_up(self, fences: Mapping[str, int], pause: float) -> None:
@@ -305,13 +305,13 @@ def test_nobody_else_waits_for_what_could_not_be_read(
     died: list[threading.ExceptHookArgs],
 ) -> None:
     given_up: dict[str, int] = {}
-    given: dict[str, Gift[str]] = {}
+    given: dict[str, CacheEntry[str]] = {}
 
     class Shared:
-        def claim(self, least: Mapping[str, float]) -> Standing[str]:
-            return Standing(ours=dict.fromkeys(least, 7))
+        def claim(self, least: Mapping[str, float]) -> CacheState[str]:
+            return CacheState(ours=dict.fromkeys(least, 7))
 
-        def store(self, gifts: Mapping[str, Gift[str]]) -> None:
+        def store(self, gifts: Mapping[str, CacheEntry[str]]) -> None:
             given.update(gifts)
 
         def give_up(self, fences: Mapping[str, int], pause: float) -> None:
@@ -331,11 +331,11 @@ def test_whatever_others_have_put_there_a_value_is_loaded_here(
     method: str, died: list[threading.ExceptHookArgs]
 ) -> None:
     class Shared:
-        def claim(self, least: Mapping[str, float]) -> Standing[str]:
+        def claim(self, least: Mapping[str, float]) -> CacheState[str]:
             self._fail("claim")
-            return Standing(ours=dict.fromkeys(least, 7))
+            return CacheState(ours=dict.fromkeys(least, 7))
 
-        def store(self, gifts: Mapping[str, Gift[str]]) -> None:
+        def store(self, gifts: Mapping[str, CacheEntry[str]]) -> None:
             self._fail("store")
 
         def give_up(self, fences: Mapping[str, int], pause: float) -> None:

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from pos_gateway.cache.refresh_ahead import Gift
+from pos_gateway.cache.refresh_ahead import CacheEntry
 from pos_gateway.domain.errors import NotLoaded
 from pos_gateway.merchants import directory as subject
 from pos_gateway.merchants.catalogs import AT_ONCE, CatalogStore, of_text
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.store import IN_A_ROW, MerchantStore
-from pos_gateway.processing.shelves import Shelves
+from pos_gateway.processing.shared_cache import SharedCache
 from pos_gateway.runtime import green
 from tests.merchants.conftest import HandClock
 from tests.merchants.test_directory import SOON, VAULT, started
@@ -187,9 +187,10 @@ def test_workers_read_each_others_catalogs_and_none_from_before_an_import(
 ) -> None:
     store.put([a_merchant(), a_merchant("without")])
     catalogs.put({"m": {"burger": "V1"}})
-    shelves = Shelves(redis_url, store, VAULT)
+    shared_cache = SharedCache(redis_url, store, VAULT)
     one, other, late = (
-        Directory(store, catalogs, shared_catalogs=shelves.catalogs, clock=clock) for _ in range(3)
+        Directory(store, catalogs, shared_catalogs=shared_cache.catalogs, clock=clock)
+        for _ in range(3)
     )
     for each in (one, other):
         assert each.get("m").catalog == {"burger": "V1"}
@@ -202,7 +203,7 @@ def test_workers_read_each_others_catalogs_and_none_from_before_an_import(
     clock.seconds += LOOK
     assert one.get("m").catalog == {"burger": "V2"}
     assert one.get("without").catalog == {"burger": "V3"}
-    shelves.close()
+    shared_cache.close()
 
 
 def test_catalogs_of_many_merchants_are_few_loads(
@@ -231,7 +232,7 @@ def test_catalogs_go_to_redis_and_come_from_it_a_few_at_a_time(
     redis_url: str, store: MerchantStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each exchange has half a second, and nobody else has a turn while one's values are read."""
-    shared = Shelves(redis_url, store, VAULT).catalogs
+    shared = SharedCache(redis_url, store, VAULT).catalogs
     exchanges: list[tuple[str, int]] = []
     do = shared._do
 
@@ -245,7 +246,7 @@ def test_catalogs_go_to_redis_and_come_from_it_a_few_at_a_time(
     assert ours.keys() == least.keys()
     shared.store(
         {
-            key: Gift(fence, {"a": key}, 1.0, age=0.0, young=45.0, lifetime=100.0)
+            key: CacheEntry(fence, {"a": key}, 1.0, age=0.0, young=45.0, lifetime=100.0)
             for key, fence in ours.items()
         }
     )

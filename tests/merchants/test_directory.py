@@ -14,7 +14,7 @@ from pos_gateway.merchants import directory as subject
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.processing.shelves import Shelves
+from pos_gateway.processing.shared_cache import SharedCache
 from pos_gateway.runtime.vault import Vault, new_key
 from tests.merchants.conftest import HandClock
 from tests.merchants.test_store import a_merchant
@@ -143,7 +143,7 @@ def test_workers_read_each_others_records_and_none_from_before_an_edit(
     store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis_url: str
 ) -> None:
     one, other, late = (
-        Directory(store, catalogs, shared=Shelves(redis_url, store, VAULT).records, clock=clock)
+        Directory(store, catalogs, shared=SharedCache(redis_url, store, VAULT).records, clock=clock)
         for _ in range(3)
     )
     store.put([a_merchant(max_concurrency=3)])
@@ -164,6 +164,6 @@ def test_without_redis_each_reads_its_own(
     store.put([a_merchant()])
     redis.stop()
     directory = Directory(
-        store, catalogs, shared=Shelves(redis_url, store, VAULT).records, clock=clock
+        store, catalogs, shared=SharedCache(redis_url, store, VAULT).records, clock=clock
     )
     assert directory.get("m") == a_merchant()

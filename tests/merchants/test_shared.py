@@ -10,7 +10,7 @@ import pytest
 from redis import Redis as Client
 
 from loadtests.servers.redis import Redis
-from pos_gateway.cache.refresh_ahead import Gift, Standing
+from pos_gateway.cache.refresh_ahead import CacheEntry, CacheState
 from pos_gateway.cache.shared import PREFIX, SharedValues
 from pos_gateway.domain.errors import SharedUnavailable
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
@@ -47,8 +47,10 @@ def share(url: str, name: str = "test", **terms: Any) -> SharedValues[str]:
     return SharedValues(url, name, vault=VAULT, encode=encode, decode=decode, **terms)
 
 
-def a_gift(fence: int, text: str | None = "v", version: float = 1.0, age: float = 0.0) -> Gift[str]:
-    return Gift(fence, text, version, age, young=45.0, lifetime=100.0)
+def a_gift(
+    fence: int, text: str | None = "v", version: float = 1.0, age: float = 0.0
+) -> CacheEntry[str]:
+    return CacheEntry(fence, text, version, age, young=45.0, lifetime=100.0)
 
 
 @pytest.fixture
@@ -240,7 +242,7 @@ def test_a_value_that_is_as_old_as_no_number_is_loaded_here(one: SharedValues[st
         return [[found, version, data, b"9" * 400, *times]]
 
     one._script = older
-    assert one.claim({"k": 0.0}) == Standing({}, {}, frozenset())
+    assert one.claim({"k": 0.0}) == CacheState({}, {}, frozenset())
 
 
 @pytest.mark.parametrize("reply", NONSENSE.values(), ids=NONSENSE.keys())
@@ -286,7 +288,7 @@ def test_one_that_waits_for_another_process_loads_when_that_is_dead(
     looked = threading.Event()
 
     class Watched(SharedValues[str]):
-        def claim(self, least: Mapping[str, float]) -> Standing[str]:
+        def claim(self, least: Mapping[str, float]) -> CacheState[str]:
             standing = super().claim(least)
             if standing.elsewhere:
                 looked.set()

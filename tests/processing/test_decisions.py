@@ -15,13 +15,13 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.trace_context import TraceContext
-from pos_gateway.ledger.states import Action, Claim, Ended, Entry, Key, Past, State
+from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Ended, Entry, Key, State
 from pos_gateway.processing.cancellation import CancelAttempt
 from pos_gateway.processing.decision import (
     LAST_ATTEMPT,
     RESOLVE_FOR,
     Decision,
-    Trip,
+    MessageContext,
     on_cancellation,
     on_no_order,
     on_no_request,
@@ -46,8 +46,10 @@ def decided(
 ) -> Decision:
     """What follows from the outcome of an order with this past."""
     order, now = order_at(seconds)
-    claim = Claim(Key("m", "o1"), "worker", 1, 1, Past(**past), sending)
-    return on_submission(order, Attempt(outcome, claim, called=True), Trip("orders", tries, now))
+    claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(**past), sending)
+    return on_submission(
+        order, Attempt(outcome, claim, called=True), MessageContext("orders", tries, now)
+    )
 
 
 def following(outcome: Outcome, **circumstances: Any) -> Sequence[Message]:
@@ -121,9 +123,9 @@ def test_an_old_message_does_not_end_an_order_that_an_operator_has_given_new_tim
     """It becomes one with the new time, and what is known of the order stays."""
     order, now = order_at(-60)
     newer = order.until(now + timedelta(minutes=30))
-    claim = Claim(Key("m", "o1"), "worker", 2, 1, Past(attempts=3), sending=False)
+    claim = Claim(Key("m", "o1"), "worker", 2, 1, AttemptHistory(attempts=3), sending=False)
     attempt = Attempt(held(), claim, newer=newer)
-    decision = on_submission(order, attempt, Trip("orders", 4, now))
+    decision = on_submission(order, attempt, MessageContext("orders", 4, now))
     assert kinds(decision.messages) == ["again"]
     [[again], _, _] = json.loads(decision.messages[0].body)
     assert datetime.fromisoformat(again["deliver_by"]) == newer.deliver_by
@@ -318,15 +320,17 @@ def test_while_the_database_is_away_an_order_comes_again_and_nothing_is_told(
 ) -> None:
     order, now = order_at(seconds)
     attempt = Attempt(Outcome(Kind.RETRY, Reason("database", "away")))
-    decision = on_submission(order, attempt, Trip("orders", 0, now))
+    decision = on_submission(order, attempt, MessageContext("orders", 0, now))
     assert kinds(decision.messages) == ["again"]
     assert not decision.entries
 
 
 def test_an_order_that_has_ended_is_told_of_as_it_ended() -> None:
     order, now = order_at(60)
-    ended = Ended(State.REJECTED, 1.0, REASON, "x1", Past(attempts=3, told="rejected"))
-    decision = on_submission(order, Attempt(ended.outcome, ended=ended), Trip("orders", 0, now))
+    ended = Ended(State.REJECTED, 1.0, REASON, "x1", AttemptHistory(attempts=3, told="rejected"))
+    decision = on_submission(
+        order, Attempt(ended.outcome, ended=ended), MessageContext("orders", 0, now)
+    )
     assert decision.outcome.kind is Kind.REJECTED
     assert not (decision.entries or decision.messages)
 
@@ -335,9 +339,9 @@ def test_an_order_that_has_ended_is_told_of_as_it_ended() -> None:
 def test_what_was_set_aside_is_set_aside_again(state: State) -> None:
     """Whoever wrote its end may have died before that."""
     order, now = order_at(60)
-    ended = Ended(state, 1.0, REASON, None, Past(attempts=1, told=state.value))
+    ended = Ended(state, 1.0, REASON, None, AttemptHistory(attempts=1, told=state.value))
     attempt = Attempt(ended.outcome, ended=ended)
-    messages = on_submission(order, attempt, Trip("orders", 0, now)).messages
+    messages = on_submission(order, attempt, MessageContext("orders", 0, now)).messages
     assert kinds(messages) == ["orders.dead"]
 
 
@@ -356,7 +360,7 @@ def test_the_merchants_wish_to_be_left_alone_is_granted() -> None:
 def test_an_order_that_another_worker_has_is_looked_at_again_soon() -> None:
     """And its merchant has not asked to be left alone."""
     order, now = order_at(3600)
-    decision = on_submission(order, Attempt(held()), Trip("orders", 20, now))
+    decision = on_submission(order, Attempt(held()), MessageContext("orders", 20, now))
     assert HELD_FOR <= decision.messages[0].delay <= 2 * HELD_FOR
     assert decision.outcome.retry_after is None
 
@@ -387,11 +391,11 @@ def test_whatever_is_published_of_an_order_says_which_trace_it_is_in() -> None:
     """Its messages the one that it came with, its events the attempt's."""
     cause, attempt = (TraceContext(f"00-{'a' * 32}-{each * 16}-01", "x=y") for each in "bc")
     order, now = order_at(3600)
-    trip = Trip("orders", 0, now, cause, attempt)
-    claim = Claim(Key("m", "o1"), "worker", 1, 1, Past(), sending=True)
+    context = MessageContext("orders", 0, now, cause, attempt)
+    claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(), sending=True)
     for kind in Kind:
         outcome = Outcome(kind, REASON, for_operator=kind is Kind.IN_DOUBT)
-        decision = on_submission(order, Attempt(outcome, claim, called=True), trip)
+        decision = on_submission(order, Attempt(outcome, claim, called=True), context)
         event = written(decision).event
         assert event is None or event.trace == attempt
         assert event is not None or decision.messages
@@ -401,13 +405,13 @@ def test_whatever_is_published_of_an_order_says_which_trace_it_is_in() -> None:
         {"order_id": "o1", "merchant_id": "m", "deliver_by": order.deliver_by}
     )
     cancel = replace(claim, key=replace(claim.key, action=Action.CANCEL))
-    again = on_cancellation(wish, CancelAttempt(Outcome(Kind.RETRY, REASON), cancel), trip)
+    again = on_cancellation(wish, CancelAttempt(Outcome(Kind.RETRY, REASON), cancel), context)
     assert [TraceContext.of(message.headers) for message in again.messages] == [cause]
     first = CancelAttempt(Outcome(Kind.CANCELLED), cancel, claim)  # than the order
-    [(_, ended)] = on_cancellation(wish, first, trip).entries
+    [(_, ended)] = on_cancellation(wish, first, context).entries
     assert ended.event is not None and ended.event.trace == attempt
     for nothing in (on_no_order, on_no_request):
-        decision = nothing({"order_id": "o1", "merchant_id": "m"}, REASON, trip)
+        decision = nothing({"order_id": "o1", "merchant_id": "m"}, REASON, context)
         assert [TraceContext.of(message.headers) for message in decision.messages] == [cause]
         told = decision.tellings[0].entry.event if decision.tellings else None
         assert told is None or told.trace == attempt

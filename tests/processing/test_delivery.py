@@ -15,11 +15,11 @@ from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Contact, Kind, Outcome
-from pos_gateway.ledger.states import Claim, Key, Past
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome
+from pos_gateway.ledger.states import AttemptHistory, Claim, Key
 from pos_gateway.processing.call import Caller
 from pos_gateway.processing.delivery import Delivery, unsettled_for
-from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply
 from tests.orders import an_order
@@ -81,13 +81,13 @@ class Ledger:
     """A ledger in which every order is new, and which remembers what was said to it."""
 
     def __init__(self, **past: Any) -> None:
-        self.past = Past(**past)
+        self.past = AttemptHistory(**past)
         self.is_lost = False
         self.said: list[str] = []
         self.abandoned: list[bool] = []
 
     def claim(self, key: Key, *, send: bool, **_: Any) -> Claim:
-        fresh = self.past == Past()
+        fresh = self.past == AttemptHistory()
         return Claim(key, "worker", 1, 1, self.past, sending=send and fresh)
 
     def sending(self, claim: Claim, _endpoint: str | None = None) -> bool:
@@ -112,7 +112,7 @@ class Ledger:
 
 def attempt(
     transport: Transport,
-    patience: Patience | None = None,
+    cancel_token: CancelToken | None = None,
     directory: Directory | None = None,
     ledger: Ledger | None = None,
     adapter: Adapter | None = None,
@@ -125,7 +125,7 @@ def attempt(
     caller = Caller(transport=transport, default_concurrency=10, default_timeout=10, **parts)  # type: ignore[arg-type]
     adapters = {"rest": adapter or RestAdapter()}
     delivery = Delivery(adapters=adapters, caller=caller, **parts)
-    return delivery.submit(Order.parse(an_order("o1", "m")), patience).outcome
+    return delivery.submit(Order.parse(an_order("o1", "m")), cancel_token).outcome
 
 
 def reply(status: int, body: bytes = b"", **headers: str) -> Reply:
@@ -135,24 +135,24 @@ def reply(status: int, body: bytes = b"", **headers: str) -> Reply:
 @pytest.mark.parametrize(
     ("answer", "contact"),
     [
-        (reply(201, b'{"id": "1", "status": "accepted"}'), Contact.ANSWERED),
-        (reply(422, b'{"error": {"code": "sold_out", "message": ""}}'), Contact.ANSWERED),
-        (reply(401), Contact.ANSWERED),
-        (reply(429), Contact.OVERLOADED),
-        (reply(503), Contact.OVERLOADED),
-        (reply(500), Contact.FAILED),
-        (reply(200, b"<html>"), Contact.FAILED),
-        (NoValidReply("timeout", "too long"), Contact.TIMED_OUT),
-        (NoValidReply("cut_short", "others needed its place"), Contact.TIMED_OUT),
-        (NotSent("timeout", "connecting took too long"), Contact.TIMED_OUT),
-        (NotSent("exchange", "refused"), Contact.FAILED),
-        (NoValidReply("exchange", "reset"), Contact.FAILED),
-        (NotSent("local", "too many open files"), Contact.NONE),
-        (Misconfigured("certificate", "expired"), Contact.NONE),
+        (reply(201, b'{"id": "1", "status": "accepted"}'), CallResult.ANSWERED),
+        (reply(422, b'{"error": {"code": "sold_out", "message": ""}}'), CallResult.ANSWERED),
+        (reply(401), CallResult.ANSWERED),
+        (reply(429), CallResult.OVERLOADED),
+        (reply(503), CallResult.OVERLOADED),
+        (reply(500), CallResult.FAILED),
+        (reply(200, b"<html>"), CallResult.FAILED),
+        (NoValidReply("timeout", "too long"), CallResult.TIMED_OUT),
+        (NoValidReply("cut_short", "others needed its place"), CallResult.TIMED_OUT),
+        (NotSent("timeout", "connecting took too long"), CallResult.TIMED_OUT),
+        (NotSent("exchange", "refused"), CallResult.FAILED),
+        (NoValidReply("exchange", "reset"), CallResult.FAILED),
+        (NotSent("local", "too many open files"), CallResult.NONE),
+        (Misconfigured("certificate", "expired"), CallResult.NONE),
     ],
 )
 def test_admission_hears_how_the_merchant_fared(
-    answer: Reply | Exception, contact: Contact
+    answer: Reply | Exception, contact: CallResult
 ) -> None:
     assert attempt(Transport(answer)).contact is contact
 
@@ -174,12 +174,12 @@ def test_admission_hears_for_how_long_the_merchant_asks_to_be_left_alone() -> No
 @pytest.mark.parametrize(
     ("adapter", "status", "contact"),
     [
-        (QueryableAdapter(), 404, Contact.ANSWERED),  # asked, and said that it does not know it
-        (BlindAdapter(), 404, Contact.NONE),  # not even asked
+        (QueryableAdapter(), 404, CallResult.ANSWERED),  # asked, and said that it does not know it
+        (BlindAdapter(), 404, CallResult.NONE),  # not even asked
     ],
 )
 def test_a_merchant_is_not_blamed_for_an_order_that_is_in_doubt(
-    adapter: Adapter, status: int, contact: Contact
+    adapter: Adapter, status: int, contact: CallResult
 ) -> None:
     ledger = Ledger(doubt_since=datetime.now(UTC).timestamp())
     outcome = attempt(Transport(reply(status)), ledger=ledger, adapter=adapter)
@@ -191,16 +191,16 @@ def test_a_pos_has_had_the_time_that_passed_whatever_the_time_of_day_says(hours:
     since = StandingClock().now().timestamp() + hours * 3600
     settled = {0.0: 8.0, 7.9: 8.0 - 7.9, 8.0: 0.0, 60.0: 0.0}
     for seconds, left in settled.items():
-        past = Past(doubt_since=since, settled=seconds)
+        past = AttemptHistory(doubt_since=since, settled=seconds)
         assert unsettled_for(past, 8.0, QueryableAdapter()) == left
-    assert unsettled_for(Past(), 8.0, QueryableAdapter()) == 0.0
+    assert unsettled_for(AttemptHistory(), 8.0, QueryableAdapter()) == 0.0
 
 
 def test_a_merchant_is_not_blamed_for_an_order_that_another_worker_took_over() -> None:
     ledger = Ledger(attempts=1)
     ledger.is_lost = True
     outcome = attempt(Transport(reply(201)), ledger=ledger)
-    assert (outcome.kind, outcome.contact) == (Kind.RETRY, Contact.NONE)
+    assert (outcome.kind, outcome.contact) == (Kind.RETRY, CallResult.NONE)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_pos_is_asked_for_an_order_in_doubt_also_while_that_is_to_be_cancelled
 
 def test_a_probe_has_a_part_of_the_merchants_time_limit() -> None:
     transport = Transport(reply(500))
-    attempt(transport, Patience(0.5))
+    attempt(transport, CancelToken(0.5))
     assert transport.seconds == 4.0
     attempt(transport)
     assert transport.seconds == 8.0

@@ -22,7 +22,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.lease import BEAT
 from pos_gateway.ledger.ledger import ALONE
-from pos_gateway.ledger.order_admin import Desk
+from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import Action, Entry, Key, State
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.processing.decision import Decision
@@ -185,8 +185,8 @@ class Lab:
     def told(self) -> list[str]:
         return [event["type"] for event in self.desk().events(Key("m", "o1"))]
 
-    def desk(self) -> Desk:
-        return Desk(self.engine, self.workers[0].ledger._payloads)
+    def desk(self) -> OrderAdmin:
+        return OrderAdmin(self.engine, self.workers[0].ledger._payloads)
 
 
 @pytest.fixture(scope="module")

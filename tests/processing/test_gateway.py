@@ -11,7 +11,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import Claim, Key
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.processing.decision import Decision, Telling
+from pos_gateway.processing.decision import Decision, EventRecord
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import new_key
 from pos_gateway.settings import Settings
@@ -115,8 +115,8 @@ def test_what_is_durable_is_counted_once_and_published_at_once(
     assert not gateway.settle(Decision(ACCEPTED, [(late, entry)]))  # somebody else's by now
     assert woken == ["wake"]
     other = Key("m", "none")
-    telling = Telling(other, an_entry(Kind.FAILED, key=other), b"{}")
-    assert gateway.settle(Decision(ACCEPTED, tellings=[telling]))
+    record = EventRecord(other, an_entry(Kind.FAILED, key=other), b"{}")
+    assert gateway.settle(Decision(ACCEPTED, event_records=[record]))
     assert woken == ["wake", "wake"]
     assert (counted("accepted"), counted("failed")) == (before[0] + 1, before[1] + 1)
 

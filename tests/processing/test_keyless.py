@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 from pos_gateway.ledger.states import Action
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault, new_key
@@ -28,7 +28,7 @@ def test_an_order_waits_for_a_worker_that_has_the_key(tmp_path: Path) -> None:
     decided = gate.take(gate.an_order())
     reason = decided.outcome.reason
     assert reason is not None
-    assert (reason.code, decided.outcome.contact) == ("secret_key", Contact.NONE)
+    assert (reason.code, decided.outcome.contact) == ("secret_key", CallResult.NONE)
     assert decided.again is not None
     assert (gate.row_state(), gate.told(), gate.dead(), gate.said) == ("new", [], [], [])
 

@@ -8,7 +8,7 @@ import pytest
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import Reason
-from pos_gateway.processing.decision import Trip, on_unread
+from pos_gateway.processing.decision import MessageContext, on_unread
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.worker.tasks import deliver
 from tests.gate import Gate
@@ -31,11 +31,14 @@ def test_an_order_that_fails_after_an_invalid_one_under_its_id_is_told_of(tmp_pa
 def test_an_order_that_is_too_large_once_more_is_told_of_once_more(tmp_path: Path) -> None:
     """The backend has made it smaller, and not small enough; a message that comes twice is one."""
     gate = Gate(tmp_path, lambda _: ACCEPTED)
-    named, trip = {"order_id": "o1", "merchant_id": "m"}, Trip("orders.dead", 0, gate.clock.now())
+    named, context = (
+        {"order_id": "o1", "merchant_id": "m"},
+        MessageContext("orders.dead", 0, gate.clock.now()),
+    )
     for body in (b"x" * 90_000, b"x" * 80_000, b"x" * 80_000, b"y" * 80_000):
         dead = Message("orders", "orders.dead", body, "o1")
         too_large = Reason.of("too_large", f"{len(body)} bytes")
-        assert gate.settle(on_unread(dead, named, too_large, trip), patience=1)
+        assert gate.settle(on_unread(dead, named, too_large, context), patience=1)
     assert gate.told() == [("failed", "too_large")] * 3
 
 

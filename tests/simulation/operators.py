@@ -26,7 +26,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger import pruning
-from pos_gateway.ledger.order_admin import Desk, Standing
+from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import reseal, reseal_events
 from pos_gateway.ledger.states import Key, State
@@ -192,7 +192,7 @@ class Operators:
         """Look, wait, ask the merchant, decide; and look whether it still is what was looked at."""
         random, desk = self._scheduler.random, self._desk(clock)
         doubtful = (State.IN_DOUBT, State.CLAIMED, State.SENDING)
-        found: list[Standing] = []
+        found: list[OrderStanding] = []
 
         def looks() -> bool:
             found[:] = [each for each in desk.orders(states=doubtful) if each.is_in_doubt]
@@ -221,7 +221,7 @@ class Operators:
 
     def _decide(
         self,
-        seen: Standing,
+        seen: OrderStanding,
         command: Command,
         clock: MachineClock,
         *,
@@ -334,8 +334,8 @@ class Operators:
 
         self._scheduler.spawn(process, name, run)
 
-    def _desk(self, clock: MachineClock) -> Desk:
-        return Desk(self._world.database.engine, Payloads(Vault(self.secret_keys())), clock)
+    def _desk(self, clock: MachineClock) -> OrderAdmin:
+        return OrderAdmin(self._world.database.engine, Payloads(Vault(self.secret_keys())), clock)
 
     def _publisher(self) -> Publisher:
         return Publisher(self._world.broker, lambda: self._world.happens("confirm"))

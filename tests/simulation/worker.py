@@ -20,7 +20,7 @@ from pos_gateway.processing.cancellation import Cancellation
 from pos_gateway.processing.delivery import Delivery
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import Vault
-from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.timing import Timing
@@ -119,8 +119,8 @@ class Request:
         self._body = message.body
         self.record = json.loads(message.body)[0][0]
         self.headers = message.headers
-        self.patience = Patience()
-        self.hopeless = False
+        self.cancel_token = CancelToken()
+        self.expired = False
         self.call = None
         self.settled = False
         self.again: Message | None = None
@@ -129,7 +129,7 @@ class Request:
         return wire.read(self._body)
 
     @property
-    def is_lost(self) -> bool:
+    def is_stale(self) -> bool:
         return not self._channel.is_open
 
     def acknowledge(self) -> None:
@@ -219,7 +219,7 @@ class Worker:
         resolves = request.headers.get(wire.RESOLVE) is True
         deliver_by = Order.parse(request.record).deliver_by if "items" in request.record else None
         if deliver_by is not None and not resolves:
-            request.hopeless = deliver_by <= self.clock.now()
+            request.expired = deliver_by <= self.clock.now()
         self._scheduler.spawn(self.process, name, lambda: self._deal_with(request, name))
 
     def _deal_with(self, request: Request, name: str) -> None:
@@ -236,7 +236,7 @@ class Worker:
             self.delivering.remove(task)
         if request.again is None and request.settled:
             return
-        if request.again is None or request.is_lost or self._is_stopping:
+        if request.again is None or request.is_stale or self._is_stopping:
             request.reject()
             return
         again = request.again

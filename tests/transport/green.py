@@ -19,7 +19,7 @@ from typing import Any
 import gevent
 
 from pos_gateway.transport import connect
-from pos_gateway.transport.deadline import Patience
+from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import TransportError
 from pos_gateway.transport.exchange import Request, Transport
 from pos_gateway.transport.guard import Guard
@@ -35,15 +35,15 @@ def play(job: dict[str, Any]) -> dict[str, Any]:
                 connect.CONNECT_BUDGET = job["budget"]
                 transport.reach(job["url"])
                 return "reached"
-            patience = Patience()
+            cancel_token = CancelToken()
             if job.get("cut_short"):
-                patience.end()
+                cancel_token.end()
             reply = transport.send(
                 request,
                 key="m",
                 connections=job["times"],
                 seconds=job["seconds"],
-                patience=patience,
+                cancel_token=cancel_token,
             )
         except TransportError as error:
             return f"{type(error).__name__} {error.code}"

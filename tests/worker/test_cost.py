@@ -32,7 +32,7 @@ from pos_gateway.domain.order import Order
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.ledger.batch import Claiming
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Action, Claim, Past
+from pos_gateway.ledger.states import Action, AttemptHistory, Claim
 from pos_gateway.merchants.catalogs import as_text, of_text
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime import green
@@ -333,7 +333,7 @@ class Worker:
     def _granted(asked: Any, **past: Any) -> Any:
         if not isinstance(asked, Claiming):
             return True
-        return Claim(asked.key, "worker", 1, asked.ticket, Past(**past), asked.send)
+        return Claim(asked.key, "worker", 1, asked.ticket, AttemptHistory(**past), asked.send)
 
     @staticmethod
     def _said(pos: Pos, request: Request, fence: Callable[[], None]) -> Reply:

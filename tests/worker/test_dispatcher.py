@@ -24,7 +24,7 @@ from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker.message import Message
-from pos_gateway.domain.outcome import Contact, Kind, Outcome
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.processing.decision import Decision
 from pos_gateway.processing.delivery import held
@@ -41,7 +41,7 @@ class Order:
     """What a Celery request is to the dispatcher."""
 
     #: Not there until it is started, as with a request.
-    patience: Any
+    cancel_token: Any
 
     def __init__(self, order_id: str, merchant_id: str = "m", seconds: float = 60.0) -> None:
         self.id = self.name = self.order_id = order_id
@@ -52,18 +52,18 @@ class Order:
         self.routing_key = "orders"
         self.call: Any = None
         self.received: float | None = None
-        self.hopeless = self.settled = self.came_late = False
+        self.expired = self.settled = self.came_late = False
         self.again: Message | None = None
         self.decision: Decision | None = None
         self.message = SimpleNamespace(body=f"{order_id} {seconds}")
-        self.is_lost = False
+        self.is_stale = False
         self.kept = 0
         self.attempts = 0
         self.said = Event()
         self.word = ""
 
     def become(self, again: Message, received: float) -> None:
-        self.hopeless = self.settled = False
+        self.expired = self.settled = False
         self.again, self.decision, self.received = None, None, received
         self.attempts = again.headers["x-attempts"]
 
@@ -152,7 +152,7 @@ class Scene:
 
     def reply(self, order: str, outcome: Outcome | None = None) -> None:
         """The merchant's answer to what is, or will be, sent."""
-        accepted = Outcome(Kind.ACCEPTED, contact=Contact.ANSWERED)
+        accepted = Outcome(Kind.ACCEPTED, contact=CallResult.ANSWERED)
         self._reply(order).set(outcome or accepted)
 
     def answer(self, order: str) -> None:
@@ -169,9 +169,9 @@ class Scene:
         return self._replies.setdefault(order, AsyncResult())
 
     def _deliver(
-        self, _gate: Any, record: str, action: Action, *, hopeless: bool, **_: Any
+        self, _gate: Any, record: str, action: Action, *, expired: bool, **_: Any
     ) -> Decision:
-        outcome = Outcome(Kind.EXPIRED) if hopeless else self._reply(record).get(timeout=10)
+        outcome = Outcome(Kind.EXPIRED) if expired else self._reply(record).get(timeout=10)
         self._replies.pop(record, None)
         delay = self.delay if outcome.kind is Kind.RETRY else 0
         headers = {"x-attempts": 1}
@@ -316,7 +316,7 @@ def test_a_merchant_is_judged_by_its_answer_not_by_a_broker_that_stores_nothing(
     orders = [Order(f"o{number}") for number in range(2 * SLOTS)]
     for order in orders[:-1]:
         scene.reply(order.order_id)
-    asked = Outcome(Kind.RETRY, contact=Contact.OVERLOADED, retry_after=30.0)
+    asked = Outcome(Kind.RETRY, contact=CallResult.OVERLOADED, retry_after=30.0)
     scene.reply(orders[-1].order_id, asked)
     scene.offer(*orders)
     gevent.sleep(0.01)
@@ -355,7 +355,7 @@ def fail(scene: Scene, *orders: Order, delay: int = 2) -> None:
 def have_again(scene: Scene, order_id: str, delay: int = 2) -> None:
     """The merchant has an order come again after so many seconds."""
     scene.delay = delay
-    scene.reply(order_id, Outcome(Kind.RETRY, contact=Contact.ANSWERED))
+    scene.reply(order_id, Outcome(Kind.RETRY, contact=CallResult.ANSWERED))
     gevent.sleep(0.01)
 
 
@@ -468,7 +468,7 @@ def test_a_request_that_asks_to_cancel_for_longer_is_no_copy(scene: Scene, delay
     kind = Kind.RETRY if delay else Kind.EXPIRED
     scene.delay = delay
     scene.offer(one, copy, longer)
-    scene.reply("o1", Outcome(kind, contact=Contact.ANSWERED))
+    scene.reply("o1", Outcome(kind, contact=CallResult.ANSWERED))
     gevent.sleep(0.01)
     assert scene.is_sent("o1")  # for the one that has more time
     assert longer.word == ""
@@ -485,7 +485,7 @@ def test_what_waits_here_goes_back_when_the_worker_stops(scene: Scene) -> None:
     scene.dispatcher.close()
     scene.dispatcher.hand_back(1)
     assert waits.word == "requeue"
-    scene.reply("under way", Outcome(Kind.RETRY, contact=Contact.ANSWERED))
+    scene.reply("under way", Outcome(Kind.RETRY, contact=CallResult.ANSWERED))
     assert under_way.said.wait(10)
     assert (under_way.word, scene.stored) == ("ack", [("retry", "under way")])
 
@@ -535,7 +535,7 @@ def test_what_the_broker_has_back_gets_no_second_message(scene: Scene, delay: in
     scene.offer(order)
     scene.dispatcher.connection_lost()
     have_again(scene, "o1", delay)
-    assert (order.is_lost, scene.stored, len(scene.dispatcher._retries)) == (True, [], 0)
+    assert (order.is_stale, scene.stored, len(scene.dispatcher._retries)) == (True, [], 0)
     scene.reply("o1")
     scene.offer(again)
     assert again.said.wait(10)

@@ -21,7 +21,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.dead.replaying import _Replaying
 from pos_gateway.domain.split import Split
-from pos_gateway.ledger.order_admin import Desk
+from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.worker.dispatcher import Dispatcher
@@ -93,7 +93,7 @@ class Line:
         dead = [each for each in self.gate.stored if each.routing_key == "orders.dead"][-1]
         published: list[Message] = []
         replaying = _Replaying(
-            Desk(self.gate.database, self.gate.ledger._payloads),
+            OrderAdmin(self.gate.database, self.gate.ledger._payloads),
             publish=published.append,
             acknowledge=lambda _: None,
             operator="kim",

@@ -151,12 +151,12 @@ def test_it_becomes_what_its_next_attempt_would_bring_and_stays_the_message_that
     headers = {wire.ATTEMPTS: 4, wire.RESOLVE: True}
     body = json.dumps(later).encode()
     again = wire.submit_message("o1", body, routing_key="orders", headers=headers)
-    request_.hopeless = request_.settled = True
+    request_.expired = request_.settled = True
     request_.again = again
     request_.become(again, 7.0)
     assert (request_.key, request_.read()[0]) == (("m1", "o1", "submit"), later)
     assert (request_.attempts, request_.deliver_by, request_.received) == (4, None, 7.0)
-    assert not (request_.hopeless or request_.settled or request_.again)
+    assert not (request_.expired or request_.settled or request_.again)
     request_.become(replace(again, headers={**again.headers, wire.RESOLVE: False}), 8.0)
     assert request_.deliver_by == datetime.fromisoformat("2100-01-01T00:00:00Z").timestamp()
     request_.acknowledge()
@@ -180,7 +180,7 @@ def test_it_is_given_back_once(request_: OrderRequest) -> None:
 
 
 def test_the_broker_is_told_nothing_of_what_it_has_back(request_: OrderRequest) -> None:
-    request_.is_lost = True
+    request_.is_stale = True
     request_.acknowledge()
     request_.reject(requeue=True)
     assert said == []

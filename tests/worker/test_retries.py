@@ -8,12 +8,12 @@ from unittest.mock import Mock
 import pytest
 
 from pos_gateway.broker.message import Message
-from pos_gateway.domain.outcome import Contact, Kind, Outcome
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.processing.decision import Decision
 from pos_gateway.processing.delivery import held
 from pos_gateway.worker.retries import LONGEST, TIMES, Retries
 
-RETRY = Outcome(Kind.RETRY, contact=Contact.FAILED)
+RETRY = Outcome(Kind.RETRY, contact=CallResult.FAILED)
 
 
 def a_message(delay: int) -> Message:
@@ -26,12 +26,12 @@ def a_message(delay: int) -> Message:
         (RETRY, [1], True),
         (RETRY, [LONGEST], True),
         (RETRY, [LONGEST + 1], False),
-        (RETRY.after(Contact.OVERLOADED), [2], True),
+        (RETRY.after(CallResult.OVERLOADED), [2], True),
         (replace(RETRY, retry_after=1.0), [1], False),
         (held(), [2], False),  # another worker may get it
-        (Outcome(Kind.ACCEPTED, contact=Contact.ANSWERED), [], False),
-        (Outcome(Kind.FAILED, contact=Contact.ANSWERED), [0], False),  # a dead letter
-        (Outcome(Kind.IN_DOUBT, contact=Contact.TIMED_OUT), [0, 3], True),
+        (Outcome(Kind.ACCEPTED, contact=CallResult.ANSWERED), [], False),
+        (Outcome(Kind.FAILED, contact=CallResult.ANSWERED), [0], False),  # a dead letter
+        (Outcome(Kind.IN_DOUBT, contact=CallResult.TIMED_OUT), [0, 3], True),
     ],
 )
 def test_what_is_due_soon_is_taken_unless_the_merchant_asked_for_the_time(
@@ -59,7 +59,7 @@ def test_no_more_are_taken_than_there_is_room_for() -> None:
 
 def test_no_message_is_kept_so_often_that_the_broker_ends_its_channel() -> None:
     retries, order = Retries(2), an_order()
-    pending = Outcome(Kind.PENDING, contact=Contact.ANSWERED)
+    pending = Outcome(Kind.PENDING, contact=CallResult.ANSWERED)
     decision = Decision(pending, messages=[a_message(3)])
     for _ in range(TIMES):
         assert retries.takes(order, decision)

@@ -10,7 +10,7 @@ import pytest
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 from pos_gateway.runtime import green
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.scrape import Scrape
@@ -110,7 +110,7 @@ def test_merchants_in_trouble_have_names_and_those_that_are_well_again_have_none
     assert shown.of("pos_gateway_merchant_breaker")[("down",)] == 2
     scene.admission.parked_count.pass_time(300.0)
     for call in scene.calls.pop("full"):
-        scene.admission.release(call, scene.now, Contact.ANSWERED)
+        scene.admission.release(call, scene.now, CallResult.ANSWERED)
     scene.admission.drop_waiting()
     assert set(scene.scraped().of("pos_gateway_merchant_waiting")) == {("down",), ("silent",)}
 
@@ -163,7 +163,7 @@ def test_a_page_has_the_merchants_that_have_orders_here_or_are_in_trouble(scene:
     scene.offer("full", 5)
     scene.offer("well", 1)
     scene.offer("gone", 1)
-    scene.admission.release(scene.calls["gone"][0], 101.0, Contact.ANSWERED)
+    scene.admission.release(scene.calls["gone"][0], 101.0, CallResult.ANSWERED)
     scene.offer(NOBODY)
     status, page = scene.page()
     assert (status, page["page"], page["pages"], page["total"]) == (200, 1, 1, 2)

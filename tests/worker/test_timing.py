@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.ledger.states import Claim, Key, Past
+from pos_gateway.ledger.states import AttemptHistory, Claim, Key
 from pos_gateway.processing.decision import Decision
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import timing as subject
@@ -23,13 +23,13 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def a_request(placed_at: float | None, key: str = "orders", **fields: Any) -> Any:
-    given = {"attempts": 0, "hopeless": False, **fields}
+    given = {"attempts": 0, "expired": False, **fields}
     return SimpleNamespace(placed_at=placed_at, routing_key=key, **given)
 
 
 def a_decision(*kinds: Kind) -> Decision:
     key = Key("m", "o")
-    claim = Claim(key, "worker-1", 1, 1, Past(), sending=True)
+    claim = Claim(key, "worker-1", 1, 1, AttemptHistory(), sending=True)
     entries = [(claim, an_entry(kind, key=key)) for kind in kinds]
     return Decision(Outcome(Kind.ACCEPTED), entries)
 
@@ -54,7 +54,7 @@ def test_the_wait_in_the_queue_is_that_until_the_first_attempt(now: SimpleNamesp
     timing, before = Timing(), timed("queue_wait")
     timing.started(a_request(990.0))
     timing.started(a_request(900.0, attempts=1))  # another attempt
-    timing.started(a_request(900.0, hopeless=True))  # it is not attempted
+    timing.started(a_request(900.0, expired=True))  # it is not attempted
     timing.started(a_request(None))  # a wish to cancel
     timing.started(a_request(1003.0))  # the backend's clock is ahead
     assert since(before, "queue_wait") == (2, 10.0)

@@ -27,7 +27,7 @@ from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.split import Split
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.order_admin import Desk, Standing
+from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
 from pos_gateway.routing.splits import in_force
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
@@ -136,7 +136,7 @@ class _Replay:
     key: Key
     #: The order, and its row if that has to be written: it is opened again, or has new time.
     order: Order | None = None
-    row: Standing | None = None
+    row: OrderStanding | None = None
 
     @property
     def reopens(self) -> bool:
@@ -156,7 +156,7 @@ class _Replaying:
 
     def __init__(
         self,
-        ledger: Desk,
+        ledger: OrderAdmin,
         *,
         publish: Callable[[Message], None],
         acknowledge: Callable[[Letter], None],
@@ -292,7 +292,7 @@ class _Replaying:
         return home_of(merchant_id, self._split)
 
 
-def _entry(row: Standing, now: datetime) -> Entry:
+def _entry(row: OrderStanding, now: datetime) -> Entry:
     """An order that begins anew, or is as it was with new time."""
     at = now.timestamp()
     if row.state in _REOPENED:
@@ -307,7 +307,7 @@ def _later(known: float | None, given: datetime) -> datetime | None:
     return from_unix(known)
 
 
-def _require_asks_for_more(request: Standing, until: datetime) -> None:
+def _require_asks_for_more(request: OrderStanding, until: datetime) -> None:
     """What is put on the queue is tried: a request that has ended is, only if it has more time."""
     if request.state in _DECIDED:
         raise _Refused(f"it is a cancel request, and {request.state.value}; discard the letter")
@@ -318,7 +318,7 @@ def _require_asks_for_more(request: Standing, until: datetime) -> None:
         )
 
 
-def _require_replayable(order: Standing, *, has_new_time: bool) -> None:
+def _require_replayable(order: OrderStanding, *, has_new_time: bool) -> None:
     if order.state in _DECIDED:
         raise _Refused(f"it is {order.state.value}; discard the letter")
     if order.is_in_doubt:

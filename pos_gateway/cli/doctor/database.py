@@ -10,7 +10,7 @@ from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
 from pos_gateway.database.engine import open_database, require_current
 from pos_gateway.database.schema import merchants
 from pos_gateway.domain.errors import InvalidSettings, PendingMigration, SchemaTooNew
-from pos_gateway.ledger.order_admin import Desk
+from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import any_in_clear
 from pos_gateway.ledger.states import State
@@ -84,7 +84,7 @@ def _durability(engine: Engine) -> Iterator[Finding]:
 
 
 def _ledger(engine: Engine, settings: Settings) -> Iterator[Finding]:
-    in_doubt = Desk(engine, Payloads(Vault())).count(State.IN_DOUBT)
+    in_doubt = OrderAdmin(engine, Payloads(Vault())).count(State.IN_DOUBT)
     if in_doubt:
         yield warn(f"orders: {in_doubt} in doubt", "pos-gateway orders list --state in_doubt")
     else:

@@ -1,13 +1,13 @@
 """The order that is meant by an id, which several merchants may have."""
 
 from pos_gateway.cli.failure import Failure
-from pos_gateway.ledger.order_admin import Desk, Standing
+from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 
 #: Merchants that are named when several have it.
 _NAMED = 10
 
 
-def the_order(ledger: Desk, order_id: str, merchant_id: str | None) -> Standing:
+def the_order(ledger: OrderAdmin, order_id: str, merchant_id: str | None) -> OrderStanding:
     """Raises Failure if there is none, or if it may be several merchants'."""
     found = ledger.orders(order_id=order_id, merchant_id=merchant_id, limit=_NAMED + 1)
     if not found:

@@ -9,7 +9,7 @@ from pos_gateway.cli import output
 from pos_gateway.cli.counts import LIMIT
 from pos_gateway.cli.database import desk
 from pos_gateway.cli.moments import Length, shown
-from pos_gateway.ledger.order_admin import Standing
+from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.states import State
 
 _STYLES = {
@@ -96,7 +96,7 @@ def list_(
         output.notice(f"there are more than these {limit}; --limit N shows N")
 
 
-def summary(order: Standing) -> dict[str, Any]:
+def summary(order: OrderStanding) -> dict[str, Any]:
     """What may be told of an order to anybody: nothing that is from the order itself."""
     told = order.state is not State.REJECTED
     return {

@@ -18,7 +18,7 @@ from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Reason, one_line
 from pos_gateway.domain.split import Split
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.order_admin import Desk, Standing
+from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.states import Entry, State
 from pos_gateway.routing.splits import in_force
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -104,7 +104,7 @@ class _Resolving:
 
     def __init__(
         self,
-        ledger: Desk,
+        ledger: OrderAdmin,
         publisher: Publisher,
         operator: str,
         split: Split,
@@ -119,7 +119,7 @@ class _Resolving:
         self._since = since
         self._now = clock.now()
 
-    def accepted(self, order: Standing, external_id: str | None) -> str:
+    def accepted(self, order: OrderStanding, external_id: str | None) -> str:
         if _is_resolved(order, State.ACCEPTED):
             if external_id not in (None, order.external_id):
                 known = "none" if order.external_id is None else repr(order.external_id)
@@ -135,7 +135,7 @@ class _Resolving:
             self._write(order, entry, "accepted", details=details)
         return "is accepted; the backend is told"
 
-    def not_sent(self, order: Standing, until: datetime | None) -> str:
+    def not_sent(self, order: OrderStanding, until: datetime | None) -> str:
         if _is_unwanted(order):
             return self._cancelled(order)
         try:
@@ -175,7 +175,7 @@ class _Resolving:
         )
         return "was not sent, and is on the queue again"
 
-    def _cancelled(self, order: Standing) -> str:
+    def _cancelled(self, order: OrderStanding) -> str:
         """Sent again, it would be there before the wish to cancel it has its next turn."""
         if order.state is not State.CANCELLED:
             _require_final_doubt(order)
@@ -184,7 +184,7 @@ class _Resolving:
             self._write(order, entry, "not_sent", details="somebody has asked to cancel it")
         return "was not sent, and is cancelled, as somebody has asked; the backend is told"
 
-    def _end_late(self, order: Standing, expired: Order) -> str:
+    def _end_late(self, order: OrderStanding, expired: Order) -> str:
         message = wire.submit_message(order.order_id, expired.source, routing_key="")
         dead = wire.dead_letter(message, code=_NOT_THERE.code, reason=_NOT_THERE.message)
         self._publish(dead)
@@ -193,7 +193,7 @@ class _Resolving:
             "told. To send it all the same: pos-gateway dead replay ID --for 30m"
         )
 
-    def _require_as_seen(self, order: Standing) -> None:
+    def _require_as_seen(self, order: OrderStanding) -> None:
         """What the merchant said is true of what was sent before it was asked."""
         last = shown(order.updated_at)
         if self._since is not None and last != shown(self._since.timestamp()):
@@ -203,7 +203,7 @@ class _Resolving:
             )
 
     def _write(
-        self, order: Standing, entry: Entry, decision: str, *, details: str, **also: Any
+        self, order: OrderStanding, entry: Entry, decision: str, *, details: str, **also: Any
     ) -> None:
         self._ledger.change(
             order,
@@ -224,7 +224,7 @@ class _Resolving:
             ) from error
 
 
-def _require_doubt(order: Standing) -> None:
+def _require_doubt(order: OrderStanding) -> None:
     if order.is_held:
         raise Failure(
             f"a worker ({order.owner}) has order {order.order_id!r} of merchant "
@@ -237,7 +237,7 @@ def _require_doubt(order: Standing) -> None:
         )
 
 
-def _require_final_doubt(order: Standing) -> None:
+def _require_final_doubt(order: OrderStanding) -> None:
     """Before it was told as in doubt a worker may send it again, after the merchant was asked, too."""
     _require_doubt(order)
     if order.told != Kind.IN_DOUBT:
@@ -248,7 +248,7 @@ def _require_final_doubt(order: Standing) -> None:
         )
 
 
-def _is_unwanted(order: Standing) -> bool:
+def _is_unwanted(order: OrderStanding) -> bool:
     """Whether it has a cancel request, open or ended, or was cancelled for one here."""
     is_asked = order.cancellation is not None and not _is_resolved(order, State.NEW)
     return _is_resolved(order, State.CANCELLED) or is_asked
@@ -258,13 +258,17 @@ def _is_an_id(text: str) -> bool:
     return 0 < len(text) <= 256 and one_line(text) == text
 
 
-def _is_resolved(order: Standing, state: State) -> bool:
+def _is_resolved(order: OrderStanding, state: State) -> bool:
     """Whether it was decided so before; whoever did may not have come to tell."""
     return order.state is state and order.reason_code == _NOT_THERE.code
 
 
 def _entry(
-    order: Standing, state: State, now: datetime, reason: Reason, external_id: str | None = None
+    order: OrderStanding,
+    state: State,
+    now: datetime,
+    reason: Reason,
+    external_id: str | None = None,
 ) -> Entry:
     ends = state.is_final
     event = dehydrated(order.key, Kind(state.value), reopened=order.reopened) if ends else None

@@ -11,7 +11,7 @@ from pos_gateway.cli.masking import MASK, masked
 from pos_gateway.cli.moments import shown
 from pos_gateway.cli.orders.finding import the_order
 from pos_gateway.cli.orders.listing import summary
-from pos_gateway.ledger.order_admin import Desk, Standing
+from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.states import Action, Key, State
 
 
@@ -50,7 +50,7 @@ def show(order_id: str, merchant_id: str | None, reveal: bool, as_json: bool) ->
         output.line((record["no_content"], ""))
 
 
-def _record(ledger: Desk, order: Standing, *, reveal: bool) -> dict[str, Any]:
+def _record(ledger: OrderAdmin, order: OrderStanding, *, reveal: bool) -> dict[str, Any]:
     cancellation = ledger.one(Key(order.merchant_id, order.order_id, Action.CANCEL))
     content, why_not = _content(ledger, order, reveal=reveal)
     return {
@@ -71,7 +71,7 @@ def _record(ledger: Desk, order: Standing, *, reveal: bool) -> dict[str, Any]:
     }
 
 
-def _content(ledger: Desk, order: Standing, *, reveal: bool) -> tuple[Any, str | None]:
+def _content(ledger: OrderAdmin, order: OrderStanding, *, reveal: bool) -> tuple[Any, str | None]:
     """The order itself, or why it cannot be shown."""
     from pos_gateway.domain.order import Order
     from pos_gateway.runtime.vault import CannotOpen
@@ -85,7 +85,7 @@ def _content(ledger: Desk, order: Standing, *, reveal: bool) -> tuple[Any, str |
     return (json.loads(order_json) if reveal else masked(Order.parse_json(order_json))), None
 
 
-def _standing(order: Standing, *, reveal: bool) -> dict[str, Any]:
+def _standing(order: OrderStanding, *, reveal: bool) -> dict[str, Any]:
     words = order.state is State.REJECTED or order.reason_code == "not_cancelled"
     return {
         **summary(order),

@@ -18,7 +18,7 @@ from pos_gateway.admission import breaker, parking
 from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 
 #: Messages that a worker reads in a second, and holds for each slot; seconds to end a call early.
 SIFT, WINDOW, ENDING = 2500.0, 10, 0.001
@@ -26,7 +26,7 @@ SIFT, WINDOW, ENDING = 2500.0, 10, 0.001
 TICK, BUNDLE, OPEN, OPEN_SILENT = 0.1, 64, 0.2, 2.0
 
 Seconds = Callable[[Random, float], float]
-Answer = tuple[Contact, float | None]
+Answer = tuple[CallResult, float | None]
 
 
 def about(seconds: float, spread: float = 0.2) -> Seconds:
@@ -56,7 +56,7 @@ class Group:
     timeout: float = 10.0
     provider: str | None = None
     #: What a call comes to if it is answered, with so many of the merchant's in flight.
-    answer: Callable[[int], Answer] = lambda _in_flight: (Contact.ANSWERED, None)
+    answer: Callable[[int], Answer] = lambda _in_flight: (CallResult.ANSWERED, None)
 
 
 @dataclass(eq=False, slots=True)
@@ -232,9 +232,9 @@ class Driver:
         if takes < timeout:
             self._at(self._now + takes, self._end, call, *group.answer(self._calls[order.merchant]))
         else:
-            self._at(self._now + timeout, self._end, call, Contact.TIMED_OUT, None)
+            self._at(self._now + timeout, self._end, call, CallResult.TIMED_OUT, None)
 
-    def _end(self, call: Call[Order], contact: Contact, retry_after: float | None) -> None:
+    def _end(self, call: Call[Order], contact: CallResult, retry_after: float | None) -> None:
         if call in self._over:
             return
         self._over.add(call)
@@ -244,7 +244,7 @@ class Driver:
         self._calls[order.merchant] -= 1
         self._held -= 1
         self.admission.release(call, self._now, contact, retry_after)
-        if contact is not Contact.ANSWERED:
+        if contact is not CallResult.ANSWERED:
             order.attempts += 1
             seen.failed += 1
             pause = min(60, 2**order.attempts) * self._random.uniform(0.8, 1.2)
@@ -264,7 +264,7 @@ class Driver:
         self._look_at(self.admission.next_at)
         for call in self.admission.to_cut_short():
             self.seen[call.ticket.group.name].cut_short += 1
-            self._at(self._now + ENDING, self._end, call, Contact.TIMED_OUT, None)
+            self._at(self._now + ENDING, self._end, call, CallResult.TIMED_OUT, None)
 
     def _look_at(self, at: float) -> None:
         """Look again then, if no look is due before."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from pos_gateway.domain.outcome import Contact
+from pos_gateway.domain.outcome import CallResult
 from tests.admission.adversaries.driver import Answer, Driver, Group, about, hangs_from
 
 #: Seconds that 99 of 100 orders of healthy merchants wait for a slot at most.
@@ -99,11 +99,14 @@ def _erratic(random: Random, _now: float) -> float:
 
 
 def _asks(seconds: float) -> Callable[[int], Answer]:
-    return lambda _in_flight: (Contact.OVERLOADED, seconds)
+    return lambda _in_flight: (CallResult.OVERLOADED, seconds)
 
 
 def _takes(most: int) -> Callable[[int], Answer]:
-    return lambda in_flight: (Contact.ANSWERED if in_flight <= most else Contact.OVERLOADED, None)
+    return lambda in_flight: (
+        CallResult.ANSWERED if in_flight <= most else CallResult.OVERLOADED,
+        None,
+    )
 
 
 ADVERSARIES = [
@@ -251,7 +254,7 @@ ADVERSARIES = [
                 about(0.1),
                 backlog=100,
                 start=3.0,
-                answer=lambda _: (Contact.FAILED, None),
+                answer=lambda _: (CallResult.FAILED, None),
             )
         ),
         failed=300,

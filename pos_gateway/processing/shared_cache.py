@@ -11,7 +11,7 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
 
 
-class Shelves:
+class SharedCache:
     """Each kind of value. The constructor does no I/O.
 
     Args:
