@@ -41,6 +41,7 @@ FIELDS = {
     "code": "why a message was set aside",
     "why": "what moved a breaker",
     "cache": "which one: merchants, catalogs, tokens",
+    "key": "what in it: a merchant's id; of a token, a digest of its credentials",
     "keys": "how many",
     "merchants": "how many",
     "orders": "how many",

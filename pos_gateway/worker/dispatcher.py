@@ -339,13 +339,12 @@ class Dispatcher:
             expired=request.expired,
             received=request.received,
         )
-        request.decision, early, is_kept = decision, False, False
+        request.decision = decision
         try:
+            # Only so many orders may wait for the broker without a slot, so that a broker that stores
+            # nothing stops the worker from taking more.
             early = self._storing < self.admission.limits.slots
             if early:
-                # The merchant is done with; only so many may wait for the broker without a slot, so
-                # that a broker that stores nothing stops the worker from taking more.
-                self._storing += 1
                 self._release(request, decision.outcome)
             elif request.call is not None:
                 outcome = decision.outcome
@@ -355,12 +354,14 @@ class Dispatcher:
             # A message that the broker has back brings the order again. Another one would be a
             # second, and with each connection that is lost there would be twice as many.
             is_kept = not self._closed and self._retries.takes(request, decision)
-            self._retries.coming += is_kept
-            again = decision.again if is_kept or request.is_stale else None
-            request.settled = self._gate.settle(decision.without_again() if again else decision)
         except BaseException:
             self._gate.abandon(decision)  # no other worker takes over from one that lives
             raise
+        again = decision.again if is_kept or request.is_stale else None
+        self._storing += early
+        self._retries.coming += is_kept
+        try:
+            request.settled = self._gate.settle(decision.without_again() if again else decision)
         finally:
             self._retries.coming -= is_kept
             self._storing -= early

@@ -184,7 +184,7 @@ def test_others_have_their_turns_while_a_reply_comes_in_many_chunks(
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     with peer(answers(head + b"1\r\nx\r\n" * 1000 + b"0\r\n\r\n")) as seen:
         assert exchange(seen).body == b"x" * 1000
-    assert turns == [0] * 5
+    assert turns == [green._TURN] * 5
 
 
 @pytest.mark.parametrize(
