@@ -10,7 +10,7 @@ REQUIREMENTS := $(VENV)/requirements-installed
 RIVALS := $(VENV)/rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo canary-demo test faults explore check docs-check simulate load bench profile soak cluster fuzz signals requirements manifests image servers clean
+.PHONY: help demo canary-demo test test-fast durations faults explore check docs-check simulate load bench profile soak cluster fuzz signals requirements manifests image servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -23,12 +23,18 @@ canary-demo: $(INSTALLED) servers ## Rehearse the move to green workers under lo
 
 # Most tests wait for a server or a merchant most of the time, so three go at once, each with servers
 # of its own. With four, brokers that come back from a crash on two cores take too long for others.
-# They go in the order that tests/conftest.py gives them, the longest first; it says whose tests
-# need not stay together.
+# They go in the order that tests/conftest.py gives them, the longest first by tests/durations.json; it
+# says whose tests need not stay together.
 AT_ONCE := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 test: $(INSTALLED) servers ## Run the tests; ARGS="-k admission" runs some
 	$(BIN)/pytest $(AT_ONCE) $(ARGS)
+
+test-fast: $(INSTALLED) ## The tests that need no server and end within a minute and a half
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --fast $(ARGS)
+
+durations: $(INSTALLED) servers ## Record how long each file of the tests takes, which their order is made of
+	$(BIN)/pytest $(AT_ONCE) --record-durations
 
 faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test` plants one a file
 	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 tests/admission/test_planted_faults.py tests/ledger/test_planted_faults.py tests/events/test_planted_faults.py tests/fleet/test_planted_faults.py tests/simulation/test_simulation.py

@@ -1,8 +1,10 @@
 """Servers and addresses for tests. A missing server fails the test that needs it; none is skipped."""
 
+import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,59 +32,12 @@ for _name in [name for name in os.environ if name.startswith(_CONFIGURING)]:
     del os.environ[_name]
 
 
-#: The files that take longest, the longest first. Three run at once (see the Makefile): begun last,
-#: one of these would leave the others idle.
-_LONGEST = (
-    "worker/test_parking.py",
-    "worker/test_nothing_lost.py",
-    "loadtests/test_canary_demo.py",
-    "faults/test_canary.py",
-    "faults/test_database_failover.py",
-    "faults/test_broker_cluster.py",
-    "admission/test_admission_machine.py",
-    "worker/test_green_worker.py",
-    "worker/test_tracing.py",
-    "deploy/test_image.py",
-    "faults/test_stopping.py",
-    "faults/test_signals.py",
-    "worker/test_orders.py",
-    "worker/test_fleet_limits.py",
-    "faults/test_killed_workers.py",
-    "faults/test_poison.py",
-    "faults/test_half_open.py",
-    "simulation/test_simulation.py",
-    "admission/test_planted_faults.py",
-    "worker/test_markers.py",
-    "faults/test_orders_in_doubt.py",
-    "worker/test_broker_away.py",
-    "transport/test_catalogue.py",
-    "loadtests/test_load_run.py",
-    "broker/test_publisher.py",
-    "worker/test_trouble.py",
-    "loadtests/test_demo.py",
-    "faults/test_long_outages.py",
-    "faults/test_broker.py",
-    "faults/test_database.py",
-    "faults/test_schema.py",
-    "events/test_planted_faults.py",
-    "faults/test_paused_workers.py",
-    "faults/test_restore.py",
-    "ledger/test_synchronous_standby.py",
-    "compatibility/test_wire.py",
-    "faults/test_cancelled_orders.py",
-    "servers/test_process.py",
-    "loadtests/test_bench.py",
-    "loadtests/test_bench_attacks.py",
-    "loadtests/test_comparison.py",
-    "capacity/test_plan.py",
-    "transport/test_guard.py",
-    "events/test_pipeline.py",
-    "fleet/test_fleet_machine.py",
-    "cli/test_dead_command.py",
-    "ledger/test_planted_faults.py",
-    "fleet/test_processes.py",
-    "broker/test_order_client.py",
-)
+#: Seconds that each file takes, on two cores, three at once; ``make durations`` writes them anew.
+_RECORD = Path(__file__).parent / "durations.json"
+_DURATIONS: dict[str, float] = json.loads(_RECORD.read_text())
+#: A file that takes longer is none for ``make test-fast``, nor is a test with a server.
+_QUICK = 4.0
+_SERVERS = {"rabbitmq", "postgresql", "redis", "simulated_merchants"}
 
 
 #: Files whose tests are long and share nothing: each of them goes wherever there is time for it.
@@ -98,17 +53,51 @@ _APART = (
 )
 
 
+def _name(path: Path) -> str:
+    return path.relative_to(Path(__file__).parent).as_posix()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-durations", action="store_true", help="write durations.json")
+    parser.addoption("--fast", action="store_true", help="no servers, and no file that takes long")
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files first, the others as they are; a file's tests stay together."""
-    tests = Path(__file__).parent
-    places = {tests / name: place for place, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    """The longest files first, so that none is begun last while others idle; a file's tests stay
+    together."""
+    items.sort(key=lambda item: -_DURATIONS.get(_name(item.path), 0.0))
+    if config.getoption("--fast"):
+        items[:] = [item for item in items if _is_fast(item)]
     if config.getoption("dist", "no") == "loadgroup":
         for item in items:
-            name = item.path.relative_to(tests).as_posix()
-            if name not in _APART:
-                item.add_marker(pytest.mark.xdist_group(name))
+            if _name(item.path) not in _APART:
+                item.add_marker(pytest.mark.xdist_group(_name(item.path)))
+
+
+def _is_fast(item: pytest.Item) -> bool:
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return _DURATIONS.get(_name(item.path), 0.0) <= _QUICK and not fixtures & _SERVERS
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Recorder())
+
+
+class _Recorder:
+    """Adds up what each file's tests take, setup and teardown included."""
+
+    def __init__(self) -> None:
+        self._seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        file = report.nodeid.partition("::")[0].removeprefix("tests/")
+        self._seconds[file] += report.duration  # type: ignore[assignment]
+
+    def pytest_sessionfinish(self) -> None:
+        long = {file: round(each, 1) for file, each in self._seconds.items() if each >= 1}
+        _RECORD.write_text(json.dumps(dict(sorted(long.items())), indent=1) + "\n")
 
 
 @pytest.fixture(scope="session")
