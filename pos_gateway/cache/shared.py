@@ -72,7 +72,7 @@ class SharedValues(Generic[Value]):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client, self._failures = redis_client(url, timeout)
-        source = resources.files("pos_gateway.merchants").joinpath("refresh.lua").read_text("utf-8")
+        source = resources.files("pos_gateway.cache").joinpath("refresh.lua").read_text("utf-8")
         self._script = self._client.register_script(source)
         self._prefix = f"{prefix}{name}:"
         self._name = name

@@ -110,8 +110,8 @@ def test_the_same_event_twice_is_one_row(worker: Workers, rows: Rows) -> None:
     for _ in range(3):
         one.tell(KEY, an_entry(Kind.FAILED), b"{}")
     failed, another = an_entry(Kind.FAILED), an_entry(Kind.FAILED, key=Key("m", "o2"))
-    tellings = [Recording(KEY, each, "{}") for each in (failed, another)]
-    one.together(*tellings)
+    event_records = [Recording(KEY, each, "{}") for each in (failed, another)]
+    one.together(*event_records)
     assert [row.type for row in rows.events()] == ["failed", "failed"]
 
 

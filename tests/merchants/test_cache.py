@@ -13,9 +13,9 @@ from pos_gateway.cache.refresh_ahead import (
     JITTER,
     REFRESH,
     CacheEntry,
+    CacheState,
     Loaded,
     RefreshAheadCache,
-    CacheState,
 )
 from pos_gateway.domain.errors import NotLoaded
 from pos_gateway.runtime.clock import Clock

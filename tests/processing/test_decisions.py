@@ -413,7 +413,7 @@ def test_whatever_is_published_of_an_order_says_which_trace_it_is_in() -> None:
     for nothing in (on_no_order, on_no_request):
         decision = nothing({"order_id": "o1", "merchant_id": "m"}, REASON, context)
         assert [TraceContext.of(message.headers) for message in decision.messages] == [cause]
-        told = decision.tellings[0].entry.event if decision.tellings else None
+        told = decision.event_records[0].entry.event if decision.event_records else None
         assert told is None or told.trace == attempt
 
 
@@ -424,7 +424,7 @@ def test_the_reason_names_the_fields_that_are_wrong_and_not_what_stands_there() 
     [dead] = decision.messages
     assert "customer.phone" in dead.headers["x-reason"]
     assert "4915550142857" not in dead.headers["x-reason"]
-    [telling] = decision.tellings
+    [telling] = decision.event_records
     assert telling.body is not None
     kept = json.loads(telling.body, parse_constant=pytest.fail)  # NaN is not JSON
     assert kept["total"] == "NaN"
