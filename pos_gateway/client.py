@@ -1,4 +1,4 @@
-"""What the order backend imports. Needs neither gevent nor the worker.
+"""The order backend's API. Needs neither gevent nor the worker.
 
     from pos_gateway.client import OrderClient
 
@@ -6,7 +6,7 @@
     client.submit(order)        # a dict as in docs/order.schema.json, or an Order
     client.cancel("o1", "m1")
 
-The message itself is described in ``docs/wire-format.md`` for backends in other languages.
+The message format is in ``docs/wire-format.md`` for backends in other languages.
 """
 
 import sys
@@ -29,29 +29,29 @@ from pos_gateway.settings import setting
 
 __all__ = ["OrderClient", "in_canary"]
 
-#: How long a cancellation is tried, unless it is said: a kitchen is done by then.
+#: How long a cancel request is retried by default: a kitchen is done by then.
 CANCEL_FOR = timedelta(minutes=15)
 
 
 class OrderClient:
-    """Puts orders on the broker. Safe from threads and green threads; reconnects by itself.
+    """Publishes orders to the broker. Safe from threads and green threads; reconnects by itself.
 
-    One client for a process is enough; it connects at the first order and after a fork anew.
+    One client per process is enough; it connects at the first order, and again after a fork.
 
     Args:
-        broker_url: RabbitMQ's URL; the nodes of a cluster with ``;`` between them. Left out,
-            it is read from ``POS_GATEWAY_BROKER_URL``.
+        broker_url: RabbitMQ's URL; a cluster's nodes with ``;`` between them. Default:
+            ``POS_GATEWAY_BROKER_URL``.
         canary_percent: percent of merchants (not of orders) whose orders go to the canary
-            workers. The same merchants stay in it while it grows. Left out, it is what ``pos-gateway
-            canary set`` said last, also while this client is at work; until that says something
-            it is read from ``POS_GATEWAY_CANARY_PERCENT`` (0 if unset).
-        max_order_bytes: bytes that an order's message may have: what the workers take. Left out, it is
-            read from ``POS_GATEWAY_MAX_ORDER_BYTES``.
+            workers. The same merchants stay in it while it grows. Default: what ``pos-gateway
+            canary set`` last set, followed while this client runs; before that
+            ``POS_GATEWAY_CANARY_PERCENT`` (0 if unset).
+        max_order_bytes: maximum bytes of an order's message, as in the workers. Default:
+            ``POS_GATEWAY_MAX_ORDER_BYTES``.
         timeout: seconds to wait for the broker's confirm.
         declare: declare exchanges and queues on connecting; False for a broker user that may not.
 
     Raises:
-        InvalidSettings: a value given here or in the environment is not one.
+        InvalidSettings: a value given here or in the environment is invalid.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class OrderClient:
         Submitting an order again (after an error, say) is harmless: the POS gets it once.
 
         Raises:
-            InvalidOrder: the order breaks the contract, or no worker could read it; ``.errors`` names
-                the fields.
-            BrokerUnavailable: not reachable, or no confirm in time. Submit again.
-            PublishRefused: the broker said no.
+            InvalidOrder: the order breaks the contract, or no worker could read it; ``.errors``
+                names the fields.
+            BrokerUnavailable: unreachable, or no confirm in time. Submit again.
+            PublishRefused: the broker refused it.
             Unroutable: no queue takes orders on this broker.
         """
         parsed = Order.parse(order)
@@ -99,17 +99,17 @@ class OrderClient:
     def cancel(
         self, order_id: str, merchant_id: str, *, deliver_by: datetime | None = None
     ) -> None:
-        """Return once the broker has stored the wish to cancel an order.
+        """Return once the broker has stored the cancel request.
 
-        It may come before the order, which is then never sent, while it is sent, or after; the
-        event tells what came of it. To ask again is harmless.
+        It may arrive before the order, which is then never sent, during an attempt, or after it.
+        Its outcome is published as an event. Repeating it is harmless.
 
         Args:
             order_id, merchant_id: which order.
-            deliver_by: until when to try, with its offset; left out, for ``CANCEL_FOR``.
+            deliver_by: until when to try, with its offset; default: ``CANCEL_FOR`` from now.
 
         Raises:
-            InvalidOrder: one of them is no identifier.
+            InvalidOrder: an id or ``deliver_by`` is invalid.
             BrokerUnavailable, PublishRefused, Unroutable: as ``submit``.
         """
         record = {"order_id": order_id, "merchant_id": merchant_id}
@@ -121,7 +121,7 @@ class OrderClient:
         self._publish("cancel", message, merchant_id)
 
     def _publish(self, action: str, message: Message, merchant_id: str) -> None:
-        """Publish; in a program that uses OpenTelemetry, as a part of what it is doing."""
+        """Publish; in a program that uses OpenTelemetry, within its current span."""
         if "opentelemetry.trace" not in sys.modules:
             self._publisher.publish(message, timeout=self._timeout)
             return
@@ -133,7 +133,7 @@ class OrderClient:
 
     @property
     def split(self) -> Split:
-        """Whose orders go to the canary workers at present."""
+        """The canary split in force."""
         seen = self._watch.split() if self._watch is not None else None
         return self._own_split if seen is None else seen
 
@@ -168,7 +168,7 @@ def home_of(merchant_id: str, split: Split) -> str:
 
 
 def require_readable(order: bytes, limit: int) -> None:
-    """Raises InvalidOrder for an order's text that a worker would set aside, most of it unread."""
+    """Raises InvalidOrder for an order that a worker would dead-letter as unreadable."""
     body = wire.body_of(order)
     try:
         wire.require_small(body, limit)
@@ -178,7 +178,7 @@ def require_readable(order: bytes, limit: int) -> None:
 
 
 def _unreadable(order: str, problem: wire.Malformed) -> FieldError:
-    """Which field it is, and what is to be done."""
+    """The field at fault, and the remedy."""
     fields = [(name, order[begin:end]) for name, begin, end in members(order)]
     if problem.code == "too_large":
         longest, _ = max(fields, key=lambda field: len(field[1]))

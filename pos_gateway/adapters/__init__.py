@@ -1,1 +1,1 @@
-"""Adapters: an order to one POS's requests, its replies to an Outcome. One POS a file."""
+"""Adapters: an order to one POS's requests, and its replies to an Outcome. One POS a file."""

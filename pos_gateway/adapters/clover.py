@@ -1,16 +1,16 @@
 """Clover's REST API v3, atomic orders. Built to Clover's public documentation, not certified.
 
 Sources, on docs.clover.com: "Create an atomic order", "Manage orders data", "Create custom orders",
-"Get all orders", "Apply filters", "API usage and rate limits", "401 Unauthorized", "Status codes and
-errors reference".
+"Get all orders", "Apply filters", "API usage and rate limits", "401 Unauthorized", "Status codes
+and errors reference".
 
-An item that is in the merchant's catalog is an item of its inventory, a modifier of it is one of the
-inventory's modifiers: the price that is sent is ours all the same. Any other is ad hoc: a name and a
-price. Clover ignores modifiers without an id, so their prices are in the item's and their names in its
-note. An item of quantity 3 is three line items. A tip belongs to a payment there and is not sent.
+An item in the merchant's catalog is sent as an inventory item, and its modifiers as inventory
+modifiers, at our prices. Any other item is ad hoc: a name and a price. Clover ignores modifiers
+without an id, so their prices are added to the item's and their names to its note. An item of
+quantity 3 is three line items. At Clover a tip belongs to a payment, so it is not sent.
 
-There is no idempotency key and no field for our id that the documentation of atomic orders names.
-The order's note begins with it, and the order is found by that.
+Clover documents no idempotency key for atomic orders, and no field for our order id. The order's
+note begins with it, and a look-up finds the order by that.
 """
 
 import json
@@ -45,36 +45,35 @@ FIELDS = {
     "order_type": PosField("the id of an order type", r"[A-Za-z0-9]{1,64}", required=False),
 }
 
-#: An order's ``state``, in small letters: the documentation has it in both.
+#: An order's ``state``, in lower case: the documentation has both cases.
 _STATES = {"open": Kind.ACCEPTED, "locked": Kind.ACCEPTED}
 
-#: Messages with which an order is refused with a 400 ("Manage orders data"). Any other is
-#: INVALID_ORDER.
+#: Messages of a 400 that rejects an order ("Manage orders data"). Any other is INVALID_ORDER.
 REJECTIONS = {
     "item_does_not_exist": Rejection.ITEM_UNAVAILABLE,
     "invalid_modifier": Rejection.ITEM_UNAVAILABLE,
 }
 
-#: Line items that an order may have ("Create an atomic order").
+#: Maximum line items of an order ("Create an atomic order").
 _LINES = 3000
 _JSON = "application/json"
-#: Characters of a text. Clover documents no limit; an order id and a sentence have room in it.
+#: Maximum characters of a text: Clover documents no limit; an order id and a sentence fit.
 _TEXT = 255
-#: How far Clover's clock may be from the backend's and ours when an order is looked for by its time.
+#: Clock skew between Clover, the backend and us that a look-up by time allows for.
 _SKEW = timedelta(hours=1)
-#: Orders a page (a reply must stay short), pages when looking for one, and orders that two pages have
-#: in common: one that is deleted meanwhile moves all behind it forward.
+#: A look-up's orders per page (a reply must stay short), maximum pages, and overlap of two pages:
+#: an order deleted meanwhile moves all later ones forward.
 _PAGE, _PAGES, _COMMON = 100, 10, 10
 _MOST = _PAGES * (_PAGE - _COMMON) + _COMMON
 _TOO_MANY = f"not among the orders of its time, {_MOST} or {LOOK_UP} bytes of them"
 
 
 class CloverAdapter:
-    """``POST /v3/merchants/{mId}/atomic_order/orders``; found again by the note."""
+    """``POST /v3/merchants/{mId}/atomic_order/orders``; look-up by the note."""
 
     name = "clover"
     guarantee = Guarantee.QUERYABLE
-    #: "API usage and rate limits": per token; per app it is 10 at once and 50 a second.
+    #: "API usage and rate limits": per token. Per app: 10 at once and 50 a second.
     limits = Limits(concurrency=5, per_second=16.0, request_bytes=2**20)
 
     def check(self, merchant: Merchant) -> list[FieldError]:
@@ -105,14 +104,14 @@ class CloverAdapter:
             return known
         url = f"{_merchant(merchant)}/orders/{quote(known.external_id or '', safe='')}"
         reply = send(Request("DELETE", url))
-        if reply.status == 200:  # what its body is, is not documented
+        if reply.status == 200:  # its body is not documented
             return Outcome(Kind.CANCELLED, external_id=known.external_id)
         return _refused(reply) if reply.status == 400 else by_status(reply)
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        """Goes through the orders of the time in question, for the one with our note.
+        """Search the orders of the time window for the one with our note.
 
-        One for the same amount with nobody's mark may be it, its note lost: that is in doubt.
+        An order for the same amount without any mark may be it, with its note lost: in doubt.
         """
         may_be_there, read, pages = False, 0, _PAGES
         for window in windows(order, _SKEW):
@@ -159,8 +158,9 @@ def _too_long(order: Order) -> Outcome | None:
 
 
 class _Cart:
-    """What is sent of an order. An item of which there are a hundred is a hundred times in it, which a
-    few bytes of an order can make gigabytes of: how large it is is known before it is written.
+    """The request's body. Its size is known before it is written.
+
+    An item of quantity 100 is written 100 times: a few bytes of an order could become gigabytes.
     """
 
     def __init__(self, order: Order, merchant: Merchant) -> None:
@@ -171,17 +171,17 @@ class _Cart:
         self._lines = [
             (_encoded(_line(item, merchant)), item.quantity) for item in lines.in_turns(order)
         ]
-        #: Bytes of it.
+        #: Size in bytes.
         self.size = len(self._head + _END) - 1
         self.size += sum((len(line) + 1) * number for line, number in self._lines)
 
     def encoded(self) -> bytes:
-        """It, as JSON."""
+        """The body, as JSON."""
         whole = [line for line, number in self._lines for _ in range(number)]
         return self._head + b",".join(whole) + _END
 
 
-#: What stands behind the last line.
+#: What follows the last line.
 _END = b"]}}"
 
 
@@ -192,7 +192,8 @@ def _encoded(value: dict[str, Any]) -> bytes:
 def _line(item: Item, merchant: Merchant) -> dict[str, Any]:
     known_as, price = merchant.pos_id(item.sku), lines.unit_price(item)
     modifications, changes = [], []
-    # An amount below nothing is not documented: with a discount, the item's price is all of it.
+    # A negative amount is not documented: with a discount, the item's price includes its
+    # modifiers'.
     folded = any(each.unit_price < 0 for each in item.modifiers)
     for each in item.modifiers:
         name = f"{each.quantity} x {each.name}" if each.quantity > 1 else each.name
@@ -216,13 +217,13 @@ def _mark(order: Order) -> str:
 
 
 def _note(order: Order) -> str:
-    """Our id first, then who it is for and what they wish."""
+    """Our id first, then the customer and the order's notes."""
     who = (order.customer.name, order.customer.phone) if order.customer else ()
     return lines.text(" ".join(filter(None, [_mark(order), *who, order.notes])), _TEXT)
 
 
 def _is(found: dict[str, Any], order: Order) -> bool:
-    # An order id has no blanks: what stands before the first one is the mark, whole.
+    # An order id has no blanks: the text before the first one is the whole mark.
     note = found.get("note")
     return isinstance(note, str) and note.partition(" ")[0] == _mark(order)
 

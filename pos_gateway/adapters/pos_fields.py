@@ -1,4 +1,4 @@
-"""The ids by which a vendor knows a merchant (its record's ``pos``) and its items (its catalog).
+"""A vendor's ids for a merchant (its record's ``pos``) and for its items (its catalog).
 
 Each adapter has its own.
 """
@@ -11,15 +11,15 @@ from pos_gateway.adapters.protocol import Limits
 from pos_gateway.domain.errors import ABSENT, FieldError
 from pos_gateway.domain.merchant import Merchant
 
-#: What is wrong with an item's id in the catalog is said under this name.
+#: The field that errors in a catalog's item ids are reported under.
 POS_ID = "pos_id"
-#: A GUID, as Toast writes them.
+#: A GUID in Toast's form.
 GUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 
 @dataclass(frozen=True, slots=True)
 class PosField:
-    """One id: what it is, in words for whoever has to fill it in, and its form."""
+    """An id: its meaning, for the person who fills it in, and its form."""
 
     meaning: str
     pattern: str = r"[A-Za-z0-9_-]+"
@@ -32,13 +32,13 @@ def problems(
     limits: Limits,
     item: PosField | None = None,
 ) -> list[FieldError]:
-    """What is wrong with the merchant for a POS with these ids and these limits.
+    """Errors in the merchant's record and catalog, for a POS with these ids and limits.
 
     Args:
-        merchant: its record, and its catalog.
-        fields: what ``pos`` has.
+        merchant: its record, with its catalog.
+        fields: the ids in ``pos``.
         limits: the vendor's.
-        item: an item's id in the catalog, where the vendor says what it looks like.
+        item: an item's id in the catalog, where the vendor documents its form.
     """
     found = []
     for name, field in fields.items():
@@ -59,7 +59,7 @@ def problems(
 
 
 def _beyond(merchant: Merchant, limits: Limits) -> list[FieldError]:
-    """What the record has that the vendor does not allow, and a default that will not do."""
+    """Settings above the vendor's limits, and a missing or too short request_timeout."""
     found = []
     at_once, seconds = merchant.max_concurrency, merchant.request_timeout
     if at_once is not None and at_once > limits.at_once(at_once):

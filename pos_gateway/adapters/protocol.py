@@ -1,4 +1,4 @@
-"""What an adapter is. It opens no socket: it is given ``send``, and it keeps no state."""
+"""The adapter protocol. An adapter opens no socket (it calls ``send``) and keeps no state."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,42 +12,42 @@ from pos_gateway.transport.exchange import Send
 
 
 class Guarantee(StrEnum):
-    """What a POS offers against a second create for the same order."""
+    """The protection that a POS offers against creating an order twice."""
 
     KEYED = "keyed"  # it honours an idempotency key: the same key may be sent again
-    QUERYABLE = "queryable"  # it can be asked by our order id
-    BLIND = "blind"  # neither: after an exchange in doubt a person must look
+    QUERYABLE = "queryable"  # it offers a look-up by our order id
+    BLIND = "blind"  # neither: an exchange in doubt needs a person
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the vendor's public documentation allows; None where it says nothing."""
+    """What the vendor's public documentation allows; None where it states nothing."""
 
     #: Seconds that a reply may take.
     longest_reply: float | None = None
-    #: Requests at once with one merchant's credentials.
+    #: Concurrent requests with one merchant's credentials.
     concurrency: int | None = None
-    #: Requests a second with one merchant's credentials, and those that an order takes as a rule.
+    #: Requests a second with one merchant's credentials, and requests that an order usually takes.
     per_second: float | None = None
     requests: int = 1
-    #: Bytes of a request that are sent; None: an order's own. Not documented, and not to be found out.
+    #: Maximum bytes of a request; None: no limit beyond the order's own. Not documented by vendors.
     request_bytes: int | None = None
-    #: Statuses beside 429 that are documented as "not processed": the order is tried again.
+    #: Statuses beside 429 that are documented as "not processed": the order is retried.
     unprocessed: frozenset[int] = frozenset()
 
     @property
     def orders_per_second(self) -> float | None:
-        """Orders of one merchant that may be sent in a second."""
+        """One merchant's orders that may be sent in a second."""
         return None if self.per_second is None else self.per_second / self.requests
 
     def at_once(self, wanted: int) -> int:
-        """How many of one merchant's orders may be under way, of so many that are wanted."""
+        """``wanted``, or the vendor's limit on a merchant's in-flight orders if that is lower."""
         return wanted if self.concurrency is None else min(wanted, self.concurrency)
 
 
 @runtime_checkable
 class Adapter(Protocol):
-    """One POS's way of speaking. Safe to be used by any number of threads at once.
+    """One POS's API. Safe to be used by any number of threads at once.
 
     The same order always makes the same requests of the same merchant, byte for byte.
     """
@@ -57,9 +57,9 @@ class Adapter(Protocol):
     limits: Limits
 
     def check(self, merchant: Merchant) -> list[FieldError]:
-        """What is wrong with the merchant's record for this POS. Asked when it is imported.
+        """Errors in the merchant's record for this POS. Called when a record is imported.
 
-        So are entries of its catalog: what is wrong with ``merchant.catalog`` is ``pos_id``'s.
+        Also called for catalog imports: errors in ``merchant.catalog`` are under ``pos_id``.
         """
         ...
 
@@ -68,12 +68,12 @@ class Adapter(Protocol):
         ...
 
     def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        """Have the POS let go of the order: CANCELLED, or REJECTED if it keeps it.
+        """Cancel the order at the POS: CANCELLED, or REJECTED if the POS refuses.
 
-        REJECTED with ``unknown_order`` if it never heard of it. Lets TransportError pass.
+        REJECTED with ``unknown_order`` if the POS does not know it. Lets TransportError pass.
         """
         ...
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        """What the POS knows of the order; None is "never heard of it". Lets TransportError pass."""
+        """The order's state at the POS; None: it does not know it. Lets TransportError pass."""
         ...

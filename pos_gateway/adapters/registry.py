@@ -1,9 +1,9 @@
-"""Which adapters there are, by the name that a merchant's record gives.
+"""The available adapters, by the name in a merchant's record.
 
-The built-in ones are named here. Others come from installed packages, through entry points in the
+The built-in ones are listed here. Others come from installed packages, through entry points in the
 group ``pos_gateway.adapters``: the entry point's name is the adapter's, its value a class (or any
-callable) that is called without arguments. One that is broken is told of and left out: the merchants
-of the other adapters have no part in it.
+callable) that is called without arguments. A broken adapter is logged and left out: merchants of
+the other adapters are not affected.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ GROUP = "pos_gateway.adapters"
 BUILT_IN: tuple[Adapter, ...] = (RestAdapter(), SquareAdapter(), ToastAdapter(), CloverAdapter())
 
 
-#: Is told of an adapter that cannot be used, and why.
+#: Called with an adapter that cannot be used, and the reason.
 Tell = Callable[[EntryPoint, BaseException], None]
 
 
@@ -32,17 +32,17 @@ def _log(entry: EntryPoint, why: BaseException) -> None:
 
 
 def adapters(tell: Tell = _log) -> dict[str, Adapter]:
-    """Every adapter that can be used here, by name. Reads what packages are installed."""
+    """Every usable adapter, by name. Reads the installed packages' entry points."""
     return collect(entry_points(group=GROUP), tell)
 
 
 def collect(others: Iterable[EntryPoint], tell: Tell = _log) -> dict[str, Adapter]:
-    """The built-in adapters and those of these entry points that can be used."""
+    """The built-in adapters and the usable ones of these entry points."""
     found = {adapter.name: adapter for adapter in BUILT_IN}
     for entry in others:
         try:
             adapter = _load(entry, found)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (what others wrote may do anything)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (third-party code raises anything)
             tell(entry, error)
         else:
             found[adapter.name] = adapter

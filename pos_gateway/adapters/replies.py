@@ -1,4 +1,4 @@
-"""Reading replies that may be anything: what every adapter does with status and body."""
+"""Parses untrusted replies: what every adapter does with status and body."""
 
 import email.utils
 import json
@@ -18,25 +18,26 @@ from pos_gateway.runtime.addresses import is_public
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, BODY_LIMIT, Reply
 
-#: ``Retry-After`` is believed within these seconds; a year is a mistake, 0 a stampede.
+#: ``Retry-After`` is clamped to these seconds: a year is a mistake, 0 a stampede.
 RETRY_AFTER = (1.0, 900.0)
-#: Objects, lists, and members of both in a reply, together.
+#: Maximum objects, lists and members of both in a reply, together.
 _PARTS = 40_000
-#: How many times as long as an order its POS may be about it.
+#: A POS's reply about an order may be this many times as long as the order.
 _WORDS = 16
-#: Bytes of all the pages of a look-up.
+#: Maximum bytes of all the pages of a look-up.
 LOOK_UP = 1024 * 1024
-#: Characters of a number with a point or an exponent; a longer one says no more, and is dear to read.
+#: Maximum characters of a number with a point or an exponent; a longer one adds nothing, and is
+#: slow to parse.
 _NUMBER = 40
 _SECONDS = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
 def json_object(reply: Reply) -> dict[str, Any] | None:
-    """The reply's body as a JSON object, or None when it is not one we would stake an order on.
+    """The reply's body as a JSON object, or None when it is not safe to rely on.
 
-    Duplicate keys, NaN and infinities are refused: two readers would read them differently. So are
-    numbers that are longer than any that says something, and an object of more parts than a reply of
-    its length has that does: each costs as much as a whole line of text.
+    Duplicate keys, NaN and infinities are refused: parsers disagree about them. So are overlong
+    numbers, and objects with more parts than a meaningful reply of this size has: each costs as
+    much as a whole line of text.
     """
     body = reply.body
     if body.count(b"{") + body.count(b"[") + body.count(b",") > _PARTS:
@@ -54,12 +55,12 @@ def json_object(reply: Reply) -> dict[str, Any] | None:
 
 
 def with_the_order(order: Order) -> int:
-    """Bytes of a reply that has the whole order in it, in the POS's words."""
+    """Maximum bytes of a reply that repeats the whole order."""
     return min(BODY_LIMIT, ACKNOWLEDGEMENT + _WORDS * len(order.source))
 
 
 def retry_after(reply: Reply) -> float | None:
-    """Seconds the merchant asks us to stay away, clamped; None when it does not say."""
+    """Seconds to wait before the next request, clamped; None when the reply does not say."""
     value = reply.headers.get("retry-after", "").strip()
     if not value:
         return None
@@ -67,7 +68,7 @@ def retry_after(reply: Reply) -> float | None:
         seconds = float(value)
     else:
         until, now = _date(value), _date(reply.headers.get("date", ""))
-        if until is None or now is None:  # by no clock but its own
+        if until is None or now is None:  # relative to the peer's clock only
             return None
         seconds = (until - now).total_seconds()
     low, high = RETRY_AFTER
@@ -75,7 +76,7 @@ def retry_after(reply: Reply) -> float | None:
 
 
 def _date(text: str) -> datetime | None:
-    """An HTTP date; None if it is none."""
+    """An HTTP date; None if it cannot be parsed."""
     try:
         moment = email.utils.parsedate_to_datetime(text)
     except (ValueError, OverflowError):
@@ -84,11 +85,11 @@ def _date(text: str) -> datetime | None:
 
 
 def by_status(reply: Reply, unprocessed: Set[int] = frozenset()) -> Outcome:
-    """What a status means when the POS's own documentation says nothing else.
+    """What a status means when the POS's documentation does not say.
 
     The rule: a reply that says the request was refused before it was processed is final or may
     be retried; one that says something broke on the way (5xx) leaves the order in doubt.
-    ``unprocessed`` are the statuses that are documented to say the former.
+    ``unprocessed``: statuses documented as refused before processing.
     """
     status = reply.status
     reason = Reason.of(f"http_{status}", f"the POS answered {status}")
@@ -110,15 +111,15 @@ def by_status(reply: Reply, unprocessed: Set[int] = frozenset()) -> Outcome:
 
 
 def merchant_gone(reply: Reply) -> Outcome:
-    """A 410 for a URL that names the merchant and no order: the POS no longer serves the merchant.
+    """A 410 for a URL with the merchant and no order: the POS no longer serves the merchant.
 
-    Any other 410 may be about one order, and is no reason to stop the merchant's others.
+    Any other 410 may be about one order, and must not stop the merchant's others.
     """
     return replace(by_status(reply), merchant_gone=True)
 
 
 def no_answer(reply: Reply) -> Outcome:
-    """Asked for an order, the POS answered with a status that says nothing about it."""
+    """A look-up answered with a status that says nothing about the order: in doubt."""
     problem = f"asked for the order, the POS answered {reply.status}"
     return Outcome(
         Kind.IN_DOUBT,
@@ -129,10 +130,10 @@ def no_answer(reply: Reply) -> Outcome:
 
 
 def after_refusal(look_up: Callable[[], Outcome | None]) -> Outcome | None:
-    """What a POS knows of an order that it has refused, and may have all the same.
+    """Look up an order that the POS has refused, but may have.
 
     Raises:
-        NoValidReply: also where it could not be asked, since it may be there.
+        NoValidReply: also where the look-up was not sent, since the POS may have the order.
     """
     try:
         return look_up()
@@ -141,12 +142,12 @@ def after_refusal(look_up: Callable[[], Outcome | None]) -> Outcome | None:
 
 
 def in_doubt(message: object) -> Outcome:
-    """A reply that is nothing to stake an order on."""
+    """The outcome for a reply that cannot be relied on."""
     return Outcome(Kind.IN_DOUBT, Reason.of("invalid_reply", message))
 
 
 def decision(states: Mapping[str, Kind], state: object, external_id: object) -> Outcome:
-    """What the POS's word for the order's state means; in doubt without a known one and an id."""
+    """The outcome for the POS's order state; in doubt if the state is unknown or the id missing."""
     kind, known_as = states.get(str(state)), identifier(external_id)
     if kind is None or known_as is None:
         return in_doubt(f"an order in the state {state!r} with the id {external_id!r}")
@@ -154,7 +155,7 @@ def decision(states: Mapping[str, Kind], state: object, external_id: object) -> 
 
 
 def _host(location: str) -> str:
-    """Where a redirect points to, without the path, which may have the order in it."""
+    """A redirect's host, without the path, which may hold the order."""
     try:
         return urlsplit(location).hostname or ""
     except ValueError:
@@ -162,7 +163,7 @@ def _host(location: str) -> str:
 
 
 def _is_inside(host: str) -> bool:
-    """Whether a redirect points to an address that is not public. It is not followed anyway."""
+    """Whether a redirect points to an address that is not public. It is never followed."""
     try:
         return not is_public(ip_address(host))
     except ValueError:

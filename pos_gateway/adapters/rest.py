@@ -1,7 +1,7 @@
-"""The reference POS API, as ``docs/wire-format.md`` and DESIGN describe it.
+"""The reference POS API, as in ``docs/wire-format.md`` and DESIGN.
 
 ``POST {base_url}/orders`` with ``Idempotency-Key: <order_id>``; ``GET {base_url}/orders/{id}``;
-``POST {base_url}/orders/{id}/cancel``. Its error codes are passed on as they are.
+``POST {base_url}/orders/{id}/cancel``. Its error codes are passed on unchanged.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ class RestAdapter:
         if reply.status in (200, 201, 202):
             return _decision(reply, order)
         if reply.status == 409:
-            # "There is such an order already": whether it is this one, only asking tells.
+            # The POS has an order with this id: only a look-up shows whether it is this one.
             known = after_refusal(lambda: self.look_up(order, merchant, send))
             return known or Outcome(Kind.REJECTED, _error(reply, "conflict"), not_found=True)
         if reply.status in (400, 422):

@@ -2,13 +2,13 @@
 
 Sources, on developer.squareup.com: "CreateOrder", "SearchOrders" and "UpdateOrder" in the API
 reference, the objects Order, OrderLineItem, OrderLineItemModifier, CreateOrderRequestLineItem and
-FulfillmentPickupDetails, "Create Orders", "ErrorCode", "Idempotency", "Handling errors", "Orders API
-Requirements".
+FulfillmentPickupDetails, "Create Orders", "ErrorCode", "Idempotency", "Handling errors", "Orders
+API Requirements".
 
-An item that is in the merchant's catalog is an item variation of the seller's, a modifier of it is
-one of the seller's modifiers: the name is theirs, the price ours, which overrides theirs. Any other is
-ad hoc: a name and a price. A tip belongs to a payment there and is not sent. An order is in Square's
-Order Manager if it has a fulfillment: ``pickup`` is one here if the customer has a name.
+An item in the merchant's catalog is sent as one of the seller's item variations, and its modifiers
+as the seller's modifiers: their name, our price, which overrides theirs. Any other item is ad hoc:
+a name and a price. At Square a tip belongs to a payment, so it is not sent. An order is in Square's
+Order Manager if it has a fulfillment: ``pickup`` becomes one here if the customer has a name.
 """
 
 import hashlib
@@ -42,12 +42,12 @@ from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {"location_id": PosField("the Square location's id")}
 
-#: OrderState; DRAFT is not among them, since no order is made as one here.
+#: OrderState, without DRAFT: no order is created as one here.
 _STATES = {"OPEN": Kind.ACCEPTED, "COMPLETED": Kind.ACCEPTED, "CANCELED": Kind.CANCELLED}
-#: FulfillmentState: those that are over.
+#: FulfillmentState: the terminal ones.
 _DONE = ("COMPLETED", "CANCELED", "FAILED")
 
-#: ErrorCode: those with which CreateOrder may refuse an order. Any other is OTHER.
+#: ErrorCode: those of CreateOrder that reject an order. Any other is OTHER.
 REJECTIONS: Mapping[str, Rejection] = {
     "BAD_REQUEST": Rejection.INVALID_ORDER,
     "MISSING_REQUIRED_PARAMETER": Rejection.INVALID_ORDER,
@@ -66,18 +66,18 @@ REJECTIONS: Mapping[str, Rejection] = {
     "LOCATION_MISMATCH": Rejection.OTHER,
     "NOT_FOUND": Rejection.ITEM_UNAVAILABLE,
 }
-#: Codes under which the order may be there all the same. BAD_REQUEST is one: Square has been seen
-#: to answer "Order … already exists" with it.
+#: Codes after which the order is looked up, since Square may have it. BAD_REQUEST is one: Square
+#: has answered "Order … already exists" with it.
 _ASK = frozenset({"IDEMPOTENCY_KEY_REUSED", "CONFLICT", "BAD_REQUEST"})
 
 #: Longest texts, from OrderLineItem and OrderLineItemModifier; and reference_id, from Order.
 _NAME, _MODIFIER, _NOTE, _REFERENCE = 512, 255, 2000, 40
-#: How far Square's clock may be from the backend's and ours when an order is looked for by its time.
+#: Clock skew between Square, the backend and us that a look-up by time allows for.
 _SKEW = timedelta(hours=1)
-#: Orders a page (Square allows 1,000, but a reply must stay short) and pages when looking for one.
+#: A look-up's orders per page (Square allows 1,000, but a reply must stay short) and maximum pages.
 _PAGE, _PAGES = 20, 25
 _TOO_MANY = f"not among the orders of its time, {_PAGE * _PAGES} or {LOOK_UP} bytes of them"
-#: Characters of a cursor, which is sent back. Square documents no limit.
+#: Maximum characters of a cursor, which is sent back. Square documents no limit.
 _CURSOR = 4096
 _JSON = {"Content-Type": "application/json"}
 
@@ -87,7 +87,7 @@ class SquareAdapter:
 
     name = "square"
     guarantee = Guarantee.KEYED
-    #: Square has rate limits and does not publish them.
+    #: Square does not publish its rate limits.
     limits = Limits(request_bytes=2**20)
 
     def check(self, merchant: Merchant) -> list[FieldError]:
@@ -117,7 +117,7 @@ class SquareAdapter:
         return replace(refused, not_found=is_asked)
 
     def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        """UpdateOrder to CANCELED. Needs the version that is found first."""
+        """UpdateOrder to CANCELED, with the version that a look-up finds."""
         found = _find(order, merchant, send)
         if found is None:
             return rejected(Rejection.UNKNOWN_ORDER, "Square does not know the order")
@@ -134,7 +134,7 @@ class SquareAdapter:
             # Square wants an order's fulfillments cancelled with it.
             "fulfillments": _cancelled(found.get("fulfillments")),
         }
-        # A new key for each version: under an old one nothing would be changed.
+        # A new key for each version: an old key would change nothing.
         change = {"idempotency_key": _key(order, f"cancel {version}"), "order": content}
         url = f"{merchant.base_url}/v2/orders/{quote(standing.external_id or '', safe='')}"
         reply = send(Request("PUT", url, _encoded(change), _JSON, with_the_order(order)))
@@ -155,7 +155,7 @@ class SquareAdapter:
 def _creation(order: Order, merchant: Merchant) -> bytes:
     content: dict[str, Any] = {
         "location_id": merchant.pos["location_id"],
-        # Private to the application that wrote it, and up to 255 characters: it finds the order.
+        # Private to the application that wrote it, up to 255 characters: look-ups use it.
         "metadata": {"order_id": order.order_id},
         "line_items": [_line(order, item, merchant) for item in lines.in_turns(order)],
     }
@@ -169,7 +169,7 @@ def _creation(order: Order, merchant: Merchant) -> bytes:
 
 
 def _pickup(order: Order, customer: Customer) -> dict[str, Any]:
-    # The phone number is in the note: Square would refuse the order for one that it does not like.
+    # The phone number goes into the note: Square would reject the order for an invalid one.
     note = lines.text(" ".join(filter(None, (customer.phone, order.notes))), 500)
     details: dict[str, Any] = {
         "schedule_type": "ASAP",
@@ -190,7 +190,7 @@ def _cancelled(fulfillments: object) -> list[dict[str, Any]]:
 
 def _line(order: Order, item: Item, merchant: Merchant) -> dict[str, Any]:
     known_as = merchant.pos_id(item.sku)
-    # Money is unsigned here: with a discount among the modifiers, the item's price is all of it.
+    # Money is unsigned here: with a discount among the modifiers, the item's price includes them.
     folded = any(modifier.unit_price < 0 for modifier in item.modifiers)
     price = lines.unit_price(item) if folded else item.unit_price
     line: dict[str, Any] = {
@@ -217,7 +217,7 @@ def _line(order: Order, item: Item, merchant: Merchant) -> dict[str, Any]:
 
 
 def _named(known_as: str | None, name: str) -> dict[str, str]:
-    """What the seller's catalog has a name for is to have no other one."""
+    """The catalog id if there is one, else the name: Square's name wins over ours."""
     return {"name": name} if known_as is None else {"catalog_object_id": known_as}
 
 
@@ -228,9 +228,9 @@ def _key(order: Order, what: str = "create") -> str:
 
 
 def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
-    """The order as Square has it; None if it has not; an Outcome if that cannot be told.
+    """The order as Square has it; None if Square does not know it; an Outcome if that is in doubt.
 
-    SearchOrders has no filter for our id: it goes through the orders of the time in question.
+    SearchOrders has no filter for our id: this searches the orders of the time window.
     """
     read, pages = 0, _PAGES
     for since, until in windows(order, _SKEW):
@@ -290,12 +290,12 @@ def _is(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
 
 
 def _in_its_words(outcome: Outcome, reply: Reply) -> Outcome:
-    """Only they say what was not found: an item of the catalog, or the location."""
+    """The outcome with Square's words: only they say what was not found, item or location."""
     return replace(outcome, reason=Reason.of(f"http_{reply.status}", " ".join(_error(reply))))
 
 
 def _error(reply: Reply) -> tuple[str, str]:
-    """Code and detail of the first error; the status is the first one's."""
+    """Code and detail of the first error, which the status belongs to."""
     errors = (json_object(reply) or {}).get("errors")
     first = errors[0] if isinstance(errors, list) and errors else None
     if not isinstance(first, dict):

@@ -4,10 +4,10 @@ Sources, on doc.toasttab.com: "Creating orders", "Order prices", "External ident
 request timeouts for the orders API", "Rate limiting", "API responses and errors", "Void an order",
 and the orders API reference (Order, Check, Selection, ErrorMessage).
 
-Toast has no ad-hoc items: what the merchant's catalog has for an item's ``sku``, or else the ``sku``
-itself, is the item's GUID at Toast, with the GUID of its menu group (a modifier's: of its option group)
-before it where the menu wants one: ``group/item``. Toast sets the prices. They are asked for first, as
-its documentation demands, and an order whose total is another is rejected.
+Toast has no ad-hoc items: the catalog's id for an item's ``sku``, or else the ``sku`` itself, is
+the item's GUID at Toast, with the GUID of its menu group (a modifier's: of its option group) before
+it where the menu requires one: ``group/item``. Toast sets the prices. They are requested first, as
+its documentation demands, and an order with a different total is rejected.
 """
 
 import json
@@ -60,11 +60,11 @@ _STATES = {
     "NOT_APPROVED": Kind.REJECTED,
 }
 
-#: ErrorMessage.code. Toast publishes no list of them; this one is in "API responses and errors".
+#: ErrorMessage.code. Toast publishes no list; this one is in "API responses and errors".
 REJECTIONS: Mapping[str, Rejection] = {"10025": Rejection.PAYMENT_REQUIRED}
 _REFUSALS = (400, 422)
 
-#: Minor units up to which a number of dollars in JSON is exact to the cent.
+#: Most minor units that a JSON number of dollars holds exact to the cent.
 _LARGEST = 10**15
 #: Currencies whose minor unit is no hundredth (ISO 4217): Toast's amounts have two decimals.
 _NOT_HUNDREDTHS = re.compile(
@@ -74,9 +74,9 @@ _NOT_HUNDREDTHS = re.compile(
 
 
 class ToastAdapter:
-    """``POST /orders/v2/orders`` with an ``externalId``, by which the order can be asked for.
+    """``POST /orders/v2/orders`` with an ``externalId``, which look-ups use.
 
-    Toast refuses a second order with the same one. So what it refuses is asked for as well.
+    Toast refuses a second order with the same one, so a refused order is looked up as well.
     """
 
     name = "toast"
@@ -97,7 +97,7 @@ class ToastAdapter:
         expects = with_the_order(order)
         try:
             prices = send(_post(merchant, "/prices", content, expects))
-        except NoValidReply as error:  # nothing is made yet, whatever Toast has had of it
+        except NoValidReply as error:  # only prices were requested: no order exists yet
             raise NotSent(error.code, error) from error
         if (refused := self._priced_otherwise(order, prices)) is not None:
             return refused
@@ -136,7 +136,7 @@ class ToastAdapter:
     def _perhaps_there(
         self, order: Order, merchant: Merchant, send: Send, refusal: Reply
     ) -> Outcome:
-        """An order that is there already is refused, in words that are not documented."""
+        """Look up a refused order: Toast refuses a known one in words that it does not document."""
         known = after_refusal(lambda: self.look_up(order, merchant, send))
         if known is not None:
             return known
@@ -146,7 +146,7 @@ class ToastAdapter:
         return _refused(code, words)
 
     def _priced_otherwise(self, order: Order, reply: Reply) -> Outcome | None:
-        """None if Toast's prices come to our total, before tax or with it. Nothing is made yet."""
+        """None if Toast's prices sum to our total, before or with tax. No order exists yet."""
         if reply.status in _REFUSALS:
             return _refused(*_error(reply))
         if reply.status != 200:
@@ -167,7 +167,7 @@ class ToastAdapter:
 
 
 def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:
-    """Our own rejection of what Toast has no form for."""
+    """Our own rejection of an order that Toast's API cannot express."""
     is_odd = _NOT_HUNDREDTHS.fullmatch(order.currency) is not None
     if is_odd or max(order.total, order.tip or 0) > _LARGEST:
         problem = f"{order.total} {order.currency} cannot be written with two decimals"
@@ -243,7 +243,7 @@ def _known_as(what: Item | Modifier, merchant: Merchant) -> str:
 
 def _reference(known_as: str, group: str) -> dict[str, Any]:
     found = _ITEM.fullmatch(known_as)
-    assert found is not None  # noqa: S101  (_unsendable has seen to it)
+    assert found is not None  # noqa: S101  (_unsendable has checked it)
     reference: dict[str, Any] = {"item": {"guid": found["item"], "entityType": "MenuItem"}}
     if found["group"]:
         reference[group] = {"guid": found["group"]}
@@ -272,7 +272,7 @@ def _refused(code: str, words: str) -> Outcome:
 
 
 def _error(reply: Reply) -> tuple[str, str]:
-    """Code and words of an ErrorMessage."""
+    """Code and message of an ErrorMessage."""
     error = json_object(reply) or {}
     words = filter(None, (error.get("message"), error.get("developerMessage")))
     return str(error.get("code")), " / ".join(map(str, words)) or f"HTTP {reply.status}"
@@ -301,6 +301,6 @@ def _dollars(minor: int) -> float:
 
 
 def _minor(amount: object) -> Decimal:
-    """An amount in minor units; one that is no number is no amount that could be ours."""
+    """An amount in minor units; NaN, which equals no total, for a value that is no number."""
     is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
     return Decimal(str(amount)) * 100 if is_number else Decimal("NaN")

@@ -1,4 +1,4 @@
-"""When an order may have been made at its POS, for those that are looked through by time."""
+"""When an order may have been created at its POS, for look-ups by time."""
 
 from datetime import datetime, timedelta
 
@@ -6,11 +6,11 @@ from pos_gateway.domain.order import Order
 
 
 def windows(order: Order, skew: timedelta) -> list[tuple[datetime, datetime]]:
-    """From when to when, with so much for clocks that differ, as far as there is a calendar.
+    """The time windows to search, widened by ``skew``, within the calendar's range.
 
-    An order that was placed long before the ledger heard of it is looked for from then on first, since
-    nothing was sent earlier. Only what is found there is believed: the ledger may have been restored.
-    A ``deliver_by`` at the end of the year 9999 is how some say that there is none.
+    For an order placed long before the ledger recorded it, the time since then comes first: nothing
+    was sent earlier. The earlier time is searched too, since the ledger may have been restored.
+    Some backends put ``deliver_by`` at the end of the year 9999 for "never".
     """
     known = order.known_since
     placed = order.placed_at if known is None else min(order.placed_at, known)

@@ -1,9 +1,10 @@
-"""How the gateway proves to a merchant's POS who it is.
+"""Authenticates the gateway to a merchant's POS.
 
 - ``signing``: the headers that credentials add to a request
 - ``tokens``: access tokens (OAuth2, Toast), fetched once for all who need them
-- ``redaction``: a POS's words without the secrets that it was shown
-- ``authenticator``: the one door for deliveries
+- ``redaction``: removes secrets from a POS's words
+- ``authenticator``: the entry point for deliveries
 
-What a merchant's record says is in ``pos_gateway.domain.credentials``, sealing it in ``pos_gateway.runtime.vault``.
+Credentials in a merchant's record are in ``pos_gateway.domain.credentials``, their encryption in
+``pos_gateway.runtime.vault``.
 """

@@ -1,4 +1,4 @@
-"""Requests that a merchant's POS takes for ours."""
+"""Authenticates requests to a merchant's POS."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,18 +14,18 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 
-#: Seconds that a token endpoint has.
+#: Deadline of a token request, in seconds.
 TOKEN_TIMEOUT = 10.0
-#: Connections to one client's token endpoint; there is one request at a time.
+#: Connections to one client's token endpoint: requests are single flight.
 _CONNECTIONS = 1
 
 
 class Authenticator:
-    """Adds what each merchant's record asks for. Safe from green threads.
+    """Adds each merchant's credentials to requests. Safe from green threads.
 
     Args:
-        transport: what requests for tokens go through.
-        tokens: where other workers' tokens are.
+        transport: sends token requests.
+        tokens: the cache shared with other workers.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class Authenticator:
         """The same ``send``, with the merchant's credentials on every request.
 
         Args:
-            merchant: whose record says what it asks for.
-            send: sends a request as it is.
-            left: the seconds that are left for all of it, the wait for a token included.
+            merchant: whose credentials to use.
+            send: sends a request unchanged.
+            left: seconds left in all, the wait for a token included.
 
-        A POS that answers 401 to a token is asked once more, with a new one: it has not looked at
-        the request. Raises Misconfigured and NotSent where there are no credentials to be had.
+        A 401 to a token is retried once with a new token: the POS has not processed the request.
+        Raises Misconfigured and NotSent where no credentials are available.
         """
         auth = _opened(merchant)
         if isinstance(auth, Client):
@@ -60,10 +60,10 @@ class Authenticator:
         return signed
 
     def prepare(self, merchant: Merchant, timeout: float) -> None:
-        """See that there is what ``sending`` adds; a token is waited for so many seconds.
+        """Check that ``sending`` has credentials; waits at most ``timeout`` seconds for a token.
 
         Raises:
-            Misconfigured, NotSent: there is not.
+            Misconfigured, NotSent: it has none.
         """
         auth = _opened(merchant)
         if isinstance(auth, Client):

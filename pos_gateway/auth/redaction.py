@@ -1,4 +1,4 @@
-"""What a POS says, without the secrets that it was shown. No I/O."""
+"""Removes secrets from a POS's words. No I/O."""
 
 import json
 import re
@@ -10,20 +10,19 @@ from urllib.parse import quote, quote_plus
 
 from pos_gateway.domain.outcome import REASON_LIMIT, Outcome, Reason
 
-#: What stands in a secret's place.
+#: Replaces a secret.
 HIDDEN = "[secret]"
-#: Characters of a secret, or of the part that is left of one at the end of a text that was cut.
-#: Anything shorter is found in every other word, and left.
+#: Minimum characters of a secret, or of what is left of one at the end of a truncated text. Shorter
+#: ones occur in ordinary words, and stay.
 SHORTEST = 4
-#: Credentials whose forms are kept.
+#: Credentials whose encoded forms are cached.
 _MOST = 4096
 
 
 def redacted(outcome: Outcome, secrets: tuple[str, ...]) -> Outcome:
-    """The same outcome, with these secrets in none of its texts.
+    """The same outcome, with none of these secrets in its texts.
 
-    Neither as they are, in large letters or small, nor in URL encoding, JSON or Base64, be it alone
-    or with something before it (``user:password``).
+    In any case, URL-encoded, in JSON or in Base64, alone or behind a prefix (``user:password``).
     """
     find = _finder(secrets)
     if find is None:
@@ -42,7 +41,7 @@ def redacted(outcome: Outcome, secrets: tuple[str, ...]) -> Outcome:
 
 
 def _hidden(pattern: re.Pattern[str], text: str) -> str:
-    """The text without any of the secrets, whichever of them overlap or are in one another."""
+    """The text without any of the secrets, even if they overlap or nest."""
     kept: list[str] = []
     end = 0
     for found in pattern.finditer(text):
@@ -53,7 +52,7 @@ def _hidden(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _without_beginning(text: str, forms: tuple[str, ...]) -> str:
-    """A text that was cut, without the beginning of a secret at its end."""
+    """A truncated text without the beginning of a secret at its end."""
     lower = text.lower()
     for form in forms:
         start = -1
@@ -69,19 +68,19 @@ def _finder(secrets: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[str, ...]]
     if not forms:
         return None
     longest_first = sorted(forms, key=len, reverse=True)
-    # Looked for at every character, since one may begin in the middle of another.
+    # A lookahead matches at every character, since secrets may overlap.
     pattern = re.compile(f"(?=({'|'.join(map(re.escape, longest_first))}))", re.IGNORECASE)
     return pattern, tuple(form.lower() for form in longest_first)
 
 
 def _forms(secret: str) -> Iterator[str]:
     yield secret
-    yield " ".join(secret.split())  # as it is in a reason
+    yield " ".join(secret.split())  # as Reason normalises it
     yield json.dumps(secret)[1:-1]
     yield quote(secret, "")
     yield quote_plus(secret)
     data = secret.encode()
-    for before in range(3):  # what stands before it moves it by so many bytes of three
+    for before in range(3):  # a prefix shifts it by 0 to 2 bytes of a Base64 group
         begin, end = -(-before * 8 // 6), (before + len(data)) * 8 // 6
         for encode in (b64encode, urlsafe_b64encode):
             yield encode(bytes(before) + data).decode()[begin:end]

@@ -12,7 +12,7 @@ from pos_gateway.transport.exchange import Request
 
 
 def headers_for(credentials: Credentials, request: Request, now: datetime) -> Mapping[str, str]:
-    """What proves to the POS that the request is ours; nothing for those that need a token."""
+    """The headers that authenticate the request; none for credentials that need a token."""
     match credentials:
         case ApiKey():
             return {credentials.header: credentials.key.get_secret_value()}
@@ -35,7 +35,7 @@ def basic(user: str, password: str) -> str:
 
 
 def _signature(credentials: Signature, request: Request, now: datetime) -> Mapping[str, str]:
-    # A second attempt of the same order is the same message.
+    # A retry of the same order is the same message.
     message_id = request.headers.get("Idempotency-Key") or f"msg_{uuid4().hex}"
     body = (request.body or b"").decode()
     signature = Webhook(credentials.secret.get_secret_value()).sign(message_id, now, body)

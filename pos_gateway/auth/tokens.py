@@ -1,4 +1,4 @@
-"""Access tokens: one request for all who need one, made again before it expires."""
+"""Access tokens: single flight per client, refreshed ahead of expiry."""
 
 import json
 from collections import OrderedDict
@@ -16,45 +16,44 @@ from pos_gateway.runtime.green import green
 from pos_gateway.transport.errors import Misconfigured, NotSent, TransportError
 from pos_gateway.transport.exchange import Reply, Request
 
-#: Seconds before its end that a token is not used any more: it has to get there, and clocks differ.
+#: Seconds before its expiry that a token is no longer used: requests take time, and clocks differ.
 EARLY = 30.0
-#: Seconds by which the next token is newer at least than one that is not taken any more.
+#: After a rejected token, the next one is newer by at least this, in seconds.
 NEWER = 0.001
-#: Seconds that a token lives that does not say how long, and that one is kept at most.
+#: Lifetime of a token that states none, and the longest that a token is kept, in seconds.
 UNSAID, LONGEST = 300.0, 24 * 3600.0
-#: Seconds for which a refusal is believed before the endpoint is asked again.
+#: Seconds that a refusal is cached before the endpoint is asked again.
 REFUSED = 5.0
-#: The same of Toast's ("Authentication rate limit", "Refreshing authentication tokens"): no more
-#: than two logins an hour, and one that is asked for earlier than so long before its end is the
-#: same token again.
+#: Likewise for Toast, which allows two logins an hour; and the seconds before expiry until which it
+#: returns the same token ("Authentication rate limit", "Refreshing authentication tokens").
 TOAST_REUSED, TOAST_RENEWED = 1800.0, 60.0
-#: What a reply calls a token, its kind and its life in seconds (RFC 6749, 5.1); Toast's differ.
+#: Names of a reply's token, type and lifetime in seconds (RFC 6749, 5.1); Toast's differ.
 _NAMES = ("access_token", "token_type", "expires_in")
 _TOAST_NAMES = ("accessToken", "tokenType", "expiresIn")
-#: Credentials whose tokens are kept.
+#: Credentials whose tokens are cached.
 MOST = 20_000
 
-#: Sends a request to a token endpoint within a deadline of its own.
+#: Sends a request to a token endpoint, within the token request's deadline.
 Fetch = Callable[["Client", Request], Reply]
-#: Credentials that are good for a token.
+#: Credentials that a token is requested with.
 Client = OAuth2 | ToastLogin
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An access token, and when it was asked for (Unix time)."""
+    """An access token, and when it was requested (Unix time)."""
 
     value: str
     since: float
 
 
 class _Refused(Exception):
-    """There is no token to be had."""
+    """No token is available."""
 
     def __init__(self, problem: TransportError, pause: float) -> None:
         super().__init__(str(problem))
         self.problem = problem
-        #: Seconds until it makes sense to ask again.
+        #: Seconds until the next request.
         self.pause = pause
 
 
@@ -62,8 +61,8 @@ class Tokens:
     """Tokens by credentials. Safe from green threads.
 
     Args:
-        fetch: asks an endpoint, and raises TransportError.
-        shared: where other workers' tokens are, those of one client being good for all.
+        fetch: calls an endpoint; raises TransportError.
+        shared: the cache shared with other workers: a client's token is good for all of them.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Tokens:
     ) -> None:
         self._fetch = fetch
         self._clock = clock
-        #: Whose tokens they are, by fingerprint; and what each has now, and had before.
+        #: Credentials by fingerprint; and each one's current and previous token.
         self._clients: OrderedDict[str, Client] = OrderedDict()
         self._seen: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         self._cache = RefreshAheadCache(
@@ -83,7 +82,7 @@ class Tokens:
             most=MOST,
             failures=(_Refused,),
             pause=_pause,
-            together=1,  # an endpoint that hangs is not to keep others' tokens waiting
+            together=1,  # a hanging endpoint must not delay other clients' tokens
             shared=shared,
             may_thread=green,
             clock=clock,
@@ -91,13 +90,13 @@ class Tokens:
         self._cache.listen(self._came)
 
     def get(self, credentials: Client, timeout: float) -> str:
-        """A token that is good for a while yet, waited for so many seconds at most.
+        """A token that will not expire soon, waited for at most ``timeout`` seconds.
 
-        The request for it goes on for those who still wait.
+        After a timeout the request continues for other callers.
 
         Raises:
             Misconfigured: the endpoint refuses the client.
-            NotSent: it cannot be had at present; the order was not sent.
+            NotSent: no token now; the order was not sent.
         """
         key = credentials.fingerprint
         if key not in self._clients:
@@ -113,9 +112,9 @@ class Tokens:
         return token.value
 
     def forget(self, credentials: Client, value: str) -> None:
-        """The POS does not take this token any more. One that came since then is kept.
+        """Invalidate a token that the POS has rejected; a newer one is kept.
 
-        So is one of Toast's that must be used for a while yet: a new one would be the same.
+        So is a Toast token younger than TOAST_REUSED: a login would return the same one.
         """
         key = credentials.fingerprint
         token = self._cache.peek(key)
@@ -126,7 +125,7 @@ class Tokens:
             self._cache.outdated(key, token.since + NEWER)
 
     def known(self, credentials: Client) -> tuple[str, ...]:
-        """The values that a POS may have seen lately."""
+        """The token values that a POS may have seen lately."""
         return self._seen.get(credentials.fingerprint, ())
 
     def _came(self, key: str, token: Token | None) -> None:
@@ -140,7 +139,7 @@ class Tokens:
         try:
             value, life = _parsed(credentials, self._fetch(credentials, _request(credentials)))
         except TransportError as error:
-            # Whatever came of asking for a token, the order itself was not sent.
+            # Whatever the token request's outcome, the order itself was not sent.
             problem = error if isinstance(error, NotSent) else NotSent("token", error)
             too_often = isinstance(credentials, ToastLogin) and isinstance(problem, Misconfigured)
             raise _Refused(problem, TOAST_REUSED if too_often else REFUSED) from None
@@ -155,7 +154,7 @@ def _pause(refused: Exception) -> float:
 
 
 def _remember(kept: OrderedDict[str, Any], key: str, value: Any) -> None:
-    """As the newest of so many."""
+    """Add as the newest; at most MOST are kept."""
     kept[key] = value
     kept.move_to_end(key)
     if len(kept) > MOST:
@@ -171,7 +170,7 @@ def _request(credentials: Client) -> Request:
     fields |= {"audience": credentials.audience} if credentials.audience else {}
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     if credentials.style == "basic":
-        # RFC 6749, 2.3.1: both parts are encoded as in a form first.
+        # RFC 6749, 2.3.1: both parts are form-encoded first.
         headers["Authorization"] = basic(quote(credentials.client_id, ""), quote(secret, ""))
     else:
         fields |= {"client_id": credentials.client_id, "client_secret": secret}
@@ -192,12 +191,12 @@ def _login(credentials: ToastLogin) -> Request:
 
 
 def _parsed(credentials: Client, reply: Reply) -> tuple[str, float]:
-    """A token, and the seconds that it lives."""
+    """A token, and its lifetime in seconds."""
     if reply.status in (400, 401, 403):
         raise Misconfigured("token", f"the token endpoint answered {reply.status}")
     try:
         value, kind, life = _said(credentials, reply.body)
-    except Exception:  # noqa: BLE001  (an endpoint may say anything: 1e999 seconds, brackets without end)
+    except Exception:  # noqa: BLE001  (untrusted: 1e999 seconds, unclosed brackets)
         raise NotSent("token", f"no token in the endpoint's {reply.status}") from None
     usable = value.isascii() and value.isprintable() and value.strip()
     if reply.status != 200 or not usable or kind != "bearer" or not life > 0:
@@ -206,7 +205,7 @@ def _parsed(credentials: Client, reply: Reply) -> tuple[str, float]:
 
 
 def _said(credentials: Client, body: bytes) -> tuple[str, str, float]:
-    """A reply's token, its kind, and the seconds that it lives. Raises whatever parsing raises."""
+    """A reply's token, its type, and its lifetime in seconds. Raises whatever parsing raises."""
     record, names = json.loads(body), _NAMES
     if isinstance(credentials, ToastLogin):
         record, names = record["token"], _TOAST_NAMES

@@ -1,1 +1,1 @@
-"""The broker: which exchanges and queues there are, and publishing that is known to have worked."""
+"""The broker: its exchanges and queues, and confirmed publishing."""

@@ -1,9 +1,8 @@
-"""Parked orders, many to a message: how a bundle stands on the wire.
+"""Parked orders, many to a message: a bundle's wire format.
 
-A Celery message like an order's (``wire.py``) whose one argument is a list: for each order what
-its message said beside its body, then the body as it came. The list is laid out by lines and the
-headers say what is in it, so that a bundle is put together, added to another and parked again
-without anybody parsing an order.
+A Celery message like an order's (``wire.py``) whose one argument is a list: for each order its
+message's properties, then its body unchanged. The list is laid out in lines and the headers say
+what is in it, so bundles are built, joined and parked again without parsing an order.
 """
 
 import json
@@ -21,22 +20,22 @@ from pos_gateway.domain.record import identifier
 
 PARKED_ORDERS = "pos_gateway.parked_orders"
 
-#: Orders that a bundle carries at most, and the bytes that they and their headers may have.
+#: Maximum orders in a bundle, and maximum bytes of them with their headers.
 MOST_ORDERS = 64
 MOST_BYTES = 128 * 1024
 
-#: What a bundle may have on arrival: another version's may be somewhat larger.
+#: Limits of an arriving bundle: another version's may be larger.
 BYTES_ALLOWED, ORDERS_ALLOWED = 4 * MOST_BYTES, 4 * MOST_ORDERS
 
-#: No Unix time of an order is as large: it would be no double, and no 64 bits of a header.
+#: Exclusive limit of a Unix time, which must fit a double and a header's 64 bits.
 _NO_TIME = 2**53
 
-#: Bytes that may be said of an order beside its body, and headers among them.
+#: Maximum bytes of an order's properties, and maximum headers among them.
 _SAID, _HEADERS = 4096, 20
 
 _HEAD, _TAIL = b"[[[\n", b"\n]],{}," + NO_EMBED + b"]"
-#: Between two lines. It stands nowhere in a line: JSON has a newline between tokens only, and
-#: there a blank takes its place.
+#: The separator of two lines. No line contains it: JSON has a newline only between tokens, where a
+#: blank replaces it.
 _NEXT = b",\n"
 
 _MERCHANT, _ORDERS = "x-merchant-id", "x-orders"
@@ -48,11 +47,11 @@ class ParkedOrder:
     """An order's message in a bundle."""
 
     message: Message
-    #: When it is worthless (Unix time); None when it does not say.
+    #: When it expires (Unix time); None if it does not say.
     deliver_by: float | None
 
     def lines(self) -> bytes:
-        """How it stands in a bundle."""
+        """Its two lines in a bundle."""
         said: dict[str, Any] = {
             "message_id": self.message.message_id,
             "headers": dict(self.message.headers),
@@ -64,22 +63,22 @@ class ParkedOrder:
 
 @dataclass(slots=True)
 class Bundle:
-    """Orders of one merchant that are parked together; also what one that came back says of itself."""
+    """One merchant's orders that are parked together, to be published or as received."""
 
     merchant_id: str
-    #: The key that its orders are published under when they are let out, and it itself.
+    #: The routing key of the bundle, and of its orders when they are unparked.
     routing_key: str
-    #: Orders in it.
+    #: Number of orders.
     orders: int = 0
     #: Bytes of their lines.
     size: int = 0
-    #: The whole second (Unix time) by which the first of them has become worthless; None: none does.
+    #: The whole second (Unix time) by which the first order has expired; None: none expires.
     deliver_by: int | None = None
     _lines: bytes = b""
 
     @classmethod
     def of(cls, merchant_id: str, routing_key: str, parked: Iterable[ParkedOrder]) -> "Bundle":
-        """A bundle of these orders, however many."""
+        """A bundle of these orders, of any number."""
         return joined([cls.of_one(merchant_id, routing_key, each) for each in parked])
 
     @classmethod
@@ -91,10 +90,10 @@ class Bundle:
 
     @classmethod
     def read(cls, headers: Mapping[str, Any], body: bytes, routing_key: str) -> Self:
-        """What the message says of itself; the orders in it are looked at only by ``open``.
+        """Parse the headers and frame; only ``open`` parses the orders.
 
         Raises:
-            InvalidBundle: it is none.
+            InvalidBundle: the message is no bundle.
         """
         merchant_id, orders = identifier(headers.get(_MERCHANT)), headers.get(_ORDERS)
         deliver_by = headers.get(_DELIVER_BY)
@@ -110,14 +109,14 @@ class Bundle:
         return cls(merchant_id, routing_key, orders, len(lines), deliver_by, lines)
 
     def is_small(self) -> bool:
-        """Whether it is at most half full, so that two such are better off as one."""
+        """Whether it is at most half full, so that two such can be joined."""
         return 2 * self.orders <= MOST_ORDERS and 2 * self.size <= MOST_BYTES
 
     def message(self) -> Message:
-        """The message that carries it; a single order's own message if it has only one.
+        """The message that carries it; for a single order, that order's own message.
 
         Raises:
-            InvalidBundle: it has one order, and that is not what it should be.
+            InvalidBundle: its single order is invalid.
         """
         if self.orders == 1:
             return self.open()[0].message
@@ -140,10 +139,10 @@ class Bundle:
         )
 
     def open(self) -> list[ParkedOrder]:
-        """The orders in it.
+        """Its orders.
 
         Raises:
-            InvalidBundle: they are not what the bundle says; nothing of it can be relied upon.
+            InvalidBundle: they do not match the headers; nothing in the bundle can be relied on.
         """
         number = self._lines.count(_NEXT) + 1
         if number != 2 * self.orders:
@@ -173,7 +172,7 @@ class Bundle:
 
 
 def joined(bundles: Iterable[Bundle]) -> Bundle:
-    """One bundle of all the orders in these, which are one merchant's and have one key."""
+    """One bundle of all the orders in these, which share a merchant and a routing key."""
     parts = list(bundles)
     lines = _NEXT.join([part._lines for part in parts])
     dues = [part.deliver_by for part in parts if part.deliver_by is not None]
@@ -188,14 +187,14 @@ def joined(bundles: Iterable[Bundle]) -> Bundle:
 
 
 def is_plain(value: object) -> bool:
-    """Whether a header's value fits into JSON and AMQP alike."""
+    """Whether a header's value fits both JSON and AMQP."""
     if isinstance(value, str):
         return value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
     return isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def _is_sendable(number: str, headers: Mapping[str, Any]) -> bool:
-    """Whether the broker's protocol can carry them. Raises ValueError if it cannot be UTF-8."""
+    """Whether AMQP can carry them. Raises ValueError for text that is not UTF-8."""
     if len(headers) > _HEADERS:
         return False
     for name, value in headers.items():

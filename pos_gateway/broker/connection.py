@@ -1,8 +1,8 @@
-"""Connections on which no answer of the broker's is waited for without end.
+"""Connections with a time limit on every wait for the broker's reply.
 
-The library bounds its handshake and no question after it. A broker whose packets stop coming then
-(a failover, a firewall that forgets) is waited for until somebody kills the process: heartbeats do
-not help whoever waits, since it is he who would look after them.
+The library bounds its handshake only, no later request. When packets stop coming (a failover, a
+firewall that drops state), the wait ends only when the process is killed: heartbeats don't help,
+since the blocked thread is the one that sends them.
 """
 
 import random
@@ -23,20 +23,19 @@ from pos_gateway.runtime.sockets import send_all
 
 log = structlog.get_logger(__name__)
 
-#: Seconds for the broker's answer to whatever is asked of it (a queue to be declared, say). It may
-#: have much to do, and is asked again on a new connection.
+#: Seconds to wait for the broker's reply to a request (to declare a queue, say). A busy broker may
+#: need long; the request is retried on a new connection.
 ANSWER = 10.0
 
 
 class AnsweredConnection(Connection):
-    """kombu's, on which a question that stays without an answer raises TimeoutError.
+    """kombu's, on which a request without a reply raises TimeoutError.
 
-    The connection is given up with it, so that closing it asks nothing more.
+    The connection is dropped with it, so that closing it sends no further request.
 
     Args:
-        urls: the broker's; the nodes of a cluster with ``;`` between them are tried in any order, so
-            that clients are spread over them, and one that accepts and does not answer is not the
-            next one again.
+        urls: the broker's; a cluster's nodes, with ``;`` between them, are tried in random order:
+            clients spread over them, and a node that accepts and does not reply is not always next.
         arguments, options: kombu's.
     """
 
@@ -48,14 +47,14 @@ class AnsweredConnection(Connection):
         super().__init__(urls, *arguments, **options)
 
     def acknowledge_together(self, later: Callable[[Callable[[], None]], object]) -> None:
-        """Write acknowledgements many at once from now on, when ``later`` calls what it is given.
+        """Batch acknowledgements from now on: they are written when ``later`` calls its argument.
 
-        Each for itself is a system call and a packet, and a worker's come together: one
-        transaction has the outcomes of many orders. One that is lost on the way is as one that was
-        never made: the message comes again, and the ledger knows its order.
+        Each alone is a system call and a packet, and a worker's come together: one transaction
+        commits the outcomes of many orders. A lost acknowledgement is harmless: the message is
+        redelivered, and the ledger has its order's outcome.
         """
         connection = self.connection
-        if isinstance(connection, _Answered):  # there are brokers in memory, too
+        if isinstance(connection, _Answered):  # an in-memory broker has none
             connection.later = later
 
     def get_transport_cls(self) -> Any:
@@ -69,7 +68,7 @@ def _answered(transport: type) -> type:
 
 
 class _Channel(pyamqp.Channel):
-    """Messages' bodies as they came: the library makes text of them, of whatever kind they say."""
+    """Keeps bodies as bytes: the library decodes them by their content type."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, auto_decode=False, **options)
@@ -81,7 +80,7 @@ class _Channel(pyamqp.Channel):
             super().dispatch_method(method_sig, payload, content)
 
     def basic_ack(self, delivery_tag: int, multiple: bool = False, argsig: str = "Lb") -> Any:
-        """Acknowledge; what it says may be written later (``acknowledge_together``)."""
+        """Acknowledge; the frame may be written later (``acknowledge_together``)."""
         if self.connection is None:
             raise RecoverableConnectionError("connection already closed")
         if self.connection.later is None:
@@ -93,16 +92,16 @@ class _Channel(pyamqp.Channel):
 
 class _Answered(pyamqp.Connection):
     Channel = _Channel
-    #: What has come, and what is to go; None until it is connected.
+    #: Read and write buffers; None until connected.
     _incoming: Incoming | None = None
     _outgoing: Outgoing | None = None
-    #: Calls what it is given when others have had their turns; None: nothing is written later.
+    #: Calls its argument after other green threads have run; None: nothing is written later.
     later: Callable[[Callable[[], None]], object] | None = None
 
     def connect(self, callback: Any = None) -> Any:
-        """Connect, and read and write from then on with fewer system calls.
+        """Connect, and buffer reads and writes from then on to save system calls.
 
-        The library asks for a frame's head, its payload and its last byte one by one, and a message
+        The library reads a frame's head, its payload and its last byte one by one, and a message
         has three frames.
         """
         result = super().connect(callback)
@@ -115,13 +114,13 @@ class _Answered(pyamqp.Connection):
         return result
 
     def collect(self) -> None:
-        """Give the connection up; what has come of it is not dealt with any more."""
+        """Drop the connection; unread frames are discarded."""
         self._incoming = self._outgoing = None
         super().collect()
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Write what is sent meanwhile many frames at a time, and all of it at the end.
+        """Buffer what is sent in the block, many frames a write, and write all of it at the end.
 
         Raises:
             OSError, RecoverableConnectionError: it could not be written.
@@ -138,7 +137,7 @@ class _Answered(pyamqp.Connection):
 
     def write_later(self, frame: bytes) -> None:
         """Write a frame with the next ones, or when ``later`` says."""
-        self.bytes_sent += 1  # the library's heartbeats look whether anything was sent
+        self.bytes_sent += 1  # the library's heartbeats check whether anything was sent
         is_first = self._outgoing is not None and self._outgoing.keep(frame)
         if is_first and self.later is not None:
             self.later(self._write_kept)
@@ -152,11 +151,11 @@ class _Answered(pyamqp.Connection):
             with suppress(
                 Exception
             ):  # as for a publisher's link: the reader may be closing it, too
-                self.collect()  # the reader hears of it, and the broker has the messages back
+                self.collect()  # the reader fails, and the broker requeues
 
     def blocking_read(self, timeout: float | None = None) -> Any:
-        """Read a frame. One that has come already is taken as it is, with no time limit to set."""
-        if self._transport is None:  # the library would connect again, to nobody's knowledge
+        """Read a frame. A buffered one needs no time limit set on the socket."""
+        if self._transport is None:  # the library would reconnect silently
             raise RecoverableConnectionError("connection already closed")
         if self._incoming is not None:
             frame = self._incoming.frame()
@@ -165,7 +164,7 @@ class _Answered(pyamqp.Connection):
         return super().blocking_read(timeout)
 
     def drain_events(self, timeout: float | None = None) -> None:
-        """Read until something was dealt with; without a time limit, somebody has a question."""
+        """Handle one frame; without a time limit, the caller awaits the reply to a request."""
         try:
             super().drain_events(ANSWER if timeout is None else timeout)
         except TimeoutError:

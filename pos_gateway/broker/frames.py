@@ -1,4 +1,4 @@
-"""AMQP's frames in fewer system calls: a message has three of them, an acknowledgement is one."""
+"""AMQP frames in fewer system calls: a message has three frames, an acknowledgement is one."""
 
 import threading
 from collections.abc import Callable
@@ -8,27 +8,26 @@ from typing import Any
 
 from pos_gateway.runtime.sockets import ReadAhead
 
-#: A frame's kind, its channel and its payload's size; and the byte behind the payload.
+#: A frame's type, channel and payload size; and the byte after the payload.
 _HEAD, _END = Struct(">BHI"), 0xCE
-#: A whole frame that acknowledges: the head, the method (basic.ack), the tag, and whether all
-#: before it are meant, too.
+#: A whole acknowledgement frame: the head, the method (basic.ack), the tag, and "multiple".
 _ACK, _METHOD, _SIZE, _BASIC_ACK = Struct(">BHIHHQBB"), 1, 13, (60, 80)
-#: The message's tag, and whether it came before.
+#: The delivery tag, and the redelivered flag.
 _DELIVERED = Struct(">QB")
-#: Bytes that are gathered before they are written.
+#: Bytes that are buffered before they are written.
 MOST = 32 * 1024
 
 
 def acknowledgement(channel: int, tag: int, *, multiple: bool) -> bytes:
-    """The frame that acknowledges a message. The library takes ten times as long to make it."""
+    """A frame that acknowledges a message. The library takes ten times as long to build it."""
     return _ACK.pack(_METHOD, channel, _SIZE, *_BASIC_ACK, tag, multiple, _END)
 
 
 def delivery(method: bytes) -> tuple[str, int, bool, str, str]:
-    """What a broker says of a message that it delivers (basic.deliver, from the method's ids on).
+    """Parse basic.deliver (from the method's ids on).
 
-    The consumer's tag, the message's, whether it came before, its exchange and routing key. The
-    library takes five times as long to read it.
+    The consumer tag, the delivery tag, the redelivered flag, exchange and routing key. The library
+    takes five times as long to parse it.
     """
     at = 5 + method[4]
     consumer, (tag, redelivered) = method[5:at], _DELIVERED.unpack_from(method, at)
@@ -43,10 +42,10 @@ def _text(short: bytes) -> str:
 
 
 class Incoming(ReadAhead):
-    """Reads ahead, and knows where a frame ends."""
+    """Reads ahead, and finds where a frame ends."""
 
     def frame(self) -> tuple[int, int, bytes] | None:
-        """The next frame, if all of it has come; None too if it is none: the library says why."""
+        """The next frame if it is complete; None too for an invalid one: the library raises."""
         kept, start = self._kept, self._at + _HEAD.size
         if len(kept) < start:
             return None
@@ -59,13 +58,13 @@ class Incoming(ReadAhead):
 
 
 class Outgoing:
-    """Writes frames whole and in their order; some are kept, to go with the next ones.
+    """Writes whole frames in order; some are buffered, to go with the next ones.
 
     Safe from threads and green threads.
 
     Args:
-        write: writes all that it is given. What it raises is raised, and nothing is written any
-            more: half a frame may have left, and what follows it would be read as its rest.
+        write: writes all of its argument. After it raises, nothing more is written: half a frame
+            may have left, and the peer would read what follows as its rest.
     """
 
     __slots__ = ("_kept", "_lock", "_size", "_write", "gathers", "is_broken")
@@ -75,20 +74,20 @@ class Outgoing:
         self._lock = threading.Lock()
         self._kept: list[bytes] = []
         self._size = 0
-        #: Whether all are kept until there are many.
+        #: Whether frames are buffered until there are many.
         self.gathers = False
         self.is_broken = False
 
     def keep(self, frame: bytes) -> bool:
-        """Keep a frame for the next write; whether it is the only one."""
+        """Buffer a frame for the next write; returns whether it is the only one."""
         self._kept.append(frame)
         self._size += len(frame)
         return len(self._kept) == 1
 
     def __call__(self, data: bytes | memoryview) -> None:
-        """Write what was kept, then this. While all are gathered it is kept, too."""
+        """Write the buffered frames, then this data. While ``gathers``, it is buffered, too."""
         if self.gathers:
-            self.keep(bytes(data))  # the library uses its buffer again
+            self.keep(bytes(data))  # the library reuses its buffer
             if self._size < MOST:
                 return
             data = b""

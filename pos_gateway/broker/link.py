@@ -1,6 +1,6 @@
 """One connection's life, from connecting to its first error.
 
-A link never recovers: whoever waits on it hears of its end, and the publisher makes a new one.
+A link never recovers: its end fails every waiting caller, and the publisher makes a new link.
 """
 
 import contextlib
@@ -19,29 +19,29 @@ from kombu.exceptions import OperationalError
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
 
-#: Seconds between AMQP heartbeats: a dead peer is noticed after two of them.
+#: Seconds between AMQP heartbeats: a dead peer is detected after two of them.
 HEARTBEAT = 15
 
-#: Seconds without progress after which a read looks after the heartbeat and a write gives up.
+#: Seconds without progress after which the reader checks the heartbeat and a write fails.
 PATIENCE = HEARTBEAT / 4
 
-#: What the AMQP library raises when a connection is gone or was never there.
+#: Raised by the AMQP library when a connection is lost or was never made.
 CONNECTION_ERRORS = (OSError, AMQPError, OperationalError)
 
 
-#: The kind of a frame that has a method in it.
+#: The type of a method frame.
 _METHOD = 1
 
 
 @lru_cache(maxsize=256)
 def _arguments(exchange: str, routing_key: str) -> bytes:
-    """Those of basic.publish, mandatory."""
+    """The arguments of basic.publish, mandatory."""
     arguments: bytes = dumps("Bssbb", (0, exchange, routing_key, True, False))
     return arguments
 
 
 class Confirm:
-    """One caller's wait for one message. A bare lock is the cheapest one-shot event there is."""
+    """One caller's wait for one message's confirm. A bare lock is the cheapest one-shot event."""
 
     __slots__ = ("_latch", "_settled", "error", "message")
 
@@ -53,21 +53,22 @@ class Confirm:
         self._latch.acquire()
 
     def settle(self, error: PublishError | None = None) -> None:
-        """The broker has spoken, or never will. What is said first counts."""
+        """The broker has replied, or never will. Only the first call counts."""
         if not self._settled:
             self._settled = True
             self.error = self.error or error
             self._latch.release()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it was settled within so many seconds."""
+        """Whether it was settled within ``seconds``."""
         return self._latch.acquire(timeout=max(0.0, seconds))
 
 
 class Link(Protocol):
-    """What the publisher needs of a connection. ``send`` is called under the write lock.
+    """What the publisher needs of a connection.
 
-    So is ``together``: what is sent meanwhile is written many messages at a time.
+    ``send`` and ``together`` are called under the write lock. In ``together``'s block messages
+    are written many at a time.
     """
 
     alive: bool
@@ -83,10 +84,10 @@ class AmqpLink:
 
     def __init__(self, connection: Connection, write_lock: threading.RLock) -> None:
         self.alive = True
-        #: Why the broker does not read from us at present: a memory or disk alarm.
+        #: Why the broker has stopped reading from us: a memory or disk alarm; None: it has not.
         self.blocked: str | None = None
         self._connection = connection
-        #: LeasedElsewhere on to, since asking a closed connection for its parts makes it connect again.
+        #: Kept, since asking a closed connection for it would reconnect.
         self._amqp: Any = connection.connection
         self._transport = self._amqp.transport
         self._write_lock = write_lock
@@ -99,25 +100,25 @@ class AmqpLink:
         self._channel.events["basic_return"].add(self._on_return)
         self._amqp.on_blocked = self._on_blocked
         self._amqp.on_unblocked = self._on_unblocked
-        # One time limit for both directions: the reader need not set and unset its own, and a
-        # write into a full socket (a broker that has stopped reading) ends.
+        # One time limit for both directions: the reader need not set its own, and a write into a
+        # full socket (the broker has stopped reading) ends.
         self._transport.sock.settimeout(PATIENCE)
         threading.Thread(target=self._read, name="confirms", daemon=True).start()
 
     def send(self, confirm: Confirm) -> None:
         if self.blocked is not None:
-            # The broker has stopped reading. More would only fill the socket.
+            # The broker has stopped reading: more would only fill the socket.
             confirm.settle(BrokerUnavailable(f"the broker takes no messages: {self.blocked}"))
             return
         channel = self._channel.channel_id
-        if channel is None:  # the broker has closed the connection; the reader is about to say so
+        if channel is None:  # closed by the broker; the reader is about to fail the link
             raise RecoverableConnectionError("connection already closed")
         message = confirm.message
         exchange, routing_key = message.route()
         self._tag += 1
         self._waiting[self._tag] = confirm
-        # Channel.basic_publish would read from the socket first ("are we blocked?"), but the
-        # socket has one reader, and that is the reader thread.
+        # Channel.basic_publish would first read from the socket ("are we blocked?"), whose only
+        # reader is the reader thread.
         self._amqp.frame_writer(
             _METHOD,
             channel,
@@ -139,20 +140,20 @@ class AmqpLink:
         return together
 
     def fail(self, error: BaseException) -> None:
-        """Give up this connection; whoever waits hears of it. Idempotent."""
+        """Drop this connection and fail its waiting callers. Idempotent."""
         self.alive = False
         waiting, self._waiting = self._waiting, {}
         for confirm in waiting.values():
             confirm.settle(BrokerUnavailable(f"the connection to the broker was lost: {error}"))
         with contextlib.suppress(Exception):
-            # The reader may be closing it at this moment (the broker's reply to our goodbye), and
-            # gevent has nobody wait for a TLS socket's end who is not the first to.
+            # The reader may be closing it now (on the broker's close-ok), and gevent lets only one
+            # waiter see the end of a TLS socket.
             self._connection.collect(socket_timeout=1)
 
     def close(self) -> None:
         if self.alive:
             with contextlib.suppress(*CONNECTION_ERRORS):
-                # Said, not awaited (the reply is the reader's): the broker logs no lost client.
+                # Sent, not awaited (the reader gets the reply): the broker logs no lost client.
                 self._amqp.send_method(spec.Connection.Close, "BsBB", (200, "goodbye", 0, 0))
         self.fail(ConnectionResetError("closed by this process"))
 
@@ -160,15 +161,15 @@ class AmqpLink:
         ticked = time.monotonic()
         try:
             while self.alive:
-                with contextlib.suppress(TimeoutError):  # nothing came: look after the heartbeat
+                with contextlib.suppress(TimeoutError):  # nothing came: check the heartbeat
                     self._amqp.on_inbound_frame(self._transport.read_frame())
                 if time.monotonic() - ticked >= PATIENCE:
                     ticked = time.monotonic()
                     with self._write_lock:
                         self._amqp.heartbeat_tick()
         except Exception as error:  # noqa: BLE001
-            # Whatever it is (the library's attributes turn None when it is closed under the
-            # reader's feet): without its reader a link must not pass for alive.
+            # Any error (the library's attributes turn None when it is closed during a read): a link
+            # without its reader must not look alive.
             if self.alive:
                 with self._write_lock:
                     self.fail(error)
@@ -176,9 +177,9 @@ class AmqpLink:
     def _settle(self, tag: int, multiple: bool, error: PublishError | None = None) -> None:
         tags = [tag]
         if multiple:
-            # Tags only grow and a dict keeps its order, so the confirmed ones are at the front.
+            # Tags only grow and a dict keeps its order: the confirmed ones are at the front.
             tags = []
-            for waiting in list(self._waiting):  # others add to it meanwhile
+            for waiting in list(self._waiting):  # senders add to it meanwhile
                 if waiting > tag:
                     break
                 tags.append(waiting)
@@ -200,7 +201,7 @@ class AmqpLink:
         self.blocked = None
 
     def _on_return(self, error: Exception, exchange: str, key: str, message: AmqpMessage) -> None:
-        # A return comes before the confirm of the same message, which then settles it.
+        # basic.return precedes the same message's confirm, which settles it.
         returned = (message.properties.get("message_id"), exchange, key)
         for confirm in list(self._waiting.values()):
             if (confirm.message.message_id, *confirm.message.route()) == returned:

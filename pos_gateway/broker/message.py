@@ -1,4 +1,4 @@
-"""A message to be published."""
+"""A message to publish."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,28 +16,28 @@ from pos_gateway.domain.trace_context import TraceContext
 #: Longest native delay in seconds: 28 queues, one for each power of two.
 MAX_DELAY = 2**MAX_NUMBER_OF_BITS_TO_USE - 1
 
-#: Significant bits of a delay: as a rule, and where it matters to be back within the second.
+#: Significant bits of a delay: the default, and for delays that must end within the second.
 COARSE, FINE = 2, 5
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is published where. ``message_id`` is what a receiver deduplicates by."""
+    """A message and its route. Receivers deduplicate by ``message_id``."""
 
     exchange: str
     routing_key: str
     body: bytes
     message_id: str
     headers: Mapping[str, Any] = field(default_factory=dict)
-    #: Whole seconds that the broker holds it back; 0 is not at all.
+    #: Whole seconds that the broker delays it; 0: not at all.
     delay: int = 0
 
     def delayed(self, seconds: float, *, before: float = inf, bits: int = COARSE) -> "Message":
-        """The same message, to arrive in that many seconds, or somewhat later but not earlier.
+        """The same message, delivered after at least ``seconds``.
 
-        Every set bit of the delay costs a hop through another queue of the broker, so it is
-        rounded up to ``bits`` of them (two: 31 s becomes 32 s, one hop instead of five), unless
-        that would take it to ``before``. At least a second.
+        Every set bit of the delay costs a hop through another queue of the broker, so it is rounded
+        up to ``bits`` significant bits (two: 31 s becomes 32 s, one hop instead of five), unless
+        that would reach ``before``. At least a second.
         """
         whole = min(max(1, ceil(seconds)), MAX_DELAY)
         low = max(0, whole.bit_length() - bits)
@@ -45,7 +45,7 @@ class Message:
         return replace(self, delay=rounded if rounded < before else whole)
 
     def following(self, cause: TraceContext | None) -> "Message":
-        """The same message, as what follows from that."""
+        """The same message, with ``cause`` as its trace's parent."""
         if cause is None:
             return self
         return replace(self, headers={**self.headers, **cause.headers})
@@ -53,8 +53,8 @@ class Message:
     def route(self) -> tuple[str, str]:
         """Exchange and routing key on RabbitMQ, through native delayed delivery if delayed.
 
-        Delayed, it enters at the first queue that holds it back. The exchanges before that one
-        only pass it on, each by a topic's pattern, and took the broker 2 ms a message.
+        A delayed message enters at the first queue that delays it. The exchanges before that only
+        forward it by a topic pattern, which took the broker 2 ms a message.
         """
         if self.delay:
             first = level_name(self.delay.bit_length() - 1)
@@ -63,9 +63,9 @@ class Message:
 
 
 def undelayed(routing_key: str) -> str:
-    """The key under which a message was first published, whatever delays it went through.
+    """The routing key under which a message was first published, without native delays.
 
-    A native delay is a prefix of 28 binary digits, each a word of its own.
+    A native delay is a prefix of 28 binary digits, each a word.
     """
     words = routing_key.split(".")
     if len(words) > MAX_NUMBER_OF_BITS_TO_USE and set(words[:MAX_NUMBER_OF_BITS_TO_USE]) <= {

@@ -1,8 +1,8 @@
-"""Publishing that is known to have worked: persistent, ``mandatory``, confirmed.
+"""Confirmed publishing: persistent, ``mandatory``, with publisher confirms.
 
 One connection, used for publishing only (an alarm at the broker blocks publishing connections,
-and consuming must go on). Callers write under a lock and wait each for their own confirm, so
-many of them share a round trip. Safe from threads, from green threads, and after a fork.
+and consuming must continue). Callers write under a lock and each waits for its own confirm, so
+many share a round trip. Safe from threads, from green threads, and after a fork.
 """
 
 import os
@@ -35,24 +35,24 @@ from pos_gateway.runtime.urls import mask_url
 
 #: Seconds to wait for a TCP connection and the AMQP handshake.
 CONNECT_TIMEOUT = 5.0
-#: Messages of a batch that are written in a row, before other green threads have their turns: two
-#: milliseconds' worth. Eight at a time, a worker under full load was thousands of events behind.
+#: Messages of a batch written before yielding to other green threads: two milliseconds' worth. With
+#: eight, a worker under full load fell thousands of events behind.
 IN_A_ROW = 50
-#: Seconds without a confirm after which a patient caller hears of it, and after which it publishes
-#: again on a connection that lives. Rarely: a queue without a quorum gets every copy in the end, and
-#: each copy of a retry is tried again by itself until its order's ``deliver_by``.
+#: Seconds without a confirm after which ``on_slow`` is called, and after which the message is
+#: republished on a live connection. Rarely: a queue without a quorum gets every copy in the end,
+#: and each copy of a retry is retried until its order's ``deliver_by``.
 CONFIRM_SLOW, REPUBLISH_AFTER = 60.0, 300.0
-#: Seconds between attempts while the broker is away, doubling up to the second.
+#: Seconds between reconnects while the broker is unreachable: the first, doubling up to the second.
 RECONNECT_AFTER = (0.2, 5.0)
 
 
 class Publisher:
-    """Publishes messages on a connection of its own, made at the first message.
+    """Publishes messages on its own connection, made at the first message.
 
     Args:
-        broker_url: where the broker is; the nodes of a cluster with ``;`` between them.
-        declare: declare the gateway's exchanges and queues on connecting. A user without the
-            right to configure says False and has an operator declare them.
+        broker_url: the broker's; a cluster's nodes with ``;`` between them.
+        declare: declare the gateway's exchanges and queues on connecting. False for a user without
+            the configure permission; an operator declares them.
     """
 
     def __init__(self, broker_url: str, *, declare: bool = True) -> None:
@@ -78,11 +78,11 @@ class Publisher:
         Args:
             message: what to publish.
             timeout: seconds to wait for the confirm.
-            on_slow: hears of it now and then while it waits for that.
+            on_slow: called now and then during that wait.
 
         Raises:
-            BrokerUnavailable: not reachable, or no confirm in time; it may or may not be stored.
-            PublishRefused: the broker said no.
+            BrokerUnavailable: unreachable, or no confirm in time; it may or may not be stored.
+            PublishRefused: the broker refused it.
             Unroutable: no queue takes it.
         """
         deadline = time.monotonic() + timeout
@@ -102,18 +102,19 @@ class Publisher:
         on_trouble: Callable[[PublishError], None],
         timeout: float = 60.0,
     ) -> int:
-        """Publish in this order on one connection; how many from the front the broker has stored.
+        """Publish in this order on one connection; returns how many from the front are stored.
 
-        Fewer than all: it refused the next one, or no queue takes it (``on_trouble`` hears which),
-        and the next batch declares the topology anew. Of those behind it any may be stored.
+        Fewer than all: the broker refused the next one, or no queue takes it (``on_trouble`` gets
+        the error), and the next batch declares the topology again. Any of those behind it may be
+        stored.
 
-        One caller at a time has an order among its batches. A refusal, and only that, replaces the
-        connection, and whoever else waits on it with it: such a caller has a publisher of its own.
+        Only batches of one caller at a time are in order. A refusal, and only that, replaces the
+        connection, failing its other callers: publish batches on a publisher of their own.
 
         Args:
             messages: what to publish; each is sent at most once.
             on_sent: called once all are written, before the first confirm is waited for.
-            on_trouble: hears of the first that was refused.
+            on_trouble: called with the first refusal.
             timeout: seconds until the last confirm.
 
         Raises:
@@ -131,7 +132,7 @@ class Publisher:
                 on_trouble(error)
                 self._drop_link()
                 return stored
-        if len(confirms) < len(messages):  # of the others nothing was written
+        if len(confirms) < len(messages):  # the others were not written
             raise BatchCutShort(len(confirms), "the connection to the broker was lost")
         return len(messages)
 
@@ -142,14 +143,13 @@ class Publisher:
         on_trouble: Callable[[PublishError], None],
         patience: float = inf,
     ) -> None:
-        """Publish, whatever it takes; ``on_trouble`` hears of every try that failed.
+        """Publish, retrying without limit; ``on_trouble`` gets the error of every failed try.
 
-        For messages without which an order would be lost: while the broker is away, blocked by
-        an alarm or missing a queue (it is declared again), the caller waits.
+        For messages without which an order would be lost: while the broker is unreachable, blocked
+        by an alarm or missing a queue (it is declared again), the caller waits.
 
         Raises:
-            BrokerUnavailable: the publisher was closed meanwhile, or ``patience`` (seconds) is
-                at its end.
+            BrokerUnavailable: the publisher was closed meanwhile, or ``patience`` seconds are over.
         """
         pause, longest = RECONNECT_AFTER
         until = time.monotonic() + patience
@@ -165,7 +165,7 @@ class Publisher:
                     raise BrokerUnavailable(f"not stored within {patience:g} s") from error
                 on_trouble(error)
                 if isinstance(error, Unroutable):
-                    self._drop_link()  # the next one declares the topology anew
+                    self._drop_link()  # the next try declares the topology again
             self._closed.wait(pause)
             pause = min(longest, pause * 2)
 
@@ -176,13 +176,13 @@ class Publisher:
             self._connected()
 
     def close(self) -> None:
-        """Close the connection; whoever still waits gets BrokerUnavailable. Idempotent."""
+        """Close the connection; waiting callers get BrokerUnavailable. Idempotent."""
         self._mind_forks()
         self._closed.set()
         self._drop_link()
 
     def _drop_link(self, only: Link | None = None) -> None:
-        """Give up the connection there is; or this one, unless it was replaced already."""
+        """Close the current connection; with ``only``, if it is still that one."""
         with self._lock:
             if only is not None and self._link is not only:
                 return
@@ -191,7 +191,7 @@ class Publisher:
                 link.close()
 
     def _send_all(self, messages: Sequence[Message]) -> list[Confirm]:
-        """Write as many as the connection takes, nothing of others' in between."""
+        """Write as many as the connection takes, without other callers' in between."""
         self._mind_forks()
         confirms: list[Confirm] = []
         with self._lock:
@@ -201,10 +201,10 @@ class Publisher:
                 raise BatchCutShort(0, str(error)) from error
             try:
                 with link.together():
-                    for message in in_turns(messages, IN_A_ROW):  # others do not get the lock
+                    for message in in_turns(messages, IN_A_ROW):  # keeps the lock
                         confirms.append(self._write(link, message))
                         if confirms[-1].error is not None:
-                            break  # one that follows could come before it
+                            break  # a later one could be stored before it
             except CONNECTION_ERRORS as error:
                 link.fail(error)
             except BaseException as error:
@@ -213,7 +213,6 @@ class Publisher:
         return confirms
 
     def _send(self, message: Message) -> "_Sent":
-        """Write the message."""
         self._mind_forks()
         with self._lock:
             link, is_first = self._connected()
@@ -221,11 +220,11 @@ class Publisher:
 
     def _mind_forks(self) -> None:
         if self._pid != os.getpid():
-            # Forked: the parent's socket is not ours to write to, its lock not ours to wait for.
+            # Forked: the parent's socket and lock are not this process's to use.
             self._pid, self._lock, self._link = os.getpid(), threading.RLock(), None
 
     def _write(self, link: Link, message: Message) -> Confirm:
-        """Write under the lock; what cannot be written is settled with the reason."""
+        """Write under the lock; a message that cannot be written is settled with the error."""
         confirm = Confirm(message)
         try:
             link.send(confirm)
@@ -233,7 +232,7 @@ class Publisher:
             link.fail(error)
             confirm.settle(BrokerUnavailable(f"the message could not be written: {error}"))
         except BaseException as error:
-            # Half a frame may have left: nobody may write after it on this connection.
+            # Half a frame may have left: nothing more may be written on this connection.
             link.fail(error)
             raise
         return confirm
@@ -241,10 +240,10 @@ class Publisher:
     def _await_on(
         self, sent: "_Sent", deadline: float, on_slow: Callable[[PublishError], None]
     ) -> None:
-        """Wait for a message's confirm; after a refusal the next one has another connection.
+        """Wait for a message's confirm; after a refusal the next message gets a new connection.
 
-        A channel whose first message came while a cluster had no leader for the queue is refused
-        each further one for ever, also once there is a leader (RabbitMQ 3.10).
+        On a channel whose first message came while a cluster had no leader for the queue, every
+        later one is refused, even once there is a leader (RabbitMQ 3.10).
         """
         try:
             self._await(sent.confirm, deadline, on_slow)
@@ -294,7 +293,7 @@ class Publisher:
 
 
 class _Sent(NamedTuple):
-    """A message that was written, or could not be."""
+    """A message that was written, or settled with an error."""
 
     link: Link
     confirm: Confirm

@@ -1,7 +1,7 @@
-"""How long the queues are: looked at now and then, on a connection of its own.
+"""Queue lengths, polled on a separate connection.
 
-The consumer's connection has one reader, and so has the publisher's; whoever asked a question there
-would read what is theirs.
+The consumer's and the publisher's connections have one reader each; a request from elsewhere
+would read their frames.
 """
 
 import threading
@@ -18,43 +18,43 @@ from pos_gateway.broker.topology import QUEUES
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two looks.
+#: Seconds between polls.
 LOOK = 10.0
-#: Seconds that stopping waits for the broker to say goodbye.
+#: Seconds that stopping waits for the broker's close-ok.
 _GRACE = 1.0
 
 
 class Depths:
-    """Messages that are ready in each of the gateway's queues, looked at on a thread.
+    """Ready messages in each of the gateway's queues, polled on a thread.
 
-    It is silent about a broker that cannot be asked: others say so.
+    Logs an unreachable broker at debug only: other components report it.
     """
 
     def __init__(self, broker_url: str) -> None:
         self._broker_url = broker_url
-        #: As they were at the last look; nothing of a queue that could not be asked for.
+        #: Counts at the last poll, without queues that could not be asked for.
         self.ready: dict[str, int] = {}
         self._connection: Connection | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin. Idempotent."""
+        """Start polling. Idempotent."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="depths", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """End; a broker that does not answer is not waited for. Idempotent."""
+        """Stop; waits at most a second for the broker. Idempotent."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(_GRACE)
 
     def look(self) -> None:
-        """Ask for each queue's length."""
+        """Poll each queue's length."""
         try:
             self.ready = self._asked()
-        except Exception as error:  # noqa: BLE001  (whatever it is, no order is to hear of it)
+        except Exception as error:  # noqa: BLE001  (no error here may affect an order)
             log.debug("depths.unknown", error=str(error))
             self.ready = {}
             self._drop()
@@ -67,7 +67,7 @@ class Depths:
             self._connection.ensure_connection(max_retries=max(0, len(self._connection.alt) - 1))
         ready = {}
         for queue in QUEUES:
-            # Of a queue that is not there the broker says so by closing the channel.
+            # For a missing queue the broker closes the channel.
             with suppress(ChannelError), self._connection.channel() as channel:
                 ready[queue.name] = channel.queue_declare(queue.name, passive=True).message_count
         return ready
@@ -83,4 +83,4 @@ class Depths:
             self._stopping.wait(LOOK)
         if self._connection is not None:
             with suppress(*CONNECTION_ERRORS):
-                self._connection.release()  # with a goodbye: the broker logs no lost client
+                self._connection.release()  # properly closed: the broker logs no lost client

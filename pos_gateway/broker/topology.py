@@ -1,8 +1,8 @@
 """Exchanges and queues of the gateway. Changing an argument of a queue needs a new queue.
 
-Every queue of orders and events is a quorum queue, and what RabbitMQ decides by default is stated here:
-``x-delivery-limit`` is unlimited before 4.0 and 20 from then on, and past it a message is
-dropped unless a dead-letter exchange is declared; dead-lettering itself is at most once unless
+Every queue of orders and events is a quorum queue, and RabbitMQ's defaults are stated explicitly:
+``x-delivery-limit`` is unlimited before 4.0 and 20 from then on, and past it a message is dropped
+unless a dead-letter exchange is declared; dead-lettering itself is at most once unless
 ``at-least-once`` is asked for, which needs ``reject-publish``.
 """
 
@@ -16,12 +16,12 @@ from pos_gateway.domain.errors import PublishRefused
 
 log = structlog.get_logger(__name__)
 
-#: How often a message may come back (killed workers, lost connections) before it is set aside.
-#: Every message in a killed worker's window counts a return, so this is far above the number
-#: of restarts that a bad night brings.
+#: How often a message may be redelivered (killed workers, lost connections) before it is
+#: dead-lettered. Every message in a killed worker's window counts one, so this is far above the
+#: number of restarts in a bad night.
 DELIVERY_LIMIT = 100
-#: The same for what waits for a person, or for the backend: it may be looked at and put back any
-#: number of times. There is no word for "without end" that both 3.10 and 4.x take.
+#: Likewise for messages that wait for an operator or the backend, which may be requeued any number
+#: of times. No value means "unlimited" in both 3.10 and 4.x.
 NO_LIMIT = 1_000_000_000
 
 DEAD_KEY = "orders.dead"
@@ -46,8 +46,8 @@ def _orders_queue(name: str, **consuming: Any) -> Queue:
 
 orders_queue = _orders_queue(ORDERS_KEY)
 canary_queue = _orders_queue(CANARY_KEY)
-#: The same for workers that have orders of their own: they get what no canary worker can take, all
-#: of it if there is none. A canary that is taken away, or dies, leaves nothing behind.
+#: The same queue as consumed by stable workers: they get what no canary worker can take, all of it
+#: if there is none. A canary that is removed, or dies, leaves no order behind.
 canary_standby = _orders_queue(CANARY_KEY, consumer_arguments={"x-priority": -1})
 
 
@@ -61,7 +61,7 @@ events_queue = _keeping_queue("order-events", events_exchange, "#")
 
 QUEUES = (orders_queue, canary_queue, dead_queue, events_queue)
 
-#: Whose orders go to ``orders.canary``: see ``splits.py``. It forgets all but the last megabyte.
+#: The canary splits: see ``splits.py``. Keeps the last megabyte.
 splits_stream = Queue(
     "orders.canary.split",
     queue_arguments={
@@ -70,14 +70,14 @@ splits_stream = Queue(
         "x-stream-max-segment-size-bytes": 500_000,
     },
 )
-#: Who changes that has this queue meanwhile, which the broker lets one connection have.
+#: A mutex for changing the splits: an exclusive queue belongs to one connection.
 splits_turn = Queue("orders.canary.split.turn", exclusive=True, auto_delete=True)
 
 
 def declare(connection: Connection) -> None:
-    """Declare everything; harmless when it is there already.
+    """Declare everything. Idempotent.
 
-    A stream of splits that nobody leads at present is only said in the log.
+    A splits stream without a leader is only logged.
 
     Raises:
         PublishRefused: a queue of that name exists with other arguments.
@@ -87,8 +87,8 @@ def declare(connection: Connection) -> None:
     try:
         _declare(connection, splits_stream)
     except NotFound as error:
-        # It is there, and nobody leads it: RabbitMQ 3.10 can leave a stream so after a crash, until
-        # it is restarted. No order is to wait for that.
+        # It exists without a leader: RabbitMQ 3.10 can leave a stream so after a crash, until it is
+        # restarted. Orders must not wait for that.
         log.warning("canary.split_away", error=error.reply_text)
 
 

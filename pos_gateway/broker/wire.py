@@ -1,4 +1,4 @@
-"""The order message as it stands on the wire: a Celery task message, protocol 2, JSON.
+"""The order message's wire format: a Celery task message, protocol 2, JSON.
 
 ``docs/wire-format.md`` is this file in prose. The worker relies on nothing that a backend in
 another language could not send: two headers and the body.
@@ -19,18 +19,18 @@ from pos_gateway.broker.message import Message, undelayed
 SUBMIT_ORDER = "pos_gateway.submit_order"
 CANCEL_ORDER = "pos_gateway.cancel_order"
 
-#: Headers that travel with an order's message: how often it has been put back, and whether it is
-#: about an order that the POS may have, to be asked for however late it is.
+#: Headers of an order's message: how often it was retried, and whether the POS may have the order,
+#: which is then looked up even after it has expired.
 ATTEMPTS, RESOLVE = HISTORY = "x-attempts", "x-resolve"
-#: What says that the gateway has published it: the limit on an order's size is for its arrival.
+#: Marks a message that the gateway has published: the limit on an order's size is for new orders.
 ONE_OF_OURS = MappingProxyType({ATTEMPTS: 0})
-#: Header by which a worker hands the body as it came to its child processes. It is never published.
+#: Header in which a worker passes the unchanged body to its child processes. Never published.
 BODY = "x-body"
 
-#: Lists and objects in a message: three times what the largest order has that says something.
+#: Maximum lists and objects in a message: three times those of the largest meaningful order.
 PARTS = 20_000
 
-#: Celery's third element of the body: no callbacks, no chain. Bytes, since it never changes.
+#: The third element of a Celery body: no callbacks, no chain. Bytes, since it is constant.
 NO_EMBED = b'{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
 
 
@@ -41,7 +41,7 @@ def submit_message(
     routing_key: str,
     headers: Mapping[str, Any] = MappingProxyType({}),
 ) -> Message:
-    """The message that asks for an order to be sent to its merchant."""
+    """The message that submits an order."""
     return asking(SUBMIT_ORDER, order_id, body_of(order_json), routing_key, headers)
 
 
@@ -52,19 +52,19 @@ def cancel_message(
     routing_key: str,
     headers: Mapping[str, Any] = MappingProxyType({}),
 ) -> Message:
-    """The message that asks for an order to be cancelled."""
+    """The message that requests an order's cancellation."""
     return asking(CANCEL_ORDER, order_id, body_of(request_json), routing_key, headers)
 
 
 def body_of(argument: bytes) -> bytes:
-    """The body of a message about this order."""
+    """The body of a message with this argument."""
     return b"[[" + argument + b"],{}," + NO_EMBED + b"]"
 
 
 def asking(
     task: str, order_id: str, body: bytes, routing_key: str, headers: Mapping[str, Any]
 ) -> Message:
-    """A message that asks for something to be done with an order."""
+    """A task message about an order."""
     return Message(
         exchange=topology.orders_exchange.name,
         routing_key=routing_key,
@@ -84,7 +84,7 @@ def dead_letter(message: Message, *, code: str, reason: str) -> Message:
 
 
 class Malformed(Exception):
-    """What keeps a message from being an order's."""
+    """The message is no order message."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(code, reason)
@@ -92,11 +92,11 @@ class Malformed(Exception):
 
 
 def require_small(body: bytes, limit: float) -> None:
-    """Raises Malformed for a body that is too long to be read, or takes too long."""
+    """Raises Malformed for a body that is too long, or too slow, to parse."""
     if len(body) > limit:
         reason = f"the message has {len(body)} bytes; {limit} are allowed"
         raise Malformed("too_large", reason)
-    # A hundred thousand lists take as long to be read as a thousand orders, and say nothing.
+    # A hundred thousand empty lists take as long to parse as a thousand orders.
     parts = body.count(b"[") + body.count(b"{")
     if parts > PARTS:
         reason = f"the message has {parts} lists and objects; {PARTS} are allowed"
@@ -104,12 +104,12 @@ def require_small(body: bytes, limit: float) -> None:
 
 
 def decoded(body: bytes) -> Any:
-    """What an order's message says, ``[[order], {}, {}]``. Raises Malformed.
+    """An order message's payload, ``[[order], {}, {}]``. Raises Malformed.
 
-    Celery would stop the worker over a body that is not three things, and forget the others.
+    Celery would stop the worker over a body without three elements, and drop its other orders.
     """
     try:
-        payload = from_json(body)  # UTF-8, and no deeper than can be written again
+        payload = from_json(body)  # rejects invalid UTF-8, and nesting that cannot be serialized
     except ValueError as error:
         raise Malformed("undecodable", f"the body is not JSON: {error}") from None
     match payload:
@@ -123,30 +123,30 @@ def decoded(body: bytes) -> Any:
 
 
 def order_in(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """What a task's arguments have for an order: a message's body begins with both."""
+    """The order in a task's arguments (positional, or named), the first two parts of a body."""
     return arguments[0] if arguments else named.get("order")
 
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """A message's body as it came, and what of it is the order's text; None if that is not known."""
+    """A message's body as received, and the order's text in it; None if that is not known."""
 
     body: bytes
     source: bytes | None = None
 
 
 _BEFORE = re.compile(rb"\s*\[\s*\[\s*")
-#: Everything behind the order. A body that is JSON has it nowhere but at its end: were its beginning
-#: in a text, the first quotation mark in it would end that, with a name behind it and no comma.
+#: Everything behind the order. In valid JSON it matches only at the end: if its beginning were in a
+#: string, the first quotation mark in it would end that string, with a name and no comma after it.
 _BEHIND = re.compile(
     rb"\s*\]\s*,\s*\{\s*\}\s*,\s*\{(?:\s*\"[a-z]+\"\s*:\s*null\s*,?)*\s*\}\s*\]\s*\Z"
 )
-#: Bytes at the end that are looked through for that.
+#: Bytes at the end that are searched for it.
 _END = 256
 
 
 def read(body: bytes) -> tuple[Any, Came]:
-    """What a message that is an order's has for an order, and how it says so. Raises ValueError."""
+    """The order in an order message, and its text as received. Raises ValueError."""
     match from_json(body):
         case [list() as arguments, dict() as named, *_]:
             record = order_in(arguments, named)
@@ -159,18 +159,18 @@ def read(body: bytes) -> tuple[Any, Came]:
     return record, Came(body, body[before.end() : behind.start()])
 
 
-#: A member whose value is a text, a number or a word.
+#: A member whose value is a string, a number or a literal.
 _MEMBER = re.compile(
     rb'\s*("[^"\\]{0,64}")\s*:\s*(?:("[^"\\]*(?:\\.[^"\\]*)*")|[-+.0-9a-zA-Z]{1,32})\s*,'
 )
-#: Bytes that one may have.
+#: Maximum bytes of one.
 _MEMBER_SIZE = 2 * 4096
 
 
 def named_in(body: bytes) -> dict[str, str]:
-    """What an order says of itself before its first list or object, whatever follows.
+    """An order's order_id and merchant_id, if they come before its first list or object.
 
-    For a body that is too long to be read: most backends name order and merchant first.
+    For a body that is too long to parse: most backends put both first.
     """
     named: dict[str, str] = {}
     before = re.match(rb"\s*\[\s*\[\s*\{", body)
@@ -178,7 +178,7 @@ def named_in(body: bytes) -> dict[str, str]:
     while len(named) < len(_NAMES) and (member := _MEMBER.match(body, at, at + _MEMBER_SIZE)):
         name, value = member[1][1:-1].decode(errors="replace"), member[2]
         if name in _NAMES and value is not None:
-            with suppress(ValueError):  # with an escape that is none, it is no order's
+            with suppress(ValueError):  # an invalid escape: the body is no order's
                 named[name] = from_json(value)
         at = member.end()
     return named
@@ -188,6 +188,6 @@ _NAMES = ("order_id", "merchant_id")
 
 
 def home_key(routing_key: str | None) -> str:
-    """The key of the queue that an order belongs to, canary or not, by the key that it came by."""
+    """The key of the queue that an order belongs to, canary or not, from its routing key."""
     key = undelayed(routing_key or "")
     return key if key == topology.CANARY_KEY else topology.ORDERS_KEY

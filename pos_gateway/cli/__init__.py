@@ -1,4 +1,4 @@
-"""The command line, ``pos-gateway``. A command's modules are imported when it is run."""
+"""The command line, ``pos-gateway``. A command's modules are imported when it runs."""
 
 import sys
 import warnings
@@ -9,6 +9,6 @@ def main() -> None:
     from pos_gateway.cli.root import root
 
     if not sys.warnoptions:
-        # What libraries say to programmers means nothing to who runs a command.
+        # Libraries' warnings are for programmers, not for operators.
         warnings.simplefilter("ignore")
     root.main(prog_name="pos-gateway")

@@ -14,10 +14,10 @@ from pos_gateway.cli.moments import deadline, new_deadline
 def cancel(
     order_id: str, merchant_id: str, moment: datetime | None, length: timedelta | None
 ) -> None:
-    """Ask for an order to be cancelled. To ask again is harmless.
+    """Request an order's cancellation. To ask again is harmless.
 
-    An order that was not sent yet is never sent; otherwise its POS is asked to let go of it, for
-    15 minutes unless it is said. What came of it is in an event, and in pos-gateway orders show.
+    An order that was not sent is never sent; otherwise its POS is asked to cancel it, for 15
+    minutes by default. The outcome is in an event, and in pos-gateway orders show.
 
     \b
     Examples:

@@ -1,8 +1,8 @@
-"""Numbers on the command line, as the database and the system can count."""
+"""Number types of options, within what the database and the system can hold."""
 
 import click
 
-#: How many at most.
+#: A --limit.
 LIMIT = click.IntRange(1, 2**31 - 1)
 #: An event's position.
 POSITION = click.IntRange(1, 2**63 - 1)

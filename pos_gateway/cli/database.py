@@ -1,4 +1,4 @@
-"""The database as commands use it: up to date, or a sentence that says what to do."""
+"""The database for commands: up to date, or an error that says what to do."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,13 +62,13 @@ def catalog_store() -> Iterator[CatalogStore]:
 
 @contextmanager
 def desk() -> Iterator[OrderAdmin]:
-    """The ledger in the configured database, with the keys to its orders, while entered."""
+    """Order administration on the configured database, with the orders' keys, while entered."""
     with database() as engine:
         yield OrderAdmin(engine, Payloads(Vault(Settings.from_environment().secret_keys)))
 
 
 def require_exists(engine: Engine) -> None:
-    """Raises PendingMigration if it is an SQLite file that is not there (asking would make it)."""
+    """Raises PendingMigration for a missing SQLite file, which connecting would create."""
     path = engine.url.database
     embedded = engine.dialect.name == "sqlite" and path and path != ":memory:"
     if embedded and not Path(str(path)).exists():
@@ -76,6 +76,6 @@ def require_exists(engine: Engine) -> None:
 
 
 def reason(error: Exception) -> str:
-    """The driver's own words in one line, without SQLAlchemy's about itself."""
+    """The driver's message in one line, without SQLAlchemy's wrapping."""
     cause = getattr(error, "orig", None) or error
     return " ".join(str(cause).split()) or type(cause).__name__

@@ -11,12 +11,12 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def db() -> None:
-    """Look after the database (POS_GATEWAY_DATABASE_URL)."""
+    """Administer the database (POS_GATEWAY_DATABASE_URL)."""
 
 
 @click.command()
 def upgrade() -> None:
-    """Make the tables, or bring those that are there to this version. Harmless when they are.
+    """Create the tables, or migrate them to this version. Harmless when they are up to date.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""``docs/delivery.md``: what an attempt to deliver can come to, written out from the code."""
+"""``docs/delivery.md``: an attempt's outcomes, generated from the code."""
 
 from http import HTTPStatus
 

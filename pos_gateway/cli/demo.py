@@ -1,4 +1,4 @@
-"""``pos-gateway demo``: becomes the demo, which lives beside the load tests."""
+"""``pos-gateway demo``: executes the demo, which is in ``loadtests``."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""``pos-gateway enqueue``: orders from a file onto the broker."""
+"""``pos-gateway enqueue``: publishes orders from a file to the broker."""
 
 from typing import BinaryIO
 
@@ -17,10 +17,10 @@ from pos_gateway.cli.failure import INTERRUPTED, Failure
     "Default: what pos-gateway canary status says.",
 )
 def enqueue(file: BinaryIO, canary_percent: float | None) -> None:
-    """Put the orders in FILE (- is standard input), one JSON object a line, on the broker.
+    """Publish the orders in FILE (- is standard input), one JSON object a line, to the broker.
 
     Every line that is not an order is reported on standard error with its number, and the others
-    are sent. What an order looks like is in docs/order.schema.json. Sending an order again is
+    are sent. The format of an order is in docs/order.schema.json. Sending an order again is
     harmless: its merchant gets it once.
 
     \b

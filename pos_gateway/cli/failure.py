@@ -9,9 +9,9 @@ import click
 from pos_gateway.cli.printable import printable
 from pos_gateway.domain.errors import InvalidRecord, InvalidSettings, PosGatewayError
 
-#: What a process exits with when its configuration is at fault (sysexits.h).
+#: Exit code for invalid configuration (sysexits.h).
 EX_CONFIG = 78
-#: What a shell expects of a process that Ctrl-C has ended.
+#: Exit code after Ctrl-C, by the shell's convention.
 INTERRUPTED = 130
 
 
@@ -29,7 +29,7 @@ class Failure(click.ClickException):
 
 @contextmanager
 def in_words() -> Iterator[None]:
-    """What this package raises on purpose, or the system, becomes a Failure; Ctrl-C its exit code."""
+    """Turn this package's and the system's errors into a Failure; Ctrl-C into its exit code."""
     try:
         yield
     except InvalidSettings as error:
@@ -40,7 +40,7 @@ def in_words() -> Iterator[None]:
         raise Failure(str(error)) from error
     except OSError as error:
         if error.errno == errno.EPIPE:
-            raise  # whoever read our output has gone, and click ends in silence
+            raise  # the reader of our output is gone; click exits silently
         raise Failure(str(error)) from error
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""Ctrl-C that ends the input rather than the program, so that what was begun is finished."""
+"""Ctrl-C that ends the input rather than the program, so that work in flight is finished."""
 
 import signal
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 
 class CtrlC:
-    """While entered, Ctrl-C only ends what ``until_pressed`` gives."""
+    """While entered, Ctrl-C only ends ``until_pressed``."""
 
     def __init__(self) -> None:
         self.pressed = False
@@ -28,9 +28,9 @@ class CtrlC:
         signal.signal(signal.SIGINT, self._before)
 
     def until_pressed(self, items: Iterator[Item]) -> Iterator[Item]:
-        """The items up to Ctrl-C, which also ends the wait for the next one."""
+        """The items up to Ctrl-C, which also interrupts the wait for the next one."""
         while True:
-            self._waiting = True  # first: a signal before it is seen by the test below
+            self._waiting = True  # first: the test below sees a signal before it
             try:
                 if self.pressed:
                     return

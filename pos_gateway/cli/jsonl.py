@@ -1,4 +1,4 @@
-"""JSON Lines from outside: read with bounded memory, decoded without leniency."""
+"""JSON Lines from outside: read with bounded memory, parsed strictly."""
 
 import json
 from collections import Counter
@@ -8,9 +8,9 @@ from typing import Any, BinaryIO
 from pos_gateway.domain.errors import ABSENT, FieldError
 from pos_gateway.domain.record import WHOLE
 
-#: Bytes of the longest line that is read.
+#: Maximum bytes of a line.
 LINE_LIMIT = 16 * 2**20
-#: What some editors put before UTF-8.
+#: The byte order mark that some editors put before UTF-8.
 BOM = b"\xef\xbb\xbf"
 
 
@@ -29,7 +29,7 @@ def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         number += 1
         if len(line) > LINE_LIMIT:
             while not line.endswith(b"\n") and (line := stream.readline(2**16)):
-                pass  # the rest of it, a bit at a time
+                pass  # skip the rest, a block at a time
             yield number, None
             continue
         if number == 1:
@@ -42,7 +42,7 @@ def decode(line: bytes | None, *, excerpt: bool = True) -> Any:
     """The line's value.
 
     Args:
-        line: as ``lines`` gives it.
+        line: from ``lines``.
         excerpt: whether the error may show how the line begins.
 
     Raises:
@@ -78,7 +78,7 @@ def parse(text: bytes) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        # Which of the two was meant is not ours to guess.
+        # Which of the two was meant is unknown.
         [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"gives the key {twice[:100]!r} twice")
     return found

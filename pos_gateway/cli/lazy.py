@@ -1,4 +1,4 @@
-"""A group of commands that imports a command when it is run, and not to list it."""
+"""A command group that imports a command when it runs, not to list it."""
 
 import difflib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import click
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """Where a command is (``module:attribute``), and the line that ``--help`` has for it."""
+    """A command's location (``module:attribute``), and its line in ``--help``."""
 
     target: str
     summary: str
@@ -23,7 +23,7 @@ class Lazy:
 
 
 class LazyGroup(click.Group):
-    """Commands by name, listed in the order given. A name that is none gets the nearest ones."""
+    """Commands by name, listed in the order given. An unknown name gets a suggestion."""
 
     def __init__(self, *arguments: Any, lazy: Mapping[str, Lazy], **named: Any) -> None:
         super().__init__(*arguments, **named)

@@ -1,4 +1,4 @@
-"""An order as those may see it who need not know whose it is."""
+"""Masks personal data in a shown order."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from pos_gateway.domain.order import Order
 
 MASK = "********"
 
-#: What says nothing about a person, by where it stands.
+#: Fields without personal data, by position.
 _SHOWN: dict[str, Any] = {
     "order_id": True,
     "merchant_id": True,
@@ -26,7 +26,7 @@ _SHOWN: dict[str, Any] = {
 
 
 def masked(order: Order) -> dict[str, Any]:
-    """The order with customer, notes and all that the contract does not know masked."""
+    """The order with the customer, notes and unknown fields masked."""
     shown: dict[str, Any] = _masked(order.model_dump(mode="json", exclude_none=True), _SHOWN)
     return shown
 

@@ -1,4 +1,4 @@
-"""``docs/metrics.md``: every metric, written out from the code."""
+"""``docs/metrics.md``: every metric, generated from the code."""
 
 _INTRODUCTION = """\
 # Metrics

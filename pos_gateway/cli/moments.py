@@ -1,4 +1,4 @@
-"""Lengths of time and moments on the command line: ``30m``, ``2026-01-31T12:00:00Z``."""
+"""Durations and times on the command line: ``30m``, ``2026-01-31T12:00:00Z``."""
 
 import re
 from collections.abc import Callable
@@ -10,13 +10,13 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-#: More is a typing mistake, and before there were calendars.
+#: More is a typing mistake, and may leave the calendar.
 _LONGEST = timedelta(days=36_500)
 _LENGTH = re.compile(rf"(\d{{1,6}})([{''.join(_UNITS)}])")
 
 
 class Length(click.ParamType[timedelta]):
-    """A length of time: a number and s, m, h or d."""
+    """A duration: a number and s, m, h or d."""
 
     name = "length"
 
@@ -33,7 +33,7 @@ class Length(click.ParamType[timedelta]):
 
 
 class Moment(click.ParamType[datetime]):
-    """A moment with its offset, as RFC 3339 has it."""
+    """A time with its offset (RFC 3339)."""
 
     name = "moment"
 
@@ -51,7 +51,7 @@ class Moment(click.ParamType[datetime]):
 
 
 def new_deadline(command: Command) -> Command:
-    """Options for the time by which something is to be done; ``deadline`` makes one of them."""
+    """Options for a new deliver_by; ``deadline`` combines them."""
     length = click.option("--for", "length", type=Length(), metavar="LENGTH", help="The same, from now on: 30m.")  # fmt: skip
     moment = click.option(
         "--deliver-by",
@@ -64,7 +64,7 @@ def new_deadline(command: Command) -> Command:
 
 
 def deadline(moment: datetime | None, length: timedelta | None) -> datetime | None:
-    """The moment that was given, in either way; None if none was."""
+    """The time that either option gave; None if neither did."""
     if moment is not None and length is not None:
         raise click.UsageError("--deliver-by and --for say the same; give one of them")
     now = datetime.now(UTC)
@@ -75,7 +75,7 @@ def deadline(moment: datetime | None, length: timedelta | None) -> datetime | No
 
 
 def shown(at: float | None) -> str | None:
-    """A moment in Unix time as people and programs read it; None for one that no calendar has."""
+    """A Unix time in ISO 8601; None if it is outside the calendar."""
     if at is None:
         return None
     try:
@@ -86,7 +86,7 @@ def shown(at: float | None) -> str | None:
 
 
 def age(at: float | None, now: float) -> str | None:
-    """How long ago that is, in its largest unit."""
+    """The time since then, in its largest unit."""
     if at is None:
         return None
     seconds = max(0, int(now - at))

@@ -1,4 +1,4 @@
-"""Who does something by hand: it is written down with it."""
+"""The operator's name, which is recorded with a change."""
 
 import socket
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def _named(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
 
 
 def by_operator(command: Command) -> Command:
-    """An option for it."""
+    """Add the required option ``--as``."""
     option = click.option(
         "--as",
         "operator",
@@ -33,7 +33,7 @@ def by_operator(command: Command) -> Command:
 
 
 def by_whoever(command: Command) -> Command:
-    """The same where nobody may be kept from it for want of a name: in a pod it is the pod's."""
+    """Add ``--as``, by default the machine's name (a pod's own): a name is never missing."""
     option = click.option(
         "--as",
         "operator",

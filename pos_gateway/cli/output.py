@@ -1,6 +1,6 @@
-"""What commands print, whatever was in it: tables and colours on a terminal, tab-separated values into a pipe.
+"""Output of commands: tables and colours on a terminal, tab-separated values into a pipe.
 
-``NO_COLOR`` is honoured by rich; rich itself is only imported where there is a terminal.
+rich honours ``NO_COLOR``, and is imported only on a terminal.
 """
 
 import sys
@@ -38,12 +38,12 @@ def json_line(value: Any) -> None:
 
 
 def json_document(value: Any) -> None:
-    """Print the value as JSON that a person can read too."""
+    """Print the value as indented JSON."""
     click.echo(json_text(value, indent=2))
 
 
 def line(*parts: tuple[str, str]) -> None:
-    """Print one line made of (text, rich style) pairs; without the styles into a pipe."""
+    """Print one line of (text, rich style) pairs; unstyled into a pipe."""
     if not sys.stdout.isatty():
         click.echo("".join(printable(text) for text, _ in parts))
         return
@@ -55,7 +55,7 @@ def line(*parts: tuple[str, str]) -> None:
 
 
 def notice(text: str) -> None:
-    """Say something about the command itself, on standard error."""
+    """Print a message about the command itself, on standard error."""
     click.echo(printable(text), err=True)
 
 
@@ -69,7 +69,7 @@ def _terminal_table(
 
     drawn = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for column in drawn.columns:
-        column.overflow = "fold"  # an id that is cut off cannot be copied
+        column.overflow = "fold"  # a truncated id cannot be copied
     for row in rows:
         drawn.add_row(*[Text(_cell(cell)) for cell in row], style=style(row))
     Console(file=sys.stdout).print(drawn)

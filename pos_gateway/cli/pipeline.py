@@ -1,4 +1,4 @@
-"""Work for many threads whose results come in the order of the work."""
+"""Runs work on many threads, with results in the order of the items."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 def in_order(
     work: Callable[[Item], Result], items: Iterable[Item], *, width: int
 ) -> Iterator[Result]:
-    """``map`` in ``width`` threads: results in the items' order, few items ahead of them."""
+    """``map`` in ``width`` threads: results in the items' order, with few items read ahead."""
     with ThreadPoolExecutor(width, thread_name_prefix="pipeline") as pool:
         under_way: deque[Future[Result]] = deque()
         for item in items:

@@ -1,4 +1,4 @@
-"""``pos-gateway plan``: what a load takes, and what gives way first."""
+"""``pos-gateway plan``: the capacity that a load needs, and its bottlenecks."""
 
 import click
 
@@ -91,15 +91,15 @@ def plan(
     merchant_limit: int,
     as_json: bool,
 ) -> None:
-    """Say how many workers a load takes, how to set them, and what gives way first.
+    """Compute how many workers a load needs, their settings, and what gives way first.
 
-    By Little's law: orders under way = orders a second x seconds that each takes. 300 a second at
+    By Little's law: orders in flight = orders a second x seconds that each takes. 300 a second at
     0.5 s are 150 slots, and some more, since they come at random; those of slow merchants have a
     quarter of the slots. And by the CPU that an order costs: 300 a second at 1.8 ms are 54 % of a
     core.
 
-    Have a pod more than it says, so that one may be away. Merchants that hang need no slots:
-    they are left alone.
+    Run one pod more than it says, so that one may fail. Merchants that hang need no slots: their
+    breakers are open.
 
     \b
     Examples:

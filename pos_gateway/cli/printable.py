@@ -1,11 +1,11 @@
-"""Text from outside, made fit for a terminal: the one place that decides what is."""
+"""Escapes external text for a terminal: the only place that does."""
 
 import json
 from typing import Any
 
 
 def printable(text: object) -> str:
-    """The text in one line, with what a terminal would obey (escape sequences) written out."""
+    """The text in one line, with control characters (escape sequences) escaped."""
     text = str(text)
     if text.isprintable():
         return text
@@ -13,8 +13,9 @@ def printable(text: object) -> str:
 
 
 def json_text(value: Any, **layout: Any) -> str:
-    """The value as JSON in which that is escaped, too: control characters (C1, DEL), text direction,
-    half characters. A JSON parser reads the same value.
+    """The value as JSON with unprintable characters escaped: C1, DEL, text direction, surrogates.
+
+    A JSON parser reads the same value.
     """
     text = json.dumps(value, ensure_ascii=False, **layout)
     if text.replace("\n", "").isprintable():

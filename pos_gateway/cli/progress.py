@@ -1,4 +1,4 @@
-"""A progress bar on standard error, where that is a terminal."""
+"""A progress bar on standard error, if that is a terminal."""
 
 import os
 import stat
@@ -15,7 +15,7 @@ class Progress:
     """Shows how much of the input was read. Without a terminal it shows nothing."""
 
     def update(self, summary: str, done: int = 0) -> None:
-        """So far, in words, and how much of a total that was given."""
+        """Show the progress in words, and ``done`` of a given total."""
 
     def say(self, text: str) -> None:
         """Print a line on standard error, above the bar."""
@@ -23,13 +23,13 @@ class Progress:
 
 
 def progress_of(stream: BinaryIO) -> AbstractContextManager[Progress]:
-    """Progress through the stream (in bytes, where it is a file) while entered."""
+    """Progress through the stream (in bytes, if it is a file) while entered."""
     size = _size(stream)
     return _progress(size, lambda _: stream.tell() if size else 0)
 
 
 def progress_to(total: int) -> AbstractContextManager[Progress]:
-    """Progress to so many of something while entered."""
+    """Progress to ``total`` while entered."""
     return _progress(total, lambda done: done)
 
 
@@ -68,6 +68,6 @@ class _Drawn(Progress):
 def _size(stream: BinaryIO) -> int | None:
     try:
         status = os.fstat(stream.fileno())
-    except OSError:  # not a file of the system's, in a test
+    except OSError:  # not a system file, in a test
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,4 +1,4 @@
-"""The root command: what commands there are, and how they fail."""
+"""The root command: its subcommands, and their errors."""
 
 import click
 
@@ -6,7 +6,7 @@ from pos_gateway import __version__
 from pos_gateway.cli.failure import in_words
 from pos_gateway.cli.lazy import Lazy, LazyGroup
 
-#: In the order in which somebody new meets them.
+#: In the order in which a new user needs them.
 COMMANDS = {
     "demo": Lazy("pos_gateway.cli.demo:demo", "See it work on this machine, with nothing set up."),
     "doctor": Lazy("pos_gateway.cli.doctor.command:doctor", "Say what is right and wrong here."),
@@ -27,7 +27,7 @@ COMMANDS = {
 
 
 class Root(LazyGroup):
-    """Says in words what the package raises on purpose, whichever command it comes from."""
+    """Turns errors of every command into messages."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for each in args:

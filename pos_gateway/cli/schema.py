@@ -1,4 +1,4 @@
-"""``pos-gateway schema``: the documents that are generated from the code."""
+"""``pos-gateway schema``: writes the documents generated from the code."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def schema(folder: Path, check: bool) -> None:
 
 
 def documents() -> dict[str, str]:
-    """Every generated document by its file's name."""
+    """Every generated document by file name."""
     from pos_gateway.cli.delivery_page import delivery_page
     from pos_gateway.cli.metrics_page import metrics_page
 

@@ -1,4 +1,4 @@
-"""``pos-gateway secrets``: the keys that merchants' secrets and orders are sealed with."""
+"""``pos-gateway secrets``: the keys that seal merchants' secrets and orders."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @click.group()
 def secrets() -> None:
-    """Look after the keys that merchants' secrets and orders are sealed with in the database.
+    """Administer the keys that seal merchants' secrets and orders in the database.
 
-    POS_GATEWAY_SECRET_KEY has them, with commas between: the first one seals, all of them open.
+    POS_GATEWAY_SECRET_KEY has them, comma-separated: the first one seals, all of them open.
     """
 
 
@@ -39,13 +39,12 @@ def key() -> None:
 
 @secrets.command()
 def rotate() -> None:
-    """Seal all secrets, and all that is kept of orders, with the first of POS_GATEWAY_SECRET_KEY's
-    keys. Orders that were kept in clear, for want of a key, are sealed too.
+    """Seal all secrets and kept orders with the first key of POS_GATEWAY_SECRET_KEY.
 
-    Workers go on meanwhile. What is sealed with it already stays as it is, so that it can be run
-    again after an interruption.
+    Orders that were kept in clear, for want of a key, are sealed too. Workers keep running. What is
+    sealed with that key already is skipped, so an interrupted run can be repeated.
 
-    What no key opens stays as it is, and keeps nothing else from being sealed.
+    What no key opens stays as it is, and does not stop the rest.
 
     Exit code: 0, or 1 if there is something that no key opens.
     """
@@ -74,7 +73,7 @@ def rotate() -> None:
 
 
 def _seal(what: str, batches: "Iterator[Resealed]") -> int:
-    """Say what the batches came to; how many cannot be opened. The first of those is named."""
+    """Print the batches' totals; returns how many cannot be opened. The first of those is named."""
     looked_at = sealed = unopened = 0
     for batch in batches:
         if batch.unopened and not unopened:

@@ -1,4 +1,4 @@
-"""Orders on their way from lines of JSON to the broker, a few dozen at once."""
+"""Publishes orders from lines of JSON to the broker, a few dozen at once."""
 
 import threading
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from pos_gateway.domain.errors import FieldError, InvalidOrder, PublishError
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.record import WHOLE
 
-#: Orders that wait for the broker's confirm at once. One after the other, each is a round trip.
+#: Orders that wait for the broker's confirm at once: each is a round trip.
 IN_FLIGHT = 32
 
 
@@ -27,7 +27,7 @@ _MANY_LINES = FieldError(
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of the input: an order, or what is wrong with it; then what came of it."""
+    """A line of the input: an order, or its errors; then whether it was sent."""
 
     number: int
     order: Order | None = None
@@ -36,7 +36,7 @@ class _Line:
 
 
 class Sending:
-    """Sends what is an order, counts what is not, and stops when the broker is gone."""
+    """Sends the valid orders, counts the invalid ones, and stops when the broker is lost."""
 
     def __init__(self, client: OrderClient) -> None:
         self.sent = 0
@@ -45,12 +45,12 @@ class Sending:
         self._lock = threading.Lock()
         self._trouble: PublishError | None = None
         self._unreadable: OSError | None = None
-        #: The first line that is not known to be sent, and whether a later one is.
+        #: The first line not known to be sent, and whether a later one is.
         self._unsent: int | None = None
         self._sent_after = False
 
     def send(self, stream: BinaryIO, ctrl_c: CtrlC) -> Iterator[list[str]]:
-        """Send every line; gives for each, in their order, what there is to report."""
+        """Send every line; yields, in the lines' order, what to report for each."""
         for line in in_order(self._submit, self._read(stream, ctrl_c), width=IN_FLIGHT):
             if line.errors:
                 self.refused += 1
@@ -64,12 +64,12 @@ class Sending:
 
     @property
     def summary(self) -> str:
-        """What was done, in a line."""
+        """The counts, in a line."""
         return f"{self.sent} sent, {self.refused} refused"
 
     @property
     def broken_off(self) -> str | None:
-        """Why not everything was tried, and from where to go on; None if everything was."""
+        """Why sending stopped, and the line to resume from; None if everything was tried."""
         if self._unreadable is not None:
             return f"cannot read on: {self._unreadable.strerror}"
         if self._trouble is None:
@@ -107,7 +107,7 @@ class Sending:
         return _Line(number, order)
 
     def _submit(self, line: _Line) -> _Line:
-        """In a thread of the pipeline."""
+        """Runs in a pipeline thread."""
         if line.order is None or self._trouble is not None:
             return line
         try:
@@ -117,14 +117,14 @@ class Sending:
         except PublishError as error:
             with self._lock:
                 self._trouble = self._trouble or error
-            # Those that wait for a connection or a confirm wait for nothing.
+            # Fails the other threads' waits at once.
             self._client.close()
             return line
         return _Line(line.number, sent=True)
 
 
 def _goes_on(text: bytes | None) -> bool:
-    """Whether the first line is the beginning of a value that goes on in the next ones."""
+    """Whether the first line begins a value that continues in the next ones."""
     if text is None or not (text == b"{" or text.startswith(b"[")):
         return False
     try:

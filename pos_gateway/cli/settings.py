@@ -1,4 +1,4 @@
-"""``pos-gateway settings``: every setting, what it means, and what it is here."""
+"""``pos-gateway settings``: every setting, its meaning and its value here."""
 
 import sys
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from pos_gateway.cli.failure import EX_CONFIG
 def settings(as_json: bool) -> None:
     """Show every setting: the variable, its value here, its default, and its meaning and unit.
 
-    Passwords and keys are masked. A value that is wrong is shown with what is wrong about it.
+    Passwords and keys are masked. A wrong value is shown with its error.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def settings(as_json: bool) -> None:
 
 
 def _on_terminal(lines: list[Any]) -> None:
-    """Two lines for a setting: five columns would fold everything."""
+    """Two lines a setting: five columns would wrap everything."""
     for line in lines:
         changed = line.value != line.default
         output.line((line.variable, "bold"), (" = ", ""), (line.value, "cyan" if changed else ""))

@@ -1,4 +1,4 @@
-"""``pos-gateway worker``: becomes a Celery worker."""
+"""``pos-gateway worker``: executes a Celery worker."""
 
 import os
 import sys
@@ -17,14 +17,14 @@ def worker(arguments: tuple[str, ...]) -> None:
     Examples:
       pos-gateway worker                      # orders, and what no canary worker can take
       pos-gateway worker -Q orders.canary     # only the canary's orders
-      pos-gateway worker -- --help            # what else Celery takes
+      pos-gateway worker -- --help            # Celery's other options
     """
-    os.execv(sys.executable, command(arguments))  # noqa: S606  (no shell is what is wanted)
+    os.execv(sys.executable, command(arguments))  # noqa: S606  (deliberately no shell)
 
 
 def command(arguments: tuple[str, ...]) -> list[str]:
-    """The command line to become."""
-    # -P: a celery.py in the present folder is not Celery.
+    """The command line to execute."""
+    # -P: ignore a celery.py in the current folder.
     celery = [sys.executable, "-P", "-m", "celery", "-A", "pos_gateway.gcelery", "worker"]
     names_pool = any(each.startswith(("-P", "--pool")) for each in arguments)
     return [*celery, *([] if names_pool else ["--pool=gevent"]), *arguments]

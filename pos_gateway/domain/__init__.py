@@ -1,1 +1,1 @@
-"""Values: orders, merchants, outcomes, errors, and how records from outside say what is wrong."""
+"""Values: orders, merchants, outcomes, errors, and validation of external records."""

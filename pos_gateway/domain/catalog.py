@@ -1,4 +1,4 @@
-"""One line of a merchant's catalog: our sku, and what the merchant's POS calls it."""
+"""One line of a merchant's catalog: our sku, and the POS's id for it."""
 
 from typing import Annotated, Any, Self
 
@@ -7,19 +7,19 @@ from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 from pos_gateway.domain.errors import InvalidCatalogEntry
 from pos_gateway.domain.record import Identifier, Record, field_errors
 
-#: Entries of one merchant's catalog: a worker reads one in milliseconds.
+#: Maximum entries of a merchant's catalog: a worker reads one in milliseconds.
 MOST = 10_000
 
 
 class CatalogEntry(Record):
-    """An item or a modifier, as we and the POS know it."""
+    """An item or a modifier: our sku and the POS's id."""
 
     model_config = ConfigDict(extra="forbid")
 
     merchant_id: Identifier
-    #: As it is in orders, whatever it looks like.
+    #: As in orders, in any form.
     sku: Annotated[str, Field(min_length=1, max_length=256)]
-    #: Square's, the longest that are documented, have 192 characters.
+    #: The longest documented ones, Square's, have 192 characters.
     pos_id: Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,192}$")]
 
     @classmethod

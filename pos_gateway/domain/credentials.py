@@ -1,4 +1,4 @@
-"""What a merchant's record says about authentication. No value shows a secret when printed."""
+"""A merchant's credentials. No value shows a secret when printed."""
 
 import hashlib
 import json
@@ -19,12 +19,12 @@ from pydantic import (
 from pos_gateway.domain.record import Record
 from pos_gateway.runtime import tls
 
-#: What may be in a header's value: anything else would be a header of its own.
+#: A header's value, without line ends, which would inject a header.
 _Printable = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=4096)]
 _HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
 
 
-#: Headers that say how a request is to be read; no credential may be in one of them.
+#: Headers that frame a request; no credential may be in one of them.
 _FRAMING = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade"}
 )
@@ -50,7 +50,7 @@ Secret = Annotated[SecretStr, BeforeValidator(_one_line), Field(max_length=4096)
 
 
 class Identity(Record):
-    """Mutual TLS: PEM texts of our certificate (with its chain) and key, and whom to trust."""
+    """Mutual TLS: PEM texts of our certificate with its chain, its key, and trusted authorities."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -62,7 +62,7 @@ class Identity(Record):
 
     @property
     def chain(self) -> str | None:
-        """Certificate and key, one after the other."""
+        """Certificate and key, concatenated."""
         if self.certificate is None or self.key is None:
             return None
         return f"{self.certificate}\n{self.key.get_secret_value()}\n"
@@ -79,7 +79,7 @@ class Identity(Record):
 
 
 class Credentials(Record):
-    """What all kinds have."""
+    """The fields that all kinds share."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -98,19 +98,19 @@ class Credentials(Record):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Differs for different credentials, and tells nothing about them."""
+        """Differs for different credentials, and reveals nothing about them."""
         text = json.dumps(self.reveal(), sort_keys=True)
         return hashlib.sha256(b"pos-gateway\0" + text.encode()).hexdigest()[:16]
 
 
 class NoAuth(Credentials):
-    """The POS asks for nothing."""
+    """The POS needs no credentials."""
 
     type: Literal["none"] = "none"
 
 
 class ApiKey(Credentials):
-    """A key in a header of its own."""
+    """A key in a header."""
 
     type: Literal["api_key"]
     header: Annotated[_HeaderName, AfterValidator(_not_framing)] = "X-Api-Key"
@@ -133,7 +133,7 @@ class Bearer(Credentials):
 
 
 class Signature(Credentials):
-    """Every request is signed, as Standard Webhooks has it; the secret is ``whsec_…``."""
+    """Every request is signed as in Standard Webhooks; the secret is ``whsec_…``."""
 
     type: Literal["hmac"]
     secret: Secret
@@ -145,7 +145,7 @@ class Signature(Credentials):
 
 
 class OAuth2(Credentials):
-    """Client credentials (RFC 6749, 4.4): a token is fetched, and again before it expires."""
+    """Client credentials (RFC 6749, 4.4): tokens are refreshed before they expire."""
 
     type: Literal["oauth2"]
     token_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$", max_length=2048)]
@@ -153,13 +153,13 @@ class OAuth2(Credentials):
     client_secret: Secret
     scope: Annotated[str, Field(max_length=1024)] | None = None
     audience: Annotated[str, Field(max_length=1024)] | None = None
-    #: How the client shows itself: in the Authorization header, in the form, or, as some vendors
-    #: have it, all in a JSON object.
+    #: How the client authenticates: in the Authorization header, in the form, or, for some vendors,
+    #: in a JSON object.
     style: Literal["basic", "form", "json"] = "basic"
 
 
 class ToastLogin(Credentials):
-    """Toast's own: client id and secret for a token that is good for a day, as a rule."""
+    """Toast's login: client id and secret for a token that is usually valid for a day."""
 
     type: Literal["toast"]
     token_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$", max_length=2048)]
@@ -168,7 +168,7 @@ class ToastLogin(Credentials):
 
 
 class Unreadable(Credentials):
-    """They are sealed with a key that this process does not have."""
+    """Credentials sealed with a key that this process does not have."""
 
     type: Literal["unreadable"] = "unreadable"
     problem: str = ""
@@ -181,7 +181,7 @@ _TYPES = [get_args(kind.model_fields["type"].annotation)[0] for kind in get_args
 def _given(value: Any) -> Any:
     if value == {}:
         return {"type": "none"}
-    if isinstance(value, dict) and value.get("type") not in _TYPES:  # pydantic would repeat it
+    if isinstance(value, dict) and value.get("type") not in _TYPES:  # pydantic would show it
         raise ValueError(f"should have a type: {', '.join(_TYPES)}")
     return value
 

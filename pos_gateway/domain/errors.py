@@ -1,4 +1,4 @@
-"""What can go wrong, as types. Data rides in attributes, the message is for a person.
+"""What can go wrong, as types. Data is in attributes, the message is for a person.
 
 PosGatewayError
 ├── InvalidOrder            the order breaks the contract; names the field
@@ -6,24 +6,24 @@ PosGatewayError
 ├── InvalidCatalogEntry     a line of a merchant's catalog breaks the contract; names the field
 ├── InvalidSettings         the environment breaks the contract; names the variable
 ├── InvalidSplit            the canary's share or its pilots are wrong; names the field
-├── InvalidBundle           a message with parked orders is not what it says; nothing of it is used
+├── InvalidBundle           a message with parked orders is invalid; none of it is used
 ├── UnknownMerchant         no merchant has this id
 ├── PendingMigration        the database's schema is older than the one this version needs
-├── SchemaTooNew            the database's schema is a later version's, and has lost what this one needs
-├── Unfinished              an attempt failed after its claim, by whatever it was raised from; has the claims
-├── OrderChanged            something happened to an order since it was looked at; look again
-├── LedgerUnavailable       the database did not answer; what was being written may be, or not
-│   └── LedgerUnreachable   there was no connection to it: nothing was written
-├── EventIdTaken            an event's id is another event's already; nothing was written
-├── NotLoaded               a value that an order needs could not be had in time
+├── SchemaTooNew            the database's schema is a later version's, without what this one needs
+├── Unfinished              an attempt failed after its claim; raised from the cause, has the claims
+├── OrderChanged            an order has changed since it was read; read it again
+├── LedgerUnavailable       the database did not answer; the write may or may not have succeeded
+│   └── LedgerUnreachable   no connection to the database: nothing was written
+├── EventIdTaken            another event has this event's id; nothing was written
+├── NotLoaded               a value that an order needs was not loaded in time
 ├── SharedUnavailable       Redis did not answer, or answered nonsense: each process loads by itself
-├── MetricsUnavailable      a page of metrics that was asked for cannot be read
+├── MetricsUnavailable      a page of metrics cannot be read
 ├── FleetUnavailable        Redis did not answer, or answered nonsense: each pod is by itself
-└── PublishError            the broker did not take a message
-    ├── BrokerUnavailable   not reachable, or no confirm came in time: it may or may not be stored
+└── PublishError            the broker did not store a message
+    ├── BrokerUnavailable   unreachable, or no confirm came in time: it may or may not be stored
     │   └── BatchCutShort   the same in the middle of a batch; has how many are stored for certain
-    ├── PublishRefused      the broker said no (nack), or its topology contradicts ours
-    └── Unroutable          the broker took it, but no queue wanted it
+    ├── PublishRefused      the broker refused it (nack), or its topology contradicts ours
+    └── Unroutable          no queue takes it
 """
 
 from collections.abc import Sequence
@@ -36,13 +36,13 @@ class PosGatewayError(Exception):
     """Anything this package raises on purpose."""
 
 
-#: Stands for a value that was not there at all (``None`` may be one).
+#: Marks an absent value (``None`` may be a value).
 ABSENT: Any = object()
 
 
-#: Characters of a value that are shown.
+#: Maximum characters of a value that are shown.
 _SHOWN = 80
-#: It may be a list of a hundred thousand: what is not shown is not looked at.
+#: A value may be a list of a hundred thousand: hidden parts are not formatted.
 _short = Repr()
 _short.maxlevel, _short.maxother = 3, _SHOWN
 _short.maxlist = _short.maxtuple = _short.maxdict = 20
@@ -50,7 +50,7 @@ _short.maxlist = _short.maxtuple = _short.maxdict = 20
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One field that is wrong: where, what is wrong, and what stood there."""
+    """One wrong field: its name, the problem, and its value."""
 
     field: str
     problem: str
@@ -67,7 +67,7 @@ class FieldError:
 
 
 class InvalidRecord(PosGatewayError):
-    """A record from outside breaks the contract. ``errors`` lists every field that does."""
+    """An external record breaks the contract. ``errors`` lists every wrong field."""
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
         self.errors = tuple(errors)
@@ -78,7 +78,7 @@ class InvalidRecord(PosGatewayError):
 
     @property
     def field(self) -> str:
-        """The first field that is wrong."""
+        """The first wrong field."""
         return self.errors[0].field
 
 
@@ -99,7 +99,7 @@ class InvalidSettings(InvalidRecord):
 
 
 class InvalidSplit(InvalidRecord):
-    """Raised when what is said of the canary's share breaks the contract."""
+    """Raised when the canary split breaks the contract."""
 
 
 class UnknownMerchant(PosGatewayError):
@@ -111,7 +111,7 @@ class UnknownMerchant(PosGatewayError):
 
 
 class InvalidBundle(PosGatewayError):
-    """Raised when a message with parked orders is not what it should be."""
+    """Raised when a message with parked orders is invalid."""
 
 
 class PendingMigration(PosGatewayError):
@@ -119,11 +119,11 @@ class PendingMigration(PosGatewayError):
 
 
 class SchemaTooNew(PosGatewayError):
-    """Raised when a later version's migration has taken away what this one needs."""
+    """Raised when a later version's migration has removed what this one needs."""
 
 
 class LedgerUnavailable(PosGatewayError):
-    """Raised when the database does not answer: what was to be written may be written, or not."""
+    """Raised when the database does not answer: the write may or may not have succeeded."""
 
 
 class LedgerUnreachable(LedgerUnavailable):
@@ -131,13 +131,13 @@ class LedgerUnreachable(LedgerUnavailable):
 
 
 class EventIdTaken(PosGatewayError):
-    """Raised when an event has the id of another one, and nothing is written."""
+    """Raised when another event has the event's id; nothing is written."""
 
 
 class Unfinished(PosGatewayError):
     """Raised from any exception that ends an attempt after its claim.
 
-    ``claims``: what the attempt had claimed; each must be finished, or given up.
+    ``claims``: the attempt's claims; each must be finished, or released.
     """
 
     def __init__(self, claims: Sequence[Any]) -> None:
@@ -146,15 +146,15 @@ class Unfinished(PosGatewayError):
 
 
 class OrderChanged(PosGatewayError):
-    """Raised when something happened to an order since it was looked at, and nothing is written."""
+    """Raised when an order has changed since it was read; nothing is written."""
 
 
 class NotLoaded(PosGatewayError):
-    """Raised when a value that an order needs could not be had in time: it is tried again."""
+    """Raised when a value that an order needs was not loaded in time: the order is retried."""
 
 
 class SharedUnavailable(PosGatewayError):
-    """Raised when Redis, where processes find each other's values, is not to be had."""
+    """Raised when Redis, where processes share values, is unavailable."""
 
 
 class FleetUnavailable(PosGatewayError):
@@ -166,17 +166,17 @@ class MetricsUnavailable(PosGatewayError):
 
 
 class PublishError(PosGatewayError):
-    """Raised when the broker did not take a message."""
+    """Raised when the broker did not store a message."""
 
 
 class BrokerUnavailable(PublishError):
-    """Raised when the broker is not reachable, or no confirm came in time."""
+    """Raised when the broker is unreachable, or no confirm came in time."""
 
 
 class BatchCutShort(BrokerUnavailable):
-    """Raised when the broker went away in the middle of a batch.
+    """Raised when the broker was lost in the middle of a batch.
 
-    ``confirmed``: how many from the front are stored; of the others each may be, or not.
+    ``confirmed``: how many from the front are stored; any of the others may be stored, too.
     """
 
     def __init__(self, confirmed: int, why: str) -> None:
@@ -189,4 +189,4 @@ class PublishRefused(PublishError):
 
 
 class Unroutable(PublishError):
-    """Raised when the broker took a message that no queue wanted."""
+    """Raised when no queue takes a message."""

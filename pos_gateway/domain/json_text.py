@@ -1,27 +1,27 @@
-"""What a JSON text says that its parser does not: numbers that are none, and where a member stands."""
+"""JSON text beyond its parser: non-finite numbers, and the offsets of members."""
 
 import json
 import re
 from collections.abc import Iterator
 from math import isfinite
 
-#: Without a possessive group: Python 3.11.7 corrupted its memory over one (seen: workers crashed).
+#: No possessive group: Python 3.11.7 corrupted its memory over one (workers crashed).
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
-#: What a number has that may be too large for a float, with a zero for every digit.
+#: Marks of a number that may overflow a float, with a zero for every digit.
 _LONG, _EXPONENT = b"0" * 200, re.compile(rb"0[eE]\+?000")
-#: What stands between numbers becomes blanks; the shortest that is too large is 1e309.
+#: Punctuation becomes blanks; the shortest number that overflows is 1e309.
 _BETWEEN = bytes.maketrans(b"[]{},:", b" " * 6)
 _SHORTEST = 5
 _BLANKS = re.compile(r"[ \t\n\r]*")
-#: Numbers stay text: what is looked for is where a value ends.
+#: Numbers stay text: only the end of a value is needed.
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 
 
 def is_finite(text: bytes) -> bool:
-    """Whether all numbers of a JSON text are some: no NaN, no infinity, no 1e999.
+    """Whether all numbers of a JSON text are finite: no NaN, no infinity, no 1e999.
 
-    Readers disagree on the first two, and make an infinity or an error of the last.
+    Parsers disagree on the first two, and read the last as infinity or an error.
     """
     if not _may_be_infinite(text):
         return True
@@ -30,7 +30,7 @@ def is_finite(text: bytes) -> bool:
         return False
     tokens = outside.translate(_BETWEEN).split()
     long = (each for each in tokens if len(each) >= _SHORTEST and each != b"false")
-    # An integer is never too large.
+    # An integer never overflows.
     return all(isfinite(float(each)) for each in long if not each.lstrip(b"-").isdigit())
 
 
@@ -41,7 +41,7 @@ def _may_be_infinite(text: bytes) -> bool:
 
 
 def with_text(text: bytes, name: str, value: str) -> bytes:
-    """A JSON object's text with another text for this member, everything else byte for byte."""
+    """A JSON object's text with this member replaced by a string, all else byte for byte."""
     whole = text.decode()
     at = [(begin, end) for each, begin, end in members(whole) if each == name]
     for begin, end in reversed(at):
@@ -50,7 +50,7 @@ def with_text(text: bytes, name: str, value: str) -> bytes:
 
 
 def members(text: str) -> Iterator[tuple[str, int, int]]:
-    """Each member of an object's text, which is valid: its name, where its value begins and ends."""
+    """Each member of a valid object's text: its name, and its value's start and end."""
     at = _after_blanks(text, text.index("{") + 1)
     while text[at] != "}":
         name, at = _DECODER.raw_decode(text, at)

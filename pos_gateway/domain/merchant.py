@@ -1,4 +1,4 @@
-"""A merchant: where its POS is, how it is spoken to, and how much it can take."""
+"""A merchant: its POS's address and API, and its limits."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ def _base_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         port_is_fine = parts.port is None or parts.port > 0
-    except ValueError:  # in words that may repeat a password
+    except ValueError:  # its message may repeat a password
         raise ValueError("is not a URL") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
         raise ValueError("must look like https://pos.example.com/api")
     if "@" in parts.netloc:
         raise ValueError("must not carry a user or password; put them into auth")
-    if "?" in url or "#" in url:  # also an empty one: a path that is added to it would be in it
+    if "?" in url or "#" in url:  # even empty: a path added to the URL would become part of it
         raise ValueError("must not carry a query or fragment")
     if has_dot_segment(parts.path):
         raise ValueError("must not have . or .. in its path")
@@ -33,7 +33,7 @@ def _base_url(url: str) -> str:
     return url.rstrip("/")
 
 
-#: Small, and safe in a header and a URL, since that is where they go.
+#: Small, and safe in the headers and URLs that they go into.
 PosIds = Annotated[
     dict[Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,64}$")], Identifier],
     Field(max_length=16),
@@ -41,9 +41,9 @@ PosIds = Annotated[
 
 
 class Merchant(Record):
-    """A merchant's record. Limits left out follow the gateway's settings.
+    """A merchant's record. Omitted limits follow the gateway's settings.
 
-    Unlike in an order, a field that is not known is refused: it is a typing mistake.
+    Unlike in an order, an unknown field is refused: it is a typing mistake.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -70,7 +70,8 @@ class Merchant(Record):
     )
     paused: bool = Field(default=False, description="A paused merchant is sent nothing.")
 
-    #: Its POS's ids of items and modifiers by our skus. Imported by itself: no field of the record.
+    #: The POS's ids of items and modifiers by our skus. Imported separately: no field of the
+    #: record.
     catalog: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @classmethod
@@ -78,8 +79,8 @@ class Merchant(Record):
         """A merchant from decoded JSON.
 
         Raises:
-            InvalidMerchant: names every wrong field, and repeats no value: any may be a secret in
-                the wrong place.
+            InvalidMerchant: names every wrong field without its value, which may be a misplaced
+                secret.
         """
         try:
             return cls.model_validate(record)
@@ -89,12 +90,12 @@ class Merchant(Record):
 
     @cached_property
     def endpoint(self) -> str:
-        """Which POS this is, as a fingerprint; credentials and limits may change, and it is the same."""
+        """A fingerprint of the POS, independent of credentials and limits."""
         where = f"{self.adapter} {self.base_url} {sorted(self.pos.items())}"
         return hashlib.blake2b(where.encode(), digest_size=16).hexdigest()
 
     def pos_id(self, sku: str | None) -> str | None:
-        """What its POS calls an item or a modifier; None: it is not in the catalog."""
+        """The POS's id of an item or a modifier; None: it is not in the catalog."""
         return None if sku is None else self.catalog.get(sku)
 
     def with_catalog(self, catalog: Mapping[str, str]) -> Self:
@@ -103,12 +104,12 @@ class Merchant(Record):
 
     @classmethod
     def trusted(cls, fields: Mapping[str, Any]) -> Self:
-        """A merchant from all of its fields, which were checked when they were written.
+        """A merchant from all of its fields, validated when they were stored.
 
-        It takes a sixth of the memory of what ``model_construct`` makes: a worker keeps thousands.
+        Takes a sixth of the memory of ``model_construct``: a worker keeps thousands.
         """
         merchant = cls.__new__(cls)
-        for name, value in fields.items():  # one by one: all instances then share the names
+        for name, value in fields.items():  # one by one, so that instances share their keys
             object.__setattr__(merchant, name, value)
         object.__setattr__(merchant, "__pydantic_fields_set__", _ALL_FIELDS)
         object.__setattr__(merchant, "__pydantic_extra__", None)

@@ -1,4 +1,4 @@
-"""An order, as the backend places it and as the merchant's POS gets it."""
+"""An order, as submitted by the backend and sent to the merchant's POS."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -24,8 +24,8 @@ from pos_gateway.domain.json_text import is_finite, with_text
 from pos_gateway.domain.record import WHOLE, Identifier, Money, Record, field_errors
 from pos_gateway.runtime.clock import from_unix
 
-#: Items of an order, modifiers of an item, and of all items together: what an order costs a worker
-#: that holds the event loop is bounded by them. Real ones have some dozens.
+#: Maximum items of an order, modifiers of an item, and modifiers of an order: they bound how long
+#: an order blocks the event loop. Real ones have some dozens.
 ITEMS, MODIFIERS_OF_ITEM, MODIFIERS = 1000, 250, 5000
 #: Quantities are whole; 10,000 of one item is a mistake, not an order.
 Quantity = Annotated[int, Field(strict=True, ge=1, le=10_000)]
@@ -38,20 +38,20 @@ def _written_out(value: Any) -> Any:
     return value
 
 
-#: A moment with its offset, in letters: a bare number could be seconds or milliseconds.
+#: A time with its offset, as text: a bare number could be seconds or milliseconds.
 Time = Annotated[AwareDatetime, BeforeValidator(_written_out)]
 _TIME: TypeAdapter[datetime] = TypeAdapter(Time)
 
 
 def timestamp(value: Any) -> float | None:
-    """The Unix time of what an order may have for a time; None for anything else.
+    """The Unix time of an order's time field; None if it is invalid.
 
-    It reads what ``Order`` reads: for admission an order that is read otherwise has another end.
+    Accepts exactly what ``Order`` accepts: else admission would use another deadline.
     """
     try:
         return _TIME.validate_python(value).timestamp()
     except ValidationError:
-        return None  # the task will say what is wrong with it
+        return None  # the task will report the error
 
 
 def _text_or_object(value: Any) -> Any:
@@ -61,7 +61,7 @@ def _text_or_object(value: Any) -> Any:
 
 
 def _not_too_many(items: Any) -> Any:
-    """Refuse them before each is looked at, and each of their modifiers."""
+    """Refuse too many items or modifiers before validating each."""
     if isinstance(items, list | tuple):
         if len(items) > ITEMS:
             raise ValueError(f"has {len(items)} items; {ITEMS} are allowed")
@@ -76,7 +76,7 @@ def _modifiers(item: Any) -> list[Any] | tuple[Any, ...]:
     return found if isinstance(found, list | tuple) else ()
 
 
-#: "pickup", or whatever object backend and merchant have agreed on; it is passed on as it is.
+#: "pickup", or an object that backend and merchant have agreed on; passed on unchanged.
 Fulfillment = Annotated[
     Any,
     AfterValidator(_text_or_object),
@@ -133,20 +133,20 @@ class Order(Record):
     @model_validator(mode="after")
     def _could_ever_be_delivered(self) -> Self:
         if self.deliver_by <= self.placed_at:
-            # A ValueError here becomes a field error like every other one.
+            # A ValueError here becomes a field error.
             raise ValueError("deliver_by is not after placed_at")
         return self
 
     @classmethod
     def parse(cls, record: Any, source: bytes | None = None) -> Self:
-        """An order from decoded JSON (or an order, which is returned as it is).
+        """An order from decoded JSON (or an order, which is returned unchanged).
 
         Args:
-            record: what the JSON says.
+            record: the decoded JSON.
             source: its text, if there is one.
 
         Raises:
-            InvalidOrder: names the fields that are wrong, twenty at most.
+            InvalidOrder: names the wrong fields, twenty at most.
         """
         if isinstance(record, cls):
             return record
@@ -164,7 +164,7 @@ class Order(Record):
         return order
 
     def expired(self, now: datetime) -> bool:
-        """Whether it is too late to deliver this order."""
+        """Whether ``deliver_by`` has passed."""
         return self.deliver_by <= now
 
     def until(self, deliver_by: datetime | None) -> Self:
@@ -175,18 +175,18 @@ class Order(Record):
 
     @cached_property
     def source(self) -> bytes:
-        """The order's text as it came, byte for byte: queue, ledger and event all carry it.
+        """The order's text as received, byte for byte: in the queue, the ledger and the event.
 
-        One that came as no text has it without what it did not give.
+        An order that came as no text has one without the fields that were not given.
         """
         return _written(self, exclude_unset=True)
 
     def in_ledger(self, since: float | None, until: float | None) -> Self:
-        """The same order, byte for byte, with what the ledger knows of when it may have been sent.
+        """The same order, byte for byte, with the ledger's record of when it may have been sent.
 
         Args:
-            since: when the ledger first heard of it (Unix time), if it has.
-            until: the ``deliver_by`` that it has there, if it has one.
+            since: when the ledger first recorded it (Unix time), if it has.
+            until: its ``deliver_by`` in the ledger, if it has one.
         """
         order = self.model_copy()
         if since is not None:
@@ -197,26 +197,26 @@ class Order(Record):
 
     @cached_property
     def known_since(self) -> datetime | None:
-        """When the ledger first heard of it. ``placed_at`` is the backend's clock's, and may be ahead."""
+        """When the ledger first recorded it; ``placed_at``, by the backend's clock, may be off."""
         return None
 
     @cached_property
     def sent_until(self) -> datetime:
-        """Until when it may have been sent: an operator may have given it more time than it says."""
+        """Until when it may have been sent: an operator may have extended its ``deliver_by``."""
         return self.deliver_by
 
     def to_json(self) -> bytes:
-        """The order as JSON with its defaults filled in, for a POS; always the same bytes."""
+        """The order as JSON with defaults filled in, for a POS; always the same bytes."""
         return self.encoded
 
     @cached_property
     def encoded(self) -> bytes:
-        """What ``to_json`` returns, written once."""
+        """``to_json``'s bytes, cached."""
         return _written(self)
 
 
 class CancelRequest(Record):
-    """A wish to cancel an order. After ``deliver_by`` nothing is tried any more."""
+    """A request to cancel an order. After ``deliver_by`` it is not retried."""
 
     order_id: Identifier
     merchant_id: Identifier
@@ -224,11 +224,11 @@ class CancelRequest(Record):
 
     @classmethod
     def parse(cls, record: Any, source: bytes | None = None) -> Self:
-        """A wish from decoded JSON. Raises InvalidOrder, which names the fields that are wrong."""
+        """A cancel request from decoded JSON. Raises InvalidOrder, which names the wrong fields."""
         return _checked(cls, lambda: cls.model_validate(record), source)[0]
 
     def to_json(self) -> bytes:
-        """The wish as JSON."""
+        """The cancel request as JSON."""
         return _written(self)
 
 
@@ -236,10 +236,10 @@ R = TypeVar("R", bound=Record)
 
 
 def _checked(cls: type[R], parse: Callable[[], R], source: bytes | None) -> tuple[R, bytes]:
-    """What was parsed, and its text, if all of it can be written again. Raises InvalidOrder."""
+    """The parsed record and its text, if it can be serialized. Raises InvalidOrder."""
     try:
         record = parse()
-        # A field we do not know may hold what JSON cannot: say so now.
+        # An unknown field may hold a value that JSON cannot: report it now.
         text = _written(record, exclude_unset=True) if source is None else source
     except ValidationError as error:
         raise InvalidOrder([_named(entry) for entry in field_errors(error)]) from None

@@ -1,71 +1,70 @@
-"""What came of one attempt to deliver an order."""
+"""The outcome of one attempt to deliver an order."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: The longest reason that is kept; a merchant's error page is not a reason.
+#: Maximum characters of a reason's message: a merchant's error page is no reason.
 REASON_LIMIT = 500
 
 
 class Kind(StrEnum):
-    """How an attempt ended. The value is the event type's last word where there is one."""
+    """How an attempt ended. Where there is an event, the value is its type's last word."""
 
     ACCEPTED = "accepted"  # the POS has the order
-    REJECTED = "rejected"  # the POS has decided against it
-    CANCELLED = "cancelled"  # the POS has let go of it again
+    REJECTED = "rejected"  # the POS has refused it
+    CANCELLED = "cancelled"  # the POS has cancelled it
     PENDING = "pending"  # the POS has it and has not decided
-    EXPIRED = "expired"  # too late to try (again)
-    FAILED = "failed"  # it can never succeed as things are configured
-    RETRY = "retry"  # provably not processed; may be tried again
+    EXPIRED = "expired"  # its ``deliver_by`` has passed
+    FAILED = "failed"  # cannot succeed as configured
+    RETRY = "retry"  # provably not processed; may be retried
     IN_DOUBT = "in_doubt"  # bytes may have left and no complete valid reply came
 
 
 class CallResult(StrEnum):
-    """How the merchant's side fared in an attempt, whatever that means for the order."""
+    """How the merchant's POS behaved in an attempt, whatever the order's outcome."""
 
     NONE = "none"  # it was not called
-    ANSWERED = "answered"  # with a decision, or a refusal that is no sign of trouble
-    OVERLOADED = "overloaded"  # it said that this is too much (429, 503)
+    ANSWERED = "answered"  # a decision, or a refusal that is no sign of trouble
+    OVERLOADED = "overloaded"  # too many requests, or unavailable (429, 503, 504)
     TIMED_OUT = "timed_out"  # no reply in time
-    FAILED = "failed"  # not reached, broken off, or a reply that makes no sense
+    FAILED = "failed"  # not reached, broken off, or an invalid reply
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why, in a word for programs and a sentence for people."""
+    """A code for programs and a sentence for people."""
 
     code: str
     message: str
 
     @classmethod
     def of(cls, code: str, message: object) -> "Reason":
-        """A reason from text that may come from outside: one line, printable, bounded."""
-        said = str(message)[: 4 * REASON_LIMIT]  # a page's worth of it is not looked at
+        """A reason from untrusted text: one line, printable, bounded."""
+        said = str(message)[: 4 * REASON_LIMIT]  # the rest is not processed
         return cls(one_line(code[:256])[:64], one_line(said)[:REASON_LIMIT])
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of an attempt; ``worker/tasks.py`` alone decides what follows from it."""
+    """The outcome of an attempt; ``processing/decision.py`` alone decides what follows from it."""
 
     kind: Kind
     reason: Reason | None = None
     external_id: str | None = None
-    #: Seconds the merchant asked us to stay away, already clamped.
+    #: Seconds of the POS's ``Retry-After``, clamped.
     retry_after: float | None = None
-    #: Seconds after which it makes sense to look again, which the merchant has not asked for.
+    #: Seconds until the next look-up, where the POS has not asked for a delay.
     look_again: float | None = None
     contact: CallResult = CallResult.NONE
-    #: Not tried again: an operator has to find out, at a POS that cannot be asked, or why it fails.
+    #: No retry: an operator must ask a POS without look-up, or find the cause.
     for_operator: bool = False
-    #: The POS says that it no longer serves this merchant: it is paused until an operator has looked.
+    #: The POS no longer serves this merchant, which is paused until an operator resumes it.
     merchant_gone: bool = False
-    #: The POS does not know an order that it may have been sent: asked, or when it refused it as one
-    #: that it has.
+    #: A look-up did not find an order that the POS may have been sent, or refused as a duplicate.
     not_found: bool = False
 
     def after(self, contact: CallResult) -> "Outcome":
-        """The same, with how the merchant fared. ``replace`` takes five times as long."""
+        """The same outcome with this call result. ``replace`` takes five times as long."""
         return Outcome(
             self.kind,
             self.reason,
@@ -80,7 +79,7 @@ class Outcome:
 
 
 def one_line(text: str) -> str:
-    """Text from outside as one line that can be printed, and kept in any database."""
+    """Untrusted text as one printable line, which any database can store."""
     if not text.isprintable():
         text = "".join([c if c.isprintable() else " " for c in text])
     return " ".join(text.split())

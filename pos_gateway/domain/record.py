@@ -1,4 +1,4 @@
-"""What the records from outside (orders, merchants) have in common: how they say what is wrong."""
+"""The base of external records (orders, merchants), and their error reports."""
 
 import re
 from typing import Annotated, Any
@@ -15,12 +15,12 @@ from pydantic import (
 
 from pos_gateway.domain.errors import ABSENT, FieldError
 
-#: Where a path is divided, as servers and proxies in front of them may see it.
+#: Separators of a path, as servers and proxies may see it.
 _DIVIDED = re.compile(r"[/\\;?#]")
 
 
 def has_dot_segment(text: str) -> bool:
-    """Whether a URL with it in its path may lead elsewhere: ``..``, also with ``/`` or ``%2e``."""
+    """Whether a URL path with it may lead elsewhere: ``..``, also with ``/`` or ``%2e``."""
     if "." not in text and "%" not in text:
         return False
     return not {".", ".."}.isdisjoint(_DIVIDED.split(unquote(text)))
@@ -32,33 +32,33 @@ def _no_dot_segment(value: str) -> str:
     return value
 
 
-#: An identifier that is safe in an HTTP header, a message's properties, the database and,
-#: quoted, in a URL: visible ASCII, and no way to another path.
+#: Safe in an HTTP header, a message's properties, the database and, quoted, in a URL: visible
+#: ASCII, and no way to another path.
 IDENTIFIER = r"^[\x21-\x7e]{1,128}$"
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER), AfterValidator(_no_dot_segment)]
 _IDENTIFIER = re.compile(IDENTIFIER)
-#: What a record that is wrong as a whole is called instead of a field.
+#: The field name of an error in the record as a whole.
 WHOLE = "(record)"
 #: Money in the currency's minor unit (cents), never a float: 12.50 is 1250.
 Money = Annotated[int, Field(strict=True, ge=0, le=2**53)]
 
 
 def identifier(value: Any) -> str | None:
-    """The value if it is an identifier, else None: for records that are not checked yet."""
+    """The value if it is an identifier, else None: for records not validated yet."""
     is_one = isinstance(value, str) and _IDENTIFIER.fullmatch(value) and not has_dot_segment(value)
     return value if is_one else None
 
 
-#: Errors of a record that are reported; it may have as many as it has bytes.
+#: Maximum errors reported for a record, which may have one per byte.
 MOST_ERRORS = 20
-#: Characters of a field's name that are reported: one that is not known may be a record by itself.
+#: Maximum characters of a reported field name: an unknown one may be as long as a record.
 _NAME = 200
 
 
 def field_errors(error: ValidationError) -> list[FieldError]:
-    """A pydantic error as one entry a field, ``items[0].quantity`` style; the first twenty."""
+    """A pydantic error as one entry per field, ``items[0].quantity`` style; twenty at most."""
     entries = error.errors(include_url=False)
-    # Of a field and its parent only the field is worth a person's time.
+    # Of a field and its parent only the field is reported.
     parents = {
         entry["loc"][:depth]
         for entry in entries
@@ -91,7 +91,7 @@ def _problem(entry: Any) -> str:
             return "should be a list"
         case "model_type" | "model_attributes_type" | "dict_type":
             return "should be an object"
-        case "value_error":  # raised by a validator of ours, in words of ours
+        case "value_error":  # raised by our own validators
             return str(entry["ctx"]["error"])
         case _:
             message = str(entry["msg"])
@@ -99,16 +99,16 @@ def _problem(entry: Any) -> str:
 
 
 def _shown(entry: Any) -> Any:
-    # For a missing field pydantic shows the whole parent, which says nothing and may be personal.
+    # For a missing field pydantic's input is the whole parent: useless, and perhaps personal.
     return ABSENT if entry["type"] == "missing" else entry["input"]
 
 
 class Record(BaseModel):
-    """A frozen value; fields it does not know are kept and passed on, not lost."""
+    """An immutable value; unknown fields are kept and passed on."""
 
     model_config = ConfigDict(
         frozen=True,
         extra="allow",
         str_max_length=4096,
-        ser_json_inf_nan="constants",  # seen, and refused; left to itself pydantic writes null
+        ser_json_inf_nan="constants",  # detected and refused; by default pydantic writes null
     )

@@ -1,4 +1,4 @@
-"""Whose orders go to the canary workers: a share of the merchants, and pilots by name."""
+"""The canary split: a share of the merchants, and pilots by name."""
 
 import hashlib
 from datetime import datetime
@@ -11,12 +11,12 @@ from pos_gateway.domain.record import Identifier, Record, field_errors
 
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
-#: Pilots at most. Who wants more wants a percentage.
+#: Maximum pilots; for more, use a percentage.
 MOST_PINS = 1000
 
 
 class Split(Record):
-    """A rule that every backend applies alike, and to all of a merchant's orders."""
+    """The canary rule, the same in every backend and for all of a merchant's orders."""
 
     percent: Percent = Field(0.0, description="Of merchants, not of orders.")
     pins: Annotated[frozenset[Identifier], Field(max_length=MOST_PINS)] = Field(
@@ -27,7 +27,7 @@ class Split(Record):
 
     @classmethod
     def parse_json(cls, text: bytes | str) -> Self:
-        """A split from JSON text. Raises InvalidSplit, which names every field that is wrong."""
+        """A split from JSON text. Raises InvalidSplit, which names every wrong field."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
@@ -44,7 +44,7 @@ class Split(Record):
 
     @property
     def takes_any(self) -> bool:
-        """Whether the canary may get any order at all."""
+        """Whether the canary may get any order."""
         return self.percent > 0 or bool(self.pins)
 
     def takes(self, merchant_id: str) -> bool:
@@ -52,7 +52,7 @@ class Split(Record):
         return merchant_id in self.pins or in_canary(merchant_id, self.percent)
 
     def changed(self, by: str, at: datetime, **fields: object) -> Self:
-        """The same with other fields, and who has changed it. Raises InvalidSplit."""
+        """The same with these fields changed, and by whom. Raises InvalidSplit."""
         try:
             known = self.model_dump(exclude_none=True)
             return self.model_validate({**known, **fields, "changed_by": by, "changed_at": at})
@@ -61,7 +61,7 @@ class Split(Record):
 
 
 def in_canary(merchant_id: str, percent: float) -> bool:
-    """Whether a merchant is in this share: a stable hash, so nobody flips back.
+    """Whether a merchant is in this share: a stable hash, so no merchant flips back.
 
     A merchant that is in at 5 % is in at 10 % too. SHA-256 because every process and language
     must agree (Python's ``hash`` differs from process to process).

@@ -1,4 +1,4 @@
-"""W3C Trace Context: where in which trace something belongs, in two headers.
+"""W3C Trace Context: a parent span in two headers.
 
 https://www.w3.org/TR/trace-context/
 """
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Self, TypeGuard
 
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 
-#: Version, trace id, span id, flags. Neither id is all zeros, and no version is ff.
+#: Version, trace id, span id, flags. No id is all zeros, and no version is ff.
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-#: Characters of others' words at most, and what each of them has to say. They are passed on as they are.
+#: Maximum characters and members of a tracestate, which is passed on unchanged.
 LONGEST_STATE, MOST_MEMBERS = 512, 32
 _KEY = r"(?:[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
 _VALUE = r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
@@ -19,14 +19,14 @@ _MEMBER = re.compile(rf" *{_KEY}={_VALUE} *")
 
 
 class TraceContext(NamedTuple):
-    """The span that something follows from. Well formed: nothing else gets into one."""
+    """The parent span. Well formed: ``of`` drops anything else."""
 
     parent: str
     state: str = ""
 
     @classmethod
     def of(cls, headers: Mapping[str, Any]) -> Self | None:
-        """What the headers say; None: nothing, or nothing that is well formed."""
+        """The headers' trace context; None: absent, or malformed."""
         parent = headers.get(TRACEPARENT)
         if not isinstance(parent, str) or not _PARENT.fullmatch(parent):
             return None
@@ -35,13 +35,13 @@ class TraceContext(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """What ``str`` made a text of; None: it did not."""
+        """The inverse of ``str``; None: malformed."""
         parent, _, state = text.partition(" ")
         return cls.of({TRACEPARENT: parent, TRACESTATE: state})
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that say it."""
+        """As headers."""
         headers = {TRACEPARENT: self.parent}
         if self.state:
             headers[TRACESTATE] = self.state

@@ -1,4 +1,4 @@
-"""Addresses: which are of the public internet, and how lists of networks and ports are written."""
+"""IP addresses: which are public, and parsing of network and port lists."""
 
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
@@ -9,8 +9,8 @@ Network = IPv4Network | IPv6Network
 #: Ports of POS APIs on the public internet.
 WEB_PORTS = frozenset({443, 8443})
 
-#: IANA's special-purpose registry for IPv4 (RFC 6890 and later), multicast and what is reserved.
-#: Python's own ``is_global`` lacks the relay and tunnel ranges.
+#: IANA's special-purpose registry for IPv4 (RFC 6890 and later), multicast and reserved networks.
+#: Python's ``is_global`` lacks the relay and tunnel ranges.
 _SPECIAL_IPV4 = [
     IPv4Network(network)
     for network in (
@@ -40,14 +40,15 @@ _SPECIAL_IPV6 = [
     for network in (
         "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarks
         "2001:db8::/32",  # documentation
-        "2002::/16",  # 6to4: an IPv4 address in disguise
+        "2002::/16",  # 6to4: an embedded IPv4 address
         "2620:4f:8000::/48",  # AS112
         "3fff::/20",  # documentation
     )
 ]
 
-#: The public internet: networks, each with what in it is not public. Of IPv6 that is what is given out
-#: for the internet; IPv4-mapped, NAT64, unique local, link-local addresses and multicast are outside.
+#: The public internet: networks, each with its exceptions. For IPv6 it is the allocated global
+#: unicast range; IPv4-mapped, NAT64, unique local and link-local addresses and multicast are
+#: outside.
 PUBLIC: Mapping[Network, Sequence[Network]] = {
     IPv4Network("0.0.0.0/0"): _SPECIAL_IPV4,
     IPv6Network("2000::/3"): _SPECIAL_IPV6,
@@ -55,7 +56,7 @@ PUBLIC: Mapping[Network, Sequence[Network]] = {
 
 
 def is_public(address: Address) -> bool:
-    """Whether it is an address of the public internet, and not one in another's disguise."""
+    """Whether it is an address of the public internet, and no embedded one."""
     return any(
         address in network and not any(address in special for special in specials)
         for network, specials in PUBLIC.items()
@@ -63,12 +64,12 @@ def is_public(address: Address) -> bool:
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Networks from ``10.1.0.0/16, fd00::/8``. Raises ValueError naming the one that is none."""
+    """Networks from ``10.1.0.0/16, fd00::/8``. Raises ValueError naming an invalid one."""
     return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
 
 
 def ports(text: str) -> frozenset[int]:
-    """Ports from ``443, 8443``. Raises ValueError naming the one that is none."""
+    """Ports from ``443, 8443``. Raises ValueError naming an invalid one."""
     numbers = [part.strip() for part in text.split(",") if part.strip()]
     for number in numbers:
         if not (number.isdecimal() and 0 < int(number) < 65536):

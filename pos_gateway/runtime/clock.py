@@ -1,4 +1,4 @@
-"""Time, as something that is handed in, so that tests need not wait for it."""
+"""Injected time, so that tests need not wait."""
 
 import sys
 import time
@@ -8,22 +8,22 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from. Durations and deadlines use ``monotonic``, records use ``now``."""
+    """A source of time. Durations and deadlines use ``monotonic``, records use ``now``."""
 
     def monotonic(self) -> float:
-        """Seconds that never jump, and go on while the machine is suspended; only differences count."""
+        """Seconds that never jump, and count suspension; only differences have a meaning."""
         ...
 
     def now(self) -> datetime:
-        """The time of day in UTC; it may be stepped by an operator or NTP."""
+        """The time of day in UTC; an operator or NTP may step it."""
         ...
 
 
 class SystemClock:
     """The machine's clocks.
 
-    Linux's CLOCK_MONOTONIC stands still while the machine is suspended, and CLOCK_BOOTTIME does not.
-    Where there is no such clock, ``ledger/lease.py`` notices by the time of day.
+    Linux's CLOCK_MONOTONIC stops while the machine is suspended; CLOCK_BOOTTIME does not. Elsewhere
+    ``ledger/lease.py`` detects a suspension by the time of day.
     """
 
     if sys.platform == "linux":
@@ -43,9 +43,9 @@ SYSTEM_CLOCK: Clock = SystemClock()
 
 
 def from_unix(at: float) -> datetime:
-    """This Unix time in UTC, or the calendar's end: a float has none of its last microseconds.
+    """This Unix time in UTC, capped at ``datetime.max``: a float cannot hold its last microseconds.
 
-    The last one of the year 9999, by which some say that there is no deadline, is one of them.
+    Some backends use the end of the year 9999 for "no deadline".
     """
     try:
         return datetime.fromtimestamp(at, UTC)
@@ -54,14 +54,14 @@ def from_unix(at: float) -> datetime:
 
 
 class RunningClock:
-    """Seconds during which this process ran: it stands still while the process does.
+    """Seconds during which this process ran: it stops while the process is stopped.
 
-    For judging others: a process that was held up for a second, by its container's share of the
-    processor or a snapshot, would else find that everybody took a second longer.
+    For judging others: a process that was paused for a second, by its container's CPU quota or a
+    snapshot, would otherwise see every call take a second longer.
 
     Args:
-        longest: seconds between two looks at most while the process runs; of what is longer, the
-            rest does not count.
+        longest: maximum seconds between two readings while the process runs; the rest of a longer
+            interval does not count.
     """
 
     def __init__(self, longest: float, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -71,7 +71,7 @@ class RunningClock:
         self._held_up = 0.0
 
     def now(self) -> float:
-        """Only differences mean anything."""
+        """Only differences count."""
         now = self._monotonic()
         if now - self._last > self._longest:
             self._held_up += now - self._last - self._longest
@@ -79,19 +79,19 @@ class RunningClock:
         return now - self._held_up
 
 
-#: Seconds by which the time of day must have moved by itself to count as stepped; NTP slews less.
+#: Minimum seconds of a step of the time of day; NTP slews less.
 STEP = 1.0
 
 
 class StepWatch:
-    """Notices when the time of day is stepped, which moves every order's ``deliver_by``."""
+    """Detects steps of the time of day, which move every order's ``deliver_by``."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._offset = self._measure()
 
     def stepped(self) -> float:
-        """Seconds that the time of day was stepped since the last look; 0.0 if it was not."""
+        """Seconds that the time of day was stepped since the last call; 0.0 if it was not."""
         offset = self._measure()
         step = offset - self._offset
         self._offset = offset

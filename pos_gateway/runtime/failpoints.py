@@ -1,15 +1,15 @@
-"""Named places on an order's way, and its events', at which a test can stop, kill or pause a worker.
+"""Named points of an order's or event's handling, at which a test can stop or kill a worker.
 
-In production nothing is armed, and reaching one costs a look at an empty dictionary. What can be
-done there: ``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP), ``raise``, each optionally with
-the number of the visit that it happens at: ``outcome.before=kill:3``.
+In production none is armed, and reaching one costs a check of an empty dictionary. Actions:
+``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP), ``raise``, each optionally with the number
+of the visit at which it happens: ``outcome.before=kill:3``.
 """
 
 import os
 import signal
 from collections.abc import Callable
 
-#: The names that are reached on an order's way.
+#: The failpoints of an order.
 OF_ORDERS = frozenset(
     {
         "claim.before",
@@ -26,7 +26,7 @@ OF_ORDERS = frozenset(
         "acknowledged",
     }
 )
-#: And those on an event's, by whoever leads; ``events.leased`` by whoever helps.
+#: Those of an event, in the leader; ``events.leased`` in a helper.
 OF_EVENTS = frozenset(
     {
         "events.assigned",
@@ -36,18 +36,18 @@ OF_EVENTS = frozenset(
         "events.leased",
     }
 )
-#: Every name that is reached somewhere.
+#: Every failpoint.
 NAMES = OF_ORDERS | OF_EVENTS
 
 _armed: dict[str, Callable[[], None]] = {}
 
 
 class Reached(Exception):
-    """What ``raise`` raises."""
+    """Raised by the action ``raise``."""
 
 
 def reach(name: str) -> None:
-    """A worker is at the place of this name."""
+    """Run the action armed at this failpoint, if any."""
     if _armed:
         do = _armed.get(name)
         if do is not None:
@@ -55,19 +55,19 @@ def reach(name: str) -> None:
 
 
 def arm(name: str, do: Callable[[], None]) -> None:
-    """Do something whenever the place is reached. Raises ValueError: there is none of this name."""
+    """Run ``do`` whenever the failpoint is reached. Raises ValueError for an unknown name."""
     if name not in NAMES:
         raise ValueError(f"there is no failpoint {name!r}; there are {', '.join(sorted(NAMES))}")
     _armed[name] = do
 
 
 def disarm() -> None:
-    """Nothing more happens anywhere."""
+    """Disarm every failpoint."""
     _armed.clear()
 
 
 def arm_all(text: str) -> None:
-    """Arm what ``outcome.before=kill:3, reply=stop`` says. Raises ValueError."""
+    """Arm failpoints from ``outcome.before=kill:3, reply=stop``. Raises ValueError."""
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, _, what = part.partition("=")
         kind, _, visit = what.partition(":")
@@ -77,7 +77,7 @@ def arm_all(text: str) -> None:
 
 
 def check(text: str) -> str:
-    """The text, if it can be armed. Raises ValueError."""
+    """The text, if ``arm_all`` accepts it. Raises ValueError."""
     before = dict(_armed)
     try:
         arm_all(text)

@@ -1,4 +1,4 @@
-"""Green threads: whether this process runs on them, and how one lets the others go on."""
+"""Green threads: whether this process runs on them, and yielding to others."""
 
 import sys
 import time
@@ -10,38 +10,38 @@ T = TypeVar("T")
 
 
 def green() -> bool:
-    """Whether gevent has patched what waits for a socket."""
+    """Whether gevent has patched sockets."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched("socket"))
 
 
 def native(module: str, name: str) -> Any:
-    """What the standard library has under this name, whether or not gevent has patched it."""
+    """The standard library's original, whether or not gevent has patched it."""
     monkey = sys.modules.get("gevent.monkey")
     if monkey is not None:
         return monkey.get_original(module, name)
     return getattr(import_module(module), name)
 
 
-#: Seconds that a turn of others' takes at least. Without any only those have one that are ready: gevent
-#: looks at sockets and at the time after fifty such turns.
+#: Minimum sleep of a yield, in seconds. A sleep of 0 runs only ready threads: gevent polls sockets
+#: and timers after fifty of those.
 _TURN = 1e-6
 
 
 def give_turn() -> None:
-    """Let others go on: who is ready, and who waits for a socket or a time that has come."""
+    """Yield: run ready threads, and those whose socket or timer is due."""
     time.sleep(_TURN)
 
 
 def in_turns(
     items: Iterable[T], few: int, weigh: Callable[[T], float] | None = None
 ) -> Iterator[T]:
-    """The items; after every few of them other threads have their turns, green ones above all.
+    """The items, yielding to other threads after every ``few`` of them.
 
     Args:
-        items: what to go through.
-        few: how many go by in a row.
-        weigh: for how many each of them counts, where they differ.
+        items: what to iterate over.
+        few: the weight that may pass before a yield.
+        weigh: an item's weight; default: 1.
     """
     gone_by = 0.0
     for item in items:

@@ -1,16 +1,16 @@
-"""Sockets with fewer system calls: an order took dozens of them."""
+"""Socket I/O with fewer system calls: an order used to take dozens."""
 
 from collections.abc import Callable
 from typing import Any
 
-#: Bytes that are asked for at once.
+#: Bytes read at once.
 AHEAD = 64 * 1024
 
 
 def send_all(socket: Any, data: bytes | memoryview) -> None:
-    """Write all of it; as a rule the socket takes it at once.
+    """Write all of it; usually the socket accepts it at once.
 
-    gevent's own ``sendall`` asks the socket for its buffer's size first, each time.
+    gevent's ``sendall`` first asks the socket for its buffer's size, each time.
     """
     sent = socket.send(data)
     if sent < len(data):
@@ -18,10 +18,10 @@ def send_all(socket: Any, data: bytes | memoryview) -> None:
 
 
 class ReadAhead:
-    """``recv`` for a reader that asks for few bytes at a time; what else has come is kept for it.
+    """``recv`` for a reader of few bytes at a time; further bytes are buffered.
 
     Args:
-        recv: the socket's own. What it raises is raised, and nothing is lost by it.
+        recv: the socket's. Its errors are raised, and lose no buffered bytes.
     """
 
     __slots__ = ("_at", "_kept", "_recv")
@@ -31,7 +31,7 @@ class ReadAhead:
         self._kept, self._at = b"", 0
 
     def __call__(self, most: int) -> bytes:
-        """Up to so many bytes; none at the end."""
+        """Up to ``most`` bytes; none at the end."""
         if self._at >= len(self._kept):
             self._kept, self._at = self._recv(max(most, AHEAD)), 0
         start = self._at

@@ -1,4 +1,4 @@
-"""TLS contexts: whom to trust, and who we are. Verification is never off."""
+"""TLS contexts: authorities to trust, and our identity. Verification is never off."""
 
 import os
 import ssl
@@ -11,16 +11,16 @@ def context(
 
     Args:
         ca_file: PEM file of authorities to trust instead of the system's.
-        authority: PEM text of the same, for one merchant alone.
-        chain: PEM text of our certificate, what leads to its authority, and its key.
+        authority: PEM text of the same, for a single merchant.
+        chain: PEM text of our certificate, its intermediates, and its key.
 
     Raises:
-        ssl.SSLError: a text is not what it should be, or the key is another certificate's.
+        ssl.SSLError: a text is invalid, or the key does not match the certificate.
     """
     made = ssl.create_default_context(cafile=None if authority else ca_file, cadata=authority)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     if chain:
-        # Python reads these from files only; this one is in memory, and nobody else's.
+        # Python reads these from files only; this one is in memory, private to this process.
         memory = os.memfd_create("identity")
         try:
             os.write(memory, chain.encode())
@@ -31,5 +31,5 @@ def context(
 
 
 def _no_password() -> str:
-    """Instead of asking on the terminal."""
+    """Instead of a prompt on the terminal."""
     raise ssl.SSLError("the key is encrypted; decrypt it before it is imported")

@@ -1,27 +1,27 @@
-"""URLs that may have credentials in them, as they may be shown: the one place that masks them."""
+"""Masks credentials in URLs that are shown: the only place that does."""
 
 import re
 from urllib.parse import unquote, urlsplit
 
-#: What stands in a password's place.
+#: Replaces a password.
 MASK = "********"
 
 _SCHEME = r"[A-Za-z][\w+.-]*://"
-#: Several brokers' URLs are written with ``;`` between them. A password may have one, too.
+#: Broker URLs are separated by ``;``, which a password may contain, too.
 _BETWEEN = re.compile(r";(?=(?:amqps?|memory)://)")
-#: A user's name, and what may be a password: its ``@`` and ``/`` may not be encoded.
+#: A user name and a password, whose ``@`` and ``/`` may not be encoded.
 _CREDENTIALS = re.compile(rf"^({_SCHEME}[^:]*|(?!{_SCHEME})[^:]*):.*@", re.DOTALL)
 _PARAMETER = re.compile(r"([?&;#])([^=&;#?]+)=([^&]*)")
 _SECRET = re.compile(r"pass|pwd|secret|token|key|credential|auth", re.IGNORECASE)
 
 
 def mask_url(urls: str) -> str:
-    """A URL (or several, ``;`` between them) without passwords: up to the last ``@``, and in its query."""
+    """URLs (``;`` between them) without passwords: up to the last ``@``, and in the query."""
     return ";".join(map(_masked, _BETWEEN.split(urls)))
 
 
 def require_usable(urls: str) -> None:
-    """Raises ValueError, which repeats nothing of it, where a URL has no readable host and port."""
+    """Raises ValueError, quoting nothing, for a URL without a readable host and port."""
     for url in urls.split(";"):
         try:
             _ = urlsplit(url if "://" in url else f"//{url}").port

@@ -1,7 +1,7 @@
-"""Secrets at rest: sealed with a key that is not where they are.
+"""Secrets at rest: sealed with a key that is stored elsewhere.
 
-AES-256-GCM (RFC 5116): who changes a sealed text, or moves it to another merchant's row, makes it
-unreadable. Each says which key it was sealed with, so that keys can be changed while orders flow.
+AES-256-GCM (RFC 5116): a sealed text that is changed, or moved to another merchant's row, cannot be
+opened. Each names its key, so that keys can be rotated in operation.
 """
 
 import base64
@@ -15,20 +15,20 @@ from typing import Any
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-#: Bytes of a key, and of the number used once that precedes each sealed text.
+#: Bytes of a key, and of the nonce before each sealed text.
 KEY, NONCE = 32, 12
 
 
 class CannotOpen(Exception):
-    """A sealed text that cannot be read; the text says why, and shows nothing of it."""
+    """A sealed text cannot be opened; the message says why, and shows nothing of it."""
 
 
 class Vault:
     """Seals and opens. Immutable; safe from threads.
 
     Args:
-        keys: Base64 of 32 bytes each, or passphrases, with commas between; the first one seals,
-            all open.
+        keys: Base64 of 32 bytes each, or passphrases, comma-separated; the first one seals, all
+            open.
     """
 
     def __init__(self, keys: str | None = None) -> None:
@@ -37,23 +37,23 @@ class Vault:
         for part in parts:
             key = _key(part)
             self._keys[hashlib.sha256(key).hexdigest()[:8]] = AESGCM(key)
-        #: The id of the key that seals; None if there is none.
+        #: The id of the sealing key; None if there is none.
         self.current: str | None = next(iter(self._keys), None)
 
     def seal(self, secrets: Mapping[str, Any], *, whose: str) -> dict[str, str]:
-        """What may be written down. Raises CannotOpen if there is no key to seal with."""
+        """The sealed secrets, safe to store. Raises CannotOpen if there is no key to seal with."""
         text = json.dumps(secrets, sort_keys=True).encode()
         key, _, sealed = self.seal_bytes(text, whose=whose).partition(".")
         return {"key": key, "sealed": sealed}
 
     def open(self, sealed: Mapping[str, str], *, whose: str) -> dict[str, Any]:
-        """What was sealed. Raises CannotOpen."""
+        """Open sealed secrets. Raises CannotOpen."""
         text = f"{sealed.get('key', '')}.{sealed.get('sealed', '')}"
         secrets: dict[str, Any] = json.loads(self.open_bytes(text, whose=whose))
         return secrets
 
     def seal_bytes(self, data: bytes, *, whose: str) -> str:
-        """The same for any bytes, as one text: the key's id, a dot, Base64."""
+        """Seal bytes into one text: the key's id, a dot, Base64. Raises as ``seal``."""
         if self.current is None:
             raise CannotOpen("there is no key to seal secrets with: set POS_GATEWAY_SECRET_KEY")
         nonce = os.urandom(NONCE)
@@ -61,7 +61,7 @@ class Vault:
         return f"{self.current}.{base64.b64encode(nonce + sealed).decode()}"
 
     def open_bytes(self, sealed: str, *, whose: str) -> bytes:
-        """What was sealed. Raises CannotOpen."""
+        """Open sealed bytes. Raises CannotOpen."""
         key_id, _, text = sealed.partition(".")
         key = self._keys.get(key_id)
         if key is None:
@@ -76,7 +76,7 @@ class Vault:
 
 
 def new_key() -> str:
-    """A key, as ``POS_GATEWAY_SECRET_KEY`` has it."""
+    """A new key, in the form of ``POS_GATEWAY_SECRET_KEY``."""
     return base64.b64encode(os.urandom(KEY)).decode()
 
 
@@ -87,5 +87,5 @@ def _key(text: str) -> bytes:
         key = b""
     if len(key) == KEY:
         return key
-    # A passphrase, made a key of at some cost (RFC 7914); a random key is better.
+    # A passphrase, stretched by scrypt (RFC 7914); a random key is better.
     return hashlib.scrypt(text.encode(), salt=b"pos-gateway secrets", n=2**14, r=8, p=1, dklen=KEY)

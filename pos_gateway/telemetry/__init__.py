@@ -1,1 +1,1 @@
-"""What operators see: metrics and logs."""
+"""Metrics, logs and traces."""

@@ -1,25 +1,25 @@
-"""What may stand in a log line: every field's name, and what it is. Anything else is left out.
+"""The allowlist of log fields: every field's name and meaning.
 
-A name that is not here is written with ``HIDDEN`` for its value: what nobody has thought about may
-be a secret, or about a person. Whoever adds one says here what it is, having seen to that.
+Any other field's value is written as ``HIDDEN``: it may be a secret or personal data. To add a
+field, check its values and describe it here.
 """
 
-#: What stands in the place of a value whose field is not known.
+#: Replaces the value of an unknown field.
 HIDDEN = "[redacted]"
 
 FIELDS = {
-    # Of every line.
+    # In every line.
     "timestamp": "when it happened, in UTC",
     "level": "debug, info, warning, error or critical",
     "event": "what happened",
     "exception": "where an exception was raised, and its message (500 characters of its first line)",
-    # Of what a database has lost, or has twice.
+    # A database's losses and duplicates.
     "event_id": "an event's id that another event had already",
     "type": "that event's type",
     "first": "the first position that was lost",
     "last": "the last position that was lost",
     "outcomes": "how many outcomes were written again",
-    # Of orders and those who get them.
+    # Orders and their merchants.
     "order_id": "the order",
     "merchant_id": "its merchant",
     "provider": "the merchant's provider",
@@ -36,7 +36,7 @@ FIELDS = {
     "connect_seconds": "for connecting, TLS included; 0 if a connection was there",
     "first_byte_seconds": "from the beginning of the call until the POS's reply began",
     "trace_id": "the trace that it belongs to, where orders are traced",
-    # Of everything else.
+    # Everything else.
     "error": "what went wrong, in a sentence",
     "code": "why a message was set aside",
     "why": "what moved a breaker",

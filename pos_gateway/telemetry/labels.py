@@ -1,16 +1,16 @@
-"""Label values that others choose, kept to so many: each is a series, and Prometheus pays for it."""
+"""Limits externally chosen label values: each is a series, which costs Prometheus memory."""
 
-#: Of one that says nothing, and of all that come when there are enough.
+#: The label of an empty value, and of values beyond the limit.
 NONE, OTHER = "none", "other"
 
 
 class Names:
-    """The first so many values keep their names; whatever comes after them is ``other``.
+    """The first ``most`` values are labels; any later value is ``other``.
 
-    Never forgets: a value that had a name keeps it. Safe from threads.
+    Never forgets: a value that is a label stays one. Safe from threads.
 
     Args:
-        most: values that are named at most.
+        most: the limit.
     """
 
     def __init__(self, most: int) -> None:

@@ -1,4 +1,4 @@
-"""One line of the log, from the moment in which it is said until it is bytes."""
+"""One log line, from the call to its bytes."""
 
 import json
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from pos_gateway.telemetry.fields import FIELDS, HIDDEN
 from pos_gateway.telemetry.trace import Trace, first_line
 
-#: Names of the severities: the number of each is its place.
+#: Names of the severities, in order: a severity is an index.
 LEVELS = ("debug", "info", "warning", "error", "critical")
-#: Characters of a text at most: lines that wait must not fill the memory.
+#: Maximum characters of a text: waiting lines must not fill the memory.
 LONGEST = 2000
 
 Scalar = str | int | float | bool | None
@@ -21,17 +21,17 @@ _encode = json.JSONEncoder(allow_nan=False).encode
 
 
 class Line(NamedTuple):
-    """What is said. Nothing in it changes any more."""
+    """A log line. Immutable."""
 
     #: Unix time.
     at: float
     severity: int
-    #: What is said, ``event`` among it.
+    #: The fields, ``event`` among them.
     fields: Mapping[str, Scalar]
     trace: Trace | None = None
 
     def rendered(self) -> bytes:
-        """As JSON, with the newline; only what may be in it."""
+        """The line as JSON, with the newline; values of unknown fields hidden."""
         at = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="microseconds")
         said: dict[str, Scalar] = {
             "timestamp": f"{at[:-6]}Z",
@@ -49,10 +49,10 @@ class Line(NamedTuple):
 
 
 def kept(fields: dict[str, Any]) -> dict[str, Scalar]:
-    """The same fields, changed in place: short texts, numbers, and nothing that could still change.
+    """The same dict, changed in place: short texts, numbers, and nothing mutable.
 
-    Anything else becomes its type's name. What it holds may be somebody's, or long, and whoever says
-    it has to choose.
+    Any other value becomes its type's name: it may be personal data, or long, so the caller must
+    choose what to log.
     """
     for name, value in fields.items():
         kind = type(value)
@@ -65,7 +65,7 @@ def kept(fields: dict[str, Any]) -> dict[str, Scalar]:
 
 
 def _plain(value: Any) -> Scalar:
-    if isinstance(value, str):  # an enumeration's
+    if isinstance(value, str):  # a str enumeration's
         return str.__str__(value)[:LONGEST]
     if isinstance(value, int):
         return int(value)
@@ -75,7 +75,7 @@ def _plain(value: Any) -> Scalar:
 
 
 def _shown(value: Scalar) -> Scalar:
-    """As JSON has it: seconds to the tenth of a millisecond, and no infinity."""
+    """The value for JSON: floats to 4 decimals, infinities as text."""
     if type(value) is float:
         return round(value, 4) if isfinite(value) else str(value)
     return value

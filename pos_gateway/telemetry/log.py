@@ -1,7 +1,7 @@
 """Structured logs: one JSON object a line, on standard error or in a file.
 
-Whoever logs hands a line over and goes on (``writer.py``). structlog's loggers and Python's end
-here; ``docs/logging.md`` says what there is to read.
+Logging never blocks: a writer thread writes the lines (``writer.py``). structlog's loggers and
+Python's both end here; ``docs/logging.md`` lists the events.
 """
 
 import atexit
@@ -21,22 +21,22 @@ from pos_gateway.telemetry.stream import LogFile, standard_error
 from pos_gateway.telemetry.trace import Trace
 from pos_gateway.telemetry.writer import LINES, Writer
 
-#: Seconds that the end of a process waits for a stream that takes nothing.
+#: Seconds that a process's exit waits for a blocked stream.
 AT_THE_END = 2.0
 
 _writer = Writer(standard_error())
 
 
 def configure(level: int = logging.INFO, *, file: str | None = None, lines: int = LINES) -> None:
-    """Have this process log, from this level (logging's) on. For programs to call; idempotent.
+    """Configure this process's logging from ``level`` on. For programs; idempotent.
 
     Args:
-        level: the least severe that is written; of libraries' lines, INFO at the least.
-        file: where to; None: to standard error.
-        lines: how many are kept while that takes none.
+        level: the least severe level written (logging's); of libraries' lines, INFO at the least.
+        file: where to write; None: standard error.
+        lines: how many are buffered while that blocks.
 
     Raises:
-        OSError: nothing can be written to that file.
+        OSError: the file cannot be written.
     """
     _writer.stream = standard_error() if file is None else _opened(file)
     _writer.lines = lines
@@ -48,17 +48,17 @@ def configure(level: int = logging.INFO, *, file: str | None = None, lines: int 
     )
     root = logging.getLogger()
     root.handlers = [LibraryHandler()]
-    root.setLevel(max(level, logging.INFO))  # at DEBUG they repeat messages, customers and all
+    root.setLevel(max(level, logging.INFO))  # at DEBUG they log messages, customers' data included
     _once()
 
 
 def flush(seconds: float = AT_THE_END) -> bool:
-    """Wait until all is written, for so many seconds at most; whether it is. At a process's end."""
+    """Wait at most ``seconds`` until all is written; returns whether it is. For process exit."""
     return _writer.flush(seconds)
 
 
 def tell_of_crashes() -> None:
-    """Have an exception that ends this process be a line like any other."""
+    """Log an exception that ends this process as a line like any other."""
 
     def tell(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
@@ -72,16 +72,16 @@ def tell_of_crashes() -> None:
 
 
 class LibraryHandler(logging.Handler):
-    """Where Python's loggers end: Celery's, kombu's, and whoever else has one."""
+    """The handler of Python's loggers: Celery's, kombu's and other libraries'."""
 
     def createLock(self) -> None:  # noqa: N802  (its name in logging)
-        """None is needed, and gevent's is not for native threads."""
+        """No lock: none is needed, and gevent's is not for native threads."""
         self.lock = None
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """What it says is put together here: its arguments may change.
+        """Format the message now, since its arguments may change.
 
-        In place of logging's own, which does not do without a lock from Python 3.13 on.
+        Replaces logging's own, which requires a lock from Python 3.13 on.
         """
         try:
             message = record.getMessage()
@@ -100,7 +100,7 @@ class LibraryHandler(logging.Handler):
 
 
 class _Logger:
-    """What structlog hands a line to: the method has the level's name."""
+    """The logger behind structlog: one method per level."""
 
     def __init__(self) -> None:
         for severity, level in enumerate(LEVELS):
@@ -112,7 +112,7 @@ def _say(severity: int, /, exc_info: Any = None, trace: Trace | None = None, **f
 
 
 def _trace(exc_info: Any) -> Trace | None:
-    """Of all that may stand for an exception: True is the present one."""
+    """The trace of a logging ``exc_info``: an exception, its tuple, or True for the current one."""
     error = sys.exc_info()[1] if exc_info is True else exc_info
     if isinstance(error, tuple):
         error = error[1]
@@ -121,7 +121,7 @@ def _trace(exc_info: Any) -> Trace | None:
 
 def _opened(path: str) -> LogFile:
     file = LogFile(path)
-    file.write(b"")  # later there would be nobody to tell
+    file.write(b"")  # fail now: a later error could not be reported
     return file
 
 
@@ -136,4 +136,4 @@ def _once() -> None:
 
 def _end() -> None:
     flush()
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # nobody reads lines of theirs any more
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # no later line will be written

@@ -1,7 +1,7 @@
-"""How late the event loop is: what every order waits for before anything can be done for it.
+"""Event-loop lag: the delay that every order sees before any work on it.
 
-A histogram, since a gauge of the worst would be lost to whoever scrapes second, and to a scrape that
-does not come; four looks a second find every tenth of a second for which the loop stood still.
+A histogram, since a gauge of the maximum is lost to a second scraper and to a missed scrape. Four
+samples a second find every tenth of a second for which the loop stood still.
 """
 
 import threading
@@ -9,25 +9,25 @@ import time
 
 from pos_gateway.telemetry import metrics
 
-#: Seconds between two looks.
+#: Seconds between samples.
 PERIOD = 0.25
 
 
 class LoopLag:
-    """A thread (green in a green worker) that sees how late it is woken."""
+    """A thread (green in a green worker) that measures how late it is woken."""
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin. Idempotent."""
+        """Start. Idempotent."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="loop lag", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """End. Idempotent."""
+        """Stop. Idempotent."""
         self._stopping.set()
 
     def _run(self) -> None:

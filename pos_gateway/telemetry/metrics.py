@@ -1,11 +1,11 @@
-"""Every Prometheus metric that there is. ``docs/metrics.md`` is made of this file.
+"""Every Prometheus metric. ``docs/metrics.md`` is generated from this file.
 
-Labels never carry an order's id, and a merchant's only of those in most trouble; providers and
-reasons have names as long as there are few (``labels.py``). A scrape of a worker that knows ten
-thousand merchants stays under three thousand series.
+Labels never carry an order's id, and a merchant's only for those in most trouble; providers and
+reasons are named up to a limit (``labels.py``). A scrape of a worker that knows ten thousand
+merchants stays under three thousand series.
 
-What is counted for each order costs a dictionary's look-up and a lock. What can be known by looking
-is set when somebody asks (``scrape.py``).
+Counting per order costs a dictionary look-up and a lock. What can be read on demand is set at a
+scrape (``scrape.py``).
 """
 
 from bisect import bisect_left
@@ -23,23 +23,23 @@ from pos_gateway.telemetry.labels import Names
 
 Metric = TypeVar("Metric", bound=MetricWrapperBase)
 
-#: Providers, and reasons for which messages are set aside, that are named in a label.
+#: Providers and dead-letter reasons that are named in a label.
 PROVIDERS, REASONS = 50, 50
-#: Merchants in trouble that are named in a label: ten thousand would be more than it tells.
+#: Merchants in trouble that are named in a label, of possibly ten thousand.
 WORST = 50
 
-#: From a fast reply on the same continent to the longest time limit that is usual.
+#: From a fast reply on the same continent to the longest usual time limit.
 _REPLY = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
-#: The same, and what waits for a merchant to be back.
+#: The same, and longer waits for a merchant to recover.
 _WAIT = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 provider_name, reason_name = Names(PROVIDERS), Names(REASONS)
 
 
 class Kept(Generic[Metric]):
-    """A metric's children, each made once: ``labels`` takes as long as all the rest of counting.
+    """A metric's children, each created once: ``labels`` costs as much as the rest of counting.
 
-    The values are those of few, as ``labels.py`` sees to.
+    Label values are bounded (``labels.py``).
     """
 
     def __init__(self, metric: Metric) -> None:
@@ -54,21 +54,21 @@ class Kept(Generic[Metric]):
 
 
 class Quick(Histogram):
-    """A histogram that only one thread observes, or green ones: without the library's locks.
+    """A histogram without the library's locks, observed by a single thread, or green ones.
 
     Each order is in three of them.
     """
 
     def observe(self, amount: float, exemplar: Mapping[str, str] | None = None) -> None:
-        """Count it. Exemplars are not kept."""
+        """Count it. Exemplars are dropped."""
         self._sum._value += amount
         self._buckets[bisect_left(self._upper_bounds, amount)]._value += 1
 
 
 class Counted(Collector):
-    """A counter whose numbers others keep, as integers: where counting must cost next to nothing.
+    """A counter whose numbers are kept elsewhere, as integers: where counting must be almost free.
 
-    They are asked at a scrape, as long as they live; those with the same labels are added up.
+    Owners are read at a scrape, as long as they live; numbers with the same labels are summed.
     """
 
     def __init__(self, name: str, documentation: str, labelnames: tuple[str, ...]) -> None:
@@ -79,15 +79,15 @@ class Counted(Collector):
         REGISTRY.register(self)
 
     def keeps(self, who: Any, numbers: Callable[[Any], Mapping[tuple[str, ...], int]]) -> None:
-        """They keep some: what this returns of them, by the labels' values."""
+        """Add an owner: ``numbers(who)`` returns its counts by label values."""
         self._kept[who] = numbers
 
     def describe(self) -> list[CounterMetricFamily]:
-        """Its name and meaning."""
+        """Its name and help text."""
         return [CounterMetricFamily(self._name, self._documentation, labels=self._labelnames)]
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """As the numbers are now."""
+        """The current numbers."""
         total: Numbers[tuple[str, ...]] = Numbers()
         for who, numbers in list(self._kept.items()):
             total.update(numbers(who))
@@ -139,7 +139,7 @@ _reply, _dead_letter = Kept(_attempt_seconds), Kept(_dead_letters)
 
 
 def told(outcome: str, provider: str | None) -> None:
-    """What came of an order is durable."""
+    """An order's status event is durable."""
     _order(outcome, provider_name(provider)).inc()
 
 
@@ -151,11 +151,11 @@ def attempted(outcome: str, provider: str | None, seconds: float) -> None:
 
 
 def set_aside(reason: str) -> None:
-    """A message is in ``orders.dead``, or on its way there."""
+    """A message was dead-lettered, or is about to be."""
     _dead_letter(reason_name(reason)).inc()
 
 
-# Slots, and those who wait for one
+# Slots, and orders that wait for one
 
 slots = Gauge(
     "pos_gateway_slots",

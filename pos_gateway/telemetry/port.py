@@ -1,11 +1,11 @@
-"""The metrics' port: what this process shows of itself.
+"""The metrics port of this process.
 
     /metrics           for Prometheus
-    /healthz           200: the loop turns, for it is the loop that answers
+    /healthz           200 while the event loop runs, since the loop answers
     /readyz            200, or 503 with the reasons
-    /debug/merchants   how things stand with merchants (a green worker's)
+    /debug/merchants   the state of merchants (a green worker's)
 
-Nobody outside is asked for any of it.
+No page calls another system.
 """
 
 import platform
@@ -23,11 +23,11 @@ from pos_gateway.telemetry.serving import LOOPBACK, Answer, Page, Server, one_at
 
 
 class MetricsPort:
-    """A process's port for those who watch it. The constructor does no I/O.
+    """A process's port for monitoring. The constructor does no I/O.
 
     Args:
-        port: 0 turns all of it off.
-        host: the address of this machine at which it is.
+        port: 0 turns it off.
+        host: the local address to bind.
     """
 
     def __init__(self, port: int, host: str = LOOPBACK) -> None:
@@ -53,7 +53,7 @@ class MetricsPort:
         """Serve, if it is on. Idempotent."""
         if not self.is_on:
             return
-        # Else there is a series for each counter and histogram, to say since when.
+        # Else each counter and histogram gets a second series, with its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         metrics.build_info.labels(
             version("pos-gateway"), platform.python_version(), version("celery")
@@ -62,7 +62,7 @@ class MetricsPort:
         self._loop_lag.start()
 
     def stop(self) -> None:
-        """Serve no more. Idempotent."""
+        """Stop serving. Idempotent."""
         self._loop_lag.stop()
         self._server.stop()
 

@@ -6,20 +6,20 @@ from pos_gateway.telemetry import metrics
 
 
 class Readiness:
-    """Conditions, each told by whoever knows it without asking anybody.
+    """Conditions, each reported by its component from memory, without a query.
 
-    So it may be asked as often as probes like: no query is made for an answer.
+    So probes may ask at any rate.
     """
 
     def __init__(self) -> None:
         self._problems: dict[str, Callable[[], str | None]] = {}
 
     def require(self, name: str, problem: Callable[[], str | None]) -> None:
-        """Ready only while this is None; else it says in words what is wrong. It must not block."""
+        """Ready only while ``problem()`` is None; else it returns a sentence. It must not block."""
         self._problems[name] = problem
 
     def problems(self) -> dict[str, str]:
-        """What keeps the process from being ready, by the condition's name."""
+        """The problems that make the process not ready, by condition name."""
         found = {name: problem() for name, problem in self._problems.items()}
         return {name: problem for name, problem in found.items() if problem is not None}
 

@@ -1,4 +1,4 @@
-"""A bounded buffer between those who have something to say and the one who writes it down."""
+"""A bounded buffer between the threads that log and the one that writes."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -12,36 +12,36 @@ Item = TypeVar("Item")
 
 
 class Taken(NamedTuple, Generic[Item]):
-    """What was taken out of a ring."""
+    """Items taken from a ring."""
 
-    #: The oldest first; each with its severity.
+    #: Oldest first, each with its severity.
     items: Sequence[tuple[int, Item]]
-    #: How many were dropped of each severity before, since the ring was made.
+    #: Items dropped so far, by severity.
     dropped: Sequence[int]
 
 
 class Ring(Generic[Item]):
     """Keeps the newest and the most severe. Any thread may call anything, at any time.
 
-    When it is full, the oldest of the least severe goes: an error is dropped when there are nothing
-    but errors. The lock is held for a few steps in memory and never for longer, whoever waits for
-    whom; the same thread may have it twice, since a signal or a garbage collection in the midst of
-    one call may lead to another. That one leaves what it has to the first, which may be at any step.
+    When it is full, the oldest of the least severe is dropped: an error only among errors. The lock
+    is held for a few steps in memory only. It is re-entrant, since a signal or a garbage collection
+    during a call may make another; the inner call leaves its item to the outer one, which may be at
+    any step.
 
     Args:
-        capacity: items that are kept at most.
-        severities: how many there are; 0 is the least severe.
+        capacity: maximum items.
+        severities: their number; 0 is the least severe.
     """
 
     def __init__(self, capacity: int, severities: int) -> None:
         self.capacity = capacity
         self._lanes = tuple(deque[tuple[int, Item]]() for _ in range(severities))
-        #: What is not in its lane yet.
+        #: Items not yet in their lane.
         self._coming: deque[tuple[int, Item]] = deque()
         self._numbers = count()
         self._dropped = [0] * severities
         self._lock = native("_thread", "RLock")()
-        #: Whoever has the lock is at work.
+        #: The lock's owner is changing the lanes.
         self._at_work = False
 
     def __len__(self) -> int:
@@ -49,21 +49,21 @@ class Ring(Generic[Item]):
 
     @property
     def dropped(self) -> tuple[int, ...]:
-        """How many were dropped of each severity."""
+        """Items dropped, by severity."""
         with self._lock:
             return tuple(self._dropped)
 
     def put(self, severity: int, item: Item) -> None:
-        """Keep one. Never waits for whoever takes them out."""
+        """Add an item. Never waits for ``take``."""
         with self._lock:
             self._coming.append((severity, item))
-            if self._at_work:  # this very thread
+            if self._at_work:  # this thread, in an outer call
                 return
         with self._working():
             self._take_in()
 
     def take(self, most: int) -> Taken[Item]:
-        """Take out so many of the oldest, or all there are."""
+        """Remove the oldest items, ``most`` at most."""
         items: list[tuple[int, Item]] = []
         with self._working():
             self._take_in()
@@ -73,7 +73,7 @@ class Ring(Generic[Item]):
             return Taken(items, tuple(self._dropped))
 
     def lose(self, severity: int) -> None:
-        """Count one as dropped that was taken out and got lost."""
+        """Count an item as dropped that was taken and then lost."""
         with self._working():
             self._dropped[severity] += 1
 

@@ -1,4 +1,4 @@
-"""A small HTTP server for those who watch this process: pages by their paths, GET only."""
+"""A small HTTP server for monitoring: pages by path, GET only."""
 
 import json
 import socket
@@ -18,23 +18,24 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-#: Who asks from this machine alone.
+#: Reachable from this machine only.
 LOOPBACK = "127.0.0.1"
-#: Seconds that a client may take over its request, and over the reply, however it spends them.
+#: Seconds for a client's whole request, and for its whole reply.
 PATIENCE = 5.0
-#: Bytes of a request at most: more would keep the loop from orders while they are read.
+#: Maximum bytes of a request: reading more would delay orders.
 LONGEST = 16_384
-#: Connections at most: each is a file that an order may need. For one more the oldest is closed.
+#: Maximum connections: each takes a file descriptor that an order may need. Past it the oldest is
+#: closed.
 MOST = 64
-#: Clients that may wait for a page that takes long to make, and have it made.
+#: Clients that may wait for a slow page, the current one included.
 PLACES = 8
-#: Seconds between two looks whether to stop, and after a connection that could not be taken.
+#: Seconds between checks for a stop, and after a failed accept.
 _POLL, _PAUSE = 0.1, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a page says."""
+    """A page's response."""
 
     status: int
     body: bytes
@@ -46,14 +47,14 @@ class Answer:
         return cls(status, json.dumps(content, separators=(",", ":")).encode() + b"\n")
 
 
-#: Makes a page, given the query's parameters. Called on a thread of its own, green in a green worker.
+#: Renders a page from the query's parameters. Called on its own thread, green in a green worker.
 Page = Callable[[Mapping[str, str]], Answer]
 
 
 def one_at_a_time(page: Page) -> Page:
-    """The same page, made for one client after the other, so that orders have most of the turns.
+    """The same page, rendered for one client at a time, so that orders get most of the loop.
 
-    So many clients may wait for that; others are told to come again.
+    ``PLACES`` clients may wait; others get a 503.
     """
     lock, places = threading.Lock(), threading.Semaphore(PLACES)
 
@@ -73,9 +74,9 @@ class Server:
     """Serves pages on threads. The constructor does no I/O.
 
     Args:
-        port: where; 0: nothing is served.
+        port: 0: nothing is served.
         pages: by path; more may be added at any time.
-        host: the address of this machine at which they are.
+        host: the local address to bind.
     """
 
     def __init__(self, port: int, pages: Mapping[str, Page], *, host: str = LOOPBACK) -> None:
@@ -84,7 +85,7 @@ class Server:
         self._server: _HTTPServer | None = None
 
     def start(self) -> None:
-        """Serve. A port that is taken is said and no more: what is measured matters more. Idempotent."""
+        """Serve. A taken port is only logged: orders matter more than metrics. Idempotent."""
         if not self._port or self._server is not None:
             return
         try:
@@ -97,7 +98,7 @@ class Server:
         ).start()
 
     def stop(self) -> None:
-        """Serve no more. Idempotent."""
+        """Stop serving. Idempotent."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()
@@ -108,19 +109,19 @@ class _HTTPServer(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
         self.pages = pages
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        #: The oldest first.
+        #: Oldest first.
         self._clients: dict[Any, None] = {}
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
-        # HTTPServer's own looks up the name of this host, and DNS may take its time.
+        # HTTPServer's looks up the name of this host, which may block on DNS.
         TCPServer.server_bind(self)
 
     def get_request(self) -> tuple[Any, Any]:
         try:
             return super().get_request()
         except OSError:
-            # There is no file descriptor left, say; the next try would come at once, and again.
+            # Out of file descriptors, say: without a pause it would be retried at once.
             time.sleep(_PAUSE)
             raise
 
@@ -138,7 +139,7 @@ class _HTTPServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, *_: Any) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):  # a client that goes away is no news
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that disconnects is normal
             log.exception("metrics.page_failed")
 
 
@@ -153,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.settimeout(self.patience)
 
     def _head(self) -> bytes:
-        """All that the client has to say. Raises OSError: it took too long, or has too much."""
+        """The request's head. Raises OSError: too slow, or too long."""
         head, until = b"", time.monotonic() + self.patience
         while not (b"\n\r\n" in head or b"\n\n" in head):
             self.connection.settimeout(max(0.001, until - time.monotonic()))
@@ -178,4 +179,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer.body)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: probes and scrapes come all the time."""
+        """Nothing: probes and scrapes are constant."""

@@ -1,7 +1,7 @@
-"""How long an attempt's stages take, for the line that tells of it.
+"""Durations of an attempt's stages, for its log line.
 
-Moments are noted where an order passes anyway and belong to its green thread, through a context
-variable: no signature in between knows of them. Each costs a look at the clock.
+They are measured in the order's green thread, through a context variable: no signature in between
+knows of them. Each costs a reading of the clock.
 """
 
 from contextvars import ContextVar
@@ -9,25 +9,25 @@ from time import perf_counter
 
 
 class Stages:
-    """One attempt's. Seconds; None: it did not come so far, or nobody noted it."""
+    """One attempt's durations, in seconds; None: not reached, or not measured."""
 
     __slots__ = ("_began", "_called", "claim", "connect", "first_byte", "trace_id", "waited")
 
     def __init__(self, received: float | None = None) -> None:
         self._began = self._called = perf_counter()
-        #: From when the message came (``perf_counter``) until now.
+        #: From the message's arrival (``perf_counter``) until the attempt's start.
         self.waited = None if received is None else self._began - received
         #: From then until the claim was durable and the call began.
         self.claim: float | None = None
-        #: For connecting, in this call, TLS included.
+        #: Connecting in this call, TLS included.
         self.connect = 0.0
         #: From the beginning of the call until the last reply began.
         self.first_byte: float | None = None
-        #: The trace that the attempt is in; None: it is not traced.
+        #: The attempt's trace; None: it is not traced.
         self.trace_id: str | None = None
 
     def call(self) -> None:
-        """The claim is durable, and its call begins."""
+        """The claim is durable: the call begins."""
         self._called = perf_counter()
         self.claim = self._called - self._began
         self.connect, self.first_byte = 0.0, None
@@ -42,16 +42,19 @@ _present: ContextVar[Stages | None] = ContextVar("stages", default=None)
 
 
 def begin(received: float | None = None) -> Stages:
-    """An attempt begins on this green thread; its message came at that moment (``perf_counter``)."""
+    """Begin an attempt on this green thread.
+
+    ``received``: the ``perf_counter`` at its message's arrival.
+    """
     stages = Stages(received)
     _present.set(stages)
     return stages
 
 
 def call() -> Stages:
-    """The attempt's claim is durable, and its call on the POS begins."""
+    """The attempt's claim is durable: its call to the POS begins."""
     stages = _present.get()
-    if stages is None:  # nobody said that it began
+    if stages is None:  # ``begin`` was not called
         stages = Stages()
         _present.set(stages)
     stages.call()
@@ -59,14 +62,14 @@ def call() -> Stages:
 
 
 def connecting(seconds: float) -> None:
-    """So long was spent on a connection."""
+    """Add the time spent on a connection."""
     stages = _present.get()
     if stages is not None:
         stages.connect += seconds
 
 
 def replied() -> None:
-    """The first line of a reply is there."""
+    """The first line of a reply was read."""
     stages = _present.get()
     if stages is not None:
         stages.first_byte = stages.total

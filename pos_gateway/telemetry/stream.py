@@ -1,4 +1,4 @@
-"""Where log lines go: standard error, or a file that somebody may move away."""
+"""Destinations of log lines: standard error, or a file, which may be rotated."""
 
 import os
 import select
@@ -10,29 +10,29 @@ from pos_gateway.runtime.green import native
 
 
 class Stream(Protocol):
-    """Takes bytes."""
+    """A destination of bytes."""
 
     def write(self, data: bytes) -> None:
-        """Return when all of them are taken, however long that is. Raises OSError: some are not."""
+        """Return when all is written, however long it takes. Raises OSError: some is not."""
 
 
 class Descriptor:
-    """An open file, pipe or terminal. To be used on one native thread; that alone waits."""
+    """An open file, pipe or terminal. For one native thread, the only one that blocks on it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self._write = native("os", "write")
-        #: The last line was not taken as a whole, and the next one is not to be joined to it.
+        #: The last line was not written completely: the next one starts on a new line.
         self._torn = False
 
     def write(self, data: bytes) -> None:
-        """Return when all of it is taken. Raises OSError: it was not, or not all of it."""
+        """Return when all of it is written. Raises OSError: it was not, or in part."""
         left = whole = memoryview(b"\n" + data if self._torn else data)
         try:
             while left:
                 try:
                     left = left[self._write(self.number, left) :]
-                except BlockingIOError:  # somebody who shares the pipe has made it so
+                except BlockingIOError:  # another process set the shared pipe non-blocking
                     self._wait()
         except OSError:
             self._torn = self._torn or len(left) < len(whole)
@@ -46,7 +46,7 @@ class Descriptor:
 
 
 class LogFile:
-    """A file that lines are added to; made anew when it was moved or removed (``logrotate``)."""
+    """A file that lines are appended to; reopened after it was moved or removed (``logrotate``)."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -74,7 +74,7 @@ class LogFile:
 
 
 def standard_error() -> Descriptor:
-    """Where this process's messages go, whatever stands in its place in Python."""
+    """This process's standard error, whatever Python's ``sys.stderr`` is."""
     try:
         return Descriptor(sys.__stderr__.fileno() if sys.__stderr__ is not None else 2)
     except (OSError, ValueError):

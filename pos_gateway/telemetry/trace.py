@@ -1,7 +1,7 @@
-"""What is kept of an exception until its line is written: where it was raised, and its message.
+"""An exception as kept until its line is written: where it was raised, and its message.
 
-No frame is kept: nothing that a variable holds gets into a line, or lives longer for it. Of a message
-the first line is: in the others databases and pydantic show the values that they did not take.
+No frame is kept: no variable's value gets into a line, or lives longer. Of a message only the first
+line is kept: in later ones databases and pydantic repeat the values that they rejected.
 """
 
 import linecache
@@ -9,8 +9,8 @@ from traceback import walk_tb
 from types import TracebackType
 from typing import NamedTuple, Self
 
-#: Characters of an exception's message, frames of its way (the last ones), and exceptions that led
-#: to one another, at most.
+#: Maximum characters of an exception's message, frames of its traceback (the last ones), and
+#: exceptions of a chain.
 MESSAGE, FRAMES, CHAIN = 500, 30, 5
 
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
@@ -18,7 +18,7 @@ _CONTEXT = "\nDuring handling of the above exception, another exception occurred
 
 
 class Frame(NamedTuple):
-    """A place in the source."""
+    """A source location."""
 
     file: str
     line: int
@@ -26,7 +26,7 @@ class Frame(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """One exception, and how the one before it led to it."""
+    """One exception, and its link to the one before it."""
 
     kind: str
     message: str
@@ -35,12 +35,12 @@ class Raised(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, link: str, *, messages: bool) -> Self:
-        """What is to be known of it."""
+        """Extract what is kept of it."""
         message = first_line(_message(error))[:MESSAGE] if messages else ""
         return cls(_name(type(error)), message, _frames(error.__traceback__), link)
 
     def text(self) -> str:
-        """As Python shows it."""
+        """In Python's format."""
         shown = ["Traceback (most recent call last):\n"] if self.frames else []
         for file, line, function in self.frames:
             source = linecache.getline(file, line).strip()
@@ -50,18 +50,18 @@ class Raised(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """An exception and those that led to it, the first of them first."""
+    """An exception and its causes, the first cause first."""
 
     raised: tuple[Raised, ...]
 
     @classmethod
     def of(cls, error: BaseException, *, messages: bool = True) -> Self:
-        """Of an exception as it is now.
+        """The trace of an exception.
 
         Args:
             error: the exception.
-            messages: whether they are shown; not those of code that has an order in its hands, for
-                it may repeat what it has read there.
+            messages: whether to keep messages; False for code that handles an order, whose data
+                they may repeat.
         """
         chain: list[Raised] = []
         present: BaseException | None = error
@@ -74,7 +74,7 @@ class Trace(NamedTuple):
         return cls(tuple(reversed(chain)))
 
     def text(self) -> str:
-        """As Python shows it, without values. Reads the source's files."""
+        """In Python's format, without values. Reads the source files."""
         first, *rest = self.raised
         shown = [first.text()]
         for each in rest:
@@ -83,7 +83,7 @@ class Trace(NamedTuple):
 
 
 def first_line(text: str) -> str:
-    """Of a message, what it says in general."""
+    """A message's first line."""
     return text.partition("\n")[0]
 
 
@@ -106,5 +106,5 @@ def _name(kind: type[BaseException]) -> str:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  (its own mistake must not become the one that is told)
+    except Exception:  # noqa: BLE001  (must not replace the exception being logged)
         return "(no message: it cannot be shown)"

@@ -1,7 +1,7 @@
-"""OpenTelemetry: the spans of an order's way. The only importer of it, and imported only where it is on.
+"""OpenTelemetry: an order's spans. The only importer of it, and imported only when tracing is on.
 
-What stands in a span may stand in a log line: what is in ``fields.py`` and a few names of
-OpenTelemetry's own. Exceptions are told by their kinds: their messages may be about people.
+A span holds only what a log line may: the fields in ``fields.py`` and a few of OpenTelemetry's own
+names. Of exceptions only the class is recorded: their messages may hold personal data.
 """
 
 import threading
@@ -21,16 +21,16 @@ from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.telemetry.fields import FIELDS
 from pos_gateway.telemetry.line import kept
 
-#: Ended spans that wait for the collector at most; then the oldest are dropped.
+#: Maximum ended spans that wait for the collector; past it the oldest are dropped.
 WAITING = 2048
-#: Spans that are sent at once. Encoding one takes 0.03 ms, and for all of a batch nobody else computes.
+#: Spans in a batch. Encoding a span takes 0.03 ms, and a batch blocks the loop for all of its.
 AT_ONCE = 64
-#: Seconds that a span waits for others to be sent with.
+#: Seconds that a span waits for its batch.
 GATHER = 1.0
 #: Seconds that stopping waits for the collector.
 GRACE = 2.0
 
-#: Attributes by the names that they have here.
+#: OpenTelemetry attributes by field name.
 _NAMES = {
     **{name: f"pos_gateway.{name}" for name in FIELDS},
     "message_id": "messaging.message.id",
@@ -44,7 +44,7 @@ _W3C = TraceContextTextMapPropagator()
 
 
 class Span:
-    """A part of an order's way, under way."""
+    """A span in progress."""
 
     __slots__ = ("_has_failed", "_span")
 
@@ -54,19 +54,19 @@ class Span:
 
     @property
     def context(self) -> TraceContext | None:
-        """For whatever follows from it; None: OpenTelemetry is disabled by its own environment."""
+        """The context for child spans; None: OpenTelemetry is disabled by its environment."""
         headers: dict[str, str] = {}
         _W3C.inject(headers, trace.set_span_in_context(self._span))
         return TraceContext.of(headers)
 
     @property
     def trace_id(self) -> str | None:
-        """The trace that it is in; None: likewise."""
+        """Its trace; None: likewise."""
         context = self._span.get_span_context()
         return trace.format_trace_id(context.trace_id) if context.is_valid else None
 
     def says(self, **fields: Any) -> None:
-        """Add what may be shown of these; None is left out."""
+        """Set the allowed ones of these attributes; None is left out."""
         if self._span.is_recording():
             shown = kept(fields).items()
             self._span.set_attributes(
@@ -78,32 +78,32 @@ class Span:
             )
 
     def failed(self, why: str) -> None:
-        """It went wrong; why is a code, or an exception's kind. What is said first counts."""
+        """Mark it failed; ``why`` is a code, or an exception's class. The first call wins."""
         if not self._has_failed:
             self._has_failed = True
             self._span.set_attribute("error.type", why)
             self._span.set_status(StatusCode.ERROR)
 
     def end(self) -> None:
-        """It is over."""
+        """End it."""
         self._span.end()
 
 
 class Tracing:
-    """Makes spans. Safe from threads and green threads; each has a present span of its own.
+    """Makes spans. Safe from threads and green threads; each has its own current span.
 
-    Those that are context managers are the present span until their block ends.
+    Those that are context managers are the current span until their block ends.
     """
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
     def asking(self, action: str) -> AbstractContextManager[Span]:
-        """The backend asks for something: within whatever it is doing at present."""
+        """The backend publishes a request, within its own current span."""
         return _present(self._tracer.start_span(action, kind=SpanKind.PRODUCER))
 
     def delivering(self, cause: TraceContext | None) -> AbstractContextManager[Span]:
-        """A worker does what a message asks for."""
+        """A worker handles a message."""
         return _present(self._tracer.start_span("deliver", _after(cause), SpanKind.CONSUMER))
 
     def calling(self) -> AbstractContextManager[Span]:
@@ -111,15 +111,15 @@ class Tracing:
         return _present(self._tracer.start_span("call POS", kind=SpanKind.CLIENT))
 
     def telling(self, cause: TraceContext) -> Span:
-        """An event is published. Many are at once: none is the present span; each is to be ended."""
+        """An event is published. Several run at once, so none is the current span; end each."""
         return Span(self._tracer.start_span("publish event", _after(cause), SpanKind.PRODUCER))
 
 
 class ExportedTracing(Tracing):
-    """Spans that are sent to a collector, as OpenTelemetry's own environment (``OTEL_*``) says.
+    """Spans that are sent to a collector, configured by OpenTelemetry's environment (``OTEL_*``).
 
-    They are sent from a thread (a green one in a green worker), and nobody waits for it: what the
-    collector does not take in time is dropped. The constructor does no I/O.
+    A thread (a green one in a green worker) sends them, without blocking orders: spans that the
+    collector does not accept in time are dropped. The constructor does no I/O.
 
     Raises:
         InvalidSettings: OpenTelemetry cannot read its environment.
@@ -127,7 +127,7 @@ class ExportedTracing(Tracing):
 
     def __init__(self) -> None:
         try:
-            # Not at the top: a backend may have no more than OpenTelemetry's interface.
+            # Not at the top: a backend may have only OpenTelemetry's API.
             from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
             from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
@@ -139,7 +139,7 @@ class ExportedTracing(Tracing):
         super().__init__(self._provider.get_tracer("pos_gateway", __version__))
 
     def start(self) -> None:
-        """Begin to send, in this process: once, and after a fork rather than before it."""
+        """Start sending from this process: once, and after a fork rather than before it."""
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
             OTLPSpanExporter,
         )
@@ -155,7 +155,7 @@ class ExportedTracing(Tracing):
         )
 
     def stop(self) -> None:
-        """Send what is left; a collector that does not take it soon is not waited for. Idempotent."""
+        """Send what is left, within ``GRACE`` seconds. Idempotent."""
         closing = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
         closing.start()
         closing.join(GRACE)
@@ -163,7 +163,7 @@ class ExportedTracing(Tracing):
 
 @cache
 def of_this_program() -> Tracing:
-    """As the program has set OpenTelemetry up, now or later: for what is imported into others."""
+    """Tracing as the host program configures it, now or later: for code imported by others."""
     return Tracing(trace.get_tracer("pos_gateway", __version__))
 
 
@@ -179,6 +179,6 @@ def _present(started: trace.Span) -> Iterator[Span]:
 
 
 def _after(cause: TraceContext | None) -> Context:
-    """Not of the present span: what it follows from came from elsewhere, or it begins a trace."""
+    """A context of ``cause``, not of the current span; without a cause it begins a trace."""
     nothing = Context()
     return nothing if cause is None else _W3C.extract(cause.headers, nothing)

@@ -1,7 +1,7 @@
-"""Writes lines to a stream on a native thread. Whoever says something never waits for it.
+"""Writes lines to a stream on a native thread. Logging never waits for it.
 
-A stream may stand still for as long as it likes: a full pipe stops the thread that writes to it, and
-on green threads that would be all of them.
+A stream may block without limit: a full pipe blocks the thread that writes to it, and with it all
+green threads of that thread.
 """
 
 import select
@@ -15,25 +15,25 @@ from pos_gateway.telemetry.line import LEVELS, Line
 from pos_gateway.telemetry.ring import Ring, Taken
 from pos_gateway.telemetry.stream import Stream
 
-#: Lines that are kept while the stream takes none, if nothing else is said.
+#: Lines buffered while the stream blocks, by default.
 LINES = 8192
 #: Seconds that the first line after a pause waits for others: writing them together costs less, and
-#: the others' threads are held up less often.
+#: interrupts other threads less often.
 GATHER = 0.05
-#: Lines that are made into bytes at a time: for as long, nobody else computes.
+#: Lines rendered at a time, during which no other thread computes.
 _AT_ONCE = 16
 _WARNING, _ERROR = LEVELS.index("warning"), LEVELS.index("error")
 
 
 class Writer:
-    """What is said, until it is written. Any thread may call anything, at any time.
+    """Buffers lines until they are written. Any thread may call anything, at any time.
 
-    The native thread begins with the first line, in a forked child too: nothing of the parent's is
-    written there again. It lives as long as the process.
+    The native thread starts with the first line, in a forked child too, where the parent's lines
+    are not written again. It lives as long as the process.
 
     Args:
         stream: where lines go.
-        lines: how many are kept at most.
+        lines: maximum lines buffered.
     """
 
     def __init__(self, stream: Stream, lines: int = LINES) -> None:
@@ -42,7 +42,7 @@ class Writer:
 
     @property
     def lines(self) -> int:
-        """How many are kept at most."""
+        """Maximum lines buffered."""
         return self._ring.capacity
 
     @lines.setter
@@ -51,20 +51,19 @@ class Writer:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Lines that were dropped, by level: there were too many, or the stream refused them."""
+        """Lines dropped, by level: the buffer was full, or the stream failed."""
         return dict(zip(LEVELS, self._ring.dropped, strict=True))
 
     def put(self, line: Line) -> None:
-        """Have it written. Takes microseconds, whatever the stream does."""
+        """Buffer a line. Takes microseconds, whatever the stream does."""
         self._ring.put(line.severity, line)
         if self._idle:
             self._wake()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all that was said before is written, for so many seconds at most.
+        """Wait at most ``seconds`` until every earlier line is written; returns whether it is.
 
-        Blocks the native thread that calls it, and all of its green threads: for the end of a
-        process. Returns whether it is written.
+        Blocks the native thread that calls it, and all of its green threads: for process exit.
         """
         if not self._runs and not len(self._ring):
             return True
@@ -75,17 +74,17 @@ class Writer:
         return self._runs and bool(written.acquire(timeout=seconds))
 
     def start_anew(self) -> None:
-        """In a child that was forked: its own thread, and nothing of its parent's."""
+        """In a forked child: its own thread, without the parent's lines."""
         self._begin(self.lines)
 
     def _begin(self, lines: int) -> None:
         self._ring = Ring[Line](lines, len(LEVELS))
-        #: How many were dropped when a line last said so.
+        #: Drops by severity when last logged.
         self._told: Sequence[int] = (0,) * len(LEVELS)
         self._runs = False
-        #: The thread waits for a line, or has not begun.
+        #: The thread waits for a line, or has not started.
         self._idle = True
-        #: Locks of those who wait in ``flush``.
+        #: Locks of ``flush`` callers.
         self._flushes: deque[Any] = deque()
         self._awake = native("_thread", "allocate_lock")()
         self._awake.acquire()
@@ -93,19 +92,19 @@ class Writer:
 
     def _wake(self) -> None:
         self._idle = False
-        with suppress(RuntimeError):  # somebody else has
+        with suppress(RuntimeError):  # another thread has
             self._awake.release()
         if not self._runs:
             self._start()
 
     def _start(self) -> None:
         if not self._starting.acquire(False):
-            return  # somebody else does
+            return  # another thread does
         try:
             if not self._runs:
                 native("_thread", "start_new_thread")(self._run, ())
                 self._runs = True
-        except RuntimeError:  # no thread is to be had; with the next line, perhaps
+        except RuntimeError:  # no thread available: retried with the next line
             self._idle = True
         finally:
             self._starting.release()
@@ -113,7 +112,7 @@ class Writer:
     def _run(self) -> None:
         waiting: list[Any] = []
         while True:
-            while self._flushes:  # looked at first: what they wait for is in the ring by now
+            while self._flushes:  # first: their lines are in the ring by now
                 waiting.append(self._flushes.popleft())
             taken = self._ring.take(_AT_ONCE)
             if taken.items:
@@ -128,14 +127,14 @@ class Writer:
     def _rest(self) -> None:
         """Wait for a line, and for others that come soon after it."""
         self._idle = True
-        if not len(self._ring) and not self._flushes:  # from now on it is woken
+        if not len(self._ring) and not self._flushes:  # from here on ``put`` wakes it
             self._awake.acquire()
         self._idle = False
         if not self._flushes:
             self._awake.acquire(timeout=GATHER)
 
     def _write(self, taken: Taken[Line]) -> None:
-        """The lines, and before them, how many are missing there."""
+        """Write the lines; before them, a line with the number of dropped ones."""
         if taken.dropped != self._told:
             missing = _missing(self._told, taken.dropped, before=taken.items[0][1])
             if self._takes(missing.rendered()):
@@ -146,16 +145,16 @@ class Writer:
                     self._ring.lose(severity)
 
     def _takes(self, data: bytes) -> bool:
-        """Whether the stream takes it, which may be a matter of hours."""
+        """Whether the stream accepts it, which may block for hours."""
         try:
             self.stream.write(data)
-        except OSError:  # its reader is gone, the disk is full: there is nobody to tell
+        except OSError:  # its reader is gone, or the disk is full: cannot be logged
             return False
         return True
 
 
 def _parts(items: Iterable[tuple[int, Line]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Lines to be written at once: as many as a pipe takes whole, whoever else writes to it."""
+    """Batches of lines, each small enough for one atomic write into a shared pipe."""
     part: list[tuple[int, bytes]] = []
     size = 0
     for severity, line in items:
@@ -171,13 +170,13 @@ def _parts(items: Iterable[tuple[int, Line]]) -> Iterator[list[tuple[int, bytes]
 def _rendered(line: Line) -> bytes:
     try:
         return line.rendered()
-    except Exception as error:  # noqa: BLE001  (the thread must live on, whatever is in a line)
+    except Exception as error:  # noqa: BLE001  (no line may end the thread)
         fields = {"event": "log.unreadable", "error": type(error).__name__}
         return Line(line.at, line.severity, fields).rendered()
 
 
 def _missing(told: Sequence[int], dropped: Sequence[int], before: Line) -> Line:
-    """A line that stands where others are missing, in time too."""
+    """A line in place of the dropped ones, with the timestamp of the line after them."""
     new = [now - before for now, before in zip(dropped, told, strict=True)]
     fields = {
         f"dropped_{level}": number for level, number in zip(LEVELS, new, strict=True) if number

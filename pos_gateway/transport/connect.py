@@ -1,7 +1,7 @@
-"""Connections that know whether a byte of the request left, and only go where they may.
+"""Connections that know whether a byte of the request left, and dial only where the guard allows.
 
-The addresses that are checked are those that are connected to: a name is resolved once, so that
-one which says something else the second time (rebinding) gains nothing.
+A name is resolved once, and the checked addresses are the ones connected to: DNS rebinding gains
+nothing.
 """
 
 import errno
@@ -29,14 +29,16 @@ from pos_gateway.transport.idle import Idle
 from pos_gateway.transport.resolver import Resolver
 from pos_gateway.transport.response import StrictResponse
 
-#: Seconds for resolving and connecting, over all of a name's addresses, within the exchange's own.
+#: Seconds for resolving and connecting, over all of a name's addresses; part of the exchange's
+#: deadline.
 CONNECT_BUDGET = 5.0
-#: Seconds for which a connection that is only tried out is listened to, at least.
+#: Minimum seconds that ``try_out`` listens on a new connection.
 LISTEN = 0.25
-#: Seconds that an idle connection may be used again, unless its peer says how long it keeps it:
-#: less than the 5 s of Apache, Node and uvicorn. A request that meets a close is in doubt.
+#: Seconds that an idle connection may be reused: the default, and the most if its peer states a
+#: keep-alive. The default is less than the 5 s of Apache, Node and uvicorn: a request that meets a
+#: close is in doubt.
 IDLE, LONGEST_IDLE = 4.0, 60.0
-#: What this machine lacks, whoever was to be called: descriptors, ports, memory.
+#: Errors of this machine, not of the peer: out of descriptors, ports or memory.
 OURS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN}
 )
@@ -44,22 +46,22 @@ OURS = frozenset(
 
 @cache
 def _poll() -> Any:
-    """``select.poll`` as it was before gevent patched it away, which it has by the first exchange."""
+    """``select.poll`` from before gevent removed it, which it has by the first exchange."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey.get_original("select", "poll") if monkey else select.poll
 
 
 class Progress:
-    """How far the present exchange has come. One for each green thread, through a context variable."""
+    """How far the current exchange has come. One per green thread, through a context variable."""
 
     __slots__ = ("connecting", "fence", "sent")
 
     def __init__(self, fence: Callable[[], None] | None = None) -> None:
-        #: Called before the first byte; raises if it must not leave any more.
+        #: Called before the first byte; raises to stop the request.
         self.fence = fence
         #: Whether a byte of the request may have left this process.
         self.sent = False
-        #: Whether it waits for its connection to be made: the name, TCP, TLS.
+        #: Whether it is connecting: DNS, TCP, TLS.
         self.connecting = False
 
 
@@ -75,7 +77,7 @@ class Dial(Protocol):
 
 
 class Dialer:
-    """TCP connections to hosts where the guard allows them. Safe from green threads."""
+    """TCP connections to the hosts that the guard allows. Safe from green threads."""
 
     def __init__(self, guard: Guard, resolver: Resolver) -> None:
         self._guard = guard
@@ -84,13 +86,13 @@ class Dialer:
     def dial(self, host: str, port: int, *, plain: bool, timeout: float | None) -> socket.socket:
         """A connection to the first of the host's addresses that answers.
 
-        One budget for all of them: each has an equal part of what is left, so that a dead IPv6
+        All addresses share a budget: each has an equal part of what is left, so that a dead IPv6
         address leaves time for a live IPv4 one.
 
         Raises:
-            NotSent: no address answers within the budget, or the name does not resolve; with the
-                code ``local``: it is this machine that lacks something.
-            Misconfigured: it must not be connected to.
+            NotSent: no address answers within the budget, or the name does not resolve; code
+                ``local``: this machine is out of a resource.
+            Misconfigured: the guard forbids it.
         """
         until = time.monotonic() + min(CONNECT_BUDGET, timeout or CONNECT_BUDGET)
         found = self._resolver.resolve(host, until - time.monotonic())
@@ -122,17 +124,17 @@ def _connect(family: socket.AddressFamily, address: Any, timeout: float) -> sock
 
 
 def discard_unsent(sock: socket.socket, *, discard: bool = True) -> None:
-    """Have the socket's close reset the connection, also when this process is killed, or not any more.
+    """Have the socket's close reset the connection, also when this process is killed; or undo that.
 
-    Else the kernel goes on to deliver a request for as long as the peer is there, and a POS that reads
-    nothing for minutes makes an order then that it was said not to know.
+    Without it the kernel delivers the request for as long as the peer is there: a POS that reads
+    nothing for minutes would create the order after a look-up had not found it.
     """
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", discard, 0))
 
 
 class _Tracked:
-    """What both kinds of connection share, laid over urllib3's."""
+    """What both kinds of connection add to urllib3's."""
 
     sock: Any
     timeout: Any
@@ -150,16 +152,16 @@ class _Tracked:
         return self._dial(self._dns_host, self.port, plain=self._is_plain, timeout=timeout)
 
     def rest(self, kept: float | None) -> None:
-        """It is idle from now on; its peer keeps it for so many seconds, or has not said."""
+        """Mark it idle. ``kept``: seconds that its peer keeps it; None: not stated."""
         seconds = IDLE if kept is None else min(kept, LONGEST_IDLE) - 1
         self._idle_until = time.monotonic() + seconds
 
     @property
     def is_connected(self) -> bool:
-        """Whether an idle connection may be used again: nothing has come, not even its end.
+        """Whether an idle connection may be reused: nothing was received, not even its end.
 
         urllib3 asks through ``select``, which gevent turns into a wait on its loop; this is a
-        system call. Bytes that nobody asked for count as broken.
+        system call. Unsolicited bytes count as broken.
         """
         if self.sock is None or time.monotonic() > self._idle_until:
             return False
@@ -173,9 +175,9 @@ class _Tracked:
         return self._idle_until > 0
 
     def ask(self, method: str, request: bytes) -> StrictResponse:
-        """Send a whole request, and return the head of the reply; its body is to be read from it.
+        """Send a whole request, and return the head of the reply; the body is read from it.
 
-        Head and body leave in one write: each is a system call, and wakes the peer up.
+        Head and body leave in one write: each write is a system call, and wakes the peer up.
         """
         self._idle_until = 0.0
         if self.sock is None:
@@ -183,7 +185,7 @@ class _Tracked:
             used: Any = self.sock
             discard_unsent(used)
         self.sock.settimeout(self.timeout)  # connecting had a shorter one
-        with suppress(BrokenPipeError, ConnectionResetError):  # it may have replied before its end
+        with suppress(BrokenPipeError, ConnectionResetError):  # the peer may have replied early
             self.send(request)
         failpoints.reach("byte.last")
         response = StrictResponse(self.sock, method=method)
@@ -194,7 +196,7 @@ class _Tracked:
             raise
         if response.will_close:
             discard_unsent(response.socket, discard=False)
-            self.close()  # the socket is the reply's alone, up to its end
+            self.close()  # the reply owns the socket up to its end
         return response
 
     def close(self) -> None:
@@ -219,10 +221,10 @@ class _Tracked:
             stages.connecting(time.perf_counter() - began)
 
     def try_out(self) -> None:
-        """Connect, and hear for as long again whether the peer leaves it at that.
+        """Connect, then listen for as long as that took: does the peer keep the connection open?
 
-        With TLS 1.3 a peer that refuses us says so when the handshake is over for us. Others take
-        every connection and close it.
+        With TLS 1.3 a peer rejects our certificate after our side of the handshake has ended. Other
+        peers accept every connection and close it.
         """
         began = time.monotonic()
         self.connect()
@@ -247,7 +249,7 @@ class TrackedHTTPSConnection(_Tracked, HTTPSConnection):
 
     def connect(self) -> None:
         super().connect()
-        # A reply that ends with the connection is complete only if its end was announced.
+        # A reply delimited by the connection's end is complete only with a TLS close_notify.
         self.sock.suppress_ragged_eofs = False
 
 

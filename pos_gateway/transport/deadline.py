@@ -1,6 +1,6 @@
 """A total time limit over a block of blocking calls.
 
-Socket timeouts cannot do this: they start anew with every byte that a peer drips.
+Socket timeouts cannot do this: they restart with every byte that a peer drips.
 """
 
 import signal
@@ -16,12 +16,12 @@ class DeadlineExceeded(BaseException):
     """The block's time is up.
 
     A BaseException, so that no ``except Exception`` of a library between here and the socket
-    takes it for one of its own errors and tries again.
+    takes it for one of its own errors and retries.
     """
 
 
 class CancelToken:
-    """How long an attempt may take, and a way for others to end it. One for each attempt.
+    """An attempt's time limit, and a way to cancel it. One for each attempt.
 
     Args:
         part: the part of its merchant's time limit that it has.
@@ -33,39 +33,38 @@ class CancelToken:
         self._interrupt: Callable[[], None] | None = None
 
     def end(self) -> None:
-        """End the exchange under way, and those to come, with DeadlineExceeded.
+        """Cancel the exchange in flight, and any later one, with DeadlineExceeded.
 
-        From another green thread of the same process; nothing happens outside of an exchange.
+        Called from another green thread of the same process. Outside an exchange nothing is raised.
         """
         self.is_over = True
         if self._interrupt is not None:
             self._interrupt()
 
     def begin(self) -> None:
-        """``end`` reaches this green thread from now on. Raises DeadlineExceeded if it was called."""
-        import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)
+        """Let ``end`` cancel this green thread. Raises DeadlineExceeded after ``end``."""
+        import gevent  # noqa: PLC0415  (only where gevent is in use)
 
         if self.is_over:
             raise DeadlineExceeded
         thread = gevent.getcurrent()
 
         def throw() -> None:
-            if self._interrupt is not None:  # the exchange may be over meanwhile
+            if self._interrupt is not None:  # the exchange may have ended meanwhile
                 thread.throw(DeadlineExceeded())
 
         self._interrupt = lambda: gevent.get_hub().loop.run_callback(throw)
 
     def finish(self) -> None:
-        """The exchange is over; ``end`` reaches nobody."""
+        """The exchange is over: ``end`` interrupts nothing."""
         self._interrupt = None
 
 
 def deadline(seconds: float, cancel_token: CancelToken) -> AbstractContextManager[None]:
-    """Raise DeadlineExceeded inside the block when so many seconds, or the cancel_token, are over.
+    """Raise DeadlineExceeded inside the block after ``seconds``, or when the token is cancelled.
 
-    Green threads each have their own. In a process without them it is the main thread's
-    interval timer (a prefork worker runs its task there); other native threads get no more than
-    the socket timeouts beneath.
+    Each green thread has its own. Without gevent it is the main thread's interval timer (a prefork
+    worker runs its task there); other native threads have only the socket timeouts.
     """
     if green():
         return _Green(seconds, cancel_token)
@@ -75,12 +74,12 @@ def deadline(seconds: float, cancel_token: CancelToken) -> AbstractContextManage
 
 
 class _Green:
-    """A green thread's. No generator: every order has one."""
+    """A green thread's deadline. Not a generator, which is slower: every order has one."""
 
     __slots__ = ("_cancel_token", "_timeout")
 
     def __init__(self, seconds: float, cancel_token: CancelToken) -> None:
-        import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)
+        import gevent  # noqa: PLC0415  (only where gevent is in use)
 
         self._timeout = gevent.Timeout(seconds, DeadlineExceeded())
         self._cancel_token = cancel_token

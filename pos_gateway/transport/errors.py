@@ -1,8 +1,8 @@
-"""How an exchange can fail, sorted by the one question that matters: may it have been processed?
+"""How an exchange can fail, sorted by one question: may the request have been processed?
 
 TransportError
-├── NotSent         no byte of the request left: it may be tried again
-│   └── Misconfigured   and trying again is no use until somebody changes something
+├── NotSent         no byte of the request left: it may be retried
+│   └── Misconfigured   and a retry is no use until a configuration changes
 └── NoValidReply    bytes may have left and no complete valid reply came: in doubt
 """
 

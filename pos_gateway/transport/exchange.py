@@ -1,4 +1,4 @@
-"""One request, one reply, one deadline over all of it: waiting, connecting, TLS, sending, reading.
+"""One request, one reply, one deadline over connecting, TLS, sending and reading.
 
 The only importer of requests. A prepared request goes straight to an adapter: a Session would add
 proxies, ``.netrc`` and cookies from the environment, and as much CPU again.
@@ -31,18 +31,18 @@ from pos_gateway.transport.head import framing, head, host
 from pos_gateway.transport.resolver import Resolver
 from pos_gateway.transport.response import StrictResponse
 
-#: Longest reply bodies in bytes that are read: of an acknowledgement, and of any other, which the
-#: request has to say. Reading 256 KiB of JSON takes what a hundred small orders do.
+#: Longest reply bodies, in bytes: an acknowledgement's (the default), and the most that a request
+#: may ask for. Reading 256 KiB of JSON takes as long as a hundred small orders.
 ACKNOWLEDGEMENT, BODY_LIMIT = 32 * 1024, 256 * 1024
-#: How many merchants' connection pools are kept; the one unused for longest goes first.
+#: Merchants' connection pools that are kept, least recently used out first.
 POOLS = 2048
 
-#: One for all pools: the connections of two thousand merchants are to take little memory.
+#: Shared by all pools, to keep the connections of two thousand merchants small.
 _NO_TIMEOUT = Timeout()
 
 T = TypeVar("T")
 
-#: Said with every request that does not say otherwise.
+#: Default headers of every request.
 _FIELDS = {
     "User-Agent": "pos-gateway",
     "Accept": "application/json",
@@ -53,13 +53,13 @@ _KEEP_ALIVE = re.compile(r"(?:^|[\s,])timeout\s*=\s*([0-9]{1,6})\b", re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be sent. ``url`` is absolute."""
+    """An HTTP request. ``url`` is absolute."""
 
     method: str
     url: str
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Bytes that the reply's body may have; a refusal's never more than an acknowledgement's.
+    #: Maximum bytes of the reply's body; a refusal's is never above ACKNOWLEDGEMENT.
     expects: int = ACKNOWLEDGEMENT
 
 
@@ -75,16 +75,16 @@ class Reply:
 class Connections(NamedTuple):
     """Connections to merchants."""
 
-    #: Kept open for the next exchange; a peer may have closed one of them meanwhile.
+    #: Idle, kept open for the next exchange; a peer may have closed some of them.
     available: int
     #: In use by an exchange.
     leased: int
-    #: Being made, for an exchange that waits for it.
+    #: Being opened, for an exchange.
     pending: int
 
 
 class Identity(Protocol):
-    """Who we are to a peer, as PEM texts; see ``tls.context``."""
+    """Our TLS identity for a peer, as PEM texts; see ``tls.context``."""
 
     @property
     def authority(self) -> str | None: ...
@@ -92,7 +92,7 @@ class Identity(Protocol):
     def chain(self) -> str | None: ...
 
 
-#: What an adapter is given to speak to its merchant's POS with. Raises TransportError.
+#: What an adapter calls its merchant's POS with. Raises TransportError.
 Send = Callable[[Request], Reply]
 
 
@@ -102,7 +102,7 @@ class Transport:
     Args:
         guard: what may be connected to.
         ca_file: PEM file of certificate authorities to trust instead of the system's.
-        resolver: of the hosts' names.
+        resolver: resolves the hosts' names.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class Transport:
         self._guard = guard or Guard()
         self._dial = connect.Dialer(self._guard, resolver or Resolver()).dial
         self._ca_file = ca_file
-        #: One for all: loading the authorities takes milliseconds and a megabyte.
+        #: Shared: loading the authorities takes milliseconds and a megabyte.
         self._tls = tls.context(ca_file=ca_file)
         self._pools: OrderedDict[str, _Adapter] = OrderedDict()
         self._exchanges: set[connect.Progress] = set()
 
     @property
     def connections(self) -> Connections:
-        """How many there are at this moment, to all merchants."""
+        """Connections to all merchants now."""
         exchanges, adapters = tuple(self._exchanges), tuple(self._pools.values())
         pending = sum(exchange.connecting for exchange in exchanges)
         available = sum(adapter.idle for adapter in adapters)
@@ -139,22 +139,22 @@ class Transport:
         identity: Identity | None = None,
         fence: Callable[[], None] | None = None,
     ) -> Reply:
-        """Exchange a request for a reply within so many seconds, all included.
+        """Exchange a request for a reply within ``seconds``, connecting included.
 
-        Redirects are not followed, the environment's proxies are not used, cookies not kept.
+        Follows no redirects, uses no proxies from the environment, keeps no cookies.
 
         Args:
             request: what to send.
             key: whose connections to use; never shared between two merchants.
             connections: how many to keep open for it.
-            seconds: the deadline for everything.
-            cancel_token: lets somebody else end it before.
-            identity: who we are to this peer, and whom to trust; always the same for a key.
-            fence: called before the first byte; raises NotSent if it must not leave any more.
+            seconds: the deadline.
+            cancel_token: cancels the exchange before its deadline.
+            identity: our TLS identity for this peer and the authorities to trust; constant per key.
+            fence: called before the first byte; raises NotSent to stop the request.
 
         Raises:
             NotSent: provably not processed.
-            Misconfigured: provably not processed, and trying again is no use.
+            Misconfigured: provably not processed, and a retry is no use.
             NoValidReply: bytes may have left and no complete valid reply came.
         """
         try:
@@ -165,11 +165,11 @@ class Transport:
         return self._within(seconds, do, cancel_token or CancelToken(), fence)
 
     def reach(self, url: str, *, identity: Identity | None = None) -> None:
-        """Connect as ``send`` does, TLS included, and let go of it without a byte of HTTP.
+        """Connect as ``send`` does, TLS included, and close without a byte of HTTP.
 
         Raises:
-            NotSent: it cannot be reached within the budget for connecting.
-            Misconfigured: it must not be, or there is no agreement on TLS.
+            NotSent: unreachable within the budget for connecting.
+            Misconfigured: the guard forbids it, or TLS cannot be agreed on.
         """
         try:
             adapter = self._made(urlsplit(url), url, 1, identity)
@@ -189,7 +189,7 @@ class Transport:
         cancel_token: CancelToken,
         fence: Callable[[], None] | None = None,
     ) -> T:
-        """Do it within so many seconds; whatever goes wrong is a TransportError."""
+        """Call ``do`` within ``seconds``; every failure is raised as a TransportError."""
         progress = connect.Progress(fence)
         token = connect.progress.set(progress)
         self._exchanges.add(progress)
@@ -205,7 +205,7 @@ class Transport:
             problem = f"no reply within {seconds:.3g} s"
             raise by_progress("timeout", problem, sent=progress.sent) from None
         except (HTTPError, OSError, ValueError, HTTPException) as error:
-            # ValueError: http.client's and urllib3's word for a reply they cannot parse.
+            # ValueError: http.client's and urllib3's error for a reply they cannot parse.
             raise failure(error, sent=progress.sent) from bare(error)
         finally:
             self._exchanges.discard(progress)
@@ -252,17 +252,17 @@ def _exchange(adapter: "_Adapter", request: Request, seconds: float) -> Reply:
     prepared.method, prepared.url, prepared.body = request.method, request.url, request.body
     length = framing(request.method, request.body)
     said = {"Host": adapter.host, **_FIELDS, **request.headers, **length}
-    # The last one counts, however it writes its name. requests' own dictionary takes ten times as
-    # long over that, and nothing is looked up in it.
+    # The last header of a name wins, whatever its case. requests' own dictionary takes ten times as
+    # long, and nothing is looked up in it.
     fields = dict({name.lower(): (name, value) for name, value in said.items()}.values())
     prepared.headers = fields  # type: ignore[assignment]
-    # The timeout of each socket operation is a second net, where no deadline can be had.
+    # The timeout of each socket operation is the fallback where no deadline works.
     return adapter.send(prepared, timeout=seconds, expects=request.expects)
 
 
 def _read(response: StrictResponse, expects: int) -> Reply:
     """The whole reply. Raises NoValidReply."""
-    if response.status >= 400:  # a refusal has no order in it, and no page of them
+    if response.status >= 400:  # a refusal has no order in it, and no page of orders
         expects = min(expects, ACKNOWLEDGEMENT)
     body = response.read(expects + 1)
     if len(body) > expects:
@@ -276,35 +276,35 @@ def _read(response: StrictResponse, expects: int) -> Reply:
     return Reply(response.status, headers, body)
 
 
-@lru_cache(maxsize=POOLS)  # the library remembers 128
+@lru_cache(maxsize=POOLS)  # urlsplit's own cache holds 128
 def _origin(url: str) -> SplitResult:
     return urlsplit(url)
 
 
 @lru_cache(maxsize=POOLS)
 def _target(url: str) -> str:
-    """What of a URL stands in the request, encoded where it has to be."""
+    """The request target of a URL, percent-encoded where needed."""
     parts = urlsplit(url)
     query = f"?{parts.query}" if parts.query else ""
     return requote_uri((parts.path or "/") + query)
 
 
 def _port(scheme: str, port: int | None) -> int:
-    # Left to http.client, an IPv6 address without a port has its last part for one.
+    # Without this, http.client takes the last group of an IPv6 address for the port.
     return port or (443 if scheme == "https" else 80)
 
 
 def _kept(headers: Mapping[str, str]) -> float | None:
-    """For how many seconds the peer says that it keeps an idle connection."""
+    """Seconds that the peer says it keeps an idle connection."""
     said = _KEEP_ALIVE.search(headers.get("keep-alive", ""))
     return float(said[1]) if said else None
 
 
 class _Adapter(BaseAdapter):
-    """An adapter of requests' for one merchant: its connections, each used for an exchange at a time.
+    """A requests adapter for one merchant: its connections, each used by one exchange at a time.
 
-    It asks them itself. requests' own has urllib3's pool ask, between them a fifth of an exchange's
-    CPU, to tell redirects, proxies, retries and timeouts from each other, of which there are none.
+    It sends the request itself. requests' adapter and urllib3's pool together take a fifth of an
+    exchange's CPU, for redirects, proxies, retries and timeouts that are not used here.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class _Adapter(BaseAdapter):
         extra: dict[str, Any] = {"dial": dial}
         if scheme == "https":
             extra["ssl_context"] = context
-        # Admission keeps a merchant's exchanges under its limit: none waits for a connection.
+        # The concurrency limit bounds a merchant's exchanges: none waits for a connection.
         self._pool: HTTPConnectionPool = kind(
             name,
             port,
@@ -339,7 +339,7 @@ class _Adapter(BaseAdapter):
 
     @property
     def idle(self) -> int:
-        """Connections that wait to be used again."""
+        """Idle connections."""
         kept = self._pool.pool
         return 0 if kept is None else kept.qsize()
 
@@ -367,7 +367,7 @@ class _Adapter(BaseAdapter):
             if connection.rests:
                 self._pool._put_conn(connection)
             else:
-                connection.close()  # what is still to come on it is nobody's
+                connection.close()  # unread bytes must reach no later exchange
                 if response is not None:
                     response.close()
 

@@ -1,8 +1,8 @@
-"""What an exception on the way to a POS and back means for the order: one table.
+"""What an exception during an exchange means for the order: one table.
 
 The rule: before the first byte of the request left, the order was provably not processed;
-afterwards, anything short of a complete valid reply leaves it in doubt. The table gives each kind
-of exception its name, and says where the rule does not decide.
+afterwards, anything short of a complete valid reply leaves it in doubt. The table gives each
+exception class its code, and says where the rule does not decide.
 """
 
 import http.client
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 _BY_PROGRESS, _CONFIGURATION = Verdict.BY_PROGRESS, Verdict.CONFIGURATION
 
-#: The most specific class that an exception belongs to decides.
+#: The exception's most specific class in the table decides.
 TABLE: dict[type[BaseException], Row] = {
     # TLS
     ssl.SSLCertVerificationError: Row("certificate", _CONFIGURATION),
@@ -55,7 +55,7 @@ TABLE: dict[type[BaseException], Row] = {
     ConnectionError: Row("broken_off", _BY_PROGRESS),
     urllib3.exceptions.NewConnectionError: Row("connect", _BY_PROGRESS),
     OSError: Row("network", _BY_PROGRESS),
-    # Replies that are none
+    # Invalid replies
     http.client.IncompleteRead: Row("cut", _BY_PROGRESS),
     http.client.RemoteDisconnected: Row("broken_off", _BY_PROGRESS),
     http.client.HTTPException: Row("invalid_reply", _BY_PROGRESS),
@@ -77,8 +77,8 @@ TABLE: dict[type[BaseException], Row] = {
     urllib3.exceptions.PoolError: Row("network", _BY_PROGRESS),
 }
 
-#: A peer that refuses our certificate says so in an alert, with TLS 1.3 only after the request was
-#: sent; it has not read that.
+#: Alerts of a peer that rejects our certificate: with TLS 1.3 they come after the request was sent,
+#: which it has not read.
 _REFUSES_US = (
     "CERTIFICATE_REQUIRED",
     "ALERT_BAD_CERTIFICATE",
@@ -92,7 +92,7 @@ _REFUSES_US = (
 
 
 def row_of(kind: type[BaseException]) -> Row:
-    """The line for a class of exceptions: that of its nearest ancestor that has one.
+    """The row for an exception class: its own, or that of its nearest ancestor.
 
     Raises:
         LookupError: there is none; it is no failure of an exchange.
@@ -104,7 +104,7 @@ def row_of(kind: type[BaseException]) -> Row:
 
 
 def failure(error: BaseException, *, sent: bool) -> TransportError:
-    """What an exception means, by the exception at its root.
+    """What an exception means, by its root cause.
 
     Args:
         error: as it came through requests and urllib3.
@@ -120,10 +120,10 @@ def failure(error: BaseException, *, sent: bool) -> TransportError:
 
 
 def bare(error: BaseException) -> BaseException:
-    """The exception without the frames that it came through, nor those of what it came from.
+    """The exception without tracebacks, its causes and contexts included.
 
-    urllib3's frames keep the exceptions that they raise, which keep the frames: a hundred objects for
-    each failure that only the garbage collector ends, and it stops everybody's orders to do so.
+    urllib3's frames keep the exceptions that they raise, which keep the frames: a hundred objects
+    per failure that only the garbage collector frees, and it stops every order meanwhile.
     """
     left: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -147,7 +147,7 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def _root(error: BaseException) -> BaseException:
-    """The exception inside the wrappings of requests and urllib3."""
+    """The exception inside the wrappers of requests and urllib3."""
     reason = getattr(error, "reason", None)
     if isinstance(reason, BaseException):
         return _root(reason)

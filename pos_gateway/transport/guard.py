@@ -1,7 +1,7 @@
-"""Where a merchant's POS may be: public addresses, and what the operator has opened.
+"""Where a merchant's POS may be: public addresses, and networks that the operator has opened.
 
-A merchant's URL comes from outside. Without this, whoever edits one could have the gateway call
-its own neighbours (server-side request forgery): a metadata service, a database, a cluster's API.
+A merchant's URL is untrusted input. Without this, it could make the gateway call its own
+neighbours (server-side request forgery): a metadata service, a database, a cluster's API.
 """
 
 from collections.abc import Iterable
@@ -14,17 +14,17 @@ from pos_gateway.transport.errors import Misconfigured
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What may be connected to. The default is what holds in production."""
+    """What may be connected to. The defaults are for production."""
 
-    #: Everything may: for development and tests only.
+    #: Allow everything: for development and tests only.
     allow_all: bool = False
-    #: What the operator has opened beside the public internet, for POSes on the premises. Plain
+    #: Networks opened by the operator beside the public internet, for POSes on the premises. Plain
     #: HTTP is allowed there.
     networks: tuple[Network, ...] = ()
     ports: frozenset[int] = WEB_PORTS
 
     def check_url(self, scheme: str, host: str, port: int) -> None:
-        """Refuse what no address could make right. Raises Misconfigured."""
+        """Refuse a URL that is wrong whatever its address. Raises Misconfigured."""
         if self.allow_all:
             return
         if port not in self.ports:
@@ -37,11 +37,11 @@ class Guard:
             raise Misconfigured("security", f"{host} is to be spoken to in plain HTTP, not https")
 
     def check(self, host: str, addresses: Iterable[str], *, plain: bool) -> None:
-        """Refuse a host if any of its addresses may not be connected to, however good the others.
+        """Refuse a host if any of its addresses is forbidden, whatever the others.
 
         Args:
             host: for the message.
-            addresses: all that its name stands for.
+            addresses: all that its name resolves to.
             plain: without TLS.
 
         Raises:
@@ -59,5 +59,5 @@ class Guard:
 
 
 def _parsed(text: str) -> Address:
-    # A zone ("fe80::1%eth0") is link-local by itself; it is no part of the address.
+    # A zone ("fe80::1%eth0") is not part of the address, which is link-local without it.
     return ip_address(text.partition("%")[0])

@@ -1,4 +1,7 @@
-"""A request's head, as bytes. http.client makes it in sixty calls, a seventh of an exchange's CPU."""
+"""A request's head, as bytes.
+
+http.client makes it in sixty calls, a seventh of an exchange's CPU.
+"""
 
 import re
 from collections.abc import Mapping
@@ -7,18 +10,18 @@ from pos_gateway.transport.errors import Misconfigured
 
 _NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _METHOD = re.compile(_NAME)
-#: No line's end, which would begin a field of the value's own making, and nothing unprintable.
+#: No line ends, which would inject a header, and nothing unprintable.
 _FIELD = re.compile(_NAME + r": [\t\x20-\x7e\x80-\xff]*")
 _TARGET = re.compile(r"[\x21-\x7e]+")
-#: What asks for something without a body; anything else says that it has none.
+#: Methods that send no Content-Length without a body; any other sends 0.
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE"})
 
 
 def head(method: str, target: str, fields: Mapping[str, str]) -> bytes:
-    """The request's line, its fields and the empty line behind them.
+    """The request line, its headers and the empty line behind them.
 
     Raises:
-        Misconfigured: it cannot be said in HTTP. What stands in a field is not told: it may be a
+        Misconfigured: HTTP cannot carry it. A header's value is not in the message: it may be a
             secret.
     """
     if not _METHOD.fullmatch(method) or not _TARGET.fullmatch(target):
@@ -33,7 +36,7 @@ def head(method: str, target: str, fields: Mapping[str, str]) -> bytes:
 
 
 def host(name: str, port: int, scheme: str) -> str:
-    """What stands in the field Host. IPv6 addresses are in brackets, other alphabets in ASCII."""
+    """The value of the Host header: IPv6 addresses in brackets, international names in ASCII."""
     name = name.partition("%")[0] if name.isascii() else name.encode("idna").decode("ascii")
     if ":" in name:
         name = f"[{name}]"
@@ -41,7 +44,7 @@ def host(name: str, port: int, scheme: str) -> str:
 
 
 def framing(method: str, body: bytes | None) -> dict[str, str]:
-    """The field that says how long the body is."""
+    """The header with the body's length."""
     if body is None and method in _WITHOUT_BODY:
         return {}
     return {"Content-Length": str(len(body or b""))}

@@ -1,15 +1,15 @@
-"""Connections that wait to be used again."""
+"""A pool's idle connections."""
 
 import queue
 from typing import Any
 
 
 class Idle:
-    """What urllib3 keeps a pool's idle connections in: a ``queue.LifoQueue`` that nobody waits for.
+    """urllib3's store of a pool's idle connections: a ``queue.LifoQueue`` without waiting.
 
-    Python's own has a lock and three conditions, 2 kB that thousands of merchants need not have:
-    admission keeps a merchant's exchanges under its limit, so none waits for a connection. Safe
-    from green threads, and from others.
+    Python's has a lock and three conditions, 2 kB for each of thousands of merchants: the
+    concurrency limit bounds a merchant's exchanges, so none waits for a connection. Safe from green
+    and native threads.
     """
 
     __slots__ = ("_connections", "_size")
@@ -19,20 +19,20 @@ class Idle:
         self._connections: list[Any] = []
 
     def get(self, block: bool = False, timeout: float | None = None) -> Any:
-        """The one that was used last; ``queue.Empty`` is raised if there is none."""
+        """The connection used last; raises ``queue.Empty`` if there is none."""
         try:
             return self._connections.pop()
         except IndexError:
             raise queue.Empty from None
 
     def put(self, item: Any, block: bool = False, timeout: float | None = None) -> None:
-        """Keep one, unless it is None; ``queue.Full`` is raised if there are enough."""
-        if item is None:  # urllib3 fills its queues with places for connections
+        """Keep a connection, unless it is None; raises ``queue.Full`` at the limit."""
+        if item is None:  # urllib3 fills its queue with placeholders
             return
         if len(self._connections) >= self._size:
             raise queue.Full
         self._connections.append(item)
 
     def qsize(self) -> int:
-        """How many there are."""
+        """The number of idle connections."""
         return len(self._connections)

@@ -1,8 +1,8 @@
-"""Names of merchants' hosts: a look-up that hangs, or a hundred, keeps nobody else waiting.
+"""Names of merchants' hosts: look-ups that hang delay no other merchant.
 
-gevent's own way is a pool of ten native threads: ten look-ups that hang stop everybody's. Here
-each is a green thread's over c-ares, there is one for a name at a time, and what was found is
-served while it is looked up anew.
+gevent's default is a pool of ten native threads: ten look-ups that hang stop all others. Here each
+is a green thread's over c-ares, single flight per name, and a stale answer is served while it is
+refreshed.
 """
 
 import socket
@@ -17,29 +17,29 @@ from typing import Any
 from pos_gateway.runtime.green import green
 from pos_gateway.transport.errors import NotSent
 
-#: Addresses in the order in which they are to be tried.
+#: Addresses in the order in which to try them.
 Addresses = tuple[tuple[socket.AddressFamily, str], ...]
 LookUp = Callable[[str], Addresses]
 
-#: Seconds that an answer is served as it is, and for so long altogether while it is looked up
-#: anew in the background: a POS moves seldom, and a resolver fails oftener.
+#: Seconds that an answer is fresh, and that it is served altogether while it is refreshed in the
+#: background: a POS moves seldom, and a resolver fails oftener.
 FRESH, STALE = 30.0, 600.0
-#: Seconds for which a name that was not found is not asked for again.
+#: Seconds for which a failed look-up is not repeated.
 NEGATIVE = 5.0
-#: Names that are remembered, and look-ups under way at once.
+#: Cached names, and look-ups in flight at once.
 NAMES, UNDER_WAY = 20_000, 500
-#: Addresses of one name that are tried.
+#: Addresses of a name that are tried.
 MOST = 8
 
 
 @dataclass(slots=True)
 class _Entry:
-    """What is known of a name."""
+    """A cached answer."""
 
     at: float
     addresses: Addresses = ()
     error: str = ""
-    #: When it was looked up anew in vain.
+    #: When its last refresh failed.
     failed_at: float = -inf
 
 
@@ -47,8 +47,8 @@ class Resolver:
     """Addresses by name. Safe from green threads.
 
     Args:
-        look_up: asks for a name and blocks; raises OSError or UnicodeError.
-        now: seconds of a clock that never jumps.
+        look_up: resolves a name, blocking; raises OSError or UnicodeError.
+        now: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Resolver:
         """The host's addresses.
 
         Raises:
-            NotSent: it has none, or they are not known within so many seconds.
+            NotSent: it has none, or no answer came within ``timeout`` seconds.
         """
         try:
             literal = ip_address(host)
@@ -79,7 +79,7 @@ class Resolver:
         return entry.addresses
 
     def _entry(self, host: str) -> _Entry | None:
-        """What is known and good enough; what is not so fresh is looked up anew beside it."""
+        """The cached answer, if it may be served; a stale one is refreshed in the background."""
         entry = self._known.get(host)
         if entry is None:
             return None
@@ -104,12 +104,12 @@ class Resolver:
         if not looking.ready():
             raise NotSent("dns", f"cannot resolve {host}: no answer within {timeout:.3g} s")
         entry: _Entry | None = looking.value
-        if entry is None:  # a mistake of ours; it has been printed
+        if entry is None:  # a bug of ours; its traceback was printed
             raise NotSent("dns", f"cannot resolve {host}: the look-up broke off")
         return entry
 
     def _begin(self, host: str) -> Any:
-        import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)
+        import gevent  # noqa: PLC0415  (only where gevent is in use)
 
         looking = self._under_way.get(host)
         if looking is None:
@@ -118,7 +118,7 @@ class Resolver:
         return looking
 
     def _ask(self, host: str) -> _Entry:
-        """Look a name up, and remember. A failure does not displace what is still good to serve."""
+        """Look a name up and cache the answer. A failure keeps an answer that may be served."""
         if self._look_up is None:
             self._look_up = _ares() if green() else _system
         try:
@@ -149,7 +149,7 @@ def _system(host: str) -> Addresses:
 
 
 def _ares() -> LookUp:
-    """c-ares on this thread's loop: no native threads, so no number of them to run out of."""
+    """c-ares on this thread's loop: no native threads that could run out."""
     from gevent.resolver.ares import Resolver as Ares  # noqa: PLC0415
 
     ares = Ares()

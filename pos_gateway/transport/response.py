@@ -1,9 +1,9 @@
-"""One final response to one request, strictly: what could be read in two ways is not read at all.
+"""One final response to one request, parsed strictly: an ambiguous one is an error.
 
-Python's own reader takes the first of two lengths, a status or a chunk's size with a sign, whatever
-two bytes stand after a chunk, and an interim response for the final one. A reply decides about an
-order; one that is odd decides nothing. What is wrong with one is said without a word of it: it is
-kept with the order, and may be about a person.
+Python's parser takes the first of two lengths, a status or a chunk size with a sign, any two bytes
+after a chunk, and an interim response for the final one. A reply decides about an order; an odd one
+decides nothing. Errors quote nothing of a reply: they are kept with the order, and it may hold
+personal data.
 """
 
 import re
@@ -20,19 +20,20 @@ from typing import Any
 from pos_gateway.runtime.green import in_turns
 from pos_gateway.telemetry import stages
 
-#: Longest head in bytes, interim ones included. Python's own limit, 100 lines of 64 KiB, would let
-#: a few hundred peers fill the memory.
+#: Longest head in bytes, interim ones included. Python's limit, 100 lines of 64 KiB, would let a
+#: few hundred peers fill the memory.
 HEAD_LIMIT = 64 * 1024
-#: Longest line that announces a chunk or follows the last one, and how many there may be of each,
-#: the last chunk among them.
+#: Longest chunk header or trailer line, most chunks (the last one included), and most trailer
+#: lines.
 _LONGEST, _CHUNKS, _TRAILERS = 1024, 2000, 100
-#: Chunks after which others have their turn: a peer whose chunks are all there never lets us wait.
+#: Chunks read before yielding to other green threads: a peer whose chunks are all there never makes
+#: this one wait.
 _IN_A_ROW = 200
-#: Most fields of a head, as Python's own reader has it.
+#: Maximum headers, as in Python's parser.
 _FIELDS = 100
 
 _STATUS = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?\r?\n")
-# Possessive: blanks that are given back one by one would be looked at as often as there are blanks.
+# Possessive: with backtracking, many blanks would take quadratic time.
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([\t\x20-\x7e\x80-\xff]*)\r?\n")
 _END = re.compile(rb"\r?\n")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r?\n")
@@ -41,25 +42,25 @@ _WITHOUT_BODY = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
 class StrictResponse(HTTPResponse):
-    """``http.client``'s, for connections that may be used again."""
+    """``http.client``'s, for connections that may be reused."""
 
     def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
-        #: What it is read from, which may be its alone by now.
+        #: The socket it is read from, which it may own by now.
         self.socket = sock
-        #: The head's fields by their names in lower case, each with all that was said under it.
-        #: http.client's are the parser's for e-mail, which takes half the time of a reply.
+        #: Headers by lower-case name, each with all its values. http.client's are the e-mail
+        #: parser's, which takes half the time of a reply.
         self.fields: dict[str, list[str]] = {}
-        #: Bytes came after its end, that nobody asked for.
+        #: Unsolicited bytes followed it.
         self.is_followed = False
 
     def begin(self) -> None:
-        """Read the head. Raises HTTPException for one that says two things, or nothing."""
+        """Read the head. Raises HTTPException for an ambiguous or invalid one."""
         head = _Head(self.fp)
         minor, self.status, self.reason = head.status()
         stages.replied()
         self.fields = head.fields()
-        while self.status == HTTPStatus.CONTINUE:  # nobody asked for it, and it says nothing
+        while self.status == HTTPStatus.CONTINUE:  # unsolicited, and without meaning
             minor, self.status, self.reason = head.status()
             self.fields = head.fields()
         if self.status < HTTPStatus.OK:
@@ -86,7 +87,7 @@ class StrictResponse(HTTPResponse):
         return "keep-alive" in self.fields or "keep-alive" in said
 
     def _read_chunked(self, amt: int | None = None) -> bytes:
-        # In http.client's list of pieces, those of two bytes take twenty times their size.
+        # In http.client's list of pieces, two-byte pieces take twenty times their size.
         body = bytearray()
         for _ in in_turns(range(_CHUNKS), _IN_A_ROW):
             if amt is not None and len(body) >= amt:
@@ -100,7 +101,7 @@ class StrictResponse(HTTPResponse):
         raise HTTPException(f"more than {_CHUNKS} chunks")
 
     def _get_chunk_left(self) -> int | None:
-        """What is left of this chunk, or the size of the next; None after the last one."""
+        """Bytes left of this chunk, or the size of the next; None after the last one."""
         if self.chunk_left:
             return self.chunk_left
         if self.chunk_left == 0 and self._safe_read(2) != b"\r\n":  # type: ignore[attr-defined]
@@ -132,7 +133,7 @@ class StrictResponse(HTTPResponse):
         super()._close_conn()  # type: ignore[misc]
 
     def _something_follows(self) -> bool:
-        """Whether more has been read, or can be, than the response."""
+        """Whether bytes follow the response, or the connection has ended."""
         timeout = self.socket.gettimeout()
         self.socket.settimeout(0)
         try:
@@ -140,20 +141,20 @@ class StrictResponse(HTTPResponse):
         except ssl.SSLWantReadError:
             return False
         except (OSError, ValueError):
-            return True  # its end, or worse: of no use any more
+            return True  # ended or broken: not reusable
         finally:
             self.socket.settimeout(timeout)
 
 
 class _Head:
-    """The lines of a head, interim ones before it: each is one that may stand there."""
+    """The lines of a response's head, and of interim ones before it, checked one by one."""
 
     def __init__(self, lines: Any) -> None:
         self._lines = lines
         self._left = HEAD_LIMIT
 
     def status(self) -> tuple[int, int, str]:
-        """The minor version, the status and the words beside it."""
+        """The minor version, the status and the reason phrase."""
         line = self._line()
         if not line:
             raise RemoteDisconnected("closed without a reply")
@@ -161,7 +162,7 @@ class _Head:
         return int(said[1]), int(said[2]), (said[3] or b"").decode("latin-1").strip()
 
     def fields(self) -> dict[str, list[str]]:
-        """All up to the empty line, by their names in lower case."""
+        """The headers up to the empty line, by lower-case name."""
         fields: dict[str, list[str]] = {}
         for _ in range(_FIELDS + 1):
             line = self._line()

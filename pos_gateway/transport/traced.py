@@ -1,4 +1,4 @@
-"""Exchanges that are traced: a span for each, which the peer hears of."""
+"""Traced exchanges: a span for each, whose context is sent to the peer."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def traced(send: Callable[..., Reply], tracing: "Tracing") -> Callable[..., Reply]:
-    """The same ``send`` (``Transport``'s), with a span whose context goes along as ``traceparent``."""
+    """The same ``send`` (``Transport``'s) with a span, whose context is sent as ``traceparent``."""
 
     def send_traced(request: Request, **options: Any) -> Reply:
         with tracing.calling() as span:
@@ -37,5 +37,5 @@ def traced(send: Callable[..., Reply], tracing: "Tracing") -> Callable[..., Repl
 def _host(url: str) -> str | None:
     try:
         return urlsplit(url).hostname
-    except ValueError:  # the transport says that it is no URL
+    except ValueError:  # the transport rejects the URL
         return None

@@ -1,4 +1,4 @@
-"""``pos-gateway canary``: move merchants to the canary workers, look how it does, move them back."""
+"""``pos-gateway canary``: moves merchants to the canary workers and back, and compares them."""
 
 import click
 
@@ -13,7 +13,7 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def canary() -> None:
-    """Look after the canary: workers of another kind or release, with some merchants' orders.
+    """Administer the canary: workers of another kind or release, with some merchants' orders.
 
-    What is said here is kept by the broker. Order backends follow within seconds.
+    The broker keeps the split. Order backends follow within seconds.
     """

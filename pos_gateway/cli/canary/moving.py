@@ -20,11 +20,11 @@ from pos_gateway.settings import Settings
 @click.option("--unpin", "unpins", multiple=True, metavar="ID", help="No pilot any more.")
 @by_whoever
 def set_(percent: float, pins: Sequence[str], unpins: Sequence[str], operator: str) -> None:
-    """Send the orders of PERCENT percent of the merchants, and of the pilots, to the canary workers.
+    """Send the orders of PERCENT percent of merchants, and of pilots, to the canary workers.
 
-    Who is in at 10 percent is in at 50. Pilots stay until they are unpinned, whatever the
-    percentage is. Order backends follow within seconds, and none has to be restarted; what is on
-    its way already stays where it is.
+    Merchants that are in at 10 percent are in at 50. Pilots stay until they are unpinned, whatever
+    the percentage is. Order backends follow within seconds, without a restart; queued orders stay
+    where they are.
 
     \b
     Examples:
@@ -32,7 +32,7 @@ def set_(percent: float, pins: Sequence[str], unpins: Sequence[str], operator: s
       pos-gateway canary set 10
       pos-gateway canary set 10 --unpin m1
 
-    It refuses while nobody takes orders from orders.canary.
+    It refuses while no worker consumes orders.canary.
     """
     settings = Settings.from_environment()
     _, canary = look(settings.broker_url)
@@ -54,11 +54,11 @@ def set_(percent: float, pins: Sequence[str], unpins: Sequence[str], operator: s
 @click.command()
 @by_whoever
 def abort(operator: str) -> None:
-    """Send all orders to the other workers again: 0 percent, and no pilots.
+    """Send all orders to the stable workers again: 0 percent, and no pilots.
 
-    It takes effect within seconds. Orders that are in orders.canary by then, or come back to it for
-    another attempt, are delivered by whoever takes them from there: the canary workers, if you leave
-    them running, or workers without -Q.
+    It takes effect within seconds. Orders in orders.canary by then, or that return to it for a
+    retry, are delivered by its consumers: the canary workers, if you leave them running, or workers
+    without -Q.
 
     \b
     Example:

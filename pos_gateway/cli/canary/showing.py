@@ -22,9 +22,9 @@ from pos_gateway.routing.splits import in_force
 from pos_gateway.runtime.vault import CannotOpen, Vault
 from pos_gateway.settings import Settings
 
-#: Seconds of orders that are looked at, at most; and that an order may take until it counts.
+#: Maximum seconds of orders that are compared; and seconds that an order may take until it counts.
 LONGEST, SETTLE = 3600.0, 30.0
-#: For scripts: what the verdict is.
+#: The verdict as an exit code, for scripts.
 EXIT_CODES = {Decision.PROMOTE: 0, Decision.HOLD: 3, Decision.ABORT: 4}
 
 _STYLES = {
@@ -36,7 +36,7 @@ _STYLES = {
 
 
 class Page(click.ParamType[tuple[str, str]]):
-    """Whose metrics are where."""
+    """A side and the URL of its metrics."""
 
     name = "page"
 
@@ -69,10 +69,10 @@ class Page(click.ParamType[tuple[str, str]]):
 def status(
     pages: Sequence[tuple[str, str]], seconds: float, exit_code: bool, as_json: bool
 ) -> None:
-    """Say whose orders go to the canary, how its queue stands, and whether it does as well as the others.
+    """Show the canary's merchants and queue, and whether it does as well as the stable workers.
 
-    The verdict goes by the orders since the canary got its present share, or the last hour's: promote
-    (as good as the others), hold (not known yet) or abort (worse). It needs the database.
+    The verdict goes by the orders since the canary's share last changed, or the last hour's:
+    promote (as good as stable), hold (not known yet) or abort (worse). It needs the database.
 
     \b
     Examples:
@@ -105,7 +105,7 @@ def _verdict(
     queues: tuple[Traffic, Traffic],
     cpu: tuple[Costs, Costs] | None,
 ) -> Verdict:
-    """Raises Failure, PendingMigration or CannotOpen: there is none."""
+    """Raises Failure, PendingMigration or CannotOpen if there is none."""
     if not split.takes_any:
         raise Failure("no merchant's orders go to the canary")
     if split.changed_at is None:

@@ -1,4 +1,4 @@
-"""The two queues of orders: how many messages wait there, and who takes them."""
+"""The two queues of orders: their ready messages and consumers."""
 
 from dataclasses import dataclass
 
@@ -14,17 +14,17 @@ from pos_gateway.runtime.urls import mask_url
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """One queue's."""
+    """One queue's counts."""
 
     queue: str
-    #: Messages that no worker has in its hands.
+    #: Ready messages.
     ready: int
-    #: Workers that take them; of the canary's queue also those that do so for want of others.
+    #: Consumers; for the canary's queue the stable workers' standby consumers, too.
     consumers: int
 
 
 def look(broker_url: str) -> tuple[Traffic, Traffic]:
-    """That of ``orders`` and of ``orders.canary``. Raises BrokerUnavailable."""
+    """The counts of ``orders`` and of ``orders.canary``. Raises BrokerUnavailable."""
     connection = AnsweredConnection(broker_url, connect_timeout=CONNECT_TIMEOUT)
     try:
         connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))

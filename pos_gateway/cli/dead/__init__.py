@@ -14,8 +14,8 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def dead() -> None:
-    """Look after what was set aside: orders that could not be delivered, and what is no order.
+    """Administer dead letters: orders that could not be delivered, and invalid messages.
 
-    They are in the queue orders.dead until somebody replays or discards them. The ID of one is its
-    order's, if it says which that is.
+    They stay in the queue orders.dead until an operator replays or discards them. A letter's ID is
+    its order's, if the message has one.
     """

@@ -27,7 +27,7 @@ def discard(
     limit: int | None,
     operator: str,
 ) -> None:
-    """Remove the letters with these IDs for good. Who did it is kept, and the order's row.
+    """Remove the letters with these IDs for good. The audit and the order's row are kept.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def discard(
         with desk() as ledger, DeadLetters(Settings.from_environment().broker_url) as letters:
             for letter in selection.of(letters, limit):
                 key = Key(letter.merchant_id or "", letter.order_id or letter.id)
-                # First: one that is noted and still there is better than one that nobody removed.
+                # First: better audited and not removed than removed without an audit.
                 ledger.note(
                     key,
                     operator=operator,

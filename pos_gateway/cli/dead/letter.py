@@ -1,4 +1,4 @@
-"""A message in ``orders.dead``: what it is, and why it is there."""
+"""A message in ``orders.dead``: its content and reason."""
 
 import hashlib
 import json
@@ -14,37 +14,37 @@ from pos_gateway.domain.outcome import one_line
 from pos_gateway.domain.record import identifier
 from pos_gateway.worker.properties import COMPRESSION
 
-#: Only a message that a worker could not read as one of its own has this header.
+#: Only a message that a worker could not parse has this header.
 _UNREAD = "x-content-type"
-#: Why an order may be among those all the same.
+#: The reason with which an order may be among those.
 TOO_LARGE = "too_large"
 
 
 class NotReplayable(Exception):
-    """Raised for what is no order; the text says why."""
+    """Raised for a message that is no order; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One message."""
+    """One dead-lettered message."""
 
-    #: What it is called on the command line: its order's id, if it says so.
+    #: Its ID on the command line: its order's, if the message has one.
     id: str
     order_id: str | None
     merchant_id: str | None
     code: str | None
     reason: str | None
-    #: When it was set aside (Unix time).
+    #: When it was dead-lettered (Unix time).
     at: float | None
     headers: dict[str, Any]
     body: bytes
-    #: The broker's number for it on the channel that it came by.
+    #: Its delivery tag on the channel below.
     tag: int
     channel: Any
 
     @classmethod
     def of(cls, message: Any) -> Self:
-        """What a received message says."""
+        """A letter from a received message."""
         body = message.body
         body = body.encode() if isinstance(body, str) else bytes(body)
         headers = message.headers if isinstance(message.headers, dict) else {}
@@ -66,8 +66,8 @@ class Letter:
         )
 
     def content(self) -> Order | CancelRequest | Bundle:
-        """The order, or the wish to cancel one, or the parked orders. Raises NotReplayable."""
-        # One that was too long may have been an order: of a worker with a lower limit.
+        """The order, the cancel request, or the parked orders. Raises NotReplayable."""
+        # A message that was too long for a worker with a lower limit may be an order.
         if _UNREAD in self.headers and self.code != TOO_LARGE:
             raise NotReplayable(f"it is no order ({self.code}: {self.reason})")
         if COMPRESSION in self.headers:
@@ -92,7 +92,7 @@ class Letter:
 
 
 def _record(body: bytes) -> Any:
-    """What stands for the order in the body. Raises ValueError."""
+    """The order in the body. Raises ValueError."""
     match json.loads(body):
         case [[record, *_], *_]:
             return record
@@ -107,7 +107,8 @@ def _named(body: bytes) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-#: Why RabbitMQ moves a message by itself: what we call that, and say of it. Nobody is told of either.
+#: Reasons for which RabbitMQ itself dead-letters a message: our code and text. No event is
+#: published for either.
 _BY_THE_BROKER = {
     "delivery_limit": ("delivery_limit", f"it came back more than {topology.DELIVERY_LIMIT} times"),
     "expired": (
@@ -118,10 +119,10 @@ _BY_THE_BROKER = {
 
 
 def _by_the_broker(headers: dict[str, Any]) -> tuple[str, str] | None:
-    """Why RabbitMQ moved it here by itself."""
+    """RabbitMQ's own reason for dead-lettering it, if any."""
     reason = headers.get("x-first-death-reason")
     match headers.get("x-death"):
-        case [{"reason": last}, *_]:  # before it a message may have been through delays
+        case [{"reason": last}, *_]:  # earlier entries may be native delays
             reason = last
     if (said := _text(reason)) is None:
         return None
@@ -138,10 +139,10 @@ def _time(stamp: Any, headers: dict[str, Any]) -> float | None:
 
 
 def _utc(moment: datetime) -> float:
-    # The AMQP library gives times in UTC without saying so.
+    # The AMQP library returns naive times in UTC.
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _text(value: Any) -> str | None:
-    """As one line that fits the audit, also of a message that is not the gateway's."""
+    """As one line that fits the audit, even from a foreign message."""
     return one_line(value) if isinstance(value, str) else None

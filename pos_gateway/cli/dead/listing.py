@@ -28,9 +28,9 @@ from pos_gateway.settings import Settings
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON Lines.")
 def list_(code: str | None, merchant_id: str | None, limit: int, as_json: bool) -> None:
-    """List what was set aside and why, the oldest first. Nothing is taken from the queue.
+    """List dead letters and their reasons, the oldest first. Nothing is taken from the queue.
 
-    Workers are not in its way, but another pos-gateway dead is while this one looks.
+    Workers may run meanwhile, but no other pos-gateway dead.
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def list_(code: str | None, merchant_id: str | None, limit: int, as_json: bool) 
 
 
 def summary(letter: Letter) -> dict[str, Any]:
-    """What may be told of a letter to anybody: nothing that is from the order itself."""
+    """A letter's data without the order's content, which may be shown to any operator."""
     return {
         "id": letter.id,
         "order_id": letter.order_id,

@@ -1,10 +1,10 @@
-"""Looking through the queue ``orders.dead`` without taking anything from it.
+"""Reads the queue ``orders.dead`` without removing messages.
 
-Messages are received and not acknowledged, and go back when their channel is closed. One consumer
-gets them, and all of them, however few are wanted: only then does RabbitMQ put them back as they
-were. What it gets back otherwise it keeps in any order, or behind what it got back before: so where
-there are more than one consumer can have, the next one begins when it has them, and their channels
-are closed in that order. That keeps them in order, too, as long as none of them is removed meanwhile.
+Messages are received unacknowledged, and requeued when their channel is closed. One consumer
+receives all of them, however few are wanted: only then does RabbitMQ requeue them in place.
+Otherwise it requeues in any order, or behind earlier ones: so where there are more messages than
+one consumer can hold, the next consumer begins when it holds them, and their channels are closed in
+that order. That keeps the order, too, as long as no message is removed meanwhile.
 """
 
 import time
@@ -26,18 +26,18 @@ from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.worker.properties import tolerate_bad_properties
 
-#: Messages that one consumer has unacknowledged at most: AMQP has 16 bits to say how many.
+#: Maximum unacknowledged messages of a consumer: AMQP's prefetch count has 16 bits.
 WINDOW = 60_000
-#: Seconds without a message after which the others must be in another's hands, and for which the
-#: broker may take to have all back.
+#: Seconds without a message after which the rest must be another consumer's, and that the broker
+#: may take to requeue all.
 _PATIENCE = 10.0
 
 
 class DeadLetters:
-    """The letters, in their order, while entered.
+    """The letters, in queue order, while entered.
 
     Raises:
-        BrokerUnavailable: the broker cannot be reached, or is gone.
+        BrokerUnavailable: the broker cannot be reached, or is lost.
         Failure: at the end of the iteration, if fewer letters came than there were.
     """
 
@@ -46,16 +46,16 @@ class DeadLetters:
         self._connection = AnsweredConnection(broker_url, connect_timeout=CONNECT_TIMEOUT)
         self._received: deque[Letter] = deque()
         self._come = self._removed = 0
-        #: The channels that letters came by, in that order, and how many the last one has.
+        #: The channels of letters, in order, and how many unacknowledged letters the last one has.
         self._channels: list[Any] = []
         self._consumer: Any = None
         self._unacknowledged = 0
-        #: Messages there were at the beginning. What comes later is not looked at: an order that
-        #: is replayed and fails again would else be replayed without end.
+        #: Messages at the beginning. Later ones are ignored: an order that is replayed and fails
+        #: again would otherwise be replayed without end.
         self.ready = 0
 
     def __enter__(self) -> Self:
-        tolerate_bad_properties(None)  # it has whatever anybody has ever published
+        tolerate_bad_properties(None)  # the queue may hold any foreign message
         try:
             self._connection.ensure_connection(max_retries=max(0, len(self._connection.alt) - 1))
             with suppress(NotFound):  # no worker has declared it yet
@@ -71,14 +71,14 @@ class DeadLetters:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with suppress(*CONNECTION_ERRORS):  # if the broker is gone it has them back already
+        with suppress(*CONNECTION_ERRORS):  # a lost connection has requeued them
             while self._channels and self._next_is_here():
                 self._received.clear()
             for channel in self._channels:
                 channel.close()
             until = time.monotonic() + _PATIENCE
             while self._count() < self.ready - self._removed and time.monotonic() < until:
-                pass  # whoever looks next is to see all of them
+                pass  # the next command must see all of them
         self._connection.collect(socket_timeout=1)
 
     def __iter__(self) -> Iterator[Letter]:
@@ -106,7 +106,7 @@ class DeadLetters:
         self._received.append(Letter.of(message))
 
     def _next_is_here(self) -> bool:
-        """Wait for the next one; False when all have come, or nothing does any more."""
+        """Wait for the next one; False when all have come, or none comes in time."""
         while not self._received:
             if self._come >= self.ready:
                 return False
@@ -119,7 +119,7 @@ class DeadLetters:
         return True
 
     def _consume(self) -> None:
-        """Have letters delivered, by a consumer that has them until its channel is closed."""
+        """Start a consumer, which holds its letters until its channel is closed."""
         if self._consumer is not None:
             self._consumer.cancel()
         self._unacknowledged = 0

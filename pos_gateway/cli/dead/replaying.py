@@ -1,4 +1,4 @@
-"""``pos-gateway dead replay``: orders that were set aside are sent after all."""
+"""``pos-gateway dead replay``: republishes dead-lettered orders."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,13 +58,13 @@ def replay(
     as_json: bool,
     operator: str,
 ) -> None:
-    """Have the orders with these IDs sent after all, once what kept them from it is mended.
+    """Send the orders with these IDs after all, once the cause is fixed.
 
-    An order that has failed or expired is opened again. One that the POS has decided on, that is in
-    doubt, or that somebody has asked to cancel, is refused, and so is one whose deliver_by is over,
-    unless it is given new time. What is no order is never replayed. What is refused stays where it
-    is. Ctrl-C ends it after the letter in its hands. If it is killed, run it again: an order that is
-    on the queue twice is sent once.
+    A failed or expired order is reopened. An order that the POS has decided on, that is in doubt,
+    or that has a cancel request is refused, as is one whose deliver_by has passed, unless it is
+    given a new one. An invalid message is never replayed. Refused letters stay where they are.
+    Ctrl-C ends it after the current letter. If it is killed, run it again: an order that is queued
+    twice is sent once.
 
     \b
     Examples:
@@ -130,11 +130,11 @@ class _Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """What is to be done with a letter."""
+    """The plan for a letter."""
 
     message: Message
     key: Key
-    #: The order, and its row if that has to be written: it is opened again, or has new time.
+    #: The order, and its row if that is written: it is reopened, or its deadline extended.
     order: Order | None = None
     row: OrderStanding | None = None
 
@@ -146,12 +146,11 @@ class _Replay:
 class _Replaying:
     """Replays letters one by one.
 
-    The order's row is opened again first, then its message is published, and when the broker has
-    stored that, the letter is acknowledged. Killed in between, the letter is still there. To replay
-    it again then finds an order that is open (or in a worker's hands) and publishes its message once
-    more, with the time that its row has by now. The ledger makes that harmless: only one of two
-    messages can claim an order, and the other finds how it ended. If it has ended by then, the letter
-    is refused as any other.
+    The order's row is reopened, its message published, and after the broker's confirm the letter
+    acknowledged. Killed in between, the letter is still there. A second replay then finds an open
+    order (or one in flight) and publishes its message once more, with the row's current deadline.
+    The ledger makes that harmless: only one of two messages can claim an order, and the other finds
+    its outcome. If the order has ended by then, the letter is refused as usual.
     """
 
     def __init__(
@@ -178,7 +177,7 @@ class _Replaying:
         self._dry_run = dry_run
 
     def replay(self, letter: Letter) -> str | None:
-        """Why it was refused; None if it was replayed."""
+        """Replay a letter; returns why it was refused, or None."""
         try:
             plan = self._plan(letter)
             if not self._dry_run:
@@ -272,7 +271,7 @@ class _Replaying:
         self._acknowledge(letter)
 
     def _require_wanted(self, key: Key) -> None:
-        """A request to cancel the order may have come just before it was opened again."""
+        """A cancel request may have come just before the order was reopened."""
         row = self._ledger.one(key)
         if row is None or row.cancellation is None or row.state is not State.NEW:
             return
@@ -293,7 +292,7 @@ class _Replaying:
 
 
 def _entry(row: OrderStanding, now: datetime) -> Entry:
-    """An order that begins anew, or is as it was with new time."""
+    """The row of an order that is reopened, or unchanged with a new deadline."""
     at = now.timestamp()
     if row.state in _REOPENED:
         return Entry(State.NEW, at, attempts=0)
@@ -301,14 +300,14 @@ def _entry(row: OrderStanding, now: datetime) -> Entry:
 
 
 def _later(known: float | None, given: datetime) -> datetime | None:
-    """The time that an operator has given the order since its letter was written, if one has."""
+    """The deadline to which an operator has extended the order since its letter, if any."""
     if known is None or known <= given.timestamp():
         return None
     return from_unix(known)
 
 
 def _require_asks_for_more(request: OrderStanding, until: datetime) -> None:
-    """What is put on the queue is tried: a request that has ended is, only if it has more time."""
+    """A cancel request that has ended is queued only with more time: a queued one is tried."""
     if request.state in _DECIDED:
         raise _Refused(f"it is a cancel request, and {request.state.value}; discard the letter")
     if request.state in _REOPENED and until.timestamp() <= (request.deliver_by or 0.0):
@@ -326,7 +325,7 @@ def _require_replayable(order: OrderStanding, *, has_new_time: bool) -> None:
             "it is in doubt: ask the merchant, then pos-gateway orders resolve "
             f"{order.order_id} --merchant {order.merchant_id} --accepted (or --not-sent)"
         )
-    # That has ended, and the order begins anew: a replay that was killed has opened it at that moment.
+    # The request has ended, and the order is reopened: by a replay that was killed just then.
     is_undone = order.state is State.NEW and order.cancellation in FINAL
     if order.cancellation is not None and not is_undone:
         raise _Refused("it has a cancel request; discard the letter")

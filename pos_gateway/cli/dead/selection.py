@@ -1,4 +1,4 @@
-"""Which of the letters a command is about."""
+"""Selects a command's letters."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Letters by what is said of them; None and nothing is any."""
+    """Letters by id, reason and merchant; None or empty matches any."""
 
     ids: tuple[str, ...] = ()
     code: str | None = None
     merchant_id: str | None = None
 
     def of(self, letters: Iterable[Letter], limit: int | None = None) -> Iterator[Letter]:
-        """Those that are meant, so many at most, of letters that are all gone through.
+        """The matching letters, ``limit`` at most. Reads all letters.
 
         Raises:
-            Failure: one of the ids is nobody's.
+            Failure: an id matches no letter.
         """
         found: set[str] = set()
         given = 0
@@ -47,13 +47,13 @@ class Selection:
 
 
 def selecting(command: Command) -> Command:
-    """Options that narrow it down."""
+    """Add the options of a selection."""
     code = click.option("--reason", "code", metavar="CODE", help="Only those with this reason.")
     merchant = click.option("--merchant", "merchant_id", metavar="ID", help="Only this merchant's.")
     return code(merchant(command))
 
 
 def require_named(ids: tuple[str, ...], *, everything: bool) -> None:
-    """Raises UsageError unless letters are named, or all of them are."""
+    """Raises UsageError unless letters are named, or all are selected."""
     if bool(ids) == everything:
         raise click.UsageError("give the IDs of letters, or --all")

@@ -22,8 +22,8 @@ from pos_gateway.settings import Settings
 def show(letter_id: str, reveal: bool, as_json: bool) -> None:
     """Show the letters with this ID: why they are there, their headers, and the order.
 
-    What is about the customer is masked. The body of what is no order is not shown at all, since
-    nobody knows what is where in it. --reveal shows both.
+    The customer's data is masked. An invalid message's body is not shown at all, since its personal
+    data cannot be located. --reveal shows both.
 
     \b
     Examples:
@@ -69,14 +69,14 @@ def _content(letter: Letter, *, reveal: bool) -> dict[str, Any]:
     }
 
 
-#: Headers that the gateway or the broker has put there itself.
+#: Headers set by the gateway or the broker.
 _TOLD = {"task", "x-attempts", "x-in-doubt", "x-orders", "x-deliver-by", "x-content-type"}
 
 
 def _whole(body: bytes) -> Any:
     try:
         whole = json.loads(body)
-        json.dumps(whole, indent=2)  # as it will be shown: one may be nested too deeply for that
+        json.dumps(whole, indent=2)  # as it will be shown: it may be nested too deeply for that
         return whole
     except (ValueError, RecursionError):
         return body.decode(errors="backslashreplace")

@@ -1,1 +1,1 @@
-"""``pos-gateway doctor``: each file checks one thing that the gateway needs."""
+"""``pos-gateway doctor``: one check per file."""

@@ -12,12 +12,12 @@ from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.settings import Settings
 
-#: Before it, quorum queues had no at-least-once dead-lettering.
+#: Earlier versions have no at-least-once dead-lettering for quorum queues.
 _OLDEST = (3, 10)
 
 
 def check_broker(settings: Settings) -> Iterator[Finding]:
-    """Connects as a worker does, and looks at each queue without taking anything from it."""
+    """Connects as a worker does, and inspects each queue without taking a message."""
     if settings.broker_url.startswith("memory:"):
         yield warn("broker: in memory, of one process only", "set POS_GATEWAY_BROKER_URL")
         return
@@ -57,7 +57,7 @@ def _queue(connection: Connection, queue: Queue) -> Finding:
         try:
             state = channel.queue_declare(queue.name, passive=True)
         except NotFound as error:
-            if "down or inaccessible" in error.reply_text:  # only its words tell it from the other
+            if "down or inaccessible" in error.reply_text:  # unlike a missing queue
                 return fail(
                     f"{what}: nobody leads it ({error.reply_text})",
                     "start that node, or restart it if it runs",
@@ -69,7 +69,7 @@ def _queue(connection: Connection, queue: Queue) -> Finding:
             return warn(f"{what}: this user may not look at it", "grant configure and read")
     with connection.channel() as channel:
         try:
-            # It exists, so this makes nothing: the broker compares type and arguments.
+            # It exists, so this creates nothing: the broker compares type and arguments.
             queue.bind(channel).queue_declare()
         except PreconditionFailed as error:
             return fail(
@@ -77,7 +77,7 @@ def _queue(connection: Connection, queue: Queue) -> Finding:
                 "drain and delete it, or use another vhost",
             )
         except AccessRefused:
-            pass  # a user who may not declare cannot ask either
+            pass  # a user who may not declare cannot compare, either
     return _traffic(what, queue, state.message_count, state.consumer_count)
 
 

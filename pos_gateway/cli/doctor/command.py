@@ -1,4 +1,4 @@
-"""``pos-gateway doctor``: every check in turn, one line for each finding."""
+"""``pos-gateway doctor``: runs every check, one line for each finding."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +16,7 @@ from pos_gateway.cli.doctor.redis import check_redis
 from pos_gateway.domain.errors import InvalidSettings
 from pos_gateway.settings import Settings, setting
 
-#: Each check with the settings that it cannot do without; None: with all of them.
+#: Each check with the settings that it requires; None: all of them.
 CHECKS: tuple[tuple[Check, tuple[str, ...] | None], ...] = (
     (check_settings, ()),
     (check_addresses, ("broker_url", "allow_private_addresses")),
@@ -31,9 +31,9 @@ CHECKS: tuple[tuple[Check, tuple[str, ...] | None], ...] = (
 
 @click.command()
 def doctor() -> None:
-    """Say what is right and wrong with the settings, the broker, the database and this machine.
+    """Check the settings, the broker, the database and this machine.
 
-    A line for each finding: ok, warn or fail; what; and what would do. Nothing is changed.
+    A line for each finding: ok, warn or fail; what; and the remedy. Nothing is changed.
 
     \b
     Example:
@@ -53,16 +53,16 @@ def _findings() -> Iterator[Finding]:
     settings, valid = _usable()
     for check, needed in CHECKS:
         if not valid.issuperset(Settings.model_fields if needed is None else needed):
-            continue  # check_settings has said what is wrong
+            continue  # check_settings reports it
         try:
             yield from check(settings)
-        except Exception as error:  # noqa: BLE001  (a check that breaks is a finding, no traceback)
+        except Exception as error:  # noqa: BLE001  (a crash of a check is a finding)
             name = check.__name__.removeprefix("check_")
             yield fail(f"{name}: {type(error).__name__}: {error}", "this is a mistake in doctor")
 
 
 def _usable() -> tuple[Settings, set[str]]:
-    """The settings with the default in place of each invalid one, and the names of the valid."""
+    """The settings with defaults in place of invalid ones, and the names of the valid ones."""
     values: dict[str, Any] = {}
     for name in Settings.model_fields:
         with suppress(InvalidSettings):

@@ -1,4 +1,4 @@
-"""The settings, and those of them that do not go together."""
+"""The settings, and combinations of them that are unsafe."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -10,7 +10,7 @@ from pos_gateway.settings import Settings, explain
 
 
 def check_settings(_: Settings) -> Iterator[Finding]:
-    """Every environment variable is a setting, and every value will do."""
+    """Every environment variable is a setting, and every value is valid."""
     wrong = [line for line in explain() if line.problem]
     for line in wrong:
         yield fail(f"settings: {line.variable}={line.value} {line.problem}", "pos-gateway settings")
@@ -26,7 +26,7 @@ def check_settings(_: Settings) -> Iterator[Finding]:
 
 
 def check_addresses(settings: Settings) -> Iterator[Finding]:
-    """Merchants on private addresses are for development, where the broker is here too."""
+    """Private merchant addresses are for development, with a local broker."""
     if not settings.allow_private_addresses:
         return
     hosts = [urlsplit(url).hostname or "localhost" for url in settings.broker_url.split(";")]

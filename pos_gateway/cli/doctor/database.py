@@ -1,4 +1,4 @@
-"""The database: reachable, its schema one for this version, merchants in it, no order that needs somebody."""
+"""The database: reachable, schema of this version, merchants in it, no order in doubt."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ where name in ('synchronous_commit', 'fsync', 'synchronous_standby_names')"""
 
 
 def check_database(settings: Settings) -> Iterator[Finding]:
-    """Reads only; an SQLite file that is not there is not made."""
+    """Reads only; a missing SQLite file is not created."""
     shown = mask_url(settings.database_url)
     try:
         url = make_url(settings.database_url)
@@ -65,7 +65,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
 
 
 def _durability(engine: Engine) -> Iterator[Finding]:
-    """Whether what PostgreSQL has confirmed survives it; each SQLite connection sets it."""
+    """Whether PostgreSQL's confirmed commits survive; each SQLite connection sets it."""
     if engine.dialect.name == "sqlite":
         return
     with engine.connect() as connection:

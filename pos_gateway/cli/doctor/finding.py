@@ -1,4 +1,4 @@
-"""What a check found: one line."""
+"""A check's finding: one line."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from pos_gateway.settings import Settings
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity."""
 
     OK = "ok"
-    WARN = "warn"  # orders are delivered, and something is not as it should be
+    WARN = "warn"  # orders are delivered, but something is wrong
     FAIL = "fail"  # orders are not delivered
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is so, and what would do if it is not right."""
+    """What was found, and the remedy if it is wrong."""
 
     level: Level
     what: str
@@ -27,27 +27,24 @@ class Finding:
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
-#: A check gives its findings one after the other, as it learns of them.
+#: A check yields its findings as it makes them.
 Check = Callable[[Settings], Iterator[Finding]]
 
 
 def show(finding: Finding) -> None:
-    """Print it as a line: how bad it is, what is so, and what would do."""
+    """Print it as a line: severity, finding, remedy."""
     level = (f"{finding.level:<4}", _STYLES[finding.level])
     advice = f"  -> {finding.advice}" if finding.advice else ""
     output.line(level, (f"  {finding.what}", ""), (advice, "dim"))
 
 
 def ok(what: str) -> Finding:
-    """It is right."""
     return Finding(Level.OK, what)
 
 
 def warn(what: str, advice: str) -> Finding:
-    """It works, but."""
     return Finding(Level.WARN, what, advice)
 
 
 def fail(what: str, advice: str) -> Finding:
-    """It does not work."""
     return Finding(Level.FAIL, what, advice)

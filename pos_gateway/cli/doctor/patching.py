@@ -1,6 +1,6 @@
-"""Whether gevent gets to patch a worker before anything else: without that nothing is green.
+"""Whether gevent patches a worker before anything else is imported: without that nothing is green.
 
-A process of its own goes a worker's way up to where it would connect, and tells what it became.
+A subprocess starts as a worker does, up to connecting, and prints the result.
 """
 
 import subprocess
@@ -13,8 +13,8 @@ from pos_gateway.settings import Settings
 
 _PATIENCE = 60.0
 
-#: What ``celery/__main__.py`` and ``-A`` do, in their order; then the proof. Patching that comes
-#: too late is what gevent warns of, and what sends TLS into endless recursion.
+#: What ``celery/__main__.py`` and ``-A`` do, in order; then the check. Late patching makes gevent
+#: warn, and TLS recurse without end.
 _PROBE = """
 import sys, warnings
 with warnings.catch_warnings(record=True) as caught:

@@ -1,4 +1,4 @@
-"""What a worker's process gets from this machine: file descriptors and its metrics' port."""
+"""A worker's resources on this machine: file descriptors and its metrics port."""
 
 import resource
 import socket
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pos_gateway.cli.doctor.finding import Finding, ok, warn
 from pos_gateway.settings import Settings
 
-#: Files open besides merchants' connections: broker, database, logs, the interpreter's own.
+#: Files open besides merchants' connections: broker, database, logs, the interpreter's.
 _OTHER_FILES = 100
 
 
@@ -23,7 +23,7 @@ def check_files(settings: Settings) -> Iterator[Finding]:
 
 
 def check_metrics_port(settings: Settings) -> Iterator[Finding]:
-    """A worker that is started now can serve its metrics."""
+    """A worker started now can serve its metrics."""
     host, port = settings.metrics_host, settings.metrics_port
     if not port:
         yield ok("metrics: off")

@@ -1,4 +1,4 @@
-"""Redis, where it is configured."""
+"""Redis, if it is configured."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ _PATIENCE = 3.0
 
 
 def check_redis(settings: Settings) -> Iterator[Finding]:
-    """It answers."""
+    """Redis answers."""
     if settings.redis_url is None:
         return
     shown = mask_url(settings.redis_url)

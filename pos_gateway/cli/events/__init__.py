@@ -1,4 +1,4 @@
-"""``pos-gateway events``: what becomes of orders, and how the backend is told."""
+"""``pos-gateway events``: status events and their publication."""
 
 import click
 
@@ -14,4 +14,4 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def events() -> None:
-    """Watch what becomes of orders: one event for each change of an order's state."""
+    """Follow and republish status events: one for each change of an order's state."""

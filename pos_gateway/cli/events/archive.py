@@ -1,4 +1,4 @@
-"""The events that are kept in the configured database."""
+"""The events kept in the configured database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from pos_gateway.settings import Settings
 
 @contextmanager
 def archive() -> Iterator[Archive]:
-    """Opened with the keys to their orders, while entered. Raises as ``database``."""
+    """The archive, with the keys to its orders, while entered. Raises as ``database``."""
     keys = Settings.from_environment().secret_keys
     with database() as engine:
         yield Archive(engine, Hydration(Payloads(Vault(keys))))

@@ -15,9 +15,9 @@ from pos_gateway.cli.progress import progress_to
 )
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
 def prune(older_than: timedelta, dry_run: bool) -> None:
-    """Remove events that are published and so old. They cannot be replayed any more.
+    """Remove published events of this age. They cannot be replayed any more.
 
-    What is not published stays, however old it is. Workers go on meanwhile.
+    Unpublished events stay, however old. Workers keep running.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``pos-gateway events replay``: events are published again."""
+"""``pos-gateway events replay``: republishes events."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,12 +31,11 @@ BATCH = 500
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
 @by_operator
 def replay(first: int, last: int, queue: str | None, dry_run: bool, operator: str) -> None:
-    """Publish the events with the positions P to Q again, in their order, with the same ids.
+    """Publish the events with the positions P to Q again, in order, with the same ids.
 
-    For a consumer that has lost what it had. One that still has its last position drops them as
-    repeats: set that back first, or replay to a queue of its own. What was pruned is not there to
-    replay; an event whose order was pruned has "order": null and says so. To replay twice does no
-    harm.
+    For a consumer that has lost events. A consumer that kept its last position drops them as
+    repeats: reset that first, or replay to a separate queue. Pruned events cannot be replayed; an
+    event whose order was pruned has "order": null and says so. To replay twice is harmless.
 
     \b
     Examples:
@@ -62,7 +61,7 @@ def replay(first: int, last: int, queue: str | None, dry_run: bool, operator: st
 
 
 def _count(kept: Archive, first: int, last: int) -> int:
-    """How many there are. Says what is pruned; raises Failure if there is nothing to publish."""
+    """The number of events. Reports pruned ones; raises Failure if there is nothing to publish."""
     there = kept.extent()
     if last > there.published:
         up_to = f"events are published up to position {there.published}"
@@ -111,5 +110,5 @@ def _replay(
 
 
 def _only_to(queue: str, message: Message) -> Message:
-    # Through the default exchange, which knows every queue by its name.
+    # Through the default exchange, which routes by queue name.
     return replace(message, exchange="", routing_key=queue)

@@ -1,4 +1,4 @@
-"""``pos-gateway events run``: the event pipeline in a process of its own."""
+"""``pos-gateway events run``: the event pipeline as a separate process."""
 
 import contextlib
 import os
@@ -19,16 +19,17 @@ def run(*, until_eof: bool) -> None:
     """Publish status events, and do nothing else, until SIGTERM or Ctrl-C.
 
     Of all processes that publish events one leads, and the others stand by: any number of these may
-    run, beside workers or instead of them (with POS_GATEWAY_PUBLISH_EVENTS=false workers do not). It
-    says when it leads and when it stands by, and outlasts a broker or a database that goes away.
+    run, beside workers or instead of them (with POS_GATEWAY_PUBLISH_EVENTS=false workers do not).
+    It logs when it leads and when it stands by, and survives the loss of the broker or the
+    database.
 
     \b
     Examples:
       pos-gateway events run
       POS_GATEWAY_METRICS_PORT=9809 pos-gateway events run     # a second one on this machine
 
-    Exit code: 0. A second SIGTERM or Ctrl-C ends it at once; what was being published is then
-    published again by the next one.
+    Exit code: 0. A second SIGTERM or Ctrl-C ends it at once; the next leader then publishes the
+    events in flight again.
     """
     import structlog
 
@@ -67,7 +68,7 @@ def run(*, until_eof: bool) -> None:
             tracing=tracing,
         )
         try:
-            relay.publisher.connect()  # a queue that is not what it should be is said now
+            relay.publisher.connect()  # reports a queue with other arguments now
         except BrokerUnavailable as error:
             structlog.get_logger(__name__).warning("broker.unavailable", error=str(error))
         port = MetricsPort(settings.metrics_port, settings.metrics_host)
@@ -77,14 +78,14 @@ def run(*, until_eof: bool) -> None:
         ledger.start()
         schema.start()
         with contextlib.suppress(LedgerUnavailable):
-            ledger.catch_up()  # the first beat, without which nobody leads
+            ledger.catch_up()  # the first heartbeat, which leading requires
         relay.start()
         if until_eof:
             threading.Thread(target=_at_eof, args=(told_to_stop.set,), daemon=True).start()
         told_to_stop.wait()
         schema.stop()
         relay.stop()
-        ledger.close()  # last: while its lease is there, nobody else leads
+        ledger.close()  # last: its lease keeps other processes from leading
         if tracing is not None:
             tracing.stop()
         port.stop()
@@ -98,7 +99,7 @@ def _at_eof(do: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def _until_told() -> Iterator[threading.Event]:
-    """Set by the first SIGTERM or SIGINT; the second does what it does to any program."""
+    """Set by the first SIGTERM or SIGINT; the second has its default effect."""
     told_to_stop = threading.Event()
     before: dict[signal.Signals, object] = {}
 

@@ -1,4 +1,4 @@
-"""A copy of every event from now on, which takes none away from the backend's queue."""
+"""A copy of every event from now on, without taking any from the backend's queue."""
 
 import contextlib
 import time
@@ -14,17 +14,17 @@ from pos_gateway.broker.publisher import CONNECT_TIMEOUT, RECONNECT_AFTER
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.runtime.urls import mask_url
 
-#: Events that the broker keeps for a terminal that does not read; older ones are dropped.
+#: Events that the broker buffers for a blocked terminal; older ones are dropped.
 _LENGTH = 10_000
 
 
 class Subscription:
-    """The bodies of the events published while it is iterated.
+    """The bodies of events published while it is iterated.
 
-    The queue is exclusive, which RabbitMQ 4 allows where it no longer allows other transient
-    queues, and is gone with the connection. After a lost connection there is a new one, and the
-    events in between are missing; ``notice`` hears of it. What ``earlier`` gives comes first, and is
-    asked for when it already listens, so that nothing is missing in between.
+    The queue is exclusive, since RabbitMQ 4 forbids other transient queues, and is deleted with the
+    connection. After a lost connection it makes a new one; events in between are missing, and
+    ``notice`` is called. The events of ``earlier`` come first; it is called after the queue is
+    bound, so that none is missing in between.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Subscription:
             pause = min(longest, pause * 2)
 
     def _listen(self, connection: Connection) -> deque[bytes]:
-        """Where the bodies of the events arrive from now on."""
+        """A deque that receives the events' bodies from now on."""
         received: deque[bytes] = deque()
         channel = connection.channel()
         queue = Queue(
@@ -98,7 +98,7 @@ def _bodies(connection: Connection, received: deque[bytes]) -> Iterator[bytes]:
     while True:
         while received:
             yield received.popleft()
-        with contextlib.suppress(TimeoutError):  # nothing came; there is still a heartbeat
+        with contextlib.suppress(TimeoutError):  # nothing came: check the heartbeat
             connection.drain_events(timeout=PATIENCE)
         if time.monotonic() - ticked >= PATIENCE:
             ticked = time.monotonic()

@@ -16,9 +16,9 @@ from pos_gateway.cli.moments import Length
 from pos_gateway.domain.outcome import Kind
 
 _PREFIX = "order."
-#: Every event there is; that an order is tried again is no news to the backend.
+#: Every event type; a retry publishes none.
 TYPES = tuple(kind.value for kind in Kind if kind is not Kind.RETRY)
-#: Events from before that are shown at most.
+#: Maximum earlier events shown.
 MOST = 10_000
 _STYLES = {
     "accepted": "green",
@@ -57,10 +57,10 @@ def tail(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Print events as they happen, until Ctrl-C. The backend still gets every one of them.
+    """Print events as they are published, until Ctrl-C. The backend still gets every one of them.
 
-    A line each on a terminal; JSON Lines into a pipe. What happened before is shown with -n or
-    --since (10,000 events at most); what happens while the broker is away is not.
+    One line each on a terminal; JSON Lines into a pipe. Earlier events are shown with -n or --since
+    (10,000 at most); events published while the broker is unreachable are not.
 
     \b
     Examples:
@@ -79,14 +79,14 @@ def tail(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Which events are shown; of what is empty, any."""
+    """A filter of events; an empty field matches any."""
 
     types: tuple[str, ...]
     merchants: tuple[str, ...]
     orders: tuple[str, ...]
 
     def has(self, event: dict[str, Any]) -> bool:
-        """Whether this event is one. The broker has looked at its type."""
+        """Whether this event matches. The broker has filtered by type."""
         return (not self.merchants or event.get("merchant_id") in self.merchants) and (
             not self.orders or event.get("order_id") in self.orders
         )
@@ -117,9 +117,10 @@ def _events(wanted: _Wanted, last: int | None, since: timedelta | None) -> Itera
 
     url = Settings.from_environment().broker_url
     for event in _decoded(Subscription(url, keys, notice=output.notice, earlier=earlier)):
-        number = str(event.get("id"))  # another publisher's may be of any type
+        number = str(event.get("id"))  # another publisher's id may have any type
         if number in shown:
-            # Published while the earlier ones were read. Once: if it comes again it is replayed.
+            # Published while the earlier ones were read: skipped once; a second time it is a
+            # replay.
             shown.remove(number)
         elif wanted.has(event):
             yield event

@@ -17,7 +17,7 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def merchants() -> None:
-    """Look after the merchants: where their POS is and how much it can take.
+    """Administer the merchants: their POS's address and their limits.
 
     Workers see a change within seconds.
     """

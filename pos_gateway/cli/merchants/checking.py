@@ -1,4 +1,4 @@
-"""``pos-gateway merchants check``: all that comes before an order's first byte, and no order."""
+"""``pos-gateway merchants check``: every step before an order's first byte, and no order."""
 
 import logging
 import os
@@ -27,12 +27,12 @@ from pos_gateway.settings import Settings
 from pos_gateway.telemetry.log import configure
 from pos_gateway.transport.errors import TransportError
 
-#: Merchants that are checked at once.
+#: Merchants checked concurrently.
 AT_ONCE = 50
 
 _IMPORT = "mend the record: pos-gateway merchants import FILE"
 _IMPORT_CATALOG = "mend the catalog: pos-gateway merchants catalog import FILE"
-#: What would do, by the code of what is wrong.
+#: Remedies, by the problem's code.
 _ADVICE = {
     "secret_key": "set POS_GATEWAY_SECRET_KEY as it was when the merchant was imported",
     "token": "are auth.token_url, auth.client_id and auth.client_secret right?",
@@ -48,7 +48,7 @@ _OTHERWISE = "is it up, and does it let this machine in?"
 
 
 class _Problem(NamedTuple):
-    """What keeps orders from a merchant, and what would do."""
+    """A problem that blocks a merchant's orders, and its remedy."""
 
     what: str
     advice: str
@@ -58,11 +58,11 @@ class _Problem(NamedTuple):
 @click.argument("merchant_ids", metavar="[ID]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="JSON Lines: id, ok, problem, advice.")
 def check(merchant_ids: Sequence[str], as_json: bool) -> None:
-    """Try all that a worker does before it sends an order, for these merchants or for all of them.
+    """Run all that a worker does before it sends an order, for these merchants or for all of them.
 
-    Is the record right for its adapter, do its secrets open, is there an access token to be had, does
-    the name resolve to an address that may be called, does it answer, and does TLS succeed both ways?
-    The POS gets no request. A line for each merchant: ok, or what is wrong and what would do.
+    Is the record right for its adapter, can its secrets be opened, is an access token available,
+    does the name resolve to an allowed address, does it answer, and does TLS succeed both ways? The
+    POS gets no request. A line for each merchant: ok, or the problem and its remedy.
 
     \b
     Examples:
@@ -75,7 +75,7 @@ def check(merchant_ids: Sequence[str], as_json: bool) -> None:
     if not green():
         _become_green(merchant_ids, as_json)
     merchants = require(merchant_ids) if merchant_ids else _all()
-    configure(logging.CRITICAL)  # what is wrong is said below
+    configure(logging.CRITICAL)  # problems are printed below
     gate = Gateway(Settings.from_environment())
     found: list[tuple[Merchant, _Problem | None]] = []
     wrong = 0
@@ -94,7 +94,7 @@ def check(merchant_ids: Sequence[str], as_json: bool) -> None:
 
 
 def _become_green(merchant_ids: Sequence[str], as_json: bool) -> None:
-    """Go the worker's way, with its resolver and its time limits: on green threads."""
+    """Restart on green threads: the worker's resolver and time limits."""
     flags = ["--json"] if as_json else []
     again = ["-P", "-m", "gevent.monkey", "--module", "pos_gateway", "merchants", "check"]
     os.execv(sys.executable, [sys.executable, *again, *flags, "--", *merchant_ids])  # noqa: S606

@@ -1,4 +1,4 @@
-"""``pos-gateway merchants import``: records from a file, all of them or none."""
+"""``pos-gateway merchants import``: writes records from a file, all of them or none."""
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
@@ -48,7 +48,7 @@ def import_(file: BinaryIO) -> None:
 
 
 class _Checked:
-    """The records that are right, by id; those that are not are reported and counted."""
+    """The valid records, by id; invalid ones are reported and counted."""
 
     def __init__(self) -> None:
         self.merchants: dict[str, Merchant] = {}
@@ -69,7 +69,7 @@ class _Checked:
         except InvalidMerchant as error:
             self.problems += 1
             for each in error.errors:
-                notice(f"{place}: {each.field}: {each.problem}")  # its value may be a secret
+                notice(f"{place}: {each.field}: {each.problem}")  # the value may be secret
         else:
             self.merchants[merchant.id] = merchant
             self._places[merchant.id] = place
@@ -81,7 +81,7 @@ class _Checked:
 
 
 def misfits(merchant: Merchant, known: Mapping[str, Adapter]) -> list[FieldError]:
-    """What is wrong with the merchant for its adapter, which may be none that is known here."""
+    """Errors in the merchant for its adapter, which may be unknown here."""
     adapter = known.get(merchant.adapter)
     if adapter is None:
         problem = f"is not one of the adapters here: {', '.join(sorted(known))}"
@@ -90,5 +90,5 @@ def misfits(merchant: Merchant, known: Mapping[str, Adapter]) -> list[FieldError
 
 
 def unusable(entry: EntryPoint, why: BaseException) -> None:
-    """Tell of an adapter that is left out."""
+    """Report an adapter that is left out."""
     notice(f"the adapter {entry.name!r} ({entry.value}) cannot be used: {why!r}")

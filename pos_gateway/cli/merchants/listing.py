@@ -5,7 +5,7 @@ import click
 from pos_gateway.cli import output
 from pos_gateway.cli.database import merchant_store
 
-#: Headings that are narrow enough for a terminal.
+#: Headings narrow enough for a terminal.
 _COLUMNS = {
     "ID": "id",
     "PROVIDER": "provider",

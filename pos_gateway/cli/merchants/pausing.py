@@ -14,8 +14,8 @@ from pos_gateway.cli.merchants.showing import unknown
 def pause(merchant_ids: Sequence[str]) -> None:
     """Send the merchants with these IDs nothing until they are resumed.
 
-    Their orders are kept, in the worker and parked in the broker, and expire when their time is
-    over. What is under way is finished.
+    Their orders wait in the worker or parked in the broker, and expire at their deliver_by. Orders
+    in flight are finished.
 
     \b
     Example:
@@ -37,7 +37,7 @@ def resume(merchant_ids: Sequence[str]) -> None:
 
 
 def _set_paused(ids: Sequence[str], *, paused: bool) -> None:
-    """All of them, or none if one is not there."""
+    """All of them, or none if one does not exist."""
     with merchant_store() as store:
         missing = store.pause(ids, paused=paused)
         if missing:

@@ -1,4 +1,4 @@
-"""A file with records: one JSON object a line, or one list."""
+"""A file of records: one JSON object a line, or one list."""
 
 from collections.abc import Iterator
 from io import BytesIO
@@ -9,14 +9,14 @@ from pos_gateway.cli.failure import Failure
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.record import WHOLE
 
-#: Bytes of the largest file: all or nothing means that it is held in memory.
+#: Maximum bytes of a file, which is held in memory: all or nothing.
 FILE_LIMIT = 256 * 2**20
 
 
 def records(file: BinaryIO) -> Iterator[tuple[str, Any]]:
-    """Every record with its place; InvalidLine in place of one that cannot be decoded.
+    """Every record with its place; InvalidLine for one that cannot be decoded.
 
-    It shows nothing of the line, in which there may be secrets.
+    The error shows nothing of the line, which may hold secrets.
 
     Raises:
         Failure: the file cannot be read, or is too large.

@@ -31,7 +31,7 @@ def show(merchant_id: str, as_json: bool) -> None:
 
 
 def require(ids: Iterable[str]) -> list[Merchant]:
-    """The merchants with these ids, each once. Raises Failure for those that are not there."""
+    """The merchants with these ids, each once. Raises Failure for missing ones."""
     wanted = list(dict.fromkeys(ids))
     with merchant_store() as store:
         found = store.get(wanted)
@@ -42,7 +42,7 @@ def require(ids: Iterable[str]) -> list[Merchant]:
 
 
 def unknown(merchant_id: str, store: MerchantStore) -> str:
-    """That there is no such merchant, and which one may have been meant."""
+    """The message for a missing merchant, with similar ids."""
     near = difflib.get_close_matches(merchant_id, (m.id for m in store.all()), n=3)
     advice = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"no merchant has the id {merchant_id!r}{advice}"

@@ -1,4 +1,4 @@
-"""``pos-gateway orders``: what the ledger knows of orders, and decisions that only people can take."""
+"""``pos-gateway orders``: the ledger's orders, and decisions that need an operator."""
 
 import click
 
@@ -14,7 +14,7 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def orders() -> None:
-    """Look orders up in the ledger, and decide on those whose POS cannot be asked.
+    """Look orders up in the ledger, and resolve those in doubt at a POS without look-up.
 
-    An order that is in doubt may be at its POS, or not: ask the merchant, then resolve it.
+    The POS may or may not have an order in doubt: ask the merchant, then resolve it.
     """

@@ -1,14 +1,14 @@
-"""The order that is meant by an id, which several merchants may have."""
+"""Finds an order by an id that several merchants may use."""
 
 from pos_gateway.cli.failure import Failure
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 
-#: Merchants that are named when several have it.
+#: Maximum merchants named when several have the id.
 _NAMED = 10
 
 
 def the_order(ledger: OrderAdmin, order_id: str, merchant_id: str | None) -> OrderStanding:
-    """Raises Failure if there is none, or if it may be several merchants'."""
+    """Raises Failure if there is none, or if several merchants have one."""
     found = ledger.orders(order_id=order_id, merchant_id=merchant_id, limit=_NAMED + 1)
     if not found:
         whose = f" of merchant {merchant_id!r}" if merchant_id else ""

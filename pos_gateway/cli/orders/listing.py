@@ -21,7 +21,7 @@ _STYLES = {
     State.PENDING: "cyan",
     State.IN_DOUBT: "bold magenta",
 }
-#: Headings that are narrow enough for a terminal.
+#: Headings narrow enough for a terminal.
 _COLUMNS = {
     "ORDER": "order_id",
     "MERCHANT": "merchant_id",
@@ -65,10 +65,10 @@ def list_(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List orders and how they stand, those first that something happened to last.
+    """List orders and their state, the most recently changed first.
 
-    CANCEL is how a wish to cancel the order stands. A rejection's reason is in the POS's own words,
-    which may repeat the customer's: orders show has it.
+    CANCEL is the state of the order's cancel request. A rejection's reason is in the POS's own
+    words, which may repeat the customer's: orders show has it.
 
     \b
     Examples:
@@ -97,7 +97,7 @@ def list_(
 
 
 def summary(order: OrderStanding) -> dict[str, Any]:
-    """What may be told of an order to anybody: nothing that is from the order itself."""
+    """An order's data without its content, which may be shown to any operator."""
     told = order.state is not State.REJECTED
     return {
         "order_id": order.order_id,

@@ -8,7 +8,7 @@ from pos_gateway.cli.database import database
 from pos_gateway.cli.moments import Length, shown
 from pos_gateway.cli.output import notice
 
-#: A message may come again for as long as that, and must find what became of its order.
+#: A message may be redelivered this late, and must find its order's outcome.
 LEAST = timedelta(days=1)
 
 
@@ -18,10 +18,10 @@ LEAST = timedelta(days=1)
 )
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
 def prune(older_than: timedelta, dry_run: bool) -> None:
-    """Remove what is in orders that have ended, and their events. What operators did stays.
+    """Remove the content of orders that have ended, and their events. What operators did stays.
 
-    An order goes once its deliver_by has passed for as long, too. How it ended is kept for 30 days
-    more. Workers go on meanwhile; they do this by themselves with POS_GATEWAY_KEEP_ORDERS.
+    An order is pruned only once its deliver_by has passed for as long, too. Its outcome is kept for
+    30 days more. Workers keep running; they prune by themselves with POS_GATEWAY_KEEP_ORDERS.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``pos-gateway orders resolve``: what the merchant said of an order in doubt."""
+"""``pos-gateway orders resolve``: records the merchant's answer about an order in doubt."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,7 +25,7 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.settings import Settings
 
-#: What the ledger and the event have for a reason; also how a decision is known for one of ours.
+#: The reason in the ledger and the event; it also marks a decision of this command.
 _THERE = Reason("resolved", "an operator says that the POS has it")
 _NOT_THERE = Reason("resolved", "an operator says that the POS does not have it")
 
@@ -54,11 +54,11 @@ def resolve(
     length: timedelta | None,
     operator: str,
 ) -> None:
-    """Decide on an order in doubt, after asking the merchant whether it has it.
+    """Decide on an order in doubt, after asking the merchant whether the POS has it.
 
-    --accepted ends it, and the backend gets order.accepted. --not-sent has it sent; if its
-    deliver_by is over it ends as order.expired, unless it is given new time; if somebody waits for
-    it to be cancelled, as order.cancelled. If the command is broken off, run it again.
+    --accepted ends it, and publishes order.accepted. --not-sent has it sent again; if its
+    deliver_by has passed it ends as order.expired, unless it is given a new one; if it has a cancel
+    request, as order.cancelled. If the command is interrupted, run it again.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ def resolve(
     publisher = Publisher(settings.broker_url)
     split = Split()
     try:
-        if not there:  # before anything is written: the order has to go on its queue
+        if not there:  # before anything is written: the order must be published afterwards
             publisher.connect()
             split = in_force(settings.broker_url, settings.canary_percent)
         with desk() as ledger:
@@ -100,7 +100,7 @@ def resolve(
 
 
 class _Resolving:
-    """Writes the decision and its event, then puts the order where it belongs. Done again, only that."""
+    """Writes the decision and its event, then queues the order. Repeated, it only queues."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class _Resolving:
             state = State.EXPIRED if late else State.NEW
             entry = _entry(order, state, self._now, _NOT_THERE)
             given = f"deliver_by {to_send.deliver_by.isoformat()}"
-            # Its next events are a new generation's, also that it is in doubt once more.
+            # Its next events are of a new generation, a second order.in_doubt included.
             also: dict[str, Any] = {"reopen": not (late or is_decided)}
             if until is not None:
                 also |= {"order_json": to_send.source, "deliver_by": until.timestamp()}
@@ -176,7 +176,7 @@ class _Resolving:
         return "was not sent, and is on the queue again"
 
     def _cancelled(self, order: OrderStanding) -> str:
-        """Sent again, it would be there before the wish to cancel it has its next turn."""
+        """If sent again, the order would reach the POS before its cancel request is retried."""
         if order.state is not State.CANCELLED:
             _require_final_doubt(order)
             self._require_as_seen(order)
@@ -194,7 +194,7 @@ class _Resolving:
         )
 
     def _require_as_seen(self, order: OrderStanding) -> None:
-        """What the merchant said is true of what was sent before it was asked."""
+        """The merchant's answer is true only of earlier attempts."""
         last = shown(order.updated_at)
         if self._since is not None and last != shown(self._since.timestamp()):
             raise Failure(
@@ -238,7 +238,7 @@ def _require_doubt(order: OrderStanding) -> None:
 
 
 def _require_final_doubt(order: OrderStanding) -> None:
-    """Before it was told as in doubt a worker may send it again, after the merchant was asked, too."""
+    """Before order.in_doubt a worker may send it again, even after the merchant was asked."""
     _require_doubt(order)
     if order.told != Kind.IN_DOUBT:
         raise Failure(
@@ -259,7 +259,7 @@ def _is_an_id(text: str) -> bool:
 
 
 def _is_resolved(order: OrderStanding, state: State) -> bool:
-    """Whether it was decided so before; whoever did may not have come to tell."""
+    """Whether this command decided so before; it may have been interrupted afterwards."""
     return order.state is state and order.reason_code == _NOT_THERE.code
 
 

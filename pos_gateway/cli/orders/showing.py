@@ -21,8 +21,8 @@ from pos_gateway.ledger.states import Action, Key, State
 @click.option("--reveal", is_flag=True, help="With the customer, the notes and the POS's words.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def show(order_id: str, merchant_id: str | None, reveal: bool, as_json: bool) -> None:
-    """Show all that the ledger knows of an order: how it and its cancellation stand, what was told
-    of them, what operators did, and the order itself.
+    """Show all that the ledger has of an order: its state and its cancellation's, the events, what
+    operators did, and the order itself.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``pos-gateway merchants catalog``: what merchants' POSes call the items of our orders."""
+"""``pos-gateway merchants catalog``: the POSes' ids for the items of our orders."""
 
 import click
 
@@ -14,8 +14,8 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def catalog() -> None:
-    """Say what a merchant's POS calls the items and modifiers of our orders, by their sku.
+    """Map the items and modifiers of our orders, by sku, to a merchant's POS's ids.
 
-    What is in a merchant's catalog is sent under the POS's own id, anything else by its name and
-    price as far as the POS takes that. Workers see a change within seconds.
+    An item in the catalog is sent under the POS's id, any other by its name and price if the POS
+    accepts that. Workers see a change within seconds.
     """

@@ -11,7 +11,7 @@ from pos_gateway.cli.merchants.showing import require
 @click.command()
 @click.argument("merchant_ids", metavar="ID...", nargs=-1, required=True)
 def clear(merchant_ids: Sequence[str]) -> None:
-    """Forget the catalogs of the merchants with these IDs.
+    """Remove the catalogs of the merchants with these IDs.
 
     Their orders are sent as if there had been none.
 

@@ -1,4 +1,4 @@
-"""``pos-gateway merchants catalog import``: catalogs from a file, all of them or none."""
+"""``pos-gateway merchants catalog import``: writes catalogs from a file, all of them or none."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
@@ -23,9 +23,9 @@ from pos_gateway.domain.merchant import Merchant
 def import_(file: BinaryIO) -> None:
     """Write the catalogs in FILE (- is standard input): one JSON object a line, or one list.
 
-    An object has a merchant_id, one of our skus, and the pos_id that the merchant's POS has for it.
-    All entries of a merchant are its catalog, and replace the one that it had; merchants that are
-    not in FILE keep theirs. Every entry is checked first, and if one is wrong nothing is written.
+    An object has a merchant_id, one of our skus, and the merchant's POS's pos_id for it. A
+    merchant's entries are its whole catalog, and replace the previous one; merchants that are not
+    in FILE keep theirs. Every entry is checked first, and if one is wrong nothing is written.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def _entry(record: Any) -> CatalogEntry | InvalidRecord:
 
 
 class _Checked:
-    """The catalogs that are right, by merchant; entries that are not are reported and counted."""
+    """The valid catalogs, by merchant; invalid entries are reported and counted."""
 
     def __init__(self, merchants: Mapping[str, Merchant]) -> None:
         self.catalogs: dict[str, dict[str, str]] = {}
