@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from loadtests.merchants.client import SimulatedMerchants
 from loadtests.servers.postgresql import PostgreSQL
@@ -24,6 +26,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # are elsewhere, east by a number of hours that is none, unless TZ says where.
 os.environ.setdefault("TZ", "<+0530>-05:30")
 time.tzset()
+
+# What a thread logs that outlives its test must not stand in what a later test's command prints.
+structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.__stderr__))
 
 # Whoever runs the tests may have a gateway, a Celery or a PostgreSQL configured: none of it may
 # reach a test. This happens at import, before any test module reads its settings.
