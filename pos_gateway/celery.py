@@ -26,7 +26,7 @@ from pos_gateway.settings import Settings, setting
 from pos_gateway.telemetry import log
 from pos_gateway.worker.tasks import CancelTask, OrderTask
 
-#: What a process exits with when its configuration is at fault (sysexits.h).
+#: Exit code of a process with a faulty configuration (sysexits.h).
 EX_CONFIG = 78
 
 
@@ -38,7 +38,7 @@ def _configured() -> Celery:
     settings = gateway.current().settings
     app = Celery("pos_gateway", broker=settings.broker_url, amqp=_Broker, set_as_current=True)
     app.conf.update(
-        # What is taken from the queue, and from which ones.
+        # The queues, and what is accepted from them.
         task_queues=(topology.orders_queue, topology.canary_queue),
         task_default_queue=topology.orders_queue.name,
         task_default_exchange=topology.orders_exchange.name,
@@ -47,22 +47,22 @@ def _configured() -> Celery:
         task_create_missing_queues=False,
         accept_content=["json"],
         task_serializer="json",
-        # When it is acknowledged: after what came of it is stored; a failure of the task itself
-        # sends the message to orders.dead through the queue's dead-letter exchange.
+        # A message is acknowledged once its outcome is committed; a failure of the task itself
+        # dead-letters it to orders.dead through the queue's dead-letter exchange.
         task_acks_late=True,
         task_acks_on_failure_or_timeout=False,
         task_reject_on_worker_lost=True,
         task_ignore_result=True,
         worker_cancel_long_running_tasks_on_connection_loss=False,
-        # Admission says how many start, and what was under way may have ended long since.
+        # Admission bounds what starts, and what was in flight may have ended long since.
         worker_enable_prefetch_count_reduction=False,
-        # The connection: a dead peer is noticed within half a minute, and waited for.
+        # A dead broker is noticed within half a minute; connecting is retried forever.
         broker_heartbeat=15,
         broker_heartbeat_checkrate=2,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         # A channel that the broker closes (a message was unacknowledged for longer than its
-        # ``consumer_timeout``, say) is a lost connection; to Celery it would be a worker's end.
+        # ``consumer_timeout``, say) is a lost connection; by default it would end the worker.
         broker_channel_error_retry=True,
         broker_transport_options={"confirm_publish": True, **_memory_options(settings)},
         worker_enable_remote_control=settings.remote_control,
@@ -74,13 +74,13 @@ def _configured() -> Celery:
 
 
 def _memory_options(settings: Settings) -> dict[str, Any]:
-    # The in-memory broker (demo, experiments) is asked rather than tells; its default is 1 s.
+    # The in-memory broker (demo, experiments) is polled, every second by default.
     return {"polling_interval": 0.01} if settings.broker_url.startswith("memory") else {}
 
 
 @signals.setup_logging.connect
 def _log_here(loglevel: int, logfile: str | None, **_: Any) -> None:
-    """Celery's lines go where ours do, for they are written by whoever says them otherwise."""
+    """Send Celery's log lines to the gateway's log; else each thread would write its own."""
     try:
         log.configure(loglevel, file=logfile or None, lines=setting("log_buffer"))
     except OSError as error:
@@ -90,7 +90,7 @@ def _log_here(loglevel: int, logfile: str | None, **_: Any) -> None:
     log.tell_of_crashes()
 
 
-#: The pools that a worker runs on: green threads, or processes that have one order at a time each.
+#: The pools that a worker runs on: green threads, or processes with one order at a time each.
 _POOLS = ("celery.concurrency.gevent", "celery.concurrency.prefork", "celery.concurrency.solo")
 
 
@@ -107,7 +107,7 @@ def _before_start(sender: Any, **_: Any) -> None:
     except (PendingMigration, SchemaTooNew, PublishRefused, InvalidSettings) as error:
         raise SystemExit(_refusal(error)) from None
     except SQLAlchemyError as error:
-        # Better not to be there, and be started again, than to take orders and hold them.
+        # Exit and be restarted, rather than take orders and hold them.
         why = str(error.__cause__ or error).splitlines()[0]
         raise SystemExit(_refusal(f"the database cannot be asked: {why}")) from None
 
@@ -134,20 +134,20 @@ def _stopped(**_: Any) -> None:
 @signals.worker_process_shutdown.connect
 def _child_stopped(**_: Any) -> None:
     gateway.current().stop()
-    log.flush()  # a child ends without what Python does at a process's end
+    log.flush()  # a child ends without Python's exit handlers
 
 
 def _log_what_is_printed() -> None:
-    """What anybody still prints is logged: gevent shows errors on the event loop, which may not wait.
+    """Log what is still printed: gevent prints errors on the event loop, which must not block.
 
-    From when orders come; until then a person may be looking at the banner.
+    Only once orders arrive; until then a person may be reading the banner.
     """
     if app.conf.worker_redirect_stdouts:
         app.log.redirect_stdouts(app.conf.worker_redirect_stdouts_level)
 
 
 def _refusal(error: object) -> int:
-    """Say in plain words why this process does not start; its exit code."""
+    """Print why this process does not start; returns its exit code."""
     sys.stderr.write(f"pos-gateway does not start: {error}\n")
     return EX_CONFIG
 

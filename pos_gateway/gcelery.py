@@ -1,12 +1,12 @@
-"""The green worker: ``celery -A pos_gateway.gcelery worker``. Patches first, then hands on the app.
+"""The green worker: ``celery -A pos_gateway.gcelery worker``. Patches first, then exports the app.
 
-Celery has imported threading, ssl and half of itself before it comes here, and patching under
-their feet leaves names behind that stop every green thread. Even ``-P gevent``, which patches in
-Celery's first lines, does: while gevent looks for existing locks it wakes Celery's lazy modules,
-and kombu takes ``from time import sleep`` before ``time`` is patched, so that a worker that
-waits for its broker stands still as a whole. Therefore the same command runs again, in this same
-process, under ``python -m gevent.monkey``, where nothing of Celery is there yet, nor ever is what
-only a person at a terminal has a use for (``worker/slim_celery.py``). Flags are kept.
+Celery has imported threading, ssl and half of itself before this module, and patching then leaves
+names behind that block every green thread. So does even ``-P gevent``, which patches in Celery's
+first lines: while gevent looks for existing locks it wakes Celery's lazy modules, and kombu takes
+``from time import sleep`` before ``time`` is patched, so that a worker that waits for its broker
+blocks as a whole. Therefore the same command runs again, in this same process, under ``python -m
+gevent.monkey``, before anything of Celery is imported, and without what serves a person at a
+terminal (``worker/slim_celery.py``). Flags are kept.
 """
 
 import os
@@ -42,7 +42,7 @@ def _is_worker_command(arguments: list[str]) -> bool:
 
 
 def _patched_late() -> bool:
-    """Whether something was imported before it was patched, with kombu as the witness."""
+    """Whether modules were imported before they were patched, with kombu as the witness."""
     witness = sys.modules.get("kombu.utils.functional")
     return witness is not None and (
         not monkey.is_module_patched("time") or witness.sleep is not time.sleep
@@ -51,7 +51,7 @@ def _patched_late() -> bool:
 
 _named = _pool_flag(sys.argv)
 
-#: Somebody who names another pool gets it: this is then the synchronous worker.
+#: ``-P prefork`` and other pools work as usual: this is then the synchronous worker.
 _green = _named in (None, "gevent")
 
 if _green and _patched_late() and _is_worker_command(sys.argv):
@@ -77,7 +77,7 @@ from pos_gateway.processing import gateway
 from pos_gateway.worker.consumer import WINDOW
 
 if _green:
-    # Each green thread would remember ten frames of where it came from, for debuggers alone.
+    # Each green thread would keep ten frames of its origin, for debuggers alone.
     gevent_config.track_greenlet_tree = False
     app.conf.update(
         worker_pool=_POOL,

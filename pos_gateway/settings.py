@@ -73,12 +73,12 @@ def _can_trace(wanted: bool) -> bool:
 def _is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # not even what it is in
+    except ModuleNotFoundError:  # not even its parent is installed
         return False
 
 
 class Settings(BaseModel):
-    """How this process is to behave. Immutable; made once, at start."""
+    """This process's settings. Immutable; made once, at start."""
 
     model_config = {"frozen": True, "extra": "forbid"}
 
@@ -193,7 +193,7 @@ class Settings(BaseModel):
 
     @property
     def secret_keys(self) -> str | None:
-        """The keys in clear."""
+        """The keys in plain text."""
         return self.secret_key.get_secret_value() if self.secret_key else None
 
     @classmethod
@@ -221,7 +221,7 @@ class Settings(BaseModel):
 def setting(name: str, given: Any = None) -> Any:
     """One setting: the value given, else the environment's, else the default; checked.
 
-    For the order backend's client, which is not to trip over the worker's settings.
+    For the order backend's client, which must not fail on the worker's settings.
     """
     field = Settings.model_fields[name]
     value = given if given is not None else _given(os.environ).get(name, field.default)

@@ -1,1 +1,1 @@
-"""Who may start now. Pure: knows no Celery, no HTTP, no clock of its own; time is handed in."""
+"""Decides which orders may start. Pure: no Celery, no HTTP, no clock; time is passed in."""

@@ -1,14 +1,14 @@
-"""Admission: who may start now.
+"""Admission: which orders may start now.
 
-An order starts when its merchant is under its limits (at once, and in a second), its breaker lets
-it through, and the scheduler has a slot for that merchant: see ``scheduler.py``. What its calls say
-about a merchant is ``health.py``'s.
+An order starts when its merchant is under its concurrency and rate limits, its breaker admits it,
+and the scheduler has a slot for that merchant: see ``scheduler.py``. ``health.py`` judges merchants
+by their calls.
 
-Orders that cannot start wait here, the most urgent of a merchant first. A merchant may hold only so
-many; its further orders are parked in the broker until about their turn, so that they do not fill
-the window through which everybody's come.
+Orders that cannot start wait here, a merchant's earliest deadline first. A merchant may have a
+bounded number waiting; its further orders are parked in the broker until about their turn, so that
+they do not fill the prefetch window that all merchants share.
 
-Every operation costs the logarithm of what is under way or waits. Not safe from threads: one thread,
+Every operation costs the logarithm of the orders in flight or waiting. Not thread-safe: one thread,
 or the green threads of one process, which switch only where they block, and nothing here blocks.
 """
 
@@ -33,7 +33,7 @@ from pos_gateway.domain.outcome import CallResult
 
 
 class Verdict(Enum):
-    """What becomes of an order that is offered and does not start."""
+    """The verdict on an order that is offered and does not start."""
 
     WAIT = "wait"
     PARK = "park"
@@ -41,14 +41,14 @@ class Verdict(Enum):
 
 
 class Admission(Generic[Ticket]):
-    """Decides which orders start. Times are seconds of one clock that never jumps.
+    """Decides which orders start. Times are seconds of one monotonic clock.
 
     Args:
-        limits: what to keep to.
-        terms_of: what is agreed with a merchant, when its first order comes; None if that is not
-            known yet: its orders wait until ``set_terms`` says.
+        limits: this process's limits.
+        terms_of: a merchant's terms, at its first order; None if they are not loaded yet: its
+            orders wait until ``set_terms``.
         announce: called with every breaker's transition.
-        on_short: called with a merchant whose order waits for want of an allotment only.
+        on_short: called with a merchant whose order lacks only an allotment.
         in_fleet: merchants need an allotment (``allot``) to start anything.
     """
 
@@ -64,7 +64,7 @@ class Admission(Generic[Ticket]):
         self.limits = limits
         self._terms_of = terms_of
         self._on_short = on_short
-        #: The time, as far as it is known.
+        #: The latest time passed in.
         self._now = 0.0
         self._lanes: Lanes[Ticket] = Lanes(in_fleet=in_fleet)
         self._agenda = Agenda()
@@ -85,7 +85,7 @@ class Admission(Generic[Ticket]):
     def offer(
         self, merchant_id: str, ticket: Ticket, now: float, deadline: float = inf
     ) -> Call[Ticket] | Verdict:
-        """Take an order in.
+        """Offer an order.
 
         Returns:
             Call: started, holds a slot until ``release``.
@@ -112,7 +112,7 @@ class Admission(Generic[Ticket]):
         return Verdict.WAIT
 
     def next_start(self, now: float) -> Call[Ticket] | None:
-        """The call of the next waiting order that may start; None if there is none."""
+        """Start the next waiting order that may start; None if there is none."""
         self.tick(now)
         lane = self._scheduler.next(now) if self._room.waiting else None
         first = lane.first() if lane is not None else None
@@ -127,13 +127,13 @@ class Admission(Generic[Ticket]):
         contact: CallResult = CallResult.ANSWERED,
         retry_after: float | None = None,
     ) -> None:
-        """An order's merchant is done with; the slot is held until ``release``. Once at most.
+        """An order's call is over; the slot is held until ``release``. Once at most.
 
         Args:
             call: what starting returned.
             now: the time.
-            contact: how its merchant fared; NONE says nothing about it.
-            retry_after: for how many seconds the merchant asked to be left alone.
+            contact: the call's result; NONE says nothing about the merchant.
+            retry_after: the merchant's ``Retry-After`` in seconds, if it sent one.
         """
         self._judge(call, now, contact, retry_after)
         self._changed(call.lane)
@@ -145,7 +145,7 @@ class Admission(Generic[Ticket]):
         contact: CallResult = CallResult.ANSWERED,
         retry_after: float | None = None,
     ) -> None:
-        """An order that was started is done, and its slot free. Exactly once for each.
+        """Release a started order's slot. Exactly once for each.
 
         The arguments are those of ``answered``, which need not have been called before.
         """
@@ -157,21 +157,21 @@ class Admission(Generic[Ticket]):
         self._changed(call.lane)
 
     def tick(self, now: float) -> None:
-        """Let time pass: merchants fall silent, breakers half-open, waiting orders expire."""
+        """Advance the time: merchants fall silent, breakers half-open, waiting orders expire."""
         self._now = now
         self._agenda.run(now)
         self.parked_count.pass_time(now)
 
     @property
     def next_at(self) -> float:
-        """When time will change something by itself; then ``tick`` is due."""
+        """When time alone changes something next; then ``tick`` is due."""
         return min(self._agenda.next_at, self._scheduler.next_at(self._now))
 
     def to_cut_short(self) -> list[Call[Ticket]]:
-        """Calls to end early, since others lack the slots. Each is named once; the caller may let
-        it go on.
+        """Calls to end early, since queued merchants lack slots. Each is returned once; the caller
+        may let it go on.
 
-        One for each light merchant or stranger in line, and one at a time for heavy merchants while
+        One for each queued light merchant or stranger, and one at a time for heavy merchants while
         silent ones hold more than a quarter of the slots.
         """
         line = self._scheduler
@@ -181,11 +181,11 @@ class Admission(Generic[Ticket]):
         )
 
     def expired(self) -> list[Ticket]:
-        """Orders whose time ran out while they waited, or will before they can start."""
+        """Remove and return orders that expired while waiting, or will before they can start."""
         return self._backlog.expired()
 
     def overdue(self, now: float, most: int = sys.maxsize) -> list[Ticket]:
-        """Orders that have waited too long for their merchant; they are the caller's, to park.
+        """Remove and return orders that waited too long for their merchant, to be parked.
 
         If there are as many as ``most``, there may be more.
         """
@@ -193,16 +193,16 @@ class Admission(Generic[Ticket]):
         return self._backlog.overdue(until, now, self._room.may_stay, most)
 
     def drop_waiting(self) -> list[Ticket]:
-        """Let go of everything that waits (the connection it came by is gone). Those under way stay."""
+        """Remove and return all waiting orders (lost connection). Orders in flight stay."""
         dropped = [ticket for lane in self._lanes for ticket in lane.take_all()]
         for lane in self._lanes:
             self._changed(lane)
         return dropped + self._backlog.drop()
 
-    # What is agreed with a merchant, and what other workers say of it
+    # Merchants' terms, and the fleet
 
     def set_terms(self, merchant_id: str, terms: Terms) -> None:
-        """This is now agreed with a merchant. Orders under way go on."""
+        """Set a merchant's terms. Orders in flight go on."""
         lane = self._lanes.get(merchant_id)
         if lane is None:
             return
@@ -210,16 +210,16 @@ class Admission(Generic[Ticket]):
         self._reckon(lane)
 
     def forget_terms(self, merchant_id: str) -> None:
-        """What was agreed may not hold any more: nothing starts until ``set_terms`` says."""
+        """A merchant's terms may be outdated: nothing starts until ``set_terms``."""
         lane = self._lanes.get(merchant_id)
         if lane is not None and lane.known:
             lane.known = False
             self._changed(lane)
 
     def allot(self, merchant_id: str, permits: int | None) -> None:
-        """The fleet leaves so many of a merchant's orders at once to this process.
+        """Set this process's allotment of a merchant's concurrency limit.
 
-        None: it has nothing to say. What is under way goes on.
+        None: the fleet sets no limit. Orders in flight go on.
         """
         lane = self._lanes.get(merchant_id)
         if lane is not None:
@@ -227,21 +227,21 @@ class Admission(Generic[Ticket]):
             self._reckon(lane)
 
     def demand(self, merchant_id: str) -> Demand:
-        """What a merchant's orders want here; nothing, of one that is not known."""
+        """A merchant's demand in this process; zero if its terms are not known."""
         lane = self._lanes.get(merchant_id)
         if lane is None or not lane.known:
             return Demand(0, 0, 0)
         return Demand(lane.bulkhead.ceiling, lane.bulkhead.in_flight, lane.waiting)
 
     def open_breaker(self, merchant_id: str, seconds: float) -> None:
-        """Another worker found that the merchant is to be left alone for so long."""
+        """Open a merchant's breaker for ``seconds``, as another worker did."""
         lane = self._lane(merchant_id)
         if not lane.breaker.is_open:
             self._health.open(lane, self._now, FLEET, seconds)
             self._changed(lane)
 
     def close_breaker(self, merchant_id: str) -> None:
-        """Another worker found that the merchant answers again."""
+        """Close a merchant's breaker, as another worker did."""
         lane = self._lanes.get(merchant_id)
         if lane is not None and not lane.breaker.is_closed:
             self._health.close(lane, FLEET)
@@ -250,20 +250,20 @@ class Admission(Generic[Ticket]):
     # Parked orders
 
     def answers(self, merchant_id: str, now: float) -> bool:
-        """Whether the merchant answers, so that its orders that are parked now are back soon."""
+        """Whether the merchant answers, so that orders parked now return soon."""
         return self._room.state(self._lane(merchant_id), now).answers
 
     def park_delay(self, merchant_id: str, now: float, *, few: bool = False) -> float:
-        """Seconds until orders that are parked now are to be back; ``few`` are to meet others."""
+        """Seconds until orders parked now return; ``few`` are to return with others."""
         lane = self._lane(merchant_id)
         return lane.parking.delay(self._room.state(lane, now), few=few)
 
     def let_out(self, merchant_id: str, orders: int, now: float) -> int:
-        """How many of so many parked orders that are back may come to the queue now.
+        """How many of the returned orders to unpark to the queue now.
 
         Args:
-            merchant_id: whose orders they are.
-            orders: how many are back.
+            merchant_id: the orders' merchant.
+            orders: how many have returned.
             now: the time.
         """
         self.tick(now)
@@ -271,48 +271,48 @@ class Admission(Generic[Ticket]):
         return lane.parking.let_out(orders, self._room.state(lane, now))
 
     def look_again(self, merchant_id: str, orders_at_hand: int, now: float) -> float | None:
-        """Seconds until a look at a bundle that is kept in the worker; None: it is to be parked.
+        """Seconds until a bundle that waits in the worker is checked again; None: park it.
 
         Args:
-            merchant_id: whose orders are in it.
-            orders_at_hand: how many of its orders are kept so already.
+            merchant_id: the bundle's merchant.
+            orders_at_hand: how many of its orders wait in bundles already.
             now: the time.
         """
         return look_again(orders_at_hand, self._room.state(self._lane(merchant_id), now))
 
-    # For those who watch
+    # Observability
 
     @property
     def waiting(self) -> int:
-        """How many orders wait."""
+        """Waiting orders."""
         return self._room.waiting
 
     @property
     def blocked(self) -> int:
-        """How many of them have a merchant in trouble."""
+        """Waiting orders whose merchant is in trouble."""
         return self._room.blocked
 
     @property
     def in_flight(self) -> int:
-        """How many slots are held."""
+        """Slots that are held."""
         return self._scheduler.in_flight
 
     @property
     def slots(self) -> dict[str, int]:
-        """How many slots are free, and how many are held by whom."""
+        """Slots that are free, and held by each class of merchants."""
         return self._scheduler.slots()
 
     def merchant(self, merchant_id: str) -> MerchantStatus | None:
-        """How things stand with a merchant; None if nothing is known of it."""
+        """A merchant's status; None if nothing is known of it."""
         lane = self._lanes.get(merchant_id)
         return lane.standing(self.parked_count.of(merchant_id)) if lane else None
 
     def merchants(self) -> Iterator[MerchantStatus]:
-        """How things stand with every merchant that has orders here, or parked, or is in trouble."""
+        """The status of every merchant that has orders here, or parked, or is in trouble."""
         return chain.from_iterable(self.merchants_by(LANES))
 
     def merchants_by(self, few: int) -> Iterator[list[MerchantStatus]]:
-        """The same, so few looked at in one go: whoever asks may let others have their turns."""
+        """The same, ``few`` at a time, so that the caller can yield in between."""
         parked = self.parked_count.of
         for lanes in self._lanes.by(few):
             yield [
@@ -326,7 +326,7 @@ class Admission(Generic[Ticket]):
     def _judge(
         self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
     ) -> None:
-        call.done = contact is CallResult.NONE  # then the time it took says nothing either
+        call.done = contact is CallResult.NONE  # then its duration says nothing either
         self.tick(now)
         call.done = True
         self._health.came_back(call, now, contact, retry_after)
@@ -347,14 +347,14 @@ class Admission(Generic[Ticket]):
         return call
 
     def _reckon(self, lane: Lane[Ticket], _now: float = 0.0) -> None:
-        """See whether one more of its orders may start in this second; if not, again in time."""
+        """Update whether the rate limit allows one more start; if not, again when it does."""
         rate = lane.rate
         if rate is not None and rate.reckon(self._now, lane.bulkhead.part):
             self._agenda.add(rate.free_at, self._reckon, lane)
         self._changed(lane)
 
     def _changed(self, lane: Lane[Ticket]) -> None:
-        """Put right all that depends on a lane which has changed."""
+        """Update all that depends on a changed lane."""
         if lane.waiting:
             if lane.breaker.is_open:
                 self._backlog.expire_before(lane, lane.breaker.until)

@@ -1,4 +1,4 @@
-"""What is to happen at a time: one heap for everything that admission waits for."""
+"""Timers: one heap for everything that admission waits for."""
 
 import heapq
 from collections.abc import Callable
@@ -6,24 +6,24 @@ from itertools import count
 from math import inf
 from typing import Any, Protocol
 
-#: Entries that may have lost their purpose before they are looked through.
+#: Entries before those that are done are purged.
 STALE = 1000
 
 
 class Timed(Protocol):
-    """What an entry is about."""
+    """The item of an entry."""
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, so that its entry means nothing any more."""
+        """Whether it has ended, so that its entry is void."""
         ...
 
 
 class Agenda:
     """Calls an action with its item when its time has come, unless the item is done by then.
 
-    Entries whose item is done are thrown out once they are as many as the others, so that an
-    entry costs the logarithm of those that still mean something.
+    Entries whose item is done are purged once they may be as many as the others, so that an
+    entry costs the logarithm of the live ones.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Agenda:
         heapq.heappush(self._entries, (at, next(self._number), action, item))
 
     def run(self, now: float) -> None:
-        """Do all that is due."""
+        """Run all actions that are due."""
         while self._entries and self._entries[0][0] <= now:
             _, _, action, item = heapq.heappop(self._entries)
             if not item.done:
@@ -48,7 +48,7 @@ class Agenda:
 
     @property
     def next_at(self) -> float:
-        """When something is due next."""
+        """When the next action is due."""
         while self._entries and self._entries[0][3].done:
             heapq.heappop(self._entries)
         return self._entries[0][0] if self._entries else inf

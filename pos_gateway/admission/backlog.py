@@ -1,4 +1,4 @@
-"""Orders that wait, by age and by deadline: which expire, and which have waited too long."""
+"""Waiting orders by age and by deadline: which expire, and which have waited too long."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from pos_gateway.admission.lane import Lane, Ticket, Waiting
 
 
 class Backlog(Generic[Ticket]):
-    """All lanes' orders that wait.
+    """The waiting orders of all lanes.
 
     Args:
-        agenda: where their deadlines are noted.
-        changed: called with a lane of which an order has gone.
+        agenda: runs their deadlines.
+        changed: called with a lane that an order has left.
     """
 
     def __init__(self, agenda: Agenda, changed: Callable[[Lane[Ticket]], None]) -> None:
         self._agenda = agenda
         self._changed = changed
-        #: Every order that waits, by ``since``; those that are done are skipped.
+        #: Every waiting order, by ``since``; those that are done are skipped.
         self._by_age: deque[Waiting[Ticket]] = deque()
         self._expired: list[Ticket] = []
 
@@ -32,18 +32,18 @@ class Backlog(Generic[Ticket]):
             self._agenda.add(deadline, self._expire, waiting)
 
     def take(self, waiting: Waiting[Ticket]) -> Ticket:
-        """The order, which waits no more."""
+        """Remove and return an order."""
         ticket = waiting.lane.take(waiting)
         self._changed(waiting.lane)
         return ticket
 
     def expire_before(self, lane: Lane[Ticket], time: float) -> None:
-        """Expire the lane's orders whose deadline is by ``time``, when it may next start one."""
+        """Expire the lane's orders with a deadline by ``time``, when it may next start one."""
         while (first := lane.first()) is not None and first.deadline <= time:
             self._expired.append(lane.take(first))
 
     def expired(self) -> list[Ticket]:
-        """Orders whose time ran out while they waited, or will before they can start."""
+        """Remove and return orders that expired while waiting, or will before they can start."""
         expired, self._expired = self._expired, []
         return expired
 
@@ -52,8 +52,8 @@ class Backlog(Generic[Ticket]):
     ) -> list[Ticket]:
         """Orders waiting since before ``until`` whose merchant cannot start them; up to ``most``.
 
-        Orders that lack only a slot stay, unless their merchant itself is silent: parking would only
-        delay them. They are checked again after as long, lest thousands be checked each time.
+        Orders that lack only a slot stay, unless their merchant itself is silent: parking would
+        only delay them. They are checked again after the same wait, lest each check see thousands.
         """
         out: list[Ticket] = []
         again: list[Waiting[Ticket]] = []
@@ -68,7 +68,7 @@ class Backlog(Generic[Ticket]):
             if (lane.queue is not None and not lane.is_silent) or may_stay(lane):
                 waiting.since = now
                 again.append(waiting)
-                self._changed(lane)  # what it has used counts for less by now
+                self._changed(lane)  # its usage has decayed
             else:
                 out.append(self.take(waiting))
         self._by_age.extend(again)

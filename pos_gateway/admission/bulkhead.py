@@ -1,48 +1,48 @@
-"""One merchant's bulkhead: how many of its orders may be under way at once.
+"""One merchant's bulkhead: how many of its orders may be in flight.
 
-Never more than was agreed with it, and fewer while it shows that this is too much: halved when
-it does not answer in time or says so (429, 503), raised by one for every full window of answers,
-as TCP does it (additive increase, multiplicative decrease).
+Never more than its concurrency limit, and fewer while it is overloaded: halved on a timeout, a 429
+or a 503, raised by one for every full window of answers, as TCP does it (additive increase,
+multiplicative decrease).
 """
 
 from dataclasses import dataclass
 from math import inf
 
-#: The allotment of a merchant that the fleet has not been asked about yet.
+#: The allotment of a merchant before the fleet's first answer.
 UNASKED = -1
 
 
 @dataclass(slots=True, eq=False)
 class Bulkhead:
-    """A merchant's limit. ``ceiling`` is what was agreed; 0 holds its orders back."""
+    """A merchant's bulkhead. ``ceiling`` is its concurrency limit; 0 starts none of its orders."""
 
     ceiling: int
     in_flight: int = 0
-    #: What the merchant can take, as far as is known; ``limit`` is never above the ceiling.
+    #: The limit by additive increase, multiplicative decrease; inf: no less than the ceiling.
     _adapted: float = inf
-    #: What the fleet's other workers leave to this one; None: there are none to ask.
+    #: This process's part of the ceiling, by the fleet; None: the fleet sets no limit.
     allotment: int | None = None
     #: Answers in time since the limit last changed, and whether it was reached since.
     _answers: int = 0
     _reached: bool = False
-    #: When it was halved last: calls that had started before say nothing new.
+    #: When it was halved last: calls started before say nothing new.
     _halved: float = -inf
 
     @property
     def limit(self) -> int:
-        """How many may be under way in this process."""
+        """How many may be in flight in this process."""
         here, allotment = self.here, self.allotment
         return here if allotment is None or here < allotment else allotment
 
     @property
     def here(self) -> int:
-        """How many might be, if there were no other workers."""
+        """The limit without the fleet's."""
         ceiling, adapted = self.ceiling, self._adapted
         return ceiling if ceiling <= adapted else int(adapted)
 
     @property
     def part(self) -> float:
-        """The part of what was agreed that the fleet leaves to this worker."""
+        """The fraction of the concurrency limit that the fleet allots to this worker."""
         if self.allotment is None or not self.ceiling:
             return 1.0
         return min(1.0, max(0, self.allotment) / self.ceiling)
@@ -53,13 +53,13 @@ class Bulkhead:
 
     @property
     def is_full(self) -> bool:
-        """It is at a limit. One that only waits for the fleet's first word has no room either."""
+        """Whether it is at a limit; waiting for the fleet's first answer does not count."""
         counts = self.allotment is not None and self.allotment != UNASKED
         return self.in_flight >= (self.limit if counts else self.here)
 
     @property
     def is_short(self) -> bool:
-        """It is full for want of an allotment only."""
+        """Whether only the allotment is full."""
         return self.allotment is not None and self.allotment <= self.in_flight < self.here
 
     def enter(self) -> None:
@@ -68,27 +68,27 @@ class Bulkhead:
         self._reached = self._reached or self.in_flight >= self.here
 
     def leave(self) -> None:
-        """It is done."""
+        """An order has finished."""
         self.in_flight -= 1
 
     def answered(self) -> None:
-        """The merchant answered as it does when it is well."""
+        """The merchant answered in time."""
         self._answers += 1
         if self._reached and self._answers >= self.here:
             self._adapted = self.here + 1 if self.here < self.ceiling else inf
             self._answers, self._reached = 0, False
 
     def hesitated(self) -> None:
-        """It answered, but late: the window of answers begins anew."""
+        """It answered late, or failed: the window of answers begins anew."""
         self._answers = 0
 
     def overloaded(self, started: float, now: float) -> None:
-        """It did not answer in time, or said that this is too much, to a call of then."""
+        """A call started then timed out, or was refused as one too many: halve the limit."""
         self._answers, self._reached = 0, False
         if started >= self._halved and self.ceiling:
             self._adapted = max(1, self.here // 2)
             self._halved = now
 
     def forget(self) -> None:
-        """What it could take lately says nothing any more."""
+        """Forget the adapted limit."""
         self._adapted = inf

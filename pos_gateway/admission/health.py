@@ -1,4 +1,4 @@
-"""What a merchant's calls say about it: whether it answers, how quickly, and how much it can take."""
+"""Judges merchants by their calls: whether they answer, how fast, and how much they can take."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pos_gateway.admission.outliers import Outliers
 from pos_gateway.admission.provider import Provider
 from pos_gateway.domain.outcome import CallResult
 
-#: Why a breaker changed, when another worker said so.
+#: Why a breaker changed, when another worker changed it.
 FLEET = "fleet"
 
 
@@ -23,20 +23,20 @@ class Transition:
 
     merchant_id: str
     state: State
-    #: For how long, if it opened.
+    #: How long it stays open, if it opened.
     seconds: float
     why: str
 
 
 class Health(Generic[Ticket]):
-    """Judges calls while they are out, and when they are back.
+    """Judges calls in flight, and when they finish.
 
     Args:
-        limits: what to keep to.
-        agenda: where it notes what time will do.
+        limits: this process's limits.
+        agenda: runs its timers.
         announce: called with every breaker's transition.
-        unusual: called with a call that is out for longer than is usual, and the time.
-        revived: called with a provider that was silent and answers, and the time.
+        unusual: called with a call that became an outlier, and the time.
+        revived: called with a silent provider that answers again, and the time.
         changed: called with a lane that has changed other than by ``came_back``.
     """
 
@@ -59,13 +59,13 @@ class Health(Generic[Ticket]):
         self._outliers: Outliers[Ticket] = Outliers(limits.slow_after)
 
     def began(self, call: Call[Ticket], now: float) -> None:
-        """A call is out."""
+        """A call has started."""
         self._agenda.add(now + self._outliers.unusual_after(call.lane), self._is_unusual, call)
 
     def came_back(
         self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
     ) -> None:
-        """A call is back; its merchant asked to be left alone for so many seconds, or did not."""
+        """A call has finished, with the merchant's ``Retry-After`` in seconds, if it sent one."""
         lane = call.lane
         lane.last_call = now
         lane.late_calls -= call.late
@@ -81,22 +81,22 @@ class Health(Generic[Ticket]):
         self._judge_presence(call, now, contact, retry_after)
 
     def released(self, call: Call[Ticket]) -> None:
-        """Its slot is free."""
+        """A call's slot is free."""
         self._outliers.released(call)
 
     def to_cut_short(
         self, light: int, strangers: int, heavy: int, now: float
     ) -> list[Call[Ticket]]:
-        """Calls to end early for so many merchants that lack a slot. Each is named once.
+        """Calls to end early for merchants that lack a slot, by class. Each is returned once.
 
-        As many outliers as silent merchants may hold slots always go on.
+        As many outliers as the silent budget has slots always go on.
         """
         outliers = self._outliers
         most = min(outliers.number - self._budget, light + strangers + heavy) - outliers.ending
         return outliers.cut_short(light, strangers, most, now) if most > 0 else []
 
     def open(self, lane: Lane[Ticket], now: float, why: str, at_least: float = 0.0) -> None:
-        """Leave the merchant alone, for so long at least."""
+        """Open the breaker, for ``at_least`` seconds."""
         breaker = lane.breaker
         if breaker.is_open or why == FLEET:
             breaker.open_for(now, at_least)
@@ -106,18 +106,18 @@ class Health(Generic[Ticket]):
         self._announce(Transition(lane.merchant_id, State.OPEN, breaker.until - now, why))
 
     def close(self, lane: Lane[Ticket], why: str) -> None:
-        """Let its orders through."""
+        """Close the breaker."""
         lane.breaker.close()
         self._announce(Transition(lane.merchant_id, State.CLOSED, 0.0, why))
 
     def forget(self, lane: Lane[Ticket]) -> None:
-        """The benefit of the doubt, after a quiet spell."""
+        """Forget trouble after a quiet spell."""
         lane.pace.silent = False
         lane.bulkhead.forget()
         lane.breaker.forget()
 
     def _judge_load(self, call: Call[Ticket], now: float, contact: CallResult) -> None:
-        """What its limit learns from a call."""
+        """Adapt the merchant's limit."""
         bulkhead = call.lane.bulkhead
         match contact:
             case CallResult.ANSWERED if not call.late or call.probe is not None:
@@ -130,7 +130,7 @@ class Health(Generic[Ticket]):
                 pass
 
     def _judge_speed(self, call: Call[Ticket], now: float, contact: CallResult) -> None:
-        """How long its merchant takes, and whether it answers."""
+        """Update the merchant's latency estimate, and whether it is silent."""
         pace, seconds = call.lane.pace, now - call.started
         is_first = pace.mean is None
         pace.came_back(seconds, contact, late=call.late)
@@ -142,7 +142,7 @@ class Health(Generic[Ticket]):
     def _judge_presence(
         self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
     ) -> None:
-        """Whether the merchant is to be called at all."""
+        """Update the merchant's breaker."""
         lane, breaker = call.lane, call.lane.breaker
         answered = None if contact is CallResult.NONE else contact is CallResult.ANSWERED
         if call.probe is not None:
@@ -161,7 +161,7 @@ class Health(Generic[Ticket]):
             self.open(lane, now, "asked", retry_after)
 
     def _is_unusual(self, call: Call[Ticket], now: float) -> None:
-        """A call is out for longer than is usual; should it go on, its merchant is silent."""
+        """A call became an outlier; should it go on, its merchant is silent."""
         self._outliers.add(call, now)
         silent_at = call.started + self._outliers.silent_after(call.lane)
         self._agenda.add(silent_at, self._is_silent, call)
@@ -173,7 +173,7 @@ class Health(Generic[Ticket]):
         self._unusual(call, now)
 
     def _is_silent(self, call: Call[Ticket], now: float) -> None:
-        """A call has been out for too long; a stranger's not yet if first calls take longer by now."""
+        """A call makes its merchant silent; a stranger's not yet if first calls now take longer."""
         lane = call.lane
         silent_at = call.started + self._outliers.silent_after(lane)
         if silent_at > now:
@@ -184,7 +184,7 @@ class Health(Generic[Ticket]):
         self._changed(lane)
 
     def _is_late(self, call: Call[Ticket], now: float) -> None:
-        """It counts against its merchant from now."""
+        """A call is late: it counts against its merchant from now."""
         lane = call.lane
         call.late = True
         lane.late_calls += 1

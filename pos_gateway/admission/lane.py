@@ -1,4 +1,4 @@
-"""One merchant's lane: its bulkhead, its breaker, its pace, its usage, and its orders that wait."""
+"""One merchant's lane: its bulkhead, breaker, latency estimate, usage, and waiting orders."""
 
 import heapq
 from dataclasses import dataclass, field
@@ -22,47 +22,46 @@ Ticket = TypeVar("Ticket")
 
 #: Seconds without a call after which a merchant in trouble gets the benefit of the doubt.
 QUIET = 60.0
-#: Seconds that a call is taken to last before the first one has been answered.
+#: Seconds that a call is assumed to take before the first answer.
 UNKNOWN_DURATION = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class Waiting(Generic[Ticket]):
-    """An order that waits, since when for its merchant, and until when that makes sense."""
+    """A waiting order: since when, and its deadline."""
 
     lane: "Lane[Ticket]"
     ticket: Ticket
     since: float
     deadline: float
-    #: It has started, or was given back.
+    #: It does not wait any more.
     done: bool = False
 
 
 class Demand(NamedTuple):
-    """What a merchant's orders want in this process."""
+    """A merchant's demand in this process."""
 
-    #: What is agreed with it; 0 while it is paused.
+    #: Its concurrency limit; 0 while it is paused.
     limit: int
     in_flight: int
     waiting: int
 
 
 class MerchantStatus(NamedTuple):
-    """How things stand with a merchant."""
+    """A merchant's status."""
 
     merchant_id: str
     in_flight: int
     waiting: int
-    #: What was agreed with it (0: it is paused, or not known yet), and what it is held to.
+    #: Its concurrency limit (0: it is paused, or not known yet), and the limit in force.
     agreed: int
     limit: int
-    #: It uses less than half of its fair part of slot-time, as was seen last: it starts at once.
+    #: It used less than half of its fair share of slot-time when last judged: it starts at once.
     light: bool
-    #: A call of its is out for too long or timed out, its breaker is half-open, or its provider is
-    #: silent.
+    #: A call of its hangs or timed out, its breaker is half-open, or its provider is silent.
     silent: bool
     breaker: State
-    #: Its orders wait for the merchant itself, not for somebody else's.
+    #: Its orders wait for the merchant itself, not for a slot.
     troubled: bool
     #: Its orders that this process has parked.
     parked: int
@@ -70,43 +69,43 @@ class MerchantStatus(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Lane(Generic[Ticket]):
-    """A merchant that has, or had, orders under way or waiting."""
+    """A merchant that has, or had, orders in flight or waiting."""
 
     #: For the agenda: a lane is never done.
     done: ClassVar[bool] = False
 
     merchant_id: str
-    #: What was agreed with the merchant is known; until then its orders wait.
+    #: Its terms are known; until then its orders wait.
     known: bool = False
     provider: Provider | None = None
-    #: A call of its may be ended early: sending the order again is safe, or it can be asked.
+    #: Its calls may be ended early: its POS honours our key, or can be asked by our order id.
     may_be_cut_short: bool = True
     bulkhead: Bulkhead = field(default_factory=lambda: Bulkhead(0))
     breaker: Breaker = field(default_factory=Breaker)
     pace: Pace = field(default_factory=Pace)
-    #: None: as many may start in a second as there are.
+    #: None: it has no rate limit.
     rate: Rate | None = None
-    #: How many orders wait.
+    #: Waiting orders.
     waiting: int = 0
-    #: Calls that are late by now and still out.
+    #: Late calls in flight.
     late_calls: int = 0
     #: When its last call ended, whether or not it was answered.
     last_call: float = 0.0
-    #: When it answered last, be it that this is too much.
+    #: When it answered last, be it with 429 or 503.
     last_answer: float = -inf
     #: Slots that its orders hold.
     usage: Usage = field(default_factory=Usage)
-    #: Whether it used less than half of its fair part of slot-time when it was looked at last.
+    #: Whether it used less than half of its fair share of slot-time when last judged.
     is_light: bool = False
-    #: Slots that its light calls hold, and the spell of being light that those belong to.
+    #: Slots that its light calls hold, and the light spell that those belong to.
     light_held: int = 0
     light_spell: int = 0
-    #: Where it stands in line for a slot, and its place there.
+    #: Its queue for a slot, and its place there.
     queue: "MerchantQueue[Any] | None" = None
     place: int = 0
-    #: What of it is in the counts of all merchants: orders that wait, those of them that wait for
-    #: the merchant itself, those whose merchant takes none, slots that it holds while it is silent,
-    #: and whether it has work.
+    #: Its part in the counts of all merchants: waiting orders, those that wait for the merchant
+    #: itself, those whose merchant takes none, slots that it holds while it is silent, and whether
+    #: it has work.
     counted_waiting: int = 0
     counted_blocked: int = 0
     counted_stuck: int = 0
@@ -118,13 +117,13 @@ class Lane(Generic[Ticket]):
 
     @property
     def parking(self) -> ParkingQueue:
-        """Its orders that are parked; few merchants ever have one."""
+        """Its parking queue, made on demand: few merchants ever have a parked order."""
         if self._parking is None:
             self._parking = ParkingQueue()
         return self._parking
 
     def agree(self, terms: Terms, provider: Provider | None) -> None:
-        """This is agreed with the merchant, which is that provider's, from now on."""
+        """Set the merchant's terms and provider."""
         self.known, self.provider = True, provider
         self.bulkhead.ceiling = terms.limit
         self.may_be_cut_short = terms.may_be_cut_short
@@ -137,53 +136,53 @@ class Lane(Generic[Ticket]):
 
     @property
     def has_room(self) -> bool:
-        """As far as the merchant itself is concerned, one more may start."""
+        """Whether its terms, limits and breaker allow one more start."""
         may_be_called = self.known and self.bulkhead.has_room and self.breaker.lets_through
         return may_be_called and not self.is_spent
 
     @property
     def is_spent(self) -> bool:
-        """As many of its orders as may have started in this second."""
+        """Whether its rate limit is used up."""
         return self.rate is not None and self.rate.is_spent
 
     @property
     def is_troubled(self) -> bool:
-        """Its orders wait for the merchant itself, not for somebody else's."""
+        """Whether its orders wait for the merchant itself, not for a slot."""
         if self.pace.silent or self.breaker.state is not State.CLOSED:
             return True
         return self.is_spent or (self.known and self.bulkhead.is_full)
 
     @property
     def is_silent(self) -> bool:
-        """A call is out for too long or timed out, its breaker is half-open, or its provider is silent."""
+        """Whether a call hangs or timed out, the breaker is half-open, or the provider silent."""
         if self.pace.silent or self.breaker.state is State.HALF_OPEN:
             return True
         return self.provider is not None and self.provider.silent
 
     @property
     def is_stranger(self) -> bool:
-        """It has never answered, and is not asked either."""
+        """Whether it has never answered, and has no call in flight."""
         return self.pace.mean is None and not self.usage.held and not self.is_silent
 
     @property
     def is_early(self) -> bool:
-        """It has never answered, and is being asked."""
+        """Whether it has never answered, and has a call in flight."""
         return self.pace.mean is None and self.usage.held > 0 and not self.is_silent
 
     @property
     def is_paced(self) -> bool:
-        """Its starts are spaced while it is heavy."""
+        """Whether its starts are paced while it is heavy."""
         return (self.pace.mean or 0.0) >= pacing.SHORTEST and not self.is_silent
 
     @property
     def is_working(self) -> bool:
-        """It has orders here, and takes them as far as is known."""
+        """Whether it has orders here, and takes them as far as is known."""
         may_work = self.waiting > 0 and self.known and self.bulkhead.limit > 0
         has_work = self.usage.held > 0 or may_work
         return has_work and self.breaker.state is State.CLOSED and not self.pace.silent
 
     def projected(self, now: float) -> float:
-        """Slots that it will have held on average if one more of its orders starts now."""
+        """Its average of slots if one more of its orders starts now."""
         usual = UNKNOWN_DURATION if self.pace.mean is None else self.pace.mean
         return self.usage.average(now) + (self.usage.held + 1) * usual / WINDOW
 
@@ -207,33 +206,33 @@ class Lane(Generic[Ticket]):
         )
 
     def is_forgettable(self, now: float) -> bool:
-        """Its next order may start as if it were the first."""
+        """Whether its next order may start as if it were the first."""
         is_fresh = self.rate is None or self.rate.is_idle(now)
         return self.is_idle and self.breaker.is_closed and is_fresh
 
     def is_quiet(self, now: float) -> bool:
-        """Nothing has been heard of it for so long that what is remembered says little."""
+        """Whether it has been idle for so long that its history says little."""
         return self.is_idle and now - self.last_call > QUIET
 
     def put(self, ticket: Ticket, now: float, deadline: float) -> Waiting[Ticket]:
-        """Let an order wait; those that must be delivered soonest go first."""
+        """Let an order wait; the earliest deadline goes first."""
         waiting = Waiting(self, ticket, now, deadline)
         self._number += 1
         self.waiting += 1
-        if len(self._queue) > 2 * self.waiting + 16:  # most of it has been taken from the middle
+        if len(self._queue) > 2 * self.waiting + 16:  # most entries are done
             self._queue = [entry for entry in self._queue if not entry[2].done]
             heapq.heapify(self._queue)
         heapq.heappush(self._queue, (deadline, self._number, waiting))
         return waiting
 
     def first(self) -> Waiting[Ticket] | None:
-        """The order whose turn is next among those that wait."""
+        """The waiting order whose turn is next."""
         while self._queue and self._queue[0][2].done:
             heapq.heappop(self._queue)
         return self._queue[0][2] if self._queue else None
 
     def take(self, waiting: Waiting[Ticket]) -> Ticket:
-        """It waits no more; what it was. Nothing here keeps hold of that."""
+        """Remove a waiting order and return its ticket. No reference to it is kept."""
         ticket = waiting.ticket
         del waiting.ticket
         waiting.done = True
@@ -242,36 +241,36 @@ class Lane(Generic[Ticket]):
         return ticket
 
     def take_all(self) -> list[Ticket]:
-        """None wait any more; who they were."""
+        """Remove all waiting orders and return their tickets."""
         left = [waiting for _, _, waiting in self._queue if not waiting.done]
         return [self.take(waiting) for waiting in left]
 
 
 @dataclass(slots=True, eq=False)
 class Call(Generic[Ticket]):
-    """An order under way: it holds a slot until it is released."""
+    """An order in flight: it holds a slot until it is released."""
 
     lane: Lane[Ticket]
     ticket: Ticket
     started: float
-    #: The spell of its merchant's being light in which it started; None: it was not, or it is out for
-    #: unusually long.
+    #: Its merchant's light spell in which it started; None: the merchant was not light, or the call
+    #: is an outlier.
     light: int | None = None
-    #: The part of its merchant's time limit that it has; less than 1 for a breaker's probe.
+    #: Its part of the merchant's time limit; less than 1 for a breaker's first probes.
     patience: float = 1.0
-    #: The breaker's half-open spell that let it through; None: it is no probe.
+    #: The breaker's half-open spell that admitted it; None: it is no probe.
     probe: int | None = None
-    #: It counts against its merchant.
+    #: It is late: it counts against its merchant.
     late: bool = False
-    #: Since when it is out for longer than its merchant usually takes.
+    #: Since when it is an outlier.
     outlier_since: float = inf
-    #: It was asked to end early, for somebody else's sake.
+    #: It was asked to end early, since its slot is needed.
     cut_short: bool = False
     done: bool = False
 
     @property
     def is_light(self) -> bool:
-        """Its slot counts as a light merchant's."""
+        """Whether its slot counts as a light merchant's."""
         return self.light == self.lane.light_spell
 
     @property

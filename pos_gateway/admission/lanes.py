@@ -7,8 +7,8 @@ from pos_gateway.admission.bulkhead import UNASKED
 from pos_gateway.admission.lane import Lane, Ticket
 from pos_gateway.admission.provider import Provider
 
-#: Merchants of whom something is remembered (their replies' durations) before the idle ones are
-#: forgotten: twice the ten thousand that a pod is expected to know.
+#: Merchants that have a lane before the idle ones are dropped: twice the ten thousand that a pod is
+#: expected to know.
 LANES = 20_000
 
 
@@ -37,7 +37,7 @@ class Lanes(Generic[Ticket]):
         return lane
 
     def provider(self, name: str | None) -> Provider | None:
-        """What a provider's merchants have in common; None for a merchant that stands alone."""
+        """The state that a provider's merchants share; None for a merchant without one."""
         if name is None:
             return None
         if name not in self._providers:
@@ -45,13 +45,13 @@ class Lanes(Generic[Ticket]):
         return self._providers[name]
 
     def by(self, few: int) -> Iterator[list[Lane[Ticket]]]:
-        """All of them as they are now, so few at a time."""
+        """A snapshot of all lanes, ``few`` at a time."""
         lanes = list(self._lanes.values())
         for start in range(0, len(lanes), few):
             yield lanes[start : start + few]
 
     def _forget_idle(self, now: float) -> None:
-        """Once in so many newcomers, so that each of them pays a constant part of it."""
+        """Drop the idle lanes: a constant cost per newcomer, unless nearly all lanes are in use."""
         lanes = self._lanes.items()
-        # A merchant that asked to be left alone is to be, however many others come.
+        # An open breaker is kept, however many merchants come.
         self._lanes = {key: lane for key, lane in lanes if not lane.is_forgettable(now)}

@@ -1,31 +1,31 @@
-"""How long answers take as a rule, and when that is exceeded."""
+"""Latency estimates (EWMA), and when a call exceeds them."""
 
 from dataclasses import dataclass
 
-#: A call is an outlier when it is out for longer than the mean by so many deviations, as TCP decides
-#: when to send again (RFC 6298), and by this part of the mean and so many seconds, at least.
+#: A call is an outlier when it exceeds the mean by DEVIATIONS, as TCP decides when to retransmit
+#: (RFC 6298), and by at least PART of the mean, and SECONDS.
 DEVIATIONS, PART, SECONDS = 4, 0.25, 0.05
-#: What is taken for the deviation after one answer, as a part of that.
+#: The deviation that is assumed after one answer, as a part of it.
 FIRST_DEVIATION = 0.125
 
 
 @dataclass(slots=True, eq=False)
 class LatencyEstimate:
-    """Running means. Times are seconds."""
+    """Running mean and deviation of answer times, in seconds."""
 
-    #: Of the answers' durations; None before the first.
+    #: The mean answer time; None before the first answer.
     mean: float | None = None
-    #: Of how far they are from it.
+    #: The mean absolute deviation.
     deviation: float = 0.0
-    #: How many answers they are of.
+    #: Answers measured.
     answers: int = 0
 
     def is_now(self, seconds: float) -> None:
-        """Whatever was usual before, an answer takes so long now."""
+        """Start anew from one answer's time."""
         self.mean, self.deviation, self.answers = seconds, FIRST_DEVIATION * seconds, 1
 
     def learn(self, seconds: float, weight: float) -> None:
-        """An answer took so long; how much it counts beside all those before it."""
+        """Add an answer's time; ``weight`` is its part beside all those before it."""
         if self.mean is None:
             self.is_now(seconds)
             return
@@ -35,7 +35,7 @@ class LatencyEstimate:
         self.answers += 1
 
     def exceeded_after(self, longest: float) -> float:
-        """When a call is out for longer than is usual; after ``longest`` if nothing is known."""
+        """Seconds after which a call is an outlier; ``longest`` before the first answer."""
         if self.mean is None:
             return longest
         return self.mean + max(DEVIATIONS * self.deviation, PART * self.mean, SECONDS)

@@ -1,4 +1,4 @@
-"""What admission keeps to: the limits of this process, and what is agreed with a merchant."""
+"""Admission's limits: this process's, and a merchant's terms."""
 
 from dataclasses import dataclass
 
@@ -8,39 +8,38 @@ RESERVE = 0.04
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is agreed with a merchant."""
+    """A merchant's terms."""
 
-    #: Its orders under way at once; 0 holds them back.
+    #: Its concurrency limit; 0 starts none of its orders.
     limit: int
-    #: Merchants of one provider are likely to fall silent together; None: it stands alone.
+    #: Merchants of one provider are likely to fall silent together; None: it has none.
     provider: str | None = None
-    #: A call that hangs may be ended before its time when others need its slot.
+    #: A call that hangs may be ended early when its slot is needed.
     may_be_cut_short: bool = True
-    #: In a fleet, the limit is that of all its workers together.
+    #: In a fleet, the limit is for all workers together.
     is_shared: bool = True
-    #: Its orders that may start in a second; None: as many as there are.
+    #: Its rate limit, in orders a second; None: none.
     per_second: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What admission keeps to."""
+    """The limits of this process."""
 
-    #: Orders under way at once.
+    #: Orders in flight at once.
     slots: int = 200
-    #: Seconds: a call that is out is late no sooner than this, and makes a merchant that has never
-    #: answered silent no sooner.
+    #: Seconds before which no call is late, and none makes a stranger (never answered) silent.
     slow_after: float = 3.0
-    #: Orders that a light merchant may have waiting here in any case if they lack a slot only, and
-    #: any merchant whose record is here at most while it takes no orders.
+    #: Waiting orders that a light merchant may have in any case if they lack only a slot, and that
+    #: any merchant whose record is here may have at most while it takes no orders.
     max_waiting: int = 20
     #: Seconds that an order of a merchant that takes none waits here at most.
     max_wait: float = 5.0
-    #: Orders that may wait here, all merchants' together: ``room.py`` shares them out. Of those that
-    #: lack a slot only, a light merchant has max_waiting and a heavy one 1 beyond it.
+    #: Waiting orders of all merchants together: ``room.py`` divides them. Beyond that, merchants
+    #: that lack only a slot may have max_waiting (a light one) or 1 (a heavy one).
     max_blocked: int = 1000
-    #: Bounds of a parked order's delay in seconds; the upper one is how late a merchant's
-    #: recovery may be noticed by its backlog.
+    #: Bounds of a parked order's delay in seconds; the upper one is how late a backlog may notice
+    #: its merchant's recovery.
     shortest_park: float = 1.0
     longest_park: float = 30.0
 
@@ -68,5 +67,5 @@ class Limits:
 
     @property
     def silent_budget(self) -> int:
-        """Slots that all silent merchants together start calls in: a sixteenth, one at least."""
+        """Slots for the calls of all silent merchants together: a sixteenth, one at least."""
         return max(1, self.slots // 16)

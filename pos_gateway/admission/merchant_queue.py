@@ -1,4 +1,4 @@
-"""Merchants that lack a slot only, in the order in which they get one."""
+"""Merchants that lack only a slot, in the order in which they get one."""
 
 import heapq
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from typing import Generic
 
 from pos_gateway.admission.lane import Lane, Ticket
 
-#: Entries that may have lost their meaning before they are looked through.
+#: Entries beyond twice the live ones before the void ones are purged.
 STALE = 64
 
 
 class MerchantQueue(Generic[Ticket]):
-    """A heap of lanes, the least key first, and of equal ones who came first.
+    """A heap of lanes, the least key first, and of equal ones the first to come.
 
-    A lane stands in one queue at most, and leaves it in constant time: its entry is skipped later.
+    A lane is in one queue at most, and leaves it in constant time: its entry is skipped later.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class MerchantQueue(Generic[Ticket]):
         return (entry[2] for entry in self._entries if self._is_valid(entry))
 
     def add(self, lane: Lane[Ticket], key: float) -> None:
-        """The lane, which stands nowhere, stands here."""
+        """Add a lane that is in no queue."""
         lane.queue, lane.place = self, next(self._count)
         self._size += 1
         if len(self._entries) > 2 * self._size + STALE:
@@ -38,7 +38,7 @@ class MerchantQueue(Generic[Ticket]):
         heapq.heappush(self._entries, (key, lane.place, lane))
 
     def remove(self, lane: Lane[Ticket]) -> None:
-        """The lane, which stands here, does no more."""
+        """Remove a lane that is in this queue."""
         lane.queue = None
         self._size -= 1
 

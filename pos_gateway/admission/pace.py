@@ -1,4 +1,4 @@
-"""How quickly one merchant answers, and whether it does."""
+"""One merchant's latency estimate, and whether it is silent."""
 
 from dataclasses import dataclass
 from math import inf
@@ -6,35 +6,34 @@ from math import inf
 from pos_gateway.admission.latency import LatencyEstimate
 from pos_gateway.domain.outcome import CallResult
 
-#: Weight of the newest answer in what is usual for the merchant.
+#: EWMA weight of the newest answer.
 NEWEST = 0.2
-#: A merchant is silent when a call is out for so many times as long as its answers usually take,
-#: and for so many seconds at least.
+#: A merchant is silent when a call takes UNUSUAL times its mean answer time, and LEAST seconds.
 UNUSUAL, LEAST = 5.0, 0.5
-#: A call is late, which counts against its merchant, after so many times the usual.
+#: A call is late, which counts against its merchant, after this multiple of the mean.
 LATE = 3.0
 
 
 @dataclass(slots=True, eq=False)
 class Pace(LatencyEstimate):
-    """One merchant's. Times are seconds."""
+    """One merchant's latency estimate. Times are seconds."""
 
-    #: A call was out for too long, and none has been answered since.
+    #: A call took too long, and none has been answered since.
     silent: bool = False
 
     def silent_after(self, unknown: float) -> float:
-        """When a call is out for too long; ``unknown`` for a merchant that has never answered."""
+        """Seconds after which a call makes it silent; ``unknown`` before its first answer."""
         return unknown if self.mean is None else max(LEAST, UNUSUAL * self.mean)
 
     def late_after(self, longest: float) -> float:
-        """When a call counts against its merchant: long by any measure, and unusual.
+        """Seconds after which a call is late: long by any measure, and unusual for the merchant.
 
-        A merchant that always takes its time is no worse than it was.
+        A merchant that is always slow is not late.
         """
         return inf if self.mean is None else max(longest, LATE * self.mean)
 
     def came_back(self, seconds: float, contact: CallResult, *, late: bool) -> None:
-        """A call has come back after so long."""
+        """A call has finished after ``seconds``."""
         if contact in (CallResult.ANSWERED, CallResult.OVERLOADED):
             self.silent = False
         elif contact is CallResult.TIMED_OUT:

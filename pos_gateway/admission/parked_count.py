@@ -1,10 +1,10 @@
-"""How many orders are parked in the broker, as far as this worker knows: those that it parked."""
+"""How many orders this worker has parked in the broker."""
 
 
 class ParkedCount:
-    """Orders and bundles that this worker has parked and that are not due.
+    """Orders and bundles that this worker has parked and that are not due yet.
 
-    Its memory is bounded by the longest delay: one entry for each merchant and second.
+    Its memory is bounded by the longest delay: one entry per merchant and second.
     """
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class ParkedCount:
         self._second = 0
 
     def add(self, merchant_id: str, orders: int, due: float) -> None:
-        """A bundle of so many orders is parked until then."""
+        """A bundle of ``orders`` is parked until ``due``."""
         self.total += orders
         self.bundles += 1
         self._of[merchant_id] = self._of.get(merchant_id, 0) + orders
@@ -26,11 +26,11 @@ class ParkedCount:
         self._bundles_due[int(due)] = self._bundles_due.get(int(due), 0) + 1
 
     def of(self, merchant_id: str) -> int:
-        """How many of this merchant's."""
+        """The merchant's parked orders."""
         return self._of.get(merchant_id, 0)
 
     def pass_time(self, now: float) -> None:
-        """What was due before this second is parked no more."""
+        """Drop what was due before this second."""
         if int(now) == self._second:
             return
         self._second = int(now)

@@ -1,4 +1,4 @@
-"""How many of one merchant's orders may start in a second."""
+"""One merchant's rate limit: how many of its orders may start in a second."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Rate:
         return max(1.0, 1 / self.per_second)
 
     def here(self, part: float) -> int:
-        """How many may start in the span, in a process that has this part of the merchant."""
+        """Starts in the span, in a process that has this part of the limit."""
         return max(1, int(self._most * part))
 
     def turn(self, part: float) -> float:
@@ -38,7 +38,7 @@ class Rate:
         self._starts.append(now)
 
     def reckon(self, now: float, part: float) -> bool:
-        """Find out whether one more may start; whether ``free_at`` is another time than it was."""
+        """Update whether one more may start; returns whether ``free_at`` has changed."""
         while self._starts and self._starts[0] + self._span <= now:
             self._starts.popleft()
         here = self.here(part)
@@ -49,5 +49,5 @@ class Rate:
         return self.free_at != before
 
     def is_idle(self, now: float) -> bool:
-        """Nothing has started for so long that what was before does not count."""
+        """Whether no start counts any more."""
         return not self._starts or self._starts[-1] + self._span <= now

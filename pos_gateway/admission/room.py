@@ -1,8 +1,8 @@
-"""How many orders may wait in the worker; what is over that is parked in the broker.
+"""How many orders may wait in the worker; the others are parked in the broker.
 
-All share one bound, and each merchant may have as many as are left of it (the dynamic threshold of
-shared buffers: Choudhury and Hahne, 1998): one alone has half of all at most, and however many there
-are, some is left for the next. What is left is shared by seconds of work, and merchants that take no
+Merchants share one budget, and each may have as many as are left of it (the dynamic threshold of
+shared buffers: Choudhury and Hahne, 1998): one alone has at most half, and however many there are,
+some is left for the next. What is left is shared by seconds of work, and merchants that take no
 orders (silent, breaker open, paused, without a permit) have a small part of it together.
 """
 
@@ -16,26 +16,26 @@ from pos_gateway.admission.limits import Limits
 from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.parking import AHEAD, QueueState
 
-#: Seconds that a reply takes at least, whatever was measured, and before anything was; and the part
-#: of the mean that it takes at least: of a merchant that is quick and slow, the deviation is the mean.
+#: Lower bounds of a reply's seconds, also before the first answer, and as a part of the mean: a
+#: merchant that is both quick and slow has a deviation as large as its mean.
 QUICKEST, QUICKEST_PART = 0.0005, 0.25
-#: Orders whose merchant does not answer may fill so much of the budget together; with those of
-#: merchants whose record is not here yet, so much. The rest is for merchants that can take orders.
+#: Parts of the budget for orders whose merchant does not answer, and for those together with orders
+#: of merchants whose record is not here yet. The rest is for merchants that can take orders.
 STUCK, STUCK_OR_UNKNOWN = 0.25, 0.5
-#: Orders of such a merchant that come back at a time: its record is about to be, as a rule.
+#: Orders that return at a time to a merchant without a record here: it usually arrives soon.
 FOR_A_RECORD = 64
-#: With so much of the budget left, or more, a merchant may have all the seconds of work it can use.
+#: Part of the budget left from which a merchant may have all the seconds of work that it can use.
 AMPLE = 1 / 3
-#: No order waits here for a slot only once the budget is exceeded by so much, light merchants' aside.
+#: Beyond this multiple of the budget, only light merchants' orders may wait for a slot here.
 EXCEEDED = 1.25
 
 
 class WaitBudget(Generic[Ticket]):
-    """Counts the orders that wait, and says whether there is room for more.
+    """Counts waiting orders, and says whether there is room for more.
 
     Args:
-        limits: what to keep to.
-        parked: how many this worker has parked.
+        limits: this process's limits.
+        parked: the orders that this worker has parked.
     """
 
     def __init__(self, limits: Limits, parked: ParkedCount) -> None:
@@ -47,7 +47,7 @@ class WaitBudget(Generic[Ticket]):
         self.stuck = 0
 
     def update(self, lane: Lane[Ticket]) -> None:
-        """Have the counts say what the lane does."""
+        """Update the counts for a lane."""
         blocked = lane.waiting if lane.waiting and lane.is_troubled else 0
         stuck = lane.waiting if lane.waiting and not _answers(lane) else 0
         self.waiting += lane.waiting - lane.counted_waiting
@@ -63,11 +63,11 @@ class WaitBudget(Generic[Ticket]):
         return lane.waiting >= self._room(lane)
 
     def may_stay(self, lane: Lane[Ticket]) -> bool:
-        """Whether its orders may go on waiting, however long: they have their turns here."""
+        """Whether its orders may go on waiting, however long: the merchant takes orders."""
         return _answers(lane) and lane.bulkhead.limit > 0
 
     def state(self, lane: Lane[Ticket], now: float) -> QueueState:
-        """What the merchant's parked orders go by."""
+        """The merchant's state, for its parked orders."""
         limits, breaker = self._limits, lane.breaker
         return QueueState(
             now=now,
@@ -94,19 +94,19 @@ class WaitBudget(Generic[Ticket]):
             part = STUCK if lane.known else STUCK_OR_UNKNOWN
             here = lane.waiting + max(0, int(part * limits.max_blocked) - self.stuck)
             return min(left, here, limits.max_waiting) if lane.known else min(left, here)
-        # Seconds are shared, not orders: who takes more of them in a second may have more.
+        # Seconds are shared, not orders: a quicker merchant may have more orders.
         seconds = AHEAD * min(1.0, left / (AMPLE * limits.max_blocked))
         room = min(left, _limit(lane) + ceil(seconds / _turn(lane)))
         if lane.is_troubled:
             return room
-        # Its orders wait for slots that others hold: a heavy one has one here to have its turn by.
+        # Its orders wait for slots only: a heavy merchant keeps one here, to be queued by.
         if lane.is_light:
             return max(room, limits.max_waiting)
         return max(room, 1) if self.waiting < EXCEEDED * limits.max_blocked else room
 
 
 def _answers(lane: Lane[Ticket]) -> bool:
-    """Whether it takes orders, as far as is known; not while the fleet leaves none to this worker."""
+    """Whether it takes orders, as far as is known; not while its allotment is 0."""
     return lane.known and lane.breaker.is_closed and not lane.pace.silent and _limit(lane) > 0
 
 
@@ -115,7 +115,7 @@ def _is_paused(lane: Lane[Ticket]) -> bool:
 
 
 def _tries(lane: Lane[Ticket]) -> int:
-    """How many orders may come back to see whether the merchant takes any."""
+    """How many orders to unpark to see whether the merchant takes any."""
     if not lane.known:
         return FOR_A_RECORD
     return 1 if lane.breaker.is_closed else PROBES_TO_CLOSE
@@ -124,8 +124,8 @@ def _tries(lane: Lane[Ticket]) -> int:
 def _turn(lane: Lane[Ticket], now: float | None = None) -> float:
     """Seconds between two of the merchant's orders' turns at best, at full use of its limits.
 
-    A low estimate: a slow reply raises mean and deviation alike, and a quick one brings it down. At
-    that time, if one is given, a heavy merchant that lacks slots has no more than twice what it had.
+    A low estimate: a slow reply raises mean and deviation alike, and a quick one lowers it. With
+    ``now``, a heavy merchant that lacks slots has at most twice its average usage.
     """
     pace, bulkhead, limit = lane.pace, lane.bulkhead, float(max(1, _limit(lane)))
     reply = QUICKEST
@@ -140,14 +140,14 @@ def _turn(lane: Lane[Ticket], now: float | None = None) -> float:
 
 
 def _known_in(lane: Lane[Ticket]) -> float:
-    """Seconds until more have answered than may be in flight: each of the first may have opened a
-    connection, and says little of those that follow."""
+    """Seconds until there are more answers than may be in flight: each of the first may include
+    connecting, and says little of those that follow."""
     pace, bulkhead = lane.pace, lane.bulkhead
     missing = max(0, bulkhead.limit + 1 - pace.answers)
     return missing * (pace.mean or 0.0) / max(1, bulkhead.in_flight)
 
 
 def _limit(lane: Lane[Ticket]) -> int:
-    """Its orders in flight at best: all that was agreed, until the fleet says what it leaves."""
+    """Its orders in flight at best: its whole limit, until the fleet allots a part of it."""
     bulkhead = lane.bulkhead
     return bulkhead.here if bulkhead.allotment == UNASKED else bulkhead.limit

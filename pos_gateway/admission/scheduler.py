@@ -1,10 +1,10 @@
-"""Who gets a slot: by slot-time, not by orders.
+"""Schedules slots by slot-time, not by orders.
 
-A merchant is *light* while what it will have held on average, with its calls in flight and one more
-added, is less than half of its fair part: the slots, divided by the merchants that have work. All
-light ones together then use half of the slots on average at most, so there is room for them whatever
-others do. The others are *heavy*, and leave so many slots free as light ones need; *silent* ones, of
-which it is not known whether they answer, have a small budget together.
+A merchant is *light* while its projected average of slots, with its calls in flight and one more,
+is less than half of its fair share: the slots, divided by the merchants that have work. All light
+ones together then use at most half of the slots on average, so there is room for them whatever the
+other merchants do. Those are *heavy*, and leave as many slots free as light ones need; *silent*
+ones, which may not answer, share a small budget.
 """
 
 from math import inf, log, sqrt
@@ -17,25 +17,26 @@ from pos_gateway.admission.pacing import Pacing
 from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.usage import WINDOW, Usage
 
-#: Standard deviations of the light calls' number, beyond its mean, that heavy ones leave free: calls
-#: come at random, so their number strays by its square root (square-root staffing).
+#: Standard deviations of the light calls' number, beyond its mean, that heavy ones leave free:
+#: calls arrive at random, so their number strays by its square root (square-root staffing).
 DEVIATIONS = 2.0
-#: A light merchant at fraction f of its light threshold leaves min(1, GRADE x f) of the reserve free.
+#: A light merchant at fraction f of its light threshold leaves free min(1, GRADE x f) of the
+#: reserve.
 GRADE = 2.0
 #: Calls are cut short for heavy merchants once silent ones hold more than 1/COSTLY of the slots.
 COSTLY = 4
-#: The part of the fair part under which a merchant is light.
+#: The part of the fair share below which a merchant is light.
 LIGHT = 0.5
 
 
 class Scheduler(Generic[Ticket]):
-    """Counts the slots, and keeps those in line who lack one.
+    """Counts the slots, and queues the merchants that lack one.
 
-    A lane says what holds its own merchant back; those are not in line, lest one hide others.
-    Whoever changes a lane calls ``update``. A decision costs the logarithm of those in line.
+    Merchants that their own limits hold back (see ``Lane.has_room``) are not queued, lest one hide
+    others. Call ``update`` after each change of a lane. Decisions cost the logarithm of the queues.
 
     Args:
-        limits: how many slots there are.
+        limits: this process's limits.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -55,8 +56,8 @@ class Scheduler(Generic[Ticket]):
             self._early,
             self._silent,
         )
-        #: Slots that light calls hold, and those that others do. ``silent``: slots of silent merchants,
-        #: as of each lane's last update; light calls among them are in ``light``, too.
+        #: Slots that light calls hold, and that other calls hold. ``silent``: slots of silent
+        #: merchants, as of each lane's last update; light calls among them are in ``light``, too.
         self.light = Usage()
         self.heavy = 0
         self.silent = 0
@@ -71,29 +72,29 @@ class Scheduler(Generic[Ticket]):
 
     @property
     def light_in_line(self) -> int:
-        """Light merchants that lack a slot only."""
+        """Light merchants that lack only a slot."""
         return len(self._light)
 
     @property
     def strangers_in_line(self) -> int:
-        """Merchants that lack a slot only, and of which nothing is known."""
+        """Strangers that lack only a slot."""
         return len(self._strangers)
 
     def judge(self, lane: Lane[Ticket], now: float) -> float:
-        """Find out whether the merchant is light; what it will have used, as a part of what is."""
+        """Judge whether the merchant is light; returns projected usage by threshold."""
         part = 1.0
         if lane.pace.mean is not None and not lane.is_silent:
             part = lane.projected(now) * max(1, self.working) / (LIGHT * self._slots)
         lane.is_light = part < 1
         if lane.light_held and not lane.is_light:
-            # Nor are its calls: nobody keeps slots free for what they held.
+            # Nor are its calls: no slots are kept free for them.
             self.light.add(-lane.light_held, now)
             self.heavy += lane.light_held
             lane.light_held, lane.light_spell = 0, lane.light_spell + 1
         return part
 
     def has_slot(self, lane: Lane[Ticket], now: float) -> bool:
-        """Whether there is a slot for the merchant, which may start one more order."""
+        """Whether there is a slot for one more order of the merchant."""
         free = self._slots - self.in_flight
         part = self.judge(lane, now)
         if lane.is_light:
@@ -101,7 +102,7 @@ class Scheduler(Generic[Ticket]):
         if lane.is_silent and self.silent >= self._budget:
             return False
         if lane.is_early:
-            # Its first call tells what it is; more than one at once only where slots abound.
+            # Its first call shows what it is; more than one at once only while slots abound.
             return 2 * free > self._slots and self._has_heavy_slot(free, 0, now)
         if lane.is_paced and not self._pacing.lets_start(now):
             return False
@@ -109,8 +110,8 @@ class Scheduler(Generic[Ticket]):
         return self._has_heavy_slot(free, more, now)
 
     def may_start_at_once(self, lane: Lane[Ticket], now: float) -> bool:
-        """Whether a newcomer may start without queueing: a light one if it has a slot, others only if
-        no merchant queues."""
+        """Whether a newcomer may start without queueing: a light one if it has a slot, others only
+        if no merchant queues."""
         if not self.has_slot(lane, now):
             return False
         return lane.is_light or not any(self._queues)
@@ -130,7 +131,7 @@ class Scheduler(Generic[Ticket]):
         return next((lane for _, _, lane in heads if self.has_slot(lane, now)), None)
 
     def next_at(self, now: float) -> float:
-        """When a merchant in line may start that waits for the pace now."""
+        """When pacing lets a queued merchant start; inf if none waits for that."""
         return self._pacing.next_at if self._paced and not self._pacing.lets_start(now) else inf
 
     def silence_is_costly(self, now: float) -> bool:
@@ -149,11 +150,11 @@ class Scheduler(Generic[Ticket]):
             self.heavy += 1
             if lane.is_paced:
                 self._pacing.started(lane.pace.mean or 0.0, now)
-        if lane.queue is not None:  # it lines up anew: its place was for this one
+        if lane.queue is not None:  # it queues anew: its place was for this call
             lane.queue.remove(lane)
 
     def released(self, call: Call[Ticket], now: float) -> None:
-        """It does no more."""
+        """A call holds its slot no more."""
         call.lane.usage.add(-1, now)
         if call.is_light:
             call.lane.light_held -= 1
@@ -162,7 +163,7 @@ class Scheduler(Generic[Ticket]):
             self.heavy -= 1
 
     def became_unusual(self, call: Call[Ticket], now: float) -> None:
-        """A call is out for so long that it is not what was counted on."""
+        """A call is an outlier: it does not count as light any more."""
         if call.is_light:
             call.light = None
             call.lane.light_held -= 1
@@ -171,7 +172,7 @@ class Scheduler(Generic[Ticket]):
         self.update(call.lane, now)
 
     def revived(self, provider: Provider, now: float) -> None:
-        """A provider answers that was silent: its merchants are in line as before.
+        """A silent provider answers again: its merchants return to their queues.
 
         Each was moved once as it fell silent, and is moved back once.
         """
@@ -180,7 +181,7 @@ class Scheduler(Generic[Ticket]):
                 self.update(lane, now)
 
     def update(self, lane: Lane[Ticket], now: float) -> None:
-        """The lane has changed: count it anew, and have it in the line that is its own, if any."""
+        """The lane has changed: count it anew, and move it to its queue, if any."""
         if lane.is_working is not lane.counted_working:
             lane.counted_working = not lane.counted_working
             self.working += 1 if lane.counted_working else -1
@@ -207,7 +208,7 @@ class Scheduler(Generic[Ticket]):
         }
 
     def _need(self, now: float) -> float:
-        """Slots that heavy merchants leave to light ones and to chance."""
+        """Slots that heavy merchants leave free for light ones, with a margin for chance."""
         light = self.light
         mean = max(light.average(now), light.held + len(self._light))
         return self._reserve + mean + DEVIATIONS * sqrt(mean)
@@ -228,7 +229,7 @@ class Scheduler(Generic[Ticket]):
         return self._paced if lane.is_paced else self._heavy
 
     def _put_right(self, queue: MerchantQueue[Ticket], now: float) -> None:
-        """Have at the head of a line whom it is for: time, others' work and a provider change that."""
+        """Move lanes off the head that belong elsewhere: time, work and providers change that."""
         while (head := queue.head()) is not None:
             own = self._queue_of(head[2], now)
             if own is queue:
@@ -236,7 +237,7 @@ class Scheduler(Generic[Ticket]):
             self._move(head[2], own, now)
 
     def _move(self, lane: Lane[Ticket], queue: MerchantQueue[Ticket], now: float) -> None:
-        """Have the lane in this line; where it stands in it already it keeps its place."""
+        """Move the lane to this queue; if it is in it already, it keeps its place."""
         present: MerchantQueue[Any] | None = lane.queue
         if present is queue:
             return
@@ -245,10 +246,10 @@ class Scheduler(Generic[Ticket]):
         queue.add(lane, self._key(lane, now))
 
     def _key(self, lane: Lane[Ticket], now: float) -> float:
-        """The less has been used the sooner, and the longer the lane waits: use is halved in 3.5 s."""
+        """Sort key: less usage comes first, and a longer wait; usage is halved in 3.5 s."""
         if lane.is_stranger:
             return now
-        # A heavy one's next call does not count: a slow merchant that comes back would wait for long.
+        # A heavy one's next call does not count, else a returning slow merchant would wait long.
         is_next_free = not lane.is_light and not lane.usage.held
         used = lane.usage.average(now) if is_next_free else lane.projected(now)
         return log(max(1e-9, used)) + now / WINDOW

@@ -8,8 +8,8 @@ from pos_gateway.admission.lane import MerchantStatus
 
 
 def is_in_trouble(standing: MerchantStatus) -> bool:
-    """It has parked orders, orders waiting for the merchant itself, an open or half-open breaker, or is
-    silent with orders in flight."""
+    """Whether it has parked orders, orders that wait for the merchant itself, an open or half-open
+    breaker, or is silent with orders in flight."""
     is_held_up = standing.parked > 0 or (standing.troubled and standing.waiting > 0)
     is_left_alone = standing.breaker is not State.CLOSED
     return is_held_up or is_left_alone or (standing.silent and standing.in_flight > 0)
@@ -23,5 +23,5 @@ def severity(standing: MerchantStatus) -> tuple[int, bool, bool, bool]:
 
 
 def worst(standings: Iterable[MerchantStatus], most: int) -> list[MerchantStatus]:
-    """Those of them in most trouble, the worst first; so many at most."""
+    """The merchants in most trouble, the worst first; ``most`` at most."""
     return heapq.nlargest(most, filter(is_in_trouble, standings), key=severity)

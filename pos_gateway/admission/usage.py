@@ -1,15 +1,15 @@
-"""Slot-time: how many slots somebody holds, and how many on average of late."""
+"""Slot-time: how many slots a merchant or a class of calls holds, now and on recent average."""
 
 from dataclasses import dataclass
 from math import exp
 
-#: Seconds of the average: what was held longer ago than this counts for a third, and less and less.
+#: Time constant of the average, in seconds: usage of so long ago counts for about a third.
 WINDOW = 5.0
 
 
 @dataclass(slots=True, eq=False)
 class Usage:
-    """Slots held now, and their exponential average. Reckoned when it is asked for."""
+    """Slots held now, and their exponential average. Computed on demand."""
 
     held: int = 0
     _average: float = 0.0
@@ -24,6 +24,6 @@ class Usage:
         return self._average
 
     def add(self, slots: int, now: float) -> None:
-        """So many more are held from now, or fewer."""
+        """Add held slots from now; negative to release."""
         self.average(now)
         self.held += slots

@@ -1,1 +1,1 @@
-"""One order's way through: delivery, cancellation, and what follows from an outcome. ``processing/delivery.py`` first."""
+"""Delivers and cancels orders, and decides what follows. Read ``processing/delivery.py`` first."""

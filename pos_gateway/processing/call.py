@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-#: What a person may have to look at is a warning.
+#: Outcomes that an operator may have to look at are warnings.
 _LEVELS = {Kind.FAILED: logging.WARNING, Kind.IN_DOUBT: logging.WARNING}
 
-#: What is said to a POS in a call, given the means to say it.
+#: An adapter's part of a call: sends requests to the POS, and returns the outcome.
 Talk = Callable[[Send], Outcome]
 
 
 class Caller:
-    """Calls on POSes. Safe from any number of green threads at once."""
+    """Calls POSes. Safe for any number of green threads at once."""
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class Caller:
         return merchant.request_timeout or self._default_timeout
 
     def prepare(self, merchant: Merchant) -> None:
-        """See to the credentials that a call needs, an access token included.
+        """Obtain the credentials that a call needs, an access token included.
 
         Raises:
-            TransportError: there are none to be had.
+            TransportError: they cannot be obtained.
         """
         self._authenticator.prepare(merchant, self.time_limit(merchant))
 
     def reach(self, merchant: Merchant) -> None:
-        """Connect to the merchant's POS as a call does, and ask it nothing.
+        """Connect to the merchant's POS as a call does, without sending a request.
 
         Raises:
             TransportError: it cannot be called.
@@ -93,9 +93,9 @@ class Caller:
         cancel_token: CancelToken,
         left: float = inf,
     ) -> Outcome:
-        """Talk to the merchant's POS within its time limit, or these seconds if they are fewer.
+        """Call the merchant's POS within its time limit, or ``left`` seconds if they are fewer.
 
-        A claim whose green thread is killed meanwhile is given up, for the next one to take.
+        If the green thread is killed meanwhile, the claim is abandoned to the next attempt.
         """
         passed = stages.call()
         sending = _Sending()
@@ -103,7 +103,7 @@ class Caller:
         try:
             send = partial(self._send, merchant, claim, sending, cancel_token, seconds)
             outcome = self._heard(talk, send, sending)
-        except Exception as error:  # noqa: BLE001  (a mistake of ours, or of an adapter's)
+        except Exception as error:  # noqa: BLE001  (a bug of ours, or of an adapter)
             trace = Trace.of(error, messages=False)
             log.error("delivery.crashed", order_id=claim.key.order_id, trace=trace)
             kind = Kind.IN_DOUBT if sending.begun else Kind.FAILED
@@ -122,7 +122,7 @@ class Caller:
     @staticmethod
     def _heard(talk: Talk, send: Callable[[], Send], sending: "_Sending") -> Outcome:
         try:
-            outcome = talk(send())  # where there are no credentials, there is nothing to send with
+            outcome = talk(send())  # ``send`` fails without credentials
         except LedgerUnavailable as error:
             return Outcome(Kind.RETRY, Reason.of("database", error))
         except Misconfigured as error:
@@ -134,7 +134,7 @@ class Caller:
         failpoints.reach("reply")
         if outcome.contact is not CallResult.NONE or not sending.answered:
             return outcome
-        # The adapter says nothing of how the merchant fared: there was a reply.
+        # The adapter has set no call result, but there was a reply.
         makes_no_sense = outcome.kind is Kind.IN_DOUBT
         return outcome.after(CallResult.FAILED if makes_no_sense else CallResult.ANSWERED)
 
@@ -146,7 +146,7 @@ class Caller:
         cancel_token: CancelToken,
         seconds: float,
     ) -> Send:
-        """One deadline over all that the adapter sends (it may ask first, then create)."""
+        """One deadline over all that the adapter sends (it may look up first, then create)."""
         until = self._clock.monotonic() + seconds
 
         def left_of_it() -> float:
@@ -174,7 +174,7 @@ class Caller:
         return self._authenticator.sending(merchant, send, left_of_it)
 
     def _pause(self, merchant: Merchant) -> None:
-        """The POS says that it is gone: no order is to be lost on it until somebody has looked."""
+        """Pause a merchant whose POS says it is gone, so that no order fails there meanwhile."""
         log.error("merchant.gone", merchant_id=merchant.id, provider=merchant.provider)
         try:
             self._directory.pause(merchant.id)
@@ -191,7 +191,7 @@ class _Sending:
 def log_attempt(
     merchant: Merchant, claim: Claim, outcome: Outcome, passed: Stages, seconds: float
 ) -> None:
-    """Say all that is known of a call in one line, if one of its level is written at all."""
+    """Log a call as one wide event, if its level is enabled."""
     level = _LEVELS.get(outcome.kind, logging.INFO)
     if not log.is_enabled_for(level):
         return
@@ -207,7 +207,7 @@ def log_attempt(
         attempt=claim.past.attempts + 1,
         outcome=outcome.kind,
         contact=outcome.contact,
-        # A rejection is in the POS's own words, which may repeat the customer's.
+        # A rejection quotes the POS, which may repeat personal data.
         reason=reason.code if reason and outcome.kind is not Kind.REJECTED else None,
         waited_seconds=passed.waited,
         claim_seconds=passed.claim,
@@ -218,12 +218,12 @@ def log_attempt(
     )
 
 
-#: Why nothing was done: it is known to the ledger soon what comes of the order.
+#: Why nothing was done: the ledger will soon have the order's outcome.
 HELD_BY_OTHERS = Reason("held", "another worker has it")
 
 
 def _contact(error: TransportError) -> CallResult:
     if error.code in ("local", "fenced", "secret_key"):
-        return CallResult.NONE  # this machine lacks something, and no merchant is to blame
+        return CallResult.NONE  # a fault of this machine, not of the merchant
     took_too_long = error.code in ("timeout", "cut_short")
     return CallResult.TIMED_OUT if took_too_long else CallResult.FAILED

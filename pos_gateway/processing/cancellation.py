@@ -1,8 +1,8 @@
-"""Cancelling an order, whenever the wish arrives: before the order, while it is sent, or after.
+"""Cancels an order, whenever the cancel request arrives: before the order, in flight, or after.
 
-Cancelled before it was sent, it is never sent: its row in the ledger says CANCELLED, and whoever
-brings the order later finds that. Cancelled after, the POS is asked to let go of it, and its
-reply is the outcome. A wish that comes while the order is being sent waits until that is over.
+An order cancelled before it was sent is never sent: its row in the ledger is CANCELLED, which its
+message finds later. After that the POS is asked to cancel it, and its reply is the outcome. A
+request that arrives while the order is in flight is retried until that is over.
 """
 
 from dataclasses import dataclass, replace
@@ -24,34 +24,34 @@ from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.exchange import Send
 
-#: Why a wish waits for an operator.
+#: Why a cancel request waits for an operator.
 BLIND = Reason("blind", "whether the POS has it, an operator has to say first")
 
 
 @dataclass(frozen=True, slots=True)
 class CancelAttempt:
-    """What an attempt to cancel came to."""
+    """The result of an attempt to cancel."""
 
     outcome: Outcome
-    #: On the cancellation; None: it was over before, or nothing could be found out.
+    #: On the cancellation; None: it was terminal before, or is leased elsewhere.
     claim: Claim | None = None
-    #: On the order itself, if that had not come to its end: it is to be written with the rest.
+    #: On the order itself, if that is not terminal: it is committed with the rest.
     submission: Claim | None = None
-    #: How the order had ended before.
+    #: The order's terminal state, if it had one before.
     ended: Ended | None = None
-    #: This cancellation was dealt with before.
+    #: This cancellation was terminal before.
     over: bool = False
-    #: The request with the time of a later one: nothing was done for this one.
+    #: The request with a later one's deadline: nothing was done for this one.
     newer: CancelRequest | None = None
 
     @property
     def tells_again(self) -> bool:
-        """Whether all that can be said is how the order ended, once more."""
+        """Whether only the order's terminal event can be published again."""
         return self.over or (self.ended is not None and self.ended.state is not State.ACCEPTED)
 
 
 class Cancellation:
-    """Cancels orders. Safe from any number of green threads at once."""
+    """Cancels orders. Safe for any number of green threads at once."""
 
     def __init__(
         self,
@@ -77,16 +77,16 @@ class Cancellation:
         *,
         expired: bool = False,
     ) -> CancelAttempt:
-        """Try once to cancel; every failure is an Outcome.
+        """Attempt once to cancel; every failure is an Outcome.
 
         Args:
-            request: which order, and until when.
-            cancel_token: how much of the merchant's time limit it has; lets others end it before.
-            expired: it is too late, and nobody has a place at the merchant for it.
+            request: the order, and the request's deadline.
+            cancel_token: the attempt's part of the merchant's time limit; can end it early.
+            expired: it expired while waiting, and needs no slot.
 
         Raises:
-            SQLAlchemyError, LedgerUnavailable: the database is away; nothing was claimed.
-            Unfinished: a mistake of ours, or the database is away, after a claim.
+            SQLAlchemyError, LedgerUnavailable: the database is unavailable; nothing was claimed.
+            Unfinished: a bug of ours, or the database is unavailable, after a claim.
         """
         key = Key(request.merchant_id, request.order_id)
         claim = self._ledger.claim(
@@ -105,7 +105,7 @@ class Cancellation:
                 return CancelAttempt(held(), claim, newer=newer)
             submission = self._ledger.claim(key, send=False)
             if isinstance(submission, LeasedElsewhere):
-                # However late: whoever has it may be dead, and the order be left to this wish.
+                # Even if expired: the leasing worker may be dead, and no other message left.
                 return CancelAttempt(held(), claim)
             if isinstance(submission, Ended):
                 if submission.state is State.CANCELLED:
@@ -128,13 +128,13 @@ class Cancellation:
                 return CancelAttempt(outcome, claim, submission)
 
     def crashed(self, request: CancelRequest, attempt: CancelAttempt) -> CancelAttempt:
-        """The attempt, ended by a mistake of ours: an operator has to look at its message.
+        """The attempt, ended by a bug of ours: its message is for an operator.
 
-        And the backend hears that an accepted order was not cancelled. What the POS may have done
-        is not called off: such a request is tried again.
+        An event records that an accepted order was not cancelled. A cancellation in doubt is not
+        ended: it is retried.
 
         Raises:
-            LedgerUnavailable: the database is away.
+            LedgerUnavailable: the database is unavailable.
         """
         if attempt.claim is None or attempt.claim.past.in_doubt:
             return attempt
@@ -144,7 +144,7 @@ class Cancellation:
         return replace(attempt, outcome=outcome, ended=ended)
 
     def _newer(self, claim: Claim, request: CancelRequest) -> CancelRequest | None:
-        """The request with the time of a later one, which its own message does not know of."""
+        """The request with a later deadline, if the ledger has one that has not passed."""
         until, now = from_unix(claim.past.deliver_by or 0.0), self._clock.now()
         if until.timestamp() <= max(request.deliver_by.timestamp(), now.timestamp()):
             return None
@@ -157,7 +157,7 @@ class Cancellation:
         submission: Claim | Ended,
         cancel_token: CancelToken | None,
     ) -> Outcome:
-        """Have the POS let go of what it has, or may have."""
+        """Cancel an order that the POS has, or may have."""
         deaths = claim.past.possible_deaths
         if deaths >= POISONOUS:
             reason = poison(claim.past)
@@ -188,7 +188,7 @@ class Cancellation:
         with self._alone.if_suspect(deaths) as may_start:
             if not may_start:
                 return suspect()
-            if deaths >= SUSPECT:  # those that may not are released first
+            if deaths >= SUSPECT:  # first make durable that other suspects are released
                 self._ledger.catch_up()
             outcome = self._caller.call(
                 merchant, claim, talk, cancel_token=cancel_token or CancelToken()
@@ -201,7 +201,7 @@ class Cancellation:
         return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
 
     def _kept(self, key: Key) -> Order | Outcome:
-        """The order as it is kept; or the request's outcome without it."""
+        """The stored order; or, without it, the request's outcome."""
         try:
             order_json = self._ledger.order(key)
             if order_json is not None:
@@ -218,7 +218,7 @@ class Cancellation:
 def _cancel(
     adapter: Adapter, order: Order, merchant: Merchant, send: Send, *, is_again: bool
 ) -> Outcome:
-    """Cancel the order at its POS, which may refuse a second time what it has done already."""
+    """Cancel the order at its POS, which may refuse to cancel it a second time."""
     outcome = adapter.cancel(order, merchant, send)
     is_refused = is_again and outcome.kind is Kind.REJECTED
     if not is_refused or adapter.guarantee is Guarantee.BLIND:
@@ -230,7 +230,7 @@ def _cancel(
 
 
 def _never_there(outcome: Outcome) -> bool:
-    """Whether the POS says that it never heard of the order."""
+    """Whether the POS says that it does not know the order."""
     code = outcome.reason.code if outcome.reason is not None else None
     return outcome.kind is Kind.REJECTED and code == Rejection.UNKNOWN_ORDER
 

@@ -1,8 +1,8 @@
-"""What follows from an outcome: the ONLY place that decides.
+"""Decides what follows from an outcome: the ONLY place that does.
 
-A decision is plain data: what is to be written into the ledger, with the events that tell of it,
-then which messages are to be stored by the broker, before the message that it all came from is
-acknowledged. Publishing the events is the pipeline's (``events/pipeline.py``).
+A decision is plain data: the entries for the ledger, with the events recorded with them, then the
+messages to publish, all before the message that it came from is acknowledged. The pipeline
+publishes the events (``events/pipeline.py``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,40 +38,40 @@ from pos_gateway.processing.delivery import Attempt
 from pos_gateway.telemetry import metrics
 
 BACKOFF = Backoff()
-#: Seconds at most between two questions for an order that its POS does not decide about.
+#: Longest seconds between two look-ups of a pending order.
 PENDING_FOR = 300.0
-#: Seconds after ``deliver_by`` for which a POS is still asked what became of an order that it may
-#: have; after that an operator has to.
+#: Seconds after ``deliver_by`` for which an order that the POS may have is still looked up; after
+#: that it is for an operator.
 RESOLVE_FOR = 3600.0
-#: Seconds before ``deliver_by`` at which the last attempt begins, however long the wait would be.
+#: Seconds before ``deliver_by`` at which the last attempt begins, however long the delay would be.
 LAST_ATTEMPT = 30.0
-#: Bytes by which messages are told apart that are too long to be read.
+#: Bytes that distinguish messages that are too long to be read.
 _TOLD_APART_BY = 2**16
 
 
 @dataclass(frozen=True, slots=True)
 class MessageContext:
-    """What the message says beside its body, and when that is."""
+    """What the message says besides its body, and the present time."""
 
-    #: The key of the queue that it belongs to.
+    #: The routing key of its home queue.
     routing_key: str
-    #: How often it has been put back before.
+    #: Earlier retries.
     tries: int
     now: datetime
-    #: What it follows from: said again when it is put back.
+    #: Its trace context, repeated in a retry.
     trace: TraceContext | None = None
-    #: What the events follow from that tell of it: this attempt, where it is traced.
+    #: The trace context for its events: this attempt's, if it is traced.
     span: TraceContext | None = None
-    #: Its body; None where there is none, and a new one is written.
+    #: Its raw body; None: a new one is written.
     came: wire.Came | None = None
 
     @property
     def source(self) -> bytes | None:
-        """The text that its body has for an order."""
+        """The order's text in the raw body."""
         return None if self.came is None else self.came.source
 
     def at(self, now: datetime) -> "MessageContext":
-        """The same at a later moment."""
+        """The same, at a later time."""
         return MessageContext(self.routing_key, self.tries, now, self.trace, self.span, self.came)
 
     def message(
@@ -81,7 +81,7 @@ class MessageContext:
         text: bytes,
         headers: Mapping[str, Any] = MappingProxyType({}),
     ) -> Message:
-        """Its body once more, byte for byte; of the text only where it has none."""
+        """A message with its raw body, byte for byte; with ``text`` only if there is none."""
         body = wire.body_of(text) if self.came is None else self.came.body
         message = wire.asking(task, order_id, body, self.routing_key, headers)
         return message.following(self.trace)
@@ -89,26 +89,26 @@ class MessageContext:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """An event that is written by itself: of a message without a row, or of an end once more."""
+    """An event recorded by itself: of a message without a row, or a terminal one repeated."""
 
     key: Key
     entry: Entry
-    #: What came in an order's place; None: the order is in its row.
+    #: What the message had for an order; None: the order is in its row.
     body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done, in this order, before the message is acknowledged."""
+    """What must be durable, in this order, before the message is acknowledged."""
 
-    #: What it follows from.
+    #: The outcome that it follows from.
     outcome: Outcome
-    #: What is written under which claim; if one of them is lost, all else is somebody else's to do.
+    #: The entries, each under its claim; once a claim is lost, another worker does the rest.
     entries: Sequence[tuple[Claim, Entry]] = ()
-    #: Events that come with no entry.
+    #: Events without an entry.
     event_records: Sequence[EventRecord] = ()
     messages: Sequence[Message] = ()
-    #: What is written last, for whoever finds it is to know that all the rest was done.
+    #: Written last: it shows that all the rest was done.
     closing: tuple[Claim, Entry] | None = None
 
     @property
@@ -118,11 +118,11 @@ class Decision:
 
     @property
     def again(self) -> Message | None:
-        """What brings the order again after a while; None if nothing is to."""
+        """The retry's message; None if there is no retry."""
         return next((message for message in self.messages if message.delay), None)
 
     def repeating(self, repeats: Repeats) -> "Decision":
-        """The same, and what tells of an end again."""
+        """The same, with the terminal events to repeat."""
         event_records = [
             *self.event_records,
             *(EventRecord(key, entry) for key, entry in repeats.entries),
@@ -132,12 +132,12 @@ class Decision:
         )
 
     def without_again(self) -> "Decision":
-        """The rest of it, for whoever lets the order itself wait for so long."""
+        """The same without the retry's message, for an order that waits in the worker."""
         return replace(self, messages=[each for each in self.messages if not each.delay])
 
 
 def on_submission(order: Order, attempt: Attempt, context: MessageContext) -> Decision:
-    """What follows from an attempt to get an order to its POS."""
+    """Decide what follows from an attempt to deliver an order."""
     if attempt.newer is not None and attempt.claim is not None:
         submission = _Submission(attempt.newer, replace(context, came=None))
         return submission.renewed(attempt.outcome, attempt.claim)
@@ -150,7 +150,7 @@ def on_submission(order: Order, attempt: Attempt, context: MessageContext) -> De
 
 
 class _Submission:
-    """An order's submission, and what is decided about it."""
+    """The decisions about an order's submission."""
 
     def __init__(self, order: Order, context: MessageContext) -> None:
         self._order = order
@@ -160,17 +160,17 @@ class _Submission:
         self._left = (order.deliver_by - context.now).total_seconds()
 
     def over(self, ended: Ended) -> Decision:
-        """It has ended before; whoever wrote that may not have come to set it aside."""
+        """It was terminal before, by a worker that may have died before dead-lettering it."""
         is_set_aside = ended.state in (State.FAILED, State.EXPIRED)
         messages = [self._dead_letter(ended.outcome)] if is_set_aside else []
         return Decision(ended.outcome, messages=messages)
 
     def undone(self, outcome: Outcome) -> Decision:
-        """Nothing was sent, and nobody may say what became of it: it comes again."""
+        """Not sent; outcome unknown: retry."""
         return Decision(outcome, messages=[self._soon_again(outcome)])
 
     def renewed(self, outcome: Outcome, claim: Claim) -> Decision:
-        """An operator has given it new time, and this message with the old one becomes that one's."""
+        """The deadline was extended by an operator; republish with the new one."""
         entries = [(claim, _unchanged(claim, self._at))]
         return Decision(outcome, entries, messages=[self._soon_again(outcome)])
 
@@ -179,7 +179,7 @@ class _Submission:
         return self._again(delay, resolve=False)
 
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
-        """What is written under the claim, and what follows."""
+        """The entry under the claim, and what follows."""
         past, attempts = claim.past, claim.past.attempts + called
         match outcome.kind:
             case Kind.ACCEPTED | Kind.REJECTED | Kind.CANCELLED:
@@ -188,7 +188,7 @@ class _Submission:
                 return self._end(outcome, claim, attempts, set_aside=True)
             case Kind.EXPIRED:
                 return self._end(outcome, claim, attempts, set_aside=True)
-            case Kind.PENDING:  # it says itself that it has the order: that is no doubt
+            case Kind.PENDING:  # the POS says that it has the order: no doubt
                 after = replace(past, pending=True, doubt_since=None)
             case Kind.IN_DOUBT | Kind.FAILED:
                 since = past.doubt_since
@@ -201,7 +201,7 @@ class _Submission:
         return self._go_on(outcome, claim, replace(after, attempts=attempts))
 
     def _go_on(self, outcome: Outcome, claim: Claim, after: AttemptHistory) -> Decision:
-        """Try again later, or end now if later would be too late."""
+        """Retry, or end now if the order would expire first."""
         delay, tell = _delay(outcome, self._context.tries), None
         if outcome.kind is Kind.PENDING:
             delay = max(delay, _rarely(self._context.tries, self._left))
@@ -214,7 +214,7 @@ class _Submission:
             tell = Kind.IN_DOUBT
         elif outcome.kind is Kind.PENDING:
             tell = Kind.PENDING
-        # Told as in doubt, it is not told as pending any more: only an end follows.
+        # After order.in_doubt, order.pending is not recorded any more: only a terminal event is.
         if tell is not None and claim.past.told in (tell.value, Kind.IN_DOUBT.value):
             tell = None
         said = outcome if tell is None else replace(outcome, kind=tell)
@@ -229,7 +229,7 @@ class _Submission:
     ) -> Decision:
         past = AttemptHistory(attempts=attempts, reopened=claim.past.reopened)
         entry = self._entry(outcome, past, attempts=attempts, tell=outcome.kind)
-        # What the gateway could not get done is kept for an operator.
+        # What the gateway could not deliver is dead-lettered for an operator.
         messages = [self._dead_letter(outcome)] if set_aside else []
         return Decision(outcome, [(claim, entry)], messages=messages)
 
@@ -266,30 +266,30 @@ class _Submission:
 
 
 def _rarely(tries: int, left: float) -> float:
-    """Seconds until a POS is asked again that has not decided yet, ever more of them.
+    """Seconds until the next look-up of a pending order, growing.
 
-    Orders that stay pending would else cost the broker two messages a minute each, for hours;
-    around ``deliver_by`` it matters again, and when they are asked for the last time.
+    With the usual backoff, each pending order would cost the broker two messages a minute for
+    hours. The look-ups become frequent again around ``deliver_by``, and around the last one.
     """
     nearest = min(abs(left), abs(left + RESOLVE_FOR))
     return replace(BACKOFF, longest=min(PENDING_FOR, nearest / 2)).delay(tries + 1)
 
 
 def _in_time(delay: float, left: float) -> float:
-    """The delay, cut short for one more attempt in what is left: until it fails nothing is over.
+    """The delay, shortened to leave time for a last attempt.
 
-    A POS that asks for an hour (``Retry-After``) may be well again in a minute.
+    A POS that asks for an hour (``Retry-After``) may recover in a minute.
     """
     return left - LAST_ATTEMPT if delay >= left > LAST_ATTEMPT + BACKOFF.floor else delay
 
 
 def _latest(delay: float, left: float) -> float:
-    """Seconds by which a message with this delay has to be back, however it is rounded."""
+    """Seconds by which a message with this delay must return, however the delay is rounded."""
     return max(delay, left - LAST_ATTEMPT)
 
 
 def _delay(outcome: Outcome, tries: int) -> float:
-    """Seconds until another attempt; how often there was one says nothing if the time is known."""
+    """Seconds until the retry; without backoff if the time is known (``look_again``)."""
     if outcome.look_again is not None:
         return BACKOFF.delay(1, at_least=outcome.look_again)
     return BACKOFF.delay(tries + 1, at_least=outcome.retry_after)
@@ -299,7 +299,7 @@ _ENDS = (Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED
 
 
 def _unchanged(claim: Claim, at: float) -> Entry:
-    """The order as it was before it was claimed."""
+    """The entry that leaves the order as it was before the claim."""
     past = claim.past
     state = open_state(past)
     return Entry(state, at, past.attempts, past.doubt_since, past.pending, keeps_reason=True)
@@ -308,11 +308,11 @@ def _unchanged(claim: Claim, at: float) -> Entry:
 def on_cancellation(
     request: CancelRequest, attempt: CancelAttempt, context: MessageContext
 ) -> Decision:
-    """What follows from an attempt to cancel an order.
+    """Decide what follows from an attempt to cancel an order.
 
-    That an order is not cancelled after all is told as what it is: accepted, with the reason.
+    An order that is not cancelled is recorded as what it is: accepted, with the reason.
     """
-    if attempt.newer is not None:  # what came has the older one's time
+    if attempt.newer is not None:  # the message has the older deadline
         request, context = attempt.newer, replace(context, came=None)
     cancelling = _Cancelling(request, attempt, context)
     if attempt.over:
@@ -330,7 +330,7 @@ def on_cancellation(
 
 
 class _Cancelling:
-    """A wish to cancel an order, and what is decided about it."""
+    """The decisions about a cancel request."""
 
     def __init__(
         self, request: CancelRequest, attempt: CancelAttempt, context: MessageContext
@@ -344,13 +344,13 @@ class _Cancelling:
         self._at = context.now.timestamp()
 
     def is_open(self, claim: Claim | None) -> bool:
-        """Whether it is to be tried again. What the POS may have done is not called off."""
+        """Whether it is retried. A cancellation in doubt always is."""
         kind = self._outcome.kind
         in_doubt = kind is Kind.FAILED and claim is not None and claim.past.in_doubt
         return in_doubt or kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING)
 
     def again(self, claim: Claim | None) -> Decision:
-        """Try again later; what becomes of the order meanwhile is not our concern."""
+        """Retry; the order itself is released meanwhile."""
         left = (self._request.deliver_by - self._context.now).total_seconds()
         delay = _in_time(_delay(self._outcome, self._context.tries), left)
         metrics.retries.inc()
@@ -370,9 +370,9 @@ class _Cancelling:
         return Decision(self._outcome, entries, messages=[message])
 
     def crashed(self, claim: Claim) -> Decision:
-        """A mistake of ours, or workers died of it: an operator has to look.
+        """A bug of ours, or poison: dead-letter the request for an operator.
 
-        An accepted order is told as what it is all the same.
+        An accepted order is still recorded as accepted.
         """
         reason = self._outcome.reason or Reason(self._outcome.kind, "")
         request = self._request
@@ -387,7 +387,7 @@ class _Cancelling:
         return replace(decided, messages=[dead])
 
     def decided(self, claim: Claim, submission: Claim) -> Decision:
-        """The order had not come to its end; cancelled, this is it."""
+        """The order was not terminal; cancelled, it is."""
         closing = claim, self._entry(State(self._outcome.kind.value), claim)
         if self._outcome.kind is not Kind.CANCELLED:
             return Decision(self._outcome, self._let_go(), closing=closing)
@@ -397,10 +397,10 @@ class _Cancelling:
         return Decision(self._outcome, [(submission, end)], closing=closing)
 
     def ended(self, claim: Claim, ended: Ended) -> Decision:
-        """The order had come to its end."""
+        """The order was terminal before."""
         outcome = self._outcome
         entry = self._entry(State(outcome.kind.value), claim)
-        if outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
+        if outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with a later deadline
             entry = replace(entry, doubt_since=claim.past.doubt_since)
         if ended.state is not State.ACCEPTED:
             return Decision(outcome, [(claim, entry)])
@@ -422,7 +422,7 @@ class _Cancelling:
         )
 
     def _let_go(self) -> list[tuple[Claim, Entry]]:
-        """The order as it was before it was claimed: what it comes to is told in its own time."""
+        """Release the order as it was before the claim; its own attempt records its outcome."""
         submission = self._attempt.submission
         if submission is None:
             return []
@@ -433,7 +433,7 @@ class _Cancelling:
 
 
 def on_no_order(record: Any, reason: Reason, context: MessageContext) -> Decision:
-    """Not an order at all; the backend hears of it if it says whose it is."""
+    """Dead-letter an invalid order; record an event if it names order and merchant."""
     source = context.source
     body = source if source is not None and is_finite(source) else _written(record)
     named = record if isinstance(record, dict) else {}
@@ -445,13 +445,13 @@ def on_no_order(record: Any, reason: Reason, context: MessageContext) -> Decisio
 def on_unread(
     dead: Message, named: Mapping[str, Any], reason: Reason, context: MessageContext
 ) -> Decision:
-    """A message that was not read as an order; the backend hears of it if it is known whose it is.
+    """Dead-letter a message that was not read; record an event if order and merchant are known.
 
     Args:
         dead: the dead letter.
         named: what is known of the order.
         reason: why it was not read.
-        context: what the message says beside its body.
+        context: what the message says besides its body.
     """
     came = b"%d %b" % (len(dead.body), dead.body[:_TOLD_APART_BY])
     event_records = _failed(named, _written(named), reason, context, came=came)
@@ -466,21 +466,21 @@ def _failed(
     *,
     came: bytes | None = None,
 ) -> list[EventRecord]:
-    """The event of a message that never was an order; none if it does not say whose it is.
+    """The event of an invalid order; none if it does not name order and merchant.
 
     Args:
         named: what is known of the order.
-        body: what the event has for it.
-        reason: why it was none.
-        context: what the message says beside its body.
-        came: what tells it from another message under this id; None: the body does.
+        body: the event's order.
+        reason: why it is invalid.
+        context: what the message says besides its body.
+        came: what distinguishes it from another message with this id; None: the body does.
     """
     order_id = identifier(named.get("order_id"))
     merchant_id = identifier(named.get("merchant_id"))
     if not (order_id and merchant_id):
         return []
     key = Key(merchant_id, order_id)
-    # Another invalid order under this id is another event.
+    # Another invalid order with this id has another event.
     content = reason.code.encode() + b"\n" + (body if came is None else came)
     event = dehydrated(key, Kind.FAILED, content=content, trace=context.span)
     entry = Entry(State.FAILED, context.now.timestamp(), 1, reason=reason, event=event)
@@ -488,7 +488,7 @@ def _failed(
 
 
 def on_no_request(record: Any, reason: Reason, context: MessageContext) -> Decision:
-    """Not a wish to cancel an order: set aside."""
+    """Dead-letter an invalid cancel request."""
     body = _written(record) if context.source is None else context.source
     dead = _dead_letter("unknown", body, context, reason, task=wire.CANCEL_ORDER)
     return Decision(Outcome(Kind.FAILED, reason), messages=[dead])
@@ -508,5 +508,5 @@ def _dead_letter(
 
 
 def _written(record: Any) -> bytes:
-    """As JSON. Numbers that Python reads and JSON does not have (NaN, 1e999) become text."""
+    """A record as JSON. Numbers that JSON does not have (NaN, 1e999) become text."""
     return to_json(record, inf_nan_mode="strings", fallback=str)

@@ -1,9 +1,9 @@
-"""One order, from start to finish. Read this file first.
+"""Delivers one order, from start to finish. Read this file first.
 
 An order arrives on the queue (``worker/``), admission lets it start (``admission/``), a green
-thread runs ``Delivery.submit``, and ``worker/tasks.py`` decides what follows from the Outcome: an
-event, another attempt later, or a dead letter. What is done at the POS is in the ledger before it
-is done (``ledger/``), so that whoever comes after knows of it, whatever happens here.
+thread runs ``Delivery.submit``, and ``processing/decision.py`` decides what follows from the
+Outcome: an event, a retry, or a dead letter. The ledger (``ledger/``) records each step at the POS
+before it is taken, so that the next attempt knows of it, whatever happens here.
 """
 
 from dataclasses import dataclass, replace
@@ -28,15 +28,15 @@ from pos_gateway.transport.exchange import Send
 
 #: Why an order in doubt is for an operator, and its cancel request waits for one.
 MOVED = Reason("moved", "the merchant's adapter, base_url or pos was changed since it was sent")
-#: Seconds after which an order that somebody else has is looked at again.
+#: Seconds until the retry of an order that is leased elsewhere.
 HELD_FOR = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What an attempt came to, and the claim under which its outcome is to be written.
+    """An attempt's outcome, and the claim under which it is committed.
 
-    Without a claim nothing was sent. ``ended`` is then what was written of the order before.
+    Without a claim nothing was sent. ``ended`` is then the order's earlier terminal state, if any.
     """
 
     outcome: Outcome
@@ -44,12 +44,12 @@ class Attempt:
     ended: Ended | None = None
     #: Whether the POS was called.
     called: bool = False
-    #: The order with the time that an operator has given it since: nothing was done for this one.
+    #: The order with the deadline that an operator has extended: nothing was done for this one.
     newer: Order | None = None
 
 
 class Delivery:
-    """Sends orders to their merchants. Safe from any number of green threads at once."""
+    """Delivers orders to their merchants. Safe for any number of green threads at once."""
 
     def __init__(
         self,
@@ -71,16 +71,16 @@ class Delivery:
     def submit(
         self, order: Order, cancel_token: CancelToken | None = None, *, expired: bool = False
     ) -> Attempt:
-        """Try once to get the order to its merchant's POS; every failure is an Outcome.
+        """Attempt once to deliver the order to its merchant's POS; every failure is an Outcome.
 
         Args:
             order: what to deliver.
-            cancel_token: how much of the merchant's time limit it has; lets others end it before.
-            expired: it is too late to send it, and nobody has a place at the merchant for it.
+            cancel_token: the attempt's part of the merchant's time limit; can end it early.
+            expired: it expired while waiting, and needs no slot.
 
         Raises:
-            SQLAlchemyError, LedgerUnavailable: the database is away; nothing was claimed.
-            Unfinished: a mistake of ours, or the database is away, after the claim.
+            SQLAlchemyError, LedgerUnavailable: the database is unavailable; nothing was claimed.
+            Unfinished: a bug of ours, or the database is unavailable, after the claim.
         """
         left = (order.deliver_by - self._clock.now()).total_seconds()
         late = expired or left <= 0
@@ -95,7 +95,7 @@ class Delivery:
                 return Attempt(held())
         with self._ledger.attempting(claim):
             newer = self._newer(claim, order)
-            # After order.in_doubt it may be an operator's already: then it is only asked for.
+            # After order.in_doubt an operator may have taken over: it is only looked up.
             late = late or (claim.past.may_be_there and claim.past.told == Kind.IN_DOUBT)
             if newer is not None:
                 outcome = held()
@@ -114,7 +114,7 @@ class Delivery:
                 with self._alone.if_suspect(deaths) as may_start:
                     if not may_start:
                         return Attempt(suspect(), claim)
-                    if deaths >= SUSPECT:  # those that may not are released first
+                    if deaths >= SUSPECT:  # first make durable that other suspects are released
                         self._ledger.catch_up()
                     outcome = self._caller.call(
                         merchant, claim, talk, cancel_token=cancel_token, left=left
@@ -123,7 +123,7 @@ class Delivery:
         return Attempt(outcome, claim, newer=newer)
 
     def failed(self, order: Order, outcome: Outcome) -> Attempt:
-        """Nothing was claimed when an attempt failed: what the ledger knows of the order counts.
+        """Claim an order whose attempt failed without a claim: the ledger's state of it counts.
 
         Raises: as ``submit``.
         """
@@ -149,7 +149,7 @@ class Delivery:
     def _create(
         self, order: Order, merchant: Merchant, claim: Claim, send: Send, *, late: bool
     ) -> Outcome:
-        """Against sending twice: what the POS may have is asked for, or left alone."""
+        """Send the order, never twice: one in doubt is looked up, sent with its key, or left."""
         adapter, past = self._adapters[merchant.adapter], claim.past
         order = order.in_ledger(past.known_since or self._clock.now().timestamp(), past.deliver_by)
         if past.in_doubt and adapter.guarantee is Guarantee.BLIND:
@@ -159,7 +159,7 @@ class Delivery:
             known = self._ask(order, merchant, past, send, late=late)
             if known is not None:
                 return known
-        if past.cancelling:  # sent, it would be in doubt anew, for as long as it fails
+        if past.cancelling:  # each failing send would renew the doubt
             return Outcome(Kind.RETRY, Reason.of("cancelling", "a wish to cancel it is open"))
         if not claim.sending and not self._ledger.sending(claim, merchant.endpoint):
             return held()
@@ -167,12 +167,12 @@ class Delivery:
         outcome = adapter.submit(order, merchant, send)
         is_refused = outcome.kind is Kind.REJECTED and not outcome.not_found
         if is_refused and past.in_doubt and not ask_first:
-            # It may have been made of what was sent before: whoever refuses it need not look at its key.
+            # An earlier attempt may have created it: a POS may refuse before it checks the key.
             known = after_refusal(lambda: adapter.look_up(order, merchant, send))
             outcome = known or replace(outcome, not_found=True)
         limit = self._caller.time_limit(merchant)
         if outcome.not_found and unsettled_for(past, limit, adapter) > 0:
-            # It may be about to make what it was sent before.
+            # It may still create the order of an earlier attempt.
             why = "the POS refuses it, does not know it, and may be about to make it"
             reason, wait = Reason.of("unsettled", why), _longest_reply(adapter, limit)
             return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=CallResult.ANSWERED)
@@ -181,7 +181,7 @@ class Delivery:
     def _ask(
         self, order: Order, merchant: Merchant, past: AttemptHistory, send: Send, *, late: bool
     ) -> Outcome | None:
-        """What became of an order that the POS may have; None: it may be sent, for it has not."""
+        """Look up an order that the POS may have; None: it has not, and the order may be sent."""
         adapter = self._adapters[merchant.adapter]
         known = adapter.look_up(order, merchant, send)
         if known is not None:
@@ -198,26 +198,26 @@ class Delivery:
         return None
 
     def _newer(self, claim: Claim, order: Order) -> Order | None:
-        """The order with the time that an operator has given it and its message does not know of.
+        """The order with a deadline that an operator extended after its message; else None.
 
-        However much the message's own has left: an attempt that fails would end the order by that.
+        However much time the message's own leaves: it would expire the order on a failure.
         """
         if claim.past.deliver_by is None:
             return None
         until, now = from_unix(claim.past.deliver_by), self._clock.now()
-        # As the ledger has them: as dates, two that are one there may differ.
+        # As Unix times, as in the ledger: equal ones may differ as datetimes.
         if until.timestamp() <= max(order.deliver_by.timestamp(), now.timestamp()):
             return None
         return order.until(until)
 
     def _for_whom(self, outcome: Outcome, merchant: Merchant) -> Outcome:
-        """In doubt at a POS that cannot be asked, an order is for an operator."""
+        """An order in doubt at a POS without look-ups is for an operator."""
         is_blind = self._adapters[merchant.adapter].guarantee is Guarantee.BLIND
         in_doubt = outcome.kind is Kind.IN_DOUBT
         return replace(outcome, for_operator=True) if is_blind and in_doubt else outcome
 
     def _merchant(self, merchant_id: str) -> tuple[Merchant | None, Reason | None]:
-        """The merchant, and why it cannot be sent anything as things are configured."""
+        """The merchant, and why its configuration prevents any delivery."""
         try:
             merchant = self._directory.get(merchant_id)
         except UnknownMerchant as error:
@@ -227,10 +227,10 @@ class Delivery:
 
 
 def unsettled_for(past: AttemptHistory, time_limit: float, adapter: Adapter) -> float:
-    """For how many seconds the POS could still make an order of what it may have been sent.
+    """For how many seconds the POS could still create the order of an earlier attempt.
 
-    These are seconds after the claim. Asked before they are over, it says that it never heard of an
-    order that it is about to make. One that had it, pending, is given all of them from then on.
+    These are seconds after the claim. A look-up before they are over may miss an order that is
+    about to be created. An order that was pending has all of them from then on.
     """
     longest = _longest_reply(adapter, time_limit)
     if past.in_doubt:
@@ -245,41 +245,41 @@ def _longest_reply(adapter: Adapter, time_limit: float) -> float:
 def has_moved(past: AttemptHistory, merchant: Merchant) -> bool:
     """Whether the order may be at another POS than the one that the merchant's record names now.
 
-    That one knows nothing of it: its "never heard of it" would be believed, and its key is a new one.
+    That one does not know the order: its look-up would be believed, and the key is new to it.
     """
     return past.endpoint not in (None, merchant.endpoint)
 
 
 def held() -> Outcome:
-    """Nothing was done: somebody else deals with it at present."""
+    """The outcome of an order that is leased elsewhere: nothing was done."""
     return Outcome(Kind.RETRY, HELD_BY_OTHERS, look_again=HELD_FOR)
 
 
 def suspect() -> Outcome:
-    """Nothing was done: another order of which workers may have died is to be alone."""
+    """The outcome of a suspect while another suspect runs alone: nothing was done."""
     reason = Reason.of("suspect", "workers died with it in their hands; it starts alone")
     return Outcome(Kind.RETRY, reason, look_again=ALONE_FOR)
 
 
 def poison(past: AttemptHistory) -> Reason | None:
-    """Why it is sent no more, if workers died with it; None: those that were paused may go on."""
+    """Why a poison order is not sent any more; None: the workers may only be paused, not dead."""
     if past.deaths < POISONOUS:
         return None
     return Reason.of("poison", f"{past.deaths} workers died with it in their hands")
 
 
 def _poison(past: AttemptHistory) -> Outcome:
-    """What becomes of an order that workers die of."""
+    """The outcome of a poison order."""
     reason = poison(past)
     if reason is None:
         return suspect()
-    if past.may_be_there:  # to ask for it may be what they died of
+    if past.may_be_there:  # the look-up may be what they died of
         return Outcome(Kind.IN_DOUBT, reason, for_operator=True)
     return Outcome(Kind.FAILED, reason)
 
 
 def _too_late(past: AttemptHistory) -> Outcome:
-    """What becomes of an order that cannot be delivered in time any more."""
+    """The outcome of an expired order."""
     if past.may_be_there:
         return Outcome(
             Kind.IN_DOUBT,

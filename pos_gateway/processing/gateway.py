@@ -51,18 +51,18 @@ log = structlog.get_logger(__name__)
 
 
 class Gateway:
-    """Everything an order needs on its way, put together. The constructor does no I/O."""
+    """All components, put together. The constructor does no I/O."""
 
     def __init__(self, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
         self.settings = settings
         self.clock = clock
-        #: Makes spans of orders' ways; None: they are not traced, and nothing is done for it.
+        #: Makes the spans of orders; None: tracing is off, and costs nothing.
         self.tracing = _tracing() if settings.tracing else None
         self.database = open_database(settings.database_url)
         vault = Vault(settings.secret_keys)
         store = MerchantStore(self.database, vault=vault)
-        #: What this worker has read or fetched and others need not; None: each does for itself.
-        #: Unsealed, write access to Redis would be enough to have orders sent elsewhere.
+        #: The cache that workers share; None: each worker loads by itself. It needs a key:
+        #: unsealed, write access to Redis would be enough to redirect orders.
         shares = settings.redis_url if vault.current else None
         self.shared = SharedCache(shares, store, vault) if shares else None
         self.directory = Directory(
@@ -79,15 +79,15 @@ class Gateway:
         )
         self.transport = Transport(guard=guard, ca_file=settings.ca_file)
         self.publisher = Publisher(settings.broker_url)
-        #: Where limits are shared with other workers; None: they are this process's alone.
+        #: The fleet's shared limits; None: limits are per process.
         self.permits = RedisPermits(settings.redis_url) if settings.redis_url else None
-        #: Ways of speaking to POSes, by name.
+        #: POS adapters, by name.
         self.adapters = adapters()
-        #: What was asked for each order, and what came of it.
+        #: Claims and outcomes of orders.
         payloads, run = Payloads(vault), off_the_loop(self.database)
         self.ledger = Ledger(self.database, payloads, run=run, clock=clock)
         self.schema = SchemaWatch(self.database, run=run)
-        #: Publishes the events that are written with outcomes.
+        #: Publishes the events that are recorded with outcomes.
         self.events = Relay(
             self.database,
             Hydration(payloads),
@@ -111,7 +111,7 @@ class Gateway:
             tracing=self.tracing,
             clock=clock,
         )
-        alone = PoisonIsolation()  # of orders and requests together: the next death has one culprit
+        alone = PoisonIsolation()  # shared, so that the next death has one culprit
         self.delivery = Delivery(
             directory=self.directory,
             adapters=self.adapters,
@@ -129,21 +129,21 @@ class Gateway:
             clock=clock,
         )
         self.depths = Depths(settings.broker_url)
-        #: What this process shows of itself; whoever knows something adds it.
+        #: This process's metrics and health; components add theirs.
         self.metrics_port = MetricsPort(settings.metrics_port, settings.metrics_host)
         self.metrics_port.readiness.require(
             "database", lambda: self.schema.problem or self.ledger.problem
         )
         self.metrics_port.scrape.before(self._show)
-        #: The process in which it has begun. One that is forked from there has not.
+        #: The process that has started it; a fork of that has not.
         self._started_in: int | None = None
         self._before_stop: list[Callable[[], None]] = []
 
     def check(self) -> None:
-        """See that the database and the queues are what this version needs.
+        """Check that the database and the queues are what this version needs.
 
         Raises:
-            PendingMigration, SchemaTooNew: the database's schema is none for this version.
+            PendingMigration, SchemaTooNew: the database's schema does not fit this version.
             PublishRefused: a queue exists with other arguments.
             SQLAlchemyError: the database cannot be reached.
         """
@@ -151,15 +151,15 @@ class Gateway:
         try:
             self.publisher.connect()
         except BrokerUnavailable as error:
-            # Celery waits for it, and the first message that is published declares the queues.
+            # Celery waits for it, and the first publish declares the queues.
             log.warning("broker.unavailable", error=str(error))
 
     def start(self, *, background: bool) -> None:
-        """Begin the work that goes on beside the orders. Idempotent.
+        """Start the background work. Idempotent.
 
         Args:
             background: whether this process has threads to spare (green or native); a prefork
-                child has one, and looks merchants up as it needs them.
+                child has one, and loads merchants on demand.
         """
         if self._started_in == os.getpid():
             return
@@ -180,15 +180,15 @@ class Gateway:
             self.ledger.start_alone()
 
     def settle(self, decision: Decision, *, patience: float = inf) -> bool:
-        """Return when all that follows from an outcome is durable, whatever it takes.
+        """Return once all that follows from an outcome is durable, retrying until then.
 
-        False: somebody else has the order by now. Nothing more is done, and the message must come
-        again: whoever has it may have come to it by another one, and may not see to this one's end
-        (a wish to cancel an order takes it over, and lets go of it).
+        False: another worker has taken over the order. Nothing more is done, and the message must
+        be requeued: the other worker may have come to the order by another message, and may not end
+        it (a cancel request takes the order over, and releases it).
 
         Raises:
-            LedgerUnavailable, BrokerUnavailable: this process is going down, or so many seconds
-                have passed; the message must come again.
+            LedgerUnavailable, BrokerUnavailable: this process is stopping, or ``patience`` seconds
+                have passed; the message must be requeued.
         """
         left = [*decision.entries, *([] if decision.closing is None else [decision.closing])]
         with ExitStack() as claims:
@@ -210,7 +210,7 @@ class Gateway:
             return all(self.ledger.finish(*last, patience=patience) for last in left)
 
     def abandon(self, decision: Decision) -> None:
-        """Have the next attempt take the claims of a decision that is not settled."""
+        """Abandon the claims of an uncommitted decision, for the next attempt to take."""
         for claim in decision.claims:
             self.ledger.abandon(claim, sent=claim.sending)
 
@@ -220,26 +220,26 @@ class Gateway:
         return None if merchant is None else merchant.provider
 
     def _told(self, key: Key, entry: Entry) -> None:
-        """An event is durable: whoever publishes it may do so at once."""
+        """An event is durable: wake its publisher."""
         if entry.event is not None:
             metrics.told(entry.event.kind, self.provider_of(key.merchant_id))
             self.events.wake()
 
     def store(self, messages: Iterable[Message], *, patience: float = inf) -> None:
-        """Return when the broker has stored the messages, in their order, whatever it takes.
+        """Publish the messages in order; return once the broker has stored them all.
 
         Raises:
-            BrokerUnavailable: this process is going down, or so many seconds have passed.
+            BrokerUnavailable: this process is stopping, or ``patience`` seconds have passed.
         """
         for message in messages:
             self.publisher.publish_patiently(message, on_trouble=_trouble, patience=patience)
 
     def before_stop(self, stop: Callable[[], None]) -> None:
-        """Call this first when stopping."""
+        """Have ``stop`` call this first."""
         self._before_stop.append(stop)
 
     def stop(self) -> None:
-        """Stop, in the opposite order of the data's way. Idempotent."""
+        """Stop the components against the flow of data. Idempotent."""
         for stop in self._before_stop:
             stop()
         self.directory.stop()
@@ -254,7 +254,7 @@ class Gateway:
         self.depths.stop()
         if self.tracing is not None:
             self.tracing.stop()
-        self.metrics_port.stop()  # until here it says that this process is not ready, and why
+        self.metrics_port.stop()  # last: until here /readyz says why this process is not ready
 
     def _show(self) -> None:
         for state, number in self.transport.connections._asdict().items():
@@ -263,21 +263,20 @@ class Gateway:
 
 
 def _tracing() -> "ExportedTracing":
-    # Whoever has it off imports nothing of it.
+    # Imported only when tracing is on.
     from pos_gateway.telemetry.tracing import ExportedTracing  # noqa: PLC0415
 
     return ExportedTracing()
 
 
 def off_the_loop(engine: Engine) -> Run:
-    """Where the ledger's writes are made, so that other green threads go on meanwhile.
+    """Where the ledger's writes run without blocking other green threads.
 
-    Psycopg waits for its socket as green threads do; SQLite writes to the disk, and has to do it
-    on a native thread.
+    Psycopg yields while it waits for its socket; SQLite blocks on the disk: it needs a thread.
     """
     if not (green() and engine.dialect.name == "sqlite"):
         return here
-    import gevent  # noqa: PLC0415  (only where somebody has already chosen gevent)
+    import gevent  # noqa: PLC0415  (only where gevent is in use already)
 
     pool = gevent.get_hub().threadpool
 
@@ -291,10 +290,10 @@ def off_the_loop(engine: Engine) -> Run:
 
 
 def _tried(do: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """What it returns, or raises: gevent writes a traceback of whatever leaves a native thread."""
+    """Its result or error, not raised: gevent prints a traceback of what leaves a native thread."""
     try:
         return do(), None
-    except Exception as error:  # noqa: BLE001  (raised again where it is waited for)
+    except Exception as error:  # noqa: BLE001  (raised again by ``run``)
         return None, error
 
 

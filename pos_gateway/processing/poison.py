@@ -1,32 +1,32 @@
-"""Orders that workers died of: found out one at a time, so that their neighbours live.
+"""Isolates poison orders: suspects run one at a time, so that a crash costs no neighbour.
 
-A worker's death takes all that it had in its hands, and which of it was to blame nobody knows. One
-death says little, since machines die. An order that was there twice is a suspect, and suspects
-start one after the other, so that the next death has one culprit only.
+A worker's death leaves open which of its orders in flight was to blame. One death says little,
+since machines die. An order with two is a suspect, and suspects start one at a time, so that the
+next death has one culprit only.
 """
 
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-#: Deaths after which an order is a suspect, and after which it is sent no more.
+#: Deaths after which an order is a suspect, and after which it is poison and not sent any more.
 SUSPECT, POISONOUS = 2, 3
-#: Seconds that a suspect is alone: what kills a worker does so at once, and what only takes its
-#: time is not to keep the others waiting.
+#: Seconds that a suspect runs alone: poison kills at once, and a slow order must not delay the
+#: other suspects.
 ALONE_FOR = 2.0
 
 
 class PoisonIsolation:
-    """Lets suspects start one at a time. Safe from green threads."""
+    """Starts suspects one at a time. Safe for green threads."""
 
     def __init__(self, seconds: float = ALONE_FOR) -> None:
         self._seconds = seconds
         self._turn = threading.Lock()
 
     def if_suspect(self, deaths: int) -> AbstractContextManager[bool]:
-        """Whether it may start: not while another one is alone, after so many deaths of its own.
+        """Whether an order with these deaths may start; no suspect may while another runs alone.
 
-        It is not waited for: a claim that waits would be in the dead worker's hands, too.
+        Does not wait: the claim of a waiting order would be left by the dead worker, too.
         """
         return nullcontext(True) if deaths < SUSPECT else self._alone()
 

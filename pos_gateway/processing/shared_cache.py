@@ -1,4 +1,4 @@
-"""What workers share through Redis beside limits: merchants' records, catalogs and access tokens."""
+"""The cache that workers share in Redis: merchants' records, catalogs and access tokens."""
 
 import json
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from pos_gateway.runtime.vault import Vault
 
 
 class SharedCache:
-    """Each kind of value. The constructor does no I/O.
+    """One shared cache per kind of value. The constructor does no I/O.
 
     Args:
         redis_url: where Redis is.
-        store: knows what a record is as text.
-        vault: seals all of them, and so has a key.
+        store: encodes and decodes records.
+        vault: seals all values; it must have a key.
 
     Raises:
-        InvalidSettings: the package ``redis`` is not installed, or the URL is none.
+        InvalidSettings: the package ``redis`` is not installed, or the URL is invalid.
     """
 
     def __init__(self, redis_url: str, store: MerchantStore, vault: Vault) -> None:
@@ -44,7 +44,7 @@ class SharedCache:
         )
 
     def close(self) -> None:
-        """Let go of the connections. Idempotent."""
+        """Close the connections. Idempotent."""
         self.records.close()
         self.catalogs.close()
         self.tokens.close()

@@ -1,1 +1,1 @@
-"""What plugs into Celery's worker: the admission strategy, the consumer's loop, start and stop."""
+"""Celery worker extensions: the admission strategy, the consumer's loop, start and stop."""

@@ -1,7 +1,7 @@
-"""Bundles that are kept in the worker until there is room for their orders.
+"""Parked bundles that wait in the worker until their merchant can take the orders.
 
-The broker's delays are whole seconds; a merchant that takes 500 orders a second is done with what may
-wait for it long before. A bundle in the worker takes one place in the window, for up to 64 orders.
+The broker delays by whole seconds; a merchant that takes 500 orders a second would idle meanwhile.
+A bundle occupies one message of the prefetch window for up to 64 orders.
 """
 
 from collections import deque
@@ -16,12 +16,12 @@ from pos_gateway.worker.bundles import ReturnedBundle
 
 
 class AtHand:
-    """The bundles of each merchant, first come first let out. No method blocks.
+    """Waiting bundles per merchant, unparked first in, first out. No method blocks.
 
     Args:
-        admission: says how long a bundle is to be kept, and how many of its orders may come.
-        settle: lets out so many of a bundle's orders, and parks the rest.
-        now: admission's time.
+        admission: says how long a bundle waits, and how many of its orders to unpark.
+        settle: unparks that many of a bundle's orders, and parks the rest.
+        now: admission's clock.
     """
 
     def __init__(
@@ -35,20 +35,20 @@ class AtHand:
         self._now = now
         self._of: dict[str, deque[ReturnedBundle]] = {}
         self._number, self._most = 0, admission.limits.max_blocked // 4
-        #: The green threads that look again, one for each merchant.
+        #: Green threads that check the bundles, one per merchant.
         self._looking = Group()
 
     @property
     def orders(self) -> int:
-        """How many orders are in the bundles."""
+        """Orders in the waiting bundles."""
         return sum(back.bundle.orders for kept in self._of.values() for back in kept)
 
     def has(self, merchant_id: str) -> bool:
-        """Whether bundles of the merchant's are kept: whichever is back stands behind them."""
+        """Whether bundles of the merchant wait; a returning one queues behind them."""
         return merchant_id in self._of
 
     def keep(self, back: ReturnedBundle) -> bool:
-        """Keep a bundle; whether that may be."""
+        """Let a bundle wait; False: park it instead."""
         merchant_id = back.bundle.merchant_id
         kept = self._of.get(merchant_id, deque())
         orders = sum(each.bundle.orders for each in kept)
@@ -63,10 +63,10 @@ class AtHand:
         return True
 
     def drop(self) -> list[ReturnedBundle]:
-        """Forget all bundles, and return them."""
+        """Remove and return all bundles."""
         dropped = [back for kept in self._of.values() for back in kept]
         for kept in self._of.values():
-            kept.clear()  # so ends the green thread that looks at it
+            kept.clear()  # ends its green thread
         self._of.clear()
         self._number = 0
         return dropped

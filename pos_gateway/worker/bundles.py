@@ -1,7 +1,7 @@
-"""What becomes of a message with parked orders, where an order has ``strategy.py``.
+"""Handles messages with parked orders; ``strategy.py`` handles single orders.
 
-A green worker asks admission for its turn. A synchronous one has none to ask: it lets every order
-out to the queue at once.
+A green worker asks admission how many to unpark. A synchronous worker has no admission: it unparks
+every order at once.
 """
 
 from collections.abc import Callable
@@ -34,20 +34,20 @@ class ReturnedBundle:
 
     @property
     def is_late(self) -> bool:
-        """Whether an order in it is worthless by now."""
+        """Whether an order in it has expired."""
         return is_late(self.bundle.deliver_by)
 
     def acknowledge(self) -> None:
-        """All that was in it is stored elsewhere."""
+        """Acknowledge the message: all its orders are stored elsewhere."""
         self._ack(log, self._connection_errors)
 
     def reject(self, requeue: bool) -> None:
-        """It goes back to the queue as it came, or to ``orders.dead``."""
+        """Requeue the message, or reject it to ``orders.dead``."""
         self._reject(log, self._connection_errors, requeue)
 
 
 def is_late(deliver_by: float | None, within: float = 0.0) -> bool:
-    """Whether that time is over, or will be within so many seconds."""
+    """Whether the deadline has passed, or will within ``within`` seconds."""
     return deliver_by is not None and deliver_by - within <= time()
 
 

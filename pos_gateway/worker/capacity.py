@@ -1,11 +1,10 @@
-"""How many workers a load takes, and what gives way first when more comes than was planned.
+"""How many workers a load takes, and which resource saturates first beyond the plan.
 
-Little's law: orders under way at one moment = orders a second, times the seconds that each takes. They
-come at random, so that this number strays by its square root; slots are planned so that 99 times in 100
-there is one (the square-root rule of staffing). CPU is planned so that a core has time to spare: what
-comes to a busy worker waits, and at full use for ever.
+Little's law: orders in flight = orders a second x seconds of each. Arrivals are random, so the
+number strays by its square root; slots are planned so that one is free 99 times in 100 (the
+square-root rule of staffing). CPU is planned with headroom: at full use, queues only grow.
 
-Pure arithmetic: nothing is asked of a broker, a database or a clock.
+Pure arithmetic: no broker, database or clock is used.
 """
 
 from collections.abc import Iterator
@@ -16,41 +15,41 @@ from typing import Any
 from pos_gateway.admission.limits import RESERVE
 from pos_gateway.ledger.commits import GATHER
 
-#: Milliseconds of CPU of an order at 60 % load, where less shares a transaction, a packet and a warm
-#: cache than from a full queue (docs/performance.md: on the machine that its figures are from).
+#: Milliseconds of CPU per order at 60 % load, where fewer orders share a transaction, a packet and
+#: a warm cache than from a full queue (docs/performance.md, on the machine of its figures).
 CPU_MS = 1.8
-#: Seconds for which an order holds its slot beside its merchant's time: until it is durable that it is
-#: sent, and what came of it (docs/performance.md: a call of 50 ms holds its permit for 57 to 59).
+#: Seconds an order holds its slot beyond its merchant's reply time (docs/capacity.md: a 50 ms call
+#: holds its permit for 57 to 59).
 HELD = 0.01
-#: MiB of a worker with nothing to do, for each slot with its orders that wait, and for each merchant
-#: that is known (docs/performance.md: memory, admission).
+#: MiB of an idle worker, per slot with its waiting orders, and per known merchant
+#: (docs/performance.md: memory, admission).
 IDLE_MIB, SLOT_MIB, MERCHANT_MIB = 95.0, 0.12, 0.0025
-#: Orders that a worker takes for each slot, those under way among them.
+#: Orders that a worker prefetches per slot, those in flight included.
 WINDOW = 10
-#: Events a second that the one worker which publishes them manages (docs/performance.md: events).
+#: Events a second that the one publishing worker sustains (docs/performance.md: events).
 EVENTS_PER_SECOND = 5000.0
-#: What lies outside is no figure that somebody means.
+#: Bounds of a plausible figure.
 _LEAST, _MOST = 0.000001, 1_000_000
-#: Standard deviations above the mean under which a normal variable is 99 times in 100.
+#: The 99th percentile of a normal variable, in standard deviations above its mean.
 _99 = 2.326
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What comes. Shares are fractions of 1, times seconds."""
+    """The load. Shares are fractions of 1, times seconds."""
 
-    #: On the average of a day, or whenever it is the peak is a multiple of.
+    #: The daily average, or whatever rate ``peak`` is a multiple of.
     orders_per_second: float
-    #: Seconds that a healthy merchant takes over an order, on average.
+    #: Mean seconds that a healthy merchant takes for an order.
     latency: float
-    #: How many times as many come at the peak.
+    #: The peak rate, as a multiple of ``orders_per_second``.
     peak: float = 1.0
-    #: Share of the orders that go to merchants which answer, but slowly.
+    #: Share of the orders that go to slow merchants.
     slow: float = 0.0
-    #: Seconds that these take.
+    #: Mean seconds that a slow merchant takes.
     slow_latency: float = 8.0
     merchants: int = 1000
-    #: Share of the orders that the busiest merchant has.
+    #: The busiest merchant's share of the orders.
     busiest: float = 0.01
 
     def __post_init__(self) -> None:
@@ -64,33 +63,33 @@ class Demand:
 
     @property
     def under_way(self) -> float:
-        """Orders of healthy merchants under way at the peak, on average."""
+        """Mean orders in flight at the peak, of healthy merchants."""
         return self.at_peak * (1 - self.slow) * (self.latency + HELD)
 
     @property
     def slow_under_way(self) -> float:
-        """The same of the slow ones."""
+        """The same, of slow merchants."""
         return self.at_peak * self.slow * (self.slow_latency + HELD)
 
     @property
     def busiest_under_way(self) -> float:
-        """The same of the busiest merchant, which is healthy."""
+        """The same, of the busiest merchant, which is healthy."""
         return self.at_peak * self.busiest * (self.latency + HELD)
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A worker, and what it has."""
+    """A worker's resources."""
 
-    #: Milliseconds of CPU that an order costs.
+    #: Milliseconds of CPU per order.
     cpu_ms: float = CPU_MS
-    #: Of which one process uses one.
+    #: Cores; one process uses at most one.
     cores: float = 1.0
-    #: Share of that which is to be used at the peak.
+    #: Share of that CPU to use at the peak.
     busy: float = 0.6
-    #: MiB that it may have at worst.
+    #: Memory limit in MiB.
     memory: float = 1024.0
-    #: Orders of one merchant under way at once.
+    #: A merchant's concurrency limit.
     merchant_limit: int = 10
 
     def __post_init__(self) -> None:
@@ -99,65 +98,65 @@ class Pod:
 
     @property
     def rate(self) -> float:
-        """Orders a second that its CPU can do."""
+        """Orders a second that its CPU sustains."""
         return 1000 * min(1.0, self.cores) / self.cpu_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """Something that more orders a second than so many are too many for."""
+    """A resource that saturates above ``orders_per_second``."""
 
     what: str
     #: Mean use at the planned peak; 1 is all of it.
     used: float
     orders_per_second: float
-    #: What follows.
+    #: The consequence of saturation.
     then: str
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the demand takes. ``pods`` and ``slots`` are what it takes, and not one more."""
+    """What the demand takes. ``pods`` and ``slots`` are the minimum."""
 
     demand: Demand
     pod: Pod
     pods: int
-    #: In each of them.
+    #: Slots per pod.
     slots: int
 
     @property
     def prefetch(self) -> int:
-        """Orders that a pod takes from the queue; RabbitMQ is told so."""
+        """A pod's prefetch count."""
         return WINDOW * self.slots
 
     @property
     def merchant_limit(self) -> int:
-        """``max_concurrency`` that the busiest merchant needs, in all pods together."""
+        """``max_concurrency`` that the busiest merchant needs, over all pods."""
         return max(1, ceil(staffed(self.demand.busiest_under_way)))
 
     @property
     def memory(self) -> float:
-        """MiB of a pod that holds all that it may."""
+        """MiB of a fully loaded pod."""
         return memory(self.slots, self.demand.merchants)
 
     @property
     def transactions(self) -> float:
-        """Of the ledger, a second, at most: two writes an order, and those of a moment share one."""
+        """Ledger transactions a second, at most: two grouped writes an order, and event batches."""
         writes = min(2 * self.demand.at_peak, self.pods / GATHER)
         return writes + min(self.demand.at_peak, _EVENT_BATCHES)
 
     @property
     def messages(self) -> float:
-        """That RabbitMQ takes in a second, and hands out: each order, and its event."""
+        """Messages a second that RabbitMQ takes in, and delivers: each order, and its event."""
         return 2 * self.demand.at_peak
 
     @property
     def bottlenecks(self) -> list[Bottleneck]:
-        """What gives way as more comes, the first one first."""
+        """The bottlenecks, the first to saturate first."""
         return sorted(self._bottlenecks(), key=lambda each: each.orders_per_second)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it by name."""
+        """The plan as a JSON object."""
         return {
             "demand": {**asdict(self.demand), "at_peak": self.demand.at_peak},
             "pod": asdict(self.pod),
@@ -199,15 +198,15 @@ class Plan:
         return Bottleneck(what, needed / there, self.demand.at_peak * there / needed, then)
 
 
-#: Batches of events a second, each with a transaction of its own.
+#: Event batches a second, each one transaction.
 _EVENT_BATCHES = 50.0
 
 
 def plan(demand: Demand, pod: Pod) -> Plan:
-    """The fewest pods whose CPU is enough, with slots that fit in their memory.
+    """The fewest pods with enough CPU whose slots fit in their memory.
 
     Raises:
-        ValueError: no number of pods is enough; names the field and what would do.
+        ValueError: a pod has too little memory for one slot; names the field and the minimum.
     """
     least = memory(1, demand.merchants)
     if pod.memory < least:
@@ -226,17 +225,17 @@ def plan(demand: Demand, pod: Pod) -> Plan:
 
 
 def staffed(mean: float) -> float:
-    """So many are enough 99 times in 100 where at random so many are there on average."""
+    """Capacity that is enough 99 times in 100 for a random load with this mean."""
     return mean + _99 * sqrt(mean)
 
 
 def memory(slots: int, merchants: int) -> float:
-    """MiB of a worker that holds all that it may."""
+    """MiB of a fully loaded worker."""
     return IDLE_MIB + SLOT_MIB * slots + MERCHANT_MIB * merchants
 
 
 def mean_of(p50: float, p99: float) -> float:
-    """Mean of times of which so much is the half and the hundredth, as log-normal ones are."""
+    """Mean of log-normal times with this median and 99th percentile."""
     if not 0 < p50 <= p99 < inf:
         raise ValueError(
             f"p99: must be at least p50, and both greater than 0 (got {p50:g}, {p99:g})"
@@ -246,7 +245,7 @@ def mean_of(p50: float, p99: float) -> float:
 
 
 def _slots(demand: Demand, pods: int) -> int:
-    """In each pod: for everybody, and those that heavy merchants leave free."""
+    """Slots per pod, with the reserve that heavy merchants leave free."""
     under_way = staffed(demand.under_way / pods) + staffed(demand.slow_under_way / pods)
     return max(1, ceil(under_way / (1 - RESERVE)))
 

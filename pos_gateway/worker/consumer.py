@@ -1,4 +1,4 @@
-"""Celery's consumer, with what an order needs: its own loop, admission, and a quarantine."""
+"""Celery's consumer with a green loop, admission, and dead-lettering of invalid messages."""
 
 import time
 from typing import Any
@@ -40,13 +40,12 @@ log = structlog.get_logger(__name__)
 
 tolerate_bad_properties()
 
-#: Off unless asked for: each makes a queue and a connection of its own, and workers that
-#: listen to each other have nothing to say here.
+#: Always off: each takes a queue and a connection, and workers need not hear of each other.
 _QUIET = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
 
 
 class OrderConsumer(Consumer):
-    """Takes orders from the queue. Green: through admission; else as Celery does."""
+    """Consumes orders: through admission on a green pool, else as Celery does."""
 
     Blueprint = Blueprint
     strategies: dict[str, Any]
@@ -70,18 +69,18 @@ class OrderConsumer(Consumer):
         queues = self.app.amqp.queues.consume_from
         if queues.keys() >= {topology.ORDERS_KEY, topology.CANARY_KEY}:
             queues[topology.CANARY_KEY] = topology.canary_standby
-        # Celery unsets it under gevent (an old bug of gevent's), and a peer that accepts and
-        # falls silent in the handshake would be waited for without end.
+        # Celery unsets it under gevent (an old gevent bug); a peer that accepts and then stalls in
+        # the handshake would block the worker forever.
         self.app.conf.broker_connection_timeout = CONNECT_TIMEOUT
 
     def start(self) -> None:
         if self.dispatcher is not None:
             self._drain.listen()
-            self._gateway.metrics_port.start()  # before it connects: it says what it waits for
+            self._gateway.metrics_port.start()  # before connecting: /readyz says what is missing
         super().start()
 
     def ensure_connected(self, connection: Any) -> Any:
-        """Connect, however long it takes; the broker's return is noticed within seconds."""
+        """Connect, retrying forever; the broker's return is noticed within seconds."""
         connection.ensure_connection(
             _not_connected,
             None,
@@ -94,22 +93,22 @@ class OrderConsumer(Consumer):
         return connection
 
     def on_connection_error_before_connected(self, exc: Exception) -> None:
-        """The broker refuses this worker (its password, its vhost): ask again, but not at once."""
+        """The broker refuses this worker (its password, its vhost): retry after a pause."""
         super().on_connection_error_before_connected(exc)
         time.sleep(RECONNECT_AFTER)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Give up a connection that was lost, or whose channel the broker has closed.
+        """Drop a connection that was lost, or whose channel the broker has closed.
 
-        One that was lost before anything was consumed would be lost again at once (a queue that this
-        user may not read, a cluster without a quorum): the next one is made later.
+        One lost before anything was consumed would be lost again at once (a queue that this user
+        may not read, a cluster without a quorum): the reconnect waits.
         """
         super().on_connection_error_after_connected(exc)
         if not self._reads:
             time.sleep(RECONNECT_AFTER)
 
     def update_strategies(self) -> None:
-        """Take orders, single or parked, and none of the tasks that Celery brings along."""
+        """Accept orders, cancel requests and parked bundles, none of Celery's built-in tasks."""
         super().update_strategies()
         self.strategies = {
             wire.SUBMIT_ORDER: self.strategies[wire.SUBMIT_ORDER],
@@ -118,7 +117,7 @@ class OrderConsumer(Consumer):
         }
 
     def create_task_handler(self, *arguments: Any, **options: Any) -> Any:
-        """What is called with each message; a single odd one must not stop it."""
+        """The handler of every message; a malformed one is dead-lettered and stops nothing."""
         green = self.dispatcher is not None
         handle = self._hand_over if green else super().create_task_handler(*arguments, **options)
         pass_on = (*self.connection_errors, *self.channel_errors)
@@ -141,21 +140,21 @@ class OrderConsumer(Consumer):
                     handle(message)
             except pass_on:
                 raise
-            except Exception as error:  # noqa: BLE001  (it would end the worker, again and again)
+            except Exception as error:  # noqa: BLE001  (it would end every worker that got it)
                 self.quarantine(message, "invalid_message", type(error).__name__)
 
         return handle_safely
 
     def _hand_over(self, message: Any) -> None:
-        """Give a message to what deals with its kind.
+        """Pass a message to the handler of its task.
 
-        Celery's own handler makes two promises for each message: a way to its event loop, which a
-        green worker has not, and to a larger prefetch window after a reconnect, which ours always is.
+        Celery's own handler makes two promises for each message: one for an event loop, which a
+        green worker lacks, and one that restores the prefetch window, which ours never reduces.
         """
         name = message.headers.get("task")
         if name is None and message.content_type != JSON:
             self.quarantine(message, "undecodable", f"content_type is not {JSON}")
-        elif name is None:  # its body is not parsed: what it should be is not known
+        elif name is None:  # the body is not parsed: its type is unknown
             self.on_unknown_message(None, message)
         elif name not in self.strategies:
             self.on_unknown_task(None, message, KeyError(name))
@@ -164,7 +163,7 @@ class OrderConsumer(Consumer):
             take(message, None, message.ack_log_error, message.reject_log_error, ())
 
     def on_ready(self) -> None:
-        """The consumer reads from the queue: begin the work beside it. Also after a reconnect."""
+        """Start the background work once the consumer reads the queue. Also after a reconnect."""
         self._reads = True
         self._gateway.start(background=self.dispatcher is not None)
         if self.dispatcher is None:
@@ -181,14 +180,14 @@ class OrderConsumer(Consumer):
             self._gateway.before_stop(self._companion.stop)
 
     def on_close(self) -> None:
-        """The connection is lost; or it is to be closed once nothing is under way (``stop``)."""
+        """The connection is lost, or closes once nothing is in flight (``stop``)."""
         self._reads = False
         if self.dispatcher is not None and not self._stops:
             self.dispatcher.connection_lost()
         super().on_close()
 
     def stop(self) -> None:
-        """Stop consuming and hand back what waits, at once; what is under way may finish."""
+        """Stop consuming and requeue waiting orders at once; orders in flight may finish."""
         if self.dispatcher is not None:
             self._drain.bound(self._longest_exchange() + DRAIN_MARGIN, self._let_go)
             self.dispatcher.close()
@@ -196,23 +195,23 @@ class OrderConsumer(Consumer):
             if self._reads and self._stop_consuming():
                 self.dispatcher.hand_back(CANCEL_TIMEOUT)
             else:
-                # The broker does not answer; what is not acknowledged is its again in any case.
+                # The broker does not answer; it requeues what is unacknowledged by itself.
                 self.dispatcher.connection_lost()
                 self._abandon_connection()
         super().stop()
 
     def shutdown(self) -> None:
-        """Close the connection. Celery calls this when nothing is under way any more."""
+        """Close the connection. Celery calls this once nothing is in flight."""
         if self.dispatcher is not None:
             self.dispatcher.join(CANCEL_TIMEOUT)
         super().shutdown()
 
     def _begin_to_stop(self) -> None:
-        if not self._reads:  # it waits for the broker, and looks for a signal only after that
+        if not self._reads:  # connecting: Celery checks for a stop only afterwards
             self._drain.interrupt()
 
     def _stop_consuming(self) -> bool:
-        """Whether the broker has confirmed that it sends no more."""
+        """Cancel the consumer; whether the broker has confirmed it."""
         import gevent  # noqa: PLC0415  (a synchronous worker runs without it)
 
         with gevent.Timeout(CANCEL_TIMEOUT, False):
@@ -222,7 +221,7 @@ class OrderConsumer(Consumer):
         return False
 
     def quarantine(self, message: Any, code: str, reason: str) -> None:
-        """Set a message that is no order aside in ``orders.dead``, then acknowledge it."""
+        """Dead-letter an invalid message, then acknowledge it."""
         if self.dispatcher is None:
             self._quarantine(message, code, reason)
         else:
@@ -243,22 +242,22 @@ class OrderConsumer(Consumer):
         self.quarantine(message, "invalid_message", str(exc))
 
     def _abandon_connection(self) -> None:
-        """Let go of a connection that does not answer, so that nothing waits for it any more."""
+        """Drop a connection that does not answer, so that nothing waits for it."""
         self.task_consumer = None
         if self.connection is not None:
             self.connection.collect(socket_timeout=1)
 
     def _let_go(self) -> None:
-        """Hand back what is still under way, unacknowledged: Celery would wait for it without end.
+        """Stop orders still in flight, unacknowledged: Celery would wait for them forever.
 
-        Whoever comes next finds in the ledger how far it had come.
+        The ledger has their progress for the next attempt.
         """
         dispatcher = self.dispatcher
         if dispatcher is None:
             return
         if dispatcher.under_way:
             log.warning("worker.handed_back", orders=dispatcher.under_way)
-        # First those who wait: one of them may be connecting, and closing would wait for it.
+        # Green threads first: one may be connecting, and closing the publisher would wait for it.
         dispatcher.let_go()
         self._gateway.publisher.close()
 
@@ -284,15 +283,15 @@ class OrderConsumer(Consumer):
         try:
             self._gateway.settle(decision.on_unread(dead, named, why, context))
         except (PublishError, LedgerUnavailable):
-            return  # this process is going down; unacknowledged, the message comes back
+            return  # this process is stopping; the unacknowledged message is redelivered
         metrics.set_aside(code)
         message.ack_log_error(log, self.connection_errors)
 
     def _be_watched(self, dispatcher: Dispatcher) -> None:
-        """Tell the metrics' port what is known here.
+        """Register the gauges, pages and readiness checks of this worker.
 
-        A synchronous worker has none: a thread of its parent's could hold a lock while a child is
-        forked, which would wait for it for ever.
+        A synchronous worker has no metrics port: a lock that a thread of the parent holds during a
+        fork would block the child forever.
         """
         port = self._gateway.metrics_port
         standings = Standings(dispatcher.admission, self._gateway.provider_of)
@@ -327,21 +326,21 @@ class OrderConsumer(Consumer):
         )
 
 
-#: How many times as long as an order on its arrival a message of a worker's may be: versions before
-#: this one filled an order's defaults in when they published it again.
+#: Factor by which a republished message may exceed an order's limit: earlier versions filled in an
+#: order's defaults when they republished it.
 GROWN = 4
-#: Seconds for connecting to the broker, the handshake included.
+#: Seconds to connect to the broker, handshake included.
 CONNECT_TIMEOUT = 5.0
-#: Seconds between attempts to connect at most: the broker's return is noticed within them.
+#: Longest seconds between connection attempts.
 RECONNECT_AFTER = 3.0
-#: Seconds for the broker to confirm that it sends no more, and to store what is being parked.
+#: Seconds for the broker to confirm a cancelled consumer, and to store what is being parked.
 CANCEL_TIMEOUT = 2.0
 
 #: Messages in the prefetch window for each slot.
 WINDOW = 10
 
 
-#: Seconds for storing what came of an order, after the longest exchange, when stopping.
+#: Seconds to commit outcomes after the longest exchange, when stopping.
 DRAIN_MARGIN = 5.0
 
 
@@ -350,7 +349,7 @@ def _not_connected(error: BaseException, interval: float) -> None:
 
 
 def _same_again(request: OrderRequest) -> Message:
-    """The message as it came, history and all, to be published again."""
+    """The message as it came, headers included, for republishing."""
     message = request.message
     return Message(
         exchange=topology.orders_exchange.name,
@@ -362,17 +361,17 @@ def _same_again(request: OrderRequest) -> Message:
 
 
 def _number_of(message: Any) -> str:
-    """What its sender calls the message; AMQP has 255 bytes for that, in whatever alphabet."""
+    """The sender's message id in 128 bytes; AMQP allows 255."""
     number = str(message.properties.get("message_id") or message.headers.get("id", ""))
     return number.encode(errors="replace")[:128].decode(errors="ignore")
 
 
-#: Headers in which Celery's clients repeat what is in the body, customers and all.
+#: Headers in which Celery's clients repeat the body, personal data included.
 _OF_THE_BODY = frozenset({"argsrepr", "kwargsrepr"})
 
 
 def _plain(headers: dict[str, Any]) -> dict[str, Any]:
-    """What of a message's headers is kept with it in ``orders.dead``: short, plain values."""
+    """The headers kept with a message in ``orders.dead``: short, plain values."""
     kept = {
         name: value
         for name, value in headers.items()

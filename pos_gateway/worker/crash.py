@@ -1,7 +1,7 @@
-"""A thread without which the worker stands still must not die quietly.
+"""Ends the worker when a thread that it depends on dies.
 
-The worker is better not there, and started again, than there with orders that nobody moves: it
-ends as it does when it is told to, handing back what it has.
+A restart is better than a live worker whose orders are stuck. It stops as on SIGTERM, and requeues
+its orders.
 """
 
 import os
@@ -14,16 +14,16 @@ log = structlog.get_logger(__name__)
 
 
 def end_worker(error: BaseException | None) -> None:
-    """Say why, and stop this process as SIGTERM does."""
+    """Log the error, and send this process SIGTERM."""
     log.critical("worker.crashed", error=repr(error), exc_info=error)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def watch_threads() -> None:
-    """End the worker with any thread that dies of an exception: the directory's, the fleet's."""
+    """End the worker when any thread dies of an exception: the directory's, the fleet's."""
 
     def end(died: threading.ExceptHookArgs) -> None:
-        if not issubclass(died.exc_type, SystemExit):  # that is how a thread says that it is done
+        if not issubclass(died.exc_type, SystemExit):  # a thread's regular way to end
             end_worker(died.exc_value)
 
     threading.excepthook = end

@@ -1,7 +1,7 @@
-"""The queues that hold messages back (native delayed delivery), declared on the worker's connection.
+"""Declares the delay queues (native delayed delivery) on the worker's connection.
 
-Celery's own step declares them on a connection to each node of a cluster in turn, and waits for one
-that is away, up to half a minute: meanwhile the worker takes no orders from the others.
+Celery's own step connects to each node of a cluster in turn, and waits up to half a minute for one
+that is down: meanwhile the worker takes no orders from the others.
 """
 
 from typing import Any, ClassVar
@@ -18,12 +18,12 @@ _CELERYS = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
 
 
 class Delays(StartStopStep):
-    """Declares them once for each connection."""
+    """Declares the delay queues once per connection."""
 
     requires = (Tasks,)
 
     def start(self, consumer: Any) -> None:
-        """Declare; what is lost meanwhile is a lost connection."""
+        """Declare the queues; an error counts as a lost connection."""
         connection = consumer.connection
         if connection.transport.driver_type != "amqp":
             return  # the in-memory broker has timers
@@ -33,7 +33,7 @@ class Delays(StartStopStep):
 
 
 class Blueprint(Consumer.Blueprint):
-    """Celery's steps, with ours in place of its own."""
+    """Celery's steps, with ``Delays`` in place of its own."""
 
     default_steps: ClassVar[list[str]] = [
         *(step for step in Consumer.Blueprint.default_steps if step != _CELERYS),

@@ -1,11 +1,11 @@
-"""Starts the orders that admission lets start, on the pool's green threads.
+"""Starts admitted orders on the pool's green threads.
 
-Starting is done here, outside the pool's green threads: a finishing one still holds its place
-in the pool, and spawning from it into a full pool waits for itself.
+They are spawned here, never from the pool's green threads: a finishing one still counts against the
+pool, and spawning from it into a full pool would wait for itself.
 
-A green thread holds its slot while it is at the merchant; while the broker stores what came of
-it, it only holds itself. Celery's task tracing is left out: it would acknowledge an order whose
-green thread was killed, obey callbacks and revocations from the wire, and cost a tenth.
+An order holds its slot during the call; while its outcome is committed, it holds only its green
+thread. Celery's task tracing is left out: it would acknowledge an order whose green thread was
+killed, obey callbacks and revocations from the wire, and cost a tenth.
 """
 
 import logging
@@ -51,32 +51,31 @@ from pos_gateway.worker.timing import Timing
 
 log = structlog.get_logger(__name__)
 
-#: The lane of orders that will not be sent: no merchant's limit is to hold them back.
+#: The lane of orders that name no merchant: they are never sent, and no merchant's limit applies.
 NOBODY = ""
-#: Expired orders whose end is being written at once. They hold no slot, since none is at a merchant;
-#: hundreds may expire in the same second.
+#: Expired orders committed at once. They need no slot; hundreds may expire in the same second.
 EXPIRING = 16
-#: Seconds between looks at orders that have waited too long.
+#: Seconds between checks for orders that have waited too long.
 TICK = 0.1
-#: Orders that are taken out to be parked before those under way have their turn, for so many
-#: seconds. When merchants stop together, the orders of all of them have waited too long together.
+#: Overdue orders parked in a row, and the seconds that orders in flight then get. When merchants
+#: stop together, the orders of all of them become overdue together.
 AT_ONCE, TURN = 8, 0.005
-#: Orders may be kept for their next attempt, for so many that may wait for merchants in trouble.
+#: Retries may take a quarter of ``max_blocked``, by this divisor.
 KEPT = 4
-#: Seconds between looks at the time of day.
+#: Seconds between checks of the time of day.
 TIME_OF_DAY = 0.5
 
 
 class Dispatcher:
-    """Takes requests in from the consumer, hands them to the pool or back to the broker.
+    """Takes requests from the consumer, and starts, parks or requeues them.
 
     Args:
         gate: what to deliver through.
-        pool: Celery's green pool; it is grown by as many green threads as there are slots, for
-            those that wait for the broker.
-        limits: admission's.
-        park_message: the message that brings a request again.
-        quarantine: sets a message aside, with a code and a sentence.
+        pool: Celery's green pool; it grows by one green thread per slot, for orders whose
+            outcomes are being committed, and by ``EXPIRING``.
+        limits: admission's limits.
+        park_message: makes the message that redelivers a request.
+        quarantine: dead-letters a message, with a reason code and a sentence.
     """
 
     def __init__(
@@ -91,9 +90,9 @@ class Dispatcher:
         self._gate = gate
         self._pool = pool
         self._park_message = park_message
-        #: Admission's time: merchants are not blamed for what held this process up.
+        #: Admission's clock: a stall of this process does not count against merchants.
         self._clock = RunningClock(2 * TICK)
-        #: Who may start now; to be looked at by others, changed only from here.
+        #: Read by other components, changed only here.
         self.admission: Admission[OrderRequest] = Admission(
             limits,
             self._terms_of,
@@ -111,13 +110,13 @@ class Dispatcher:
         self._retries = Retries(limits.max_blocked // KEPT)
         self._timing = Timing()
         self._storing = 0
-        #: Expired orders that wait until fewer than ``EXPIRING`` are being written, and how many are.
+        #: Expired orders that wait to be committed, and how many are being committed.
         self._expired: deque[OrderRequest] = deque()
         self._expiring = 0
         self._under_way: dict[tuple[str, str, Action], OrderRequest] = {}
         self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
         self._concluding = Group()
-        #: Connections that were lost.
+        #: Connections lost so far.
         self._lost = 0
         self._wake = Event()
         self._ticker: gevent.Greenlet | None = None
@@ -127,7 +126,7 @@ class Dispatcher:
         gate.directory.listen(self._merchant_loaded)
 
     def start(self) -> bool:
-        """Begin; whether it had not begun before."""
+        """Start; False if it has started before."""
         if self._ticker is not None:
             return False
         self._pool.grow(self.admission.limits.slots + EXPIRING)
@@ -138,14 +137,14 @@ class Dispatcher:
         return True
 
     def close(self) -> None:
-        """Start nothing more. What still arrives is kept for ``hand_back``."""
+        """Stop starting orders. Arrivals are kept for ``hand_back``."""
         self._closed = True
 
     def hand_back(self, timeout: float) -> None:
-        """Give what waits back to the broker; what is under way goes on.
+        """Requeue waiting orders; orders in flight go on.
 
-        Called once nothing is consumed any more: the broker would send it straight back. What is
-        being parked has so many seconds to be stored.
+        Call it once consuming has stopped, else the broker redelivers them at once. Orders being
+        parked have ``timeout`` seconds to be stored.
         """
         for request in self._drop_waiting() + self._late:
             task_ready(request)
@@ -157,7 +156,7 @@ class Dispatcher:
         self._parking.hand_back(timeout)
 
     def show(self) -> None:
-        """Set the gauges of what is known here."""
+        """Set the dispatcher's gauges."""
         metrics.storing.set(self._storing)
         metrics.waiting.labels("retry").set(len(self._retries))
         metrics.waiting.labels("bundle").set(self._parking.at_hand)
@@ -169,17 +168,17 @@ class Dispatcher:
         return len(self._pool._pool)
 
     def let_go(self) -> None:
-        """Give back what is under way, too; their green threads end where they wait."""
+        """Kill the green threads in flight; their orders are requeued. Does not block."""
         self._pool._pool.kill(block=False)
 
     def join(self, timeout: float) -> None:
-        """Wait until the broker has been told of all that is not under way any more."""
+        """Wait until all finished orders are acknowledged or requeued."""
         self._concluding.join(timeout)
 
     def connection_lost(self) -> None:
-        """Forget what waits: it came by a connection that is gone, and the broker has it back.
+        """Drop waiting orders: the broker redelivers them.
 
-        What is under way goes on, and so do its claims; its next attempt is its message's.
+        Orders in flight go on and keep their claims; the redelivered message makes their retry.
         """
         self._lost += 1
         for request in self._under_way.values():
@@ -192,7 +191,7 @@ class Dispatcher:
         self._parking.forget()
 
     def take_back(self, back: ReturnedBundle) -> None:
-        """Take parked orders in that are back from the broker. Never blocks."""
+        """Take in a bundle that the broker has delivered. Never blocks."""
         if self._closed or self._ticker is None:
             self._late_bundles.append(back)
             return
@@ -200,7 +199,7 @@ class Dispatcher:
         self._parking.take_back(back)
 
     def offer(self, request: OrderRequest) -> None:
-        """Take a request in. Never blocks."""
+        """Take in a request. Never blocks."""
         if self._closed or self._ticker is None or not self._may_start:
             self._late.append(request)
             return
@@ -237,7 +236,7 @@ class Dispatcher:
                 self.offer(request)
             if self._late and not self._closed:
                 late, self._late = self._late, []
-                for request in late:  # they came when nothing could be started
+                for request in late:  # they arrived while nothing could start
                     self.offer(request)
             self._dispatch()
             overdue = self.admission.overdue(self._clock.now(), AT_ONCE)
@@ -250,16 +249,16 @@ class Dispatcher:
             if self._clock.now() >= look_again:
                 look_again = self._clock.now() + TIME_OF_DAY
                 if step := time_of_day.stepped():
-                    # Orders that wait keep the time they had; those that come go by the new one.
+                    # Waiting orders keep their deadlines; arrivals go by the new time.
                     log.warning("clock.stepped", seconds=round(step, 3))
 
     def _dispatch(self) -> None:
-        """Start what may start, give up what is too late, end what stands in others' way."""
-        self.admission.tick(self._clock.now())  # also while nothing may be started
+        """Start what may start, expire what has expired, cut short calls whose slots are needed."""
+        self.admission.tick(self._clock.now())  # also while nothing may start
         while (
             self._may_start and (call := self.admission.next_start(self._clock.now())) is not None
         ):
-            if self._joins(call.ticket):  # the same order twice, and both waited
+            if self._joins(call.ticket):  # a duplicate, and both waited
                 self.admission.release(call, self._clock.now(), CallResult.NONE)
             else:
                 self._start(call)
@@ -272,13 +271,13 @@ class Dispatcher:
 
     @property
     def _may_start(self) -> bool:
-        """Whether anything may be started: not when a paused worker's permits may be others' now."""
+        """Whether orders may start: not while a paused worker's permits may be leased elsewhere."""
         return not self._closed and (
             self._fleet is None or self._fleet.may_start(self._gate.clock.monotonic())
         )
 
     def _joins(self, request: OrderRequest) -> bool:
-        """Whether its order is in flight: redelivered, or submitted twice. It waits for the outcome."""
+        """Whether its order is in flight (a duplicate): then the request waits for that outcome."""
         key = request.key
         if key is None or key not in self._under_way:
             return False
@@ -287,24 +286,24 @@ class Dispatcher:
         return True
 
     def _expire(self, request: OrderRequest) -> None:
-        """It is not sent any more: have its end written at once, without a slot."""
-        if self._joins(request):  # a copy of it is at the merchant, and decides for both
+        """Commit the order as expired, without a slot."""
+        if self._joins(request):  # a copy is in flight, and decides for both
             return
         task_reserved(request)
         self._expired.append(request)
         self._end_expired()
 
     def _end_expired(self) -> None:
-        """Begin to write the ends of expired orders, a few at once; none waits for a slot."""
+        """Start to commit expired orders, a few at once; none waits for a slot."""
         while self._expired and self._expiring < EXPIRING and not self._closed:
             request = self._expired.popleft()
-            if not self._joins(request):  # a copy of it has started meanwhile
+            if not self._joins(request):  # a copy has started meanwhile
                 request.expired, request.cancel_token = True, CancelToken()
                 self._expiring += 1
                 self._begin(request)
 
     def _drop_waiting(self) -> list[OrderRequest]:
-        """Forget all that waits here, and return it."""
+        """Remove and return all waiting requests."""
         expired = list(self._expired)
         self._expired.clear()
         return self.admission.drop_waiting() + self._retries.drop() + expired
@@ -316,17 +315,17 @@ class Dispatcher:
         self._begin(request)
 
     def _begin(self, request: OrderRequest) -> None:
-        """Give it a green thread."""
+        """Spawn the request's green thread."""
         if request.key is not None:
             self._under_way[request.key] = request
         task_accepted(request)
         self._timing.started(request)
         thread = self._pool.apply_async(self._deliver, (request,), callback=_nothing)
-        # A raw link runs whatever becomes of the green thread, after the pool has let go of it.
+        # A raw link runs however the green thread ends, after the pool has released it.
         thread.rawlink(partial(self._finished, request))
 
     def _deliver(self, request: OrderRequest) -> None:
-        """One order, on its green thread."""
+        """Deliver one order, on its green thread."""
         record, came = request.read()
         decision = deliver(
             self._gate,
@@ -341,8 +340,8 @@ class Dispatcher:
         )
         request.decision = decision
         try:
-            # Only so many orders may wait for the broker without a slot, so that a broker that stores
-            # nothing stops the worker from taking more.
+            # At most ``slots`` outcomes may be uncommitted without a slot, so that an outage of
+            # database or broker stops the worker from starting more.
             early = self._storing < self.admission.limits.slots
             if early:
                 self._release(request, decision.outcome)
@@ -351,11 +350,11 @@ class Dispatcher:
                 self.admission.answered(
                     request.call, self._clock.now(), outcome.contact, outcome.retry_after
                 )
-            # A message that the broker has back brings the order again. Another one would be a
-            # second, and with each connection that is lost there would be twice as many.
+            # A stale delivery's message is redelivered and makes the retry. Publishing another one
+            # would double the messages with each lost connection.
             is_kept = not self._closed and self._retries.takes(request, decision)
         except BaseException:
-            self._gate.abandon(decision)  # no other worker takes over from one that lives
+            self._gate.abandon(decision)  # no other worker takes over from a live one
             raise
         again = decision.again if is_kept or request.is_stale else None
         self._storing += early
@@ -366,7 +365,7 @@ class Dispatcher:
             self._retries.coming -= is_kept
             self._storing -= early
         if not request.settled:
-            return  # somebody else has the order: the message goes back
+            return  # another worker has the order: requeue the message
         self._timing.settled(request, decision)
         if again is not None:
             request.again = again
@@ -377,8 +376,8 @@ class Dispatcher:
 
     def _finished(self, request: OrderRequest, thread: Any) -> None:
         task_ready(request)
-        # Celery gives the thread a method of its own, a cycle: left to the garbage collector,
-        # tens of thousands of them stop everything for 50 ms now and then.
+        # Celery puts a bound method on the thread, a cycle: left to the garbage collector, tens
+        # of thousands of them pause the worker for 50 ms now and then.
         vars(thread).clear()
         if request.call is not None:
             self._release(request, None)
@@ -399,12 +398,12 @@ class Dispatcher:
             if others:
                 self._concluding.spawn(self._offer_again, others, self._lost)
         elif joined or request.again is not None or not request.settled:
-            # Writing may block, and this is the hub, which may not.
+            # Concluding may block; this is the hub, which must not.
             self._concluding.spawn(self._conclude, request, copies, others, self._lost)
 
     def _keep(self, again: Message, requests: list[OrderRequest]) -> None:
-        """Have them wait for their next attempt, copies too: after a lost connection one of them is
-        the order's only message."""
+        """Have them wait for their retry, copies too: after a lost connection one of them is the
+        order's only message."""
         for request in requests:
             task_reserved(request)
             self._retries.keep(request, again, self._clock.now())
@@ -416,11 +415,11 @@ class Dispatcher:
         others: list[OrderRequest],
         lost: int,
     ) -> None:
-        """Tell the broker of a request and its copies, and take in what else has joined it."""
+        """Acknowledge or requeue a request and its copies, and take in the others that joined."""
         is_over = request.settled and request.again is None
         if not is_over:
-            # Its green thread was killed, the process is going down, its connection was lost, or
-            # another worker has taken the order over: it must come again.
+            # Its green thread was killed, the process is stopping, its connection was lost, or
+            # another worker has taken over the order: requeue.
             request.reject(requeue=True)
             is_over = self._publish_retry(request, copies, lost)
         for each in copies if is_over else ():
@@ -429,26 +428,26 @@ class Dispatcher:
         self._offer_again(others if is_over else copies + others, lost)
 
     def _publish_retry(self, request: OrderRequest, copies: list[OrderRequest], lost: int) -> bool:
-        """Whether the broker brings an order again whose connection was lost, so that its copies can go.
+        """Publish a stale delivery's retry; True if stored, so that its copies can be acknowledged.
 
-        They are its message, redelivered. Offered again at once, they would skip the backoff, and a
-        ``Retry-After``.
+        The copies are its redelivered message. Offered again at once, they would skip the backoff,
+        and a ``Retry-After``.
         """
         is_redelivered = copies and request.is_stale and lost == self._lost
         if request.again is None or not is_redelivered or self._closed:
             return False
-        with suppress(BrokerUnavailable):  # this process is going down
+        with suppress(BrokerUnavailable):  # this process is stopping
             self._gate.store([request.again])
             return True
         return False
 
     def _offer_again(self, requests: list[OrderRequest], lost: int) -> None:
-        """Take in what has joined another one, and does not share its outcome."""
+        """Take in requests that joined another one and do not share its outcome."""
         for request in requests:
             task_ready(request)
             if self._closed:
                 request.reject(requeue=True)
-            elif lost == self._lost:  # else the broker has it back, and sends it again
+            elif lost == self._lost:  # else the broker redelivers it
                 self.offer(request)
 
     def _release(self, request: OrderRequest, outcome: Outcome | None) -> None:
@@ -459,13 +458,13 @@ class Dispatcher:
             self.admission.release(call, self._clock.now(), CallResult.NONE)
         else:
             self.admission.release(call, self._clock.now(), outcome.contact, outcome.retry_after)
-        if self.admission.waiting:  # as a rule nobody waits for the slot
+        if self.admission.waiting:  # usually no order waits for the slot
             self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
-        if self._joins(request):  # sent again when it is back, it would be sent twice for nothing
+        if self._joins(request):  # a copy is in flight: parking this one would only duplicate it
             return
-        # An order that names no merchant is invalid, and needs no slot. A bundle has to name one.
+        # An order without a merchant is invalid, and needs no slot; a bundle must name a merchant.
         if request.merchant_id == NOBODY or self._seconds_left(request) <= 0:
             self._expire(request)
         else:
@@ -480,7 +479,7 @@ class Dispatcher:
         return inf if request.deliver_by is None else request.deliver_by - time()
 
     def _terms_of(self, merchant_id: str) -> Terms | None:
-        """None: not known yet; its orders wait until ``_merchant_loaded`` is called."""
+        """None: not loaded yet; its orders wait until ``_merchant_loaded`` is called."""
         if merchant_id == NOBODY:
             return Terms(self.admission.limits.slots, is_shared=False)
         if not self._gate.directory.is_fresh(merchant_id):
@@ -495,7 +494,7 @@ class Dispatcher:
     def _terms(self, merchant: Merchant | None) -> Terms:
         default = self._gate.settings.merchant_concurrency
         if merchant is None:
-            return Terms(default)  # unknown: let it start, and be set aside
+            return Terms(default)  # unknown: let it start, and be dead-lettered
         limit = 0 if merchant.paused else merchant.max_concurrency or default
         adapter = self._gate.adapters.get(merchant.adapter)
         if adapter is None:
@@ -525,20 +524,21 @@ class Dispatcher:
 
 
 def _shares_outcome(joined: OrderRequest, request: OrderRequest) -> bool:
-    """Whether what was decided about a request goes for one that has joined it, too."""
+    """Whether a request's decision also applies to one that has joined it."""
     decision = request.decision
     if decision is None or not request.settled or not joined.is_copy_of(request):
         return False
     if decision.again is not None:
         return True
-    # An operator may have reopened an order whose end was only found, or written before this came.
+    # A terminal state that was only found, or committed before this one arrived, may be outdated:
+    # an operator may have reopened the order.
     is_written = any(claim.key.action is request.action for claim in decision.claims)
     return is_written and not joined.came_late
 
 
 def _log_transition(transition: Transition) -> None:
     metrics.breaker_transitions.labels(transition.state).inc()
-    # That a merchant is left alone, and that it is back, is what whoever is called wants to see.
+    # That a breaker opened, and that it closed, is what an operator on call wants to see.
     log.log(
         logging.INFO if transition.state is State.HALF_OPEN else logging.WARNING,
         f"breaker.{_ANNOUNCED[transition.state]}",
@@ -552,4 +552,4 @@ _ANNOUNCED = {State.OPEN: "opened", State.HALF_OPEN: "half_opened", State.CLOSED
 
 
 def _nothing(_result: object) -> None:
-    """Celery's pool wants somebody to tell; the dispatcher has its link."""
+    """Celery's pool needs a callback; the dispatcher has its link."""

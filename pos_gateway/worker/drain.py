@@ -1,7 +1,7 @@
-"""How a green worker stops: in good order at the first signal, at once at the second.
+"""Stops a green worker: gracefully at the first signal, at once at the second.
 
-Celery's handlers for a second Ctrl-C and for SIGQUIT (with ``REMAP_SIGTERM`` for SIGTERM too) wait
-while they handle the signal. On green threads that is in the event loop, where nothing may wait.
+Celery's handlers for a second Ctrl-C and for SIGQUIT (with ``REMAP_SIGTERM`` for SIGTERM too) block
+while they handle the signal. On green threads that is in the event loop, which must not block.
 """
 
 import os
@@ -17,13 +17,13 @@ from gevent.event import Event
 
 
 class Drain:
-    """What signals do to this process, once ``listen`` was called.
+    """Handles the stop signals of this process, once ``listen`` was called.
 
-    SIGTERM and SIGINT: nothing more is taken from the queue, what waits goes back, what is under
-    way may finish. Another one, or SIGQUIT: what is under way goes back too.
+    SIGTERM and SIGINT: consuming stops, waiting orders are requeued, orders in flight may finish. A
+    second signal, or SIGQUIT: orders in flight are requeued too.
 
     Args:
-        begin: called on a green thread at the first signal, whatever the worker waits for then.
+        begin: called on a green thread at the first signal, whatever the main thread waits for.
     """
 
     def __init__(self, begin: Callable[[], None]) -> None:
@@ -32,13 +32,13 @@ class Drain:
         self._hurry = Event()
 
     def listen(self) -> None:
-        """Have these signals handled here, and by nobody else. In the main thread."""
+        """Install the signal handlers in place of Celery's. Call it in the main thread."""
         self._main = gevent.getcurrent()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self._on_signal)
 
     def bound(self, seconds: float, let_go: Callable[[], None]) -> None:
-        """Call this so many seconds after the first signal, or at once when there is a hurry."""
+        """Call ``let_go`` at ``seconds`` after the first signal, or at once after the second."""
         now = monotonic()
         left = seconds - (now - (self._begun_at or now))
 
@@ -50,15 +50,15 @@ class Drain:
 
     @property
     def has_begun(self) -> bool:
-        """Whether this process was told to stop."""
+        """Whether this process has received a stop signal."""
         return self._begun_at is not None
 
     def interrupt(self) -> None:
-        """End what the main thread waits for."""
+        """Interrupt the main thread's wait with WorkerShutdown."""
         gevent.kill(self._main, WorkerShutdown(os.EX_OK))
 
     def _on_signal(self, number: int, _frame: Any) -> None:
-        # In the event loop, or in the midst of anything: nothing here may wait.
+        # Runs in the event loop, or in the middle of anything: nothing here may block.
         if self._begun_at is not None or number == signal.SIGQUIT or _is_remapped(number):
             self._hurry.set()
         if self._begun_at is None:

@@ -1,4 +1,4 @@
-"""The event pipeline beside a worker that has no thread to spare for it: a process of its own."""
+"""Runs the event pipeline as a child process of a worker without a thread to spare."""
 
 import os
 import subprocess
@@ -9,16 +9,16 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-#: Seconds until another is started for one that has ended by itself.
+#: Seconds until a process that has ended by itself is restarted.
 AGAIN_AFTER = 5.0
-#: Seconds that it may take to publish what is left.
+#: Seconds to publish the remaining events when stopping.
 GRACE = 10.0
 
 
 class Companion:
-    """``pos-gateway events run`` as a child, which ends when this process does, however that is.
+    """``pos-gateway events run`` as a child, which ends when this process does, however that ends.
 
-    Forked children of this process have nothing to do with it.
+    ``stop`` does nothing in a fork of this process.
     """
 
     def __init__(self) -> None:
@@ -27,13 +27,13 @@ class Companion:
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Start it, and another whenever it ends. Idempotent."""
+        """Start the child, and restart it whenever it ends. Idempotent."""
         if self._process is None:
             self._process = _started()
             threading.Thread(target=self._keep, name="companion", daemon=True).start()
 
     def stop(self) -> None:
-        """Return when it has published what is left, or its time is over. Idempotent."""
+        """Let the child publish the remaining events for ``GRACE`` seconds at most. Idempotent."""
         process = self._process
         if process is None or self._pid != os.getpid():
             return
@@ -57,9 +57,9 @@ class Companion:
 
 
 def _started() -> subprocess.Popen[bytes]:
-    # The end of its input is the end of this process: nobody else has the other end.
+    # Its input ends when this process does, which alone holds the other end.
     command = [sys.executable, "-P", "-m", "pos_gateway", "events", "run", "--until-eof"]
-    # Nor is it to hear of a Ctrl-C: what is under way here may still finish, and be told.
+    # Ctrl-C must not reach it: orders in flight may still finish, and record events.
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
 
 

@@ -1,15 +1,15 @@
-"""Python's garbage collector in a worker."""
+"""Tunes Python's garbage collector for a worker."""
 
 import gc
 
 
 def spare_the_collector() -> None:
-    """Keep the garbage collector from walking, many times a second, over what never dies.
+    """Collect rarely, and exempt long-lived objects from garbage collection.
 
-    At its defaults it took a sixth of a busy worker's CPU, and its pauses, two microseconds for
-    each object that lives, were the healthy merchants' 99th percentile. Orders leave next to no
-    cycles behind, so it comes when a hundred thousand objects are there that were not before.
-    Everything loaded so far is exempt, and so is from then on what survives a full collection.
+    At its defaults the collector took a sixth of a busy worker's CPU, and its pauses, two
+    microseconds per live object, were the healthy merchants' 99th percentile. Orders leave next to
+    no cycles, so it runs after a hundred thousand new objects. Everything loaded so far is exempt,
+    and so is from then on what survives a full collection.
     """
     gc.collect()
     gc.freeze()

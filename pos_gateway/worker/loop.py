@@ -1,7 +1,7 @@
 """The consumer's loop on green threads, in place of Celery's ``synloop``.
 
-``synloop`` looks at the monitoring connection for 0.1 s after every message, which caps a worker
-that sends events at ten orders a second. Here that connection has a green thread of its own.
+``synloop`` polls the monitoring connection for 0.1 s after every message, which caps a worker that
+sends events at ten orders a second. Here a green thread reads that connection.
 """
 
 from time import thread_time
@@ -13,11 +13,11 @@ from celery.worker import loops, state
 
 from pos_gateway.runtime.green import give_turn
 
-#: Messages after which other green threads have their turn, and seconds of this thread's CPU time:
-#: while the next one is there already, reading it waits for nothing, and nobody else would run. A
-#: message of the largest kind takes hundreds of times as long as an order.
+#: Messages, and seconds of this thread's CPU time, after which the loop yields: while the next
+#: message is buffered, reading it never blocks, and no other green thread would run. The largest
+#: messages take hundreds of times as long as an order.
 IN_A_ROW, BUSY = 30, 0.002
-#: Seconds after which the loop looks whether it is to stop, when no message comes.
+#: Seconds between checks for a stop while no message arrives.
 IDLE = 1.0
 
 
@@ -35,7 +35,7 @@ def green_loop(
 ) -> None:
     """Read messages and hand each to its task's strategy, until the worker stops.
 
-    Raises whatever the connection raises: Celery then makes a new one and calls this again.
+    Raises what the connection raises: Celery then reconnects and calls this again.
     """
     failures = [loops._enable_amqheartbeats(consumer.timer, connection, rate=hbrate)]
     monitor = None
@@ -64,7 +64,7 @@ def green_loop(
             try:
                 connection.drain_events(timeout=IDLE)
             except TimeoutError:
-                pass  # no message; look whether to stop
+                pass  # no message: check for a stop
             except OSError:
                 if blueprint.state == RUN:
                     raise
@@ -81,4 +81,4 @@ def _drain(connection: Any) -> None:
         except TimeoutError:
             continue
         except connection.connection_errors:
-            return  # the main loop hears of it through the heartbeat
+            return  # the heartbeat reports it to the main loop

@@ -1,7 +1,7 @@
-"""Parking: orders that cannot start are handed back to the broker, and taken in again.
+"""Parks orders that cannot start in the broker, and unparks them.
 
-They are parked many to a message, a bundle. Published one by one, the twenty thousand orders of a
-single dead merchant cost the broker a minute, and as much again every time that they come back.
+They are parked many to a message, a bundle. Published singly, the twenty thousand orders of one
+dead merchant cost the broker a minute, and another one every time that they return.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,35 +28,35 @@ from pos_gateway.worker.bundles import ReturnedBundle, is_late
 
 log = structlog.get_logger(__name__)
 
-#: Seconds after its first order that a bundle waits for more; and while its merchant does not
-#: answer, so that nobody waits for it to be back.
+#: Seconds that a bundle stays open after its first order; the second while its merchant is silent,
+#: and no order is due back soon.
 OPEN_FOR, OPEN_FOR_SILENT = 0.2, 2.0
-#: Messages that are published at once. Hundreds of merchants' orders can be due to be parked in
-#: the same moment, and orders under way are to have their turns in between.
+#: Messages published at once. Hundreds of merchants' orders may be due for parking at the same
+#: time, and orders in flight must run in between.
 AT_ONCE = 8
 
-#: Acknowledgements after which other green threads have their turn.
+#: Acknowledgements in a row before other green threads run.
 IN_A_ROW = 50
 
 
 class Original(Protocol):
-    """A message whose orders are parked: it is acknowledged when they are."""
+    """A message whose orders are being parked: it is acknowledged once they are stored."""
 
     def acknowledge(self) -> None: ...
     def reject(self, requeue: bool) -> None: ...
 
 
 class Parking:
-    """Parks orders, and lets those that are back out to the queue when there is room for them.
+    """Parks orders, and unparks them to the queue when their merchant can take them.
 
-    What is published is confirmed before what it came from is acknowledged: a crash in between
-    leaves an order there twice, never not at all. No method blocks.
+    A publish is confirmed before its original is acknowledged: a crash in between duplicates an
+    order, and never loses it. Only ``hand_back`` blocks.
 
     Args:
         gate: what to publish through.
-        admission: says when parked orders are to be back, and how many may come then.
-        quarantine: sets a message aside, with a code and a sentence.
-        now: admission's time.
+        admission: says when parked orders return, and how many to unpark then.
+        quarantine: dead-letters a message, with a reason code and a sentence.
+        now: admission's clock.
     """
 
     def __init__(
@@ -72,19 +72,19 @@ class Parking:
         self._now = now
         self._open: dict[tuple[str, str], _Gathering] = {}
         self._at_hand = AtHand(admission, self._settle, now)
-        #: Messages that wait in open bundles, and how many may: they are in the window through
-        #: which everybody's come, and hundreds of merchants can have one order each in it.
+        #: Messages in open bundles, and how many there may be: they occupy the prefetch window that
+        #: all merchants share, and hundreds of merchants may have one order each in it.
         self._gathered, self._most_gathered = 0, admission.limits.max_blocked // 2
-        #: The green threads that publish, or wait for a bundle to be full.
+        #: Green threads that publish, or wait for a bundle to fill.
         self._publishing = Group()
         self._few_at_a_time = Semaphore(AT_ONCE)
 
     def park(self, merchant_id: str, order: ParkedOrder, original: Original) -> None:
-        """Hand an order back to the broker, and acknowledge its message."""
+        """Park an order; its message is acknowledged once the broker has stored it."""
         self._gather(Bundle.of_one(merchant_id, order.message.routing_key, order), original)
 
     def take_back(self, back: ReturnedBundle) -> None:
-        """Let out as many of a bundle's orders as may come, or keep it until some may, or park it."""
+        """Unpark as many of a bundle's orders as may return; else it waits, or is parked again."""
         bundle, number = back.bundle, 0
         if not self._at_hand.has(bundle.merchant_id):
             number = self._admission.let_out(bundle.merchant_id, bundle.orders, self._now())
@@ -92,25 +92,25 @@ class Parking:
             self._settle(back, number)
 
     def _settle(self, back: ReturnedBundle, number: int) -> None:
-        """Let so many of a bundle's orders out, and those that are late; park the others again."""
+        """Unpark ``number`` of a bundle's orders, and the expired ones; park the rest again."""
         bundle = back.bundle
         if number or back.is_late:
             self._publishing.spawn(self._let_out, back, number)
         elif bundle.is_small() or bundle.orders == 1:
-            if self._opened(back) is not None:  # what is no bundle is not to spoil another one
+            if self._opened(back) is not None:  # a malformed bundle must not spoil another
                 self._gather(bundle, back)
         else:
             self._publishing.spawn(self._park, bundle, [back])
 
     @property
     def at_hand(self) -> int:
-        """Orders in bundles that are back and kept until there is room for them."""
+        """Orders in bundles that wait in the worker."""
         return self._at_hand.orders
 
     def forget(self) -> None:
-        """The connection is gone that the orders came by, and the broker has them back.
+        """Drop all orders after a lost connection: the broker redelivers them.
 
-        Whatever is published of them from now on is there twice, so nothing more is.
+        Publishing them from now on would duplicate them, so publishing stops.
         """
         self._open.clear()
         self._gathered = 0
@@ -118,7 +118,7 @@ class Parking:
         self._publishing.kill(block=False)
 
     def hand_back(self, timeout: float) -> None:
-        """Give back to the broker what is not being published yet; the rest has so many seconds."""
+        """Requeue what is not being published yet; wait ``timeout`` seconds for the rest."""
         for key, gathering in list(self._open.items()):
             gathering.handed_back = True
             self._close(key)
@@ -144,7 +144,7 @@ class Parking:
             self._close(next(iter(self._open)))  # the oldest
 
     def _close(self, key: tuple[str, str]) -> None:
-        """Nothing more comes into the bundle: it goes as it is."""
+        """Close a bundle to further orders: it is published as it is."""
         gathering = self._open.pop(key)
         gathering.closed.set()
         self._gathered -= len(gathering.originals)
@@ -183,7 +183,7 @@ class Parking:
         threads = [self._publishing.spawn(self._store, message) for message in messages]
         gevent.joinall(threads)
         if any(isinstance(thread.value, GreenletExit) for thread in threads):
-            return  # the connection is gone: a thread that had not begun is over before this one
+            return  # lost connection: a killed thread that had not begun ends before this one
         if not all(thread.value is True for thread in threads):
             _reject([back])
             return
@@ -192,7 +192,7 @@ class Parking:
             self._count(staying, messages[-1])
 
     def _opened(self, back: ReturnedBundle) -> list[ParkedOrder] | None:
-        """The orders in a bundle; None if it is none, and it is set aside as a whole."""
+        """The orders in a bundle; None if it is malformed, and dead-lettered as a whole."""
         try:
             return back.bundle.open()
         except InvalidBundle as error:
@@ -200,14 +200,14 @@ class Parking:
             return None
 
     def _delayed(self, bundle: Bundle) -> Message:
-        """The message that has the bundle back when its turn comes, or an order in it is worthless."""
+        """The message that returns the bundle at its turn, or when its first order expires."""
         few = bundle.is_small()
         delay = self._admission.park_delay(bundle.merchant_id, self._now(), few=few)
         left = inf if bundle.deliver_by is None else bundle.deliver_by - time()
         return bundle.message().delayed(min(delay, left), before=left, bits=FINE)
 
     def _store(self, message: Message) -> bool:
-        """Whether the broker has it; not when this process is going down."""
+        """Publish a message; False if this process stops before it is stored."""
         try:
             with self._few_at_a_time:
                 self._gate.store([message])
@@ -223,14 +223,14 @@ class Parking:
 
 
 class _Gathering:
-    """A bundle that is still open for more orders."""
+    """A bundle that is open to more orders."""
 
     __slots__ = ("_orders", "_size", "closed", "handed_back", "originals", "parts")
 
     def __init__(self) -> None:
         self.parts: list[Bundle] = []
         self.originals: list[Original] = []
-        #: Nothing more comes into it.
+        #: Set once it takes no more orders.
         self.closed = Event()
         self.handed_back = False
         self._orders = self._size = 0

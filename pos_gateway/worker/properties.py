@@ -1,9 +1,9 @@
-"""Reading a message's properties: what cannot be read must not end the connection, or the worker.
+"""Reads message properties so that bad ones end neither the connection nor the worker.
 
 The AMQP library raises while it reads a frame (text that is not UTF-8, a time in the year 58856,
-a table nested without end), far from where a message could be set aside; the message would come
-back, and stop the next worker. And it reads in Python whatever the broker lets pass: a frame full of
-headers holds the worker's loop for 50 ms.
+endlessly nested tables), before the message could be dead-lettered; redelivered, it would stop the
+next worker. And it parses in Python whatever the broker accepts: a frame full of headers blocks the
+worker's loop for 50 ms.
 """
 
 import struct
@@ -16,21 +16,21 @@ from amqp.exceptions import FrameSyntaxError
 
 log = structlog.get_logger(__name__)
 
-#: The AMQP class of messages' contents.
+#: The AMQP class id of message contents.
 _BASIC = 60
-#: Under this name the header `compression` is kept: kombu inflates a body by it before anybody can
-#: look at its size.
+#: The header ``compression`` is renamed to this: kombu would inflate a body before its size can be
+#: checked.
 COMPRESSION = "x-compression"
-#: What such a message is said to contain, and why; it has no header.
+#: The content type given to such a message, and its reason; it has no headers.
 UNREADABLE = "application/x-unreadable"
-#: Bytes of a message's properties, headers included, of which a worker reads everything. The gateway's
-#: own have a fifth of that, and RabbitMQ adds 200 for each of its delays that they come by. Of more it
-#: reads no lists and tables, and so many headers at most.
+#: Bytes of properties, headers included, that a worker reads in full. The gateway's own have a
+#: fifth of that, and RabbitMQ adds 200 per delay. In larger ones it skips lists and tables, and
+#: allows HEADERS headers at most.
 MOST, HEADERS = 8192, 256
 WHY_UNREADABLE = f"its properties cannot be read, or are more than {HEADERS} headers"
-#: Properties that stand before the table of headers, and that one, by their flags.
+#: Flags of the properties before the header table, and of that table.
 _SHORT_TEXTS, _TABLE = (0x8000, 0x4000), 0x2000
-#: Bytes of a value in a table, by its letter. Of others the length stands before them.
+#: Bytes of a table value by its type's letter; other types have a length prefix.
 _SIZES = {
     **dict.fromkeys(b"V", 0),
     **dict.fromkeys(b"tbB", 1),
@@ -40,7 +40,7 @@ _SIZES = {
     **dict.fromkeys(b"lLdT", 8),
 }
 _NESTED = b"FA"
-#: What the AMQP library raises; OSError is a time that no calendar has, and not the connection.
+#: What the AMQP library raises; OSError is an impossible time, not the connection.
 _UNREADABLE = (
     *(ValueError, OverflowError, RecursionError, LookupError, TypeError, OSError),
     *(struct.error, ArithmeticError, FrameSyntaxError),
@@ -48,10 +48,10 @@ _UNREADABLE = (
 
 
 def tolerate_bad_properties(most: int | None = MOST) -> None:
-    """Have the AMQP library read bad properties as none. For this whole process; idempotent.
+    """Make the AMQP library read bad properties as none, in the whole process. Idempotent.
 
     Args:
-        most: bytes above which they are read in part only; None: they are read however many they have.
+        most: bytes above which properties are read in part; None: always in full.
     """
     read = serialization.PROPERTY_CLASSES[_BASIC]
     serialization.PROPERTY_CLASSES[_BASIC] = _tolerant(getattr(read, "strict", read), most)
@@ -77,9 +77,9 @@ def _tolerant(read: Callable[..., Any], most: int | None) -> Callable[..., Any]:
 
 
 def _without_nested(properties: bytes) -> bytes:
-    """The same without the lists and tables in their headers: no header that a worker reads is one.
+    """The properties without list and table headers: a worker reads none of those.
 
-    Raises what the AMQP library raises, and OverflowError: there are too many headers.
+    Raises what the AMQP library raises, and OverflowError on too many headers.
     """
     at = 2
     (flags,) = struct.unpack_from(">H", properties)

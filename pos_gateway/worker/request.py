@@ -1,4 +1,4 @@
-"""An order's message in a worker, and whose order it is."""
+"""An order's message in a worker, from its arrival to its acknowledgement."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,20 +19,20 @@ log = structlog.get_logger(__name__)
 
 
 class OrderRequest:
-    """A message that is an order's, from its arrival to its acknowledgement.
+    """The request that a message makes: to submit an order, or to cancel it.
 
-    Thousands wait in a worker. Each keeps the message's bytes and what admission goes by: read
-    into objects, an order takes seven times as much memory. It is read anew when it starts.
+    Thousands wait in a worker. Each keeps the message's bytes and what admission needs: parsed, an
+    order takes seven times as much memory. It is parsed again when it starts.
 
-    In place of Celery's own request it says to Celery what that does (``celery inspect active``).
+    Replaces Celery's own request, and serves ``celery inspect active``.
 
     Args:
-        message: as it came.
-        payload: what its body says; nothing of it is kept.
-        ack, reject: tell the broker.
-        task: Celery's, of what is asked for.
-        consumer: the consumer that it came by.
-        received: when it came (``perf_counter``).
+        message: as delivered.
+        payload: its parsed body; not kept.
+        ack, reject: acknowledge or reject the message.
+        task: the Celery task that it names.
+        consumer: the consumer that delivered it.
+        received: when it arrived (``perf_counter``).
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class OrderRequest:
         "task",
     )
 
-    #: How long its attempt may take, once it has started; lets it be ended before.
+    #: The cancel token of its attempt, once that has started.
     cancel_token: CancelToken
 
     def __init__(
@@ -80,18 +80,18 @@ class OrderRequest:
         self._ack, self._reject, self._consumer = ack, reject, consumer
         self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
         self.acknowledged = False
-        #: How often it has waited here for its next attempt.
+        #: How often it has waited here for a retry.
         self.kept = 0
-        #: Whether the connection is gone that it came by: the broker has the message back.
+        #: A stale delivery: its connection is gone, and the broker redelivers the message.
         self.is_stale = False
         self._begin(payload, received)
 
     def become(self, again: Message, received: float) -> None:
-        """Be what that message asks for, as if it had been published and had come at that moment.
+        """Become the retry, as if its message had been published and delivered at that moment.
 
-        It is acknowledged, or given back, as the message that came.
+        ``acknowledge`` and ``reject`` still concern the message that was delivered.
         """
-        # Its id stays, by which Celery knows it.
+        # The id stays: Celery knows the request by it.
         self.message.body, self.message.headers = again.body, {**again.headers, "id": self.id}
         self._begin(from_json(again.body), received)
 
@@ -99,84 +99,84 @@ class OrderRequest:
         self.received = received
         record = wire.order_in(*payload[:2])
         said = record if isinstance(record, dict) else {}
-        #: Whose order it is, and which; empty or None when the message does not say.
+        #: Its merchant and order; empty or None if the message does not say.
         self.merchant_id = identifier(said.get("merchant_id")) or ""
         self.order_id = identifier(said.get("order_id"))
-        #: When it was placed (Unix time, by the backend's clock), and when it is worthless; None
-        #: when the message does not say, or what became of the order is to be found out anyhow.
+        #: When it was placed and when it expires (Unix time, by the backend's clock); None if the
+        #: message does not say, or if the order is looked up even after it has expired.
         self.placed_at = timestamp(said.get("placed_at"))
         is_late_allowed = self.headers.get(wire.RESOLVE) is True
         self.deliver_by = None if is_late_allowed else timestamp(said.get("deliver_by"))
-        #: What tells two messages that ask for the same; None when it does not say for what.
+        #: Identifies duplicates; None if the message lacks an id.
         self.key: tuple[str, str, Action] | None = None
         if self.merchant_id and self.order_id:
             self.key = self.merchant_id, self.order_id, self.action
-        #: The slot that it holds; None while it waits, and again once its merchant has answered.
+        #: The call that holds its slot; None while it waits, and once the slot is released.
         self.call: Call[OrderRequest] | None = None
-        #: It cannot be delivered in time any more.
+        #: Past its deadline: it is committed as expired, and not sent.
         self.expired = False
-        #: What was decided about it; None until then.
+        #: Its decision; None until its attempt is over.
         self.decision: Decision | None = None
-        #: It joined another one for its order when that one's outcome was decided already.
+        #: It joined another request for its order after that one's decision.
         self.came_late = False
-        #: Whether what follows from its outcome is stored.
+        #: Whether its outcome is committed.
         self.settled = False
-        #: The part of it that is not: the order itself is to wait for its next attempt.
+        #: Its retry's message, if that was not published with the outcome.
         self.again: Message | None = None
 
     def read(self) -> tuple[Any, wire.Came]:
-        """What the message has for an order, read anew, and its body as it came."""
+        """Parse the order from the message again; also returns the raw body."""
         return wire.read(body_of(self.message))
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The message's headers, as far as they mean something here."""
+        """The message's headers, reduced to those that the gateway knows."""
         headers: dict[str, Any] = self.message.headers
         return headers
 
     @property
     def routing_key(self) -> str:
-        """The key that the message came by."""
+        """The message's routing key."""
         key: str = self.message.delivery_info["routing_key"]
         return key
 
     @property
     def attempts(self) -> int:
-        """Attempts that were made before this message was published."""
+        """Attempts before this message was published."""
         value = self.headers.get(wire.ATTEMPTS)
         return value if isinstance(value, int) else 0
 
     @property
     def action(self) -> Action:
-        """What it asks for."""
+        """The requested action."""
         action: Action = self.task.action
         return action
 
     def is_copy_of(self, other: "OrderRequest") -> bool:
-        """Whether it is the same message as another one for its order, or one from before that.
+        """Whether it is the same message as ``other``, or one of an earlier attempt.
 
-        A mended order is none, nor is a request to cancel with more time. One with more attempts
-        behind it follows from that one: its delay can be over before the confirm is here.
+        A corrected order is no copy, nor is a cancel request with a later deadline. A message with
+        more attempts is the other's retry: its delay can be over before the publish is confirmed.
         """
         is_same = body_of(self.message) == body_of(other.message)
         return is_same and self.attempts <= other.attempts
 
     def acknowledge(self) -> None:
-        """What came of it is stored: the broker may forget the message. Idempotent.
+        """Acknowledge the message, once its outcome is committed. Idempotent.
 
-        Nothing happens to a message that the broker has back; whoever gets it next finds out.
+        Does nothing to a stale delivery: the redelivered message finds the outcome in the ledger.
         """
         if not (self.acknowledged or self.is_stale):
             self._ack(log, self._consumer.connection_errors)
             self.acknowledged = True
 
     def reject(self, requeue: bool = False) -> None:
-        """Give the message back. Idempotent, and nothing after ``acknowledge``."""
+        """Reject or requeue the message. Idempotent; nothing after ``acknowledge``, or if stale."""
         if not (self.acknowledged or self.is_stale):
             self._reject(log, self._consumer.connection_errors, requeue)
             self.acknowledged = True
 
-    # What Celery asks of a request.
+    # Celery's interface of a request.
 
     @property
     def id(self) -> str:
@@ -191,7 +191,7 @@ class OrderRequest:
         return name
 
     def info(self, safe: bool = False) -> dict[str, Any]:
-        """What ``celery inspect`` shows: whose order it is, and nothing that is in it."""
+        """What ``celery inspect`` shows: merchant and order, and nothing of its content."""
         return {
             "id": self.id,
             "name": self.name,
@@ -206,13 +206,13 @@ class OrderRequest:
         }
 
     def terminate(self, pool: Any, signal: Any = None) -> None:
-        """Do nothing: what is at a merchant cannot be taken back by ``celery control``."""
+        """Do nothing: ``celery control`` cannot recall an order in flight."""
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
-        """Do nothing: when a worker is shut down cold, ``Drain`` says what becomes of its orders."""
+        """Do nothing: at a cold shutdown, ``Drain`` deals with the orders."""
 
 
 def body_of(message: Any) -> bytes:
-    """A message's body as it came (the in-memory broker has text)."""
+    """A message's raw body (the in-memory broker has text)."""
     body = message.body
     return body.encode() if isinstance(body, str) else bytes(body)

@@ -1,8 +1,8 @@
-"""Orders whose next attempt is so soon that it is waited for here.
+"""Holds orders in the worker whose retry is due within seconds.
 
-A message that the broker delays costs it some 2 ms and several writes; one that stays unacknowledged
-costs nothing, and comes again if this worker dies. They take places in its window, so that they are
-few, and each for seconds only.
+A delayed message costs the broker some 2 ms and several writes; an unacknowledged one costs
+nothing, and is redelivered if this worker dies. It occupies the prefetch window, so retries here
+are few, and wait for seconds only.
 """
 
 import heapq
@@ -15,41 +15,40 @@ from pos_gateway.domain.outcome import CallResult
 from pos_gateway.processing.decision import Decision
 from pos_gateway.worker.request import OrderRequest
 
-#: Seconds: the first two attempts after a failure as a rule, and some of the later ones.
+#: Longest delay in seconds: the first two retries as a rule, and some of the later ones.
 LONGEST = 4
-#: Seconds of CPU time after which no further order is read anew before others have had their turn:
-#: hundreds may be due in one moment, each of the largest kind.
+#: Seconds of CPU time for parsing due orders before other green threads run: hundreds of the
+#: largest kind may be due at the same time.
 BUSY = 0.002
-#: Times that a message is kept. An order that its POS has and does not decide about is asked for every
-#: few seconds, for hours, and RabbitMQ ends a channel over a message that is not acknowledged for half
-#: an hour (``consumer_timeout``).
+#: Times that a message may wait here. A pending order is looked up every few seconds, for hours,
+#: and RabbitMQ closes a channel whose message is unacknowledged for half an hour
+#: (``consumer_timeout``).
 TIMES = 4
 
 
 class Retries:
-    """Keeps orders until their next attempt. Safe from green threads: nothing here blocks.
+    """Orders that wait for their retries. Safe for green threads: nothing here blocks.
 
     Args:
-        most: how many; copies of one that is kept are kept with it.
+        most: how many may wait; copies of a waiting order are not limited.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: list[tuple[float, int, OrderRequest, Message]] = []
         self._numbers = count()
-        #: How many will be kept once their outcomes are stored: they have their places already.
+        #: Places reserved for orders whose outcomes are being committed.
         self.coming = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def takes(self, request: OrderRequest, decision: Decision) -> bool:
-        """Whether an order of which that was decided can be kept.
+        """Whether an order can wait here for its retry.
 
-        Only after a call on its merchant: whatever else stands in its way may be in the hands of
-        another worker, which the message is to reach. And not when the merchant asked to be left
-        alone for so long: an order that is kept goes back to the broker if this worker stops, and
-        may be sent before its time.
+        Only after a call on its merchant: after any other failure, another worker may be able to go
+        on, and the message must be able to reach it. Not after a ``Retry-After``: if this worker
+        stops, a waiting order is requeued, and may be sent too early.
         """
         again, outcome = decision.again, decision.outcome
         is_short = again is not None and again.delay <= LONGEST
@@ -58,7 +57,7 @@ class Retries:
         return is_short and was_called and has_room
 
     def keep(self, request: OrderRequest, again: Message, now: float) -> None:
-        """Keep an order until the message would have brought it again."""
+        """Let an order wait until its retry is due."""
         request.kept += 1
         heapq.heappush(self._kept, (now + again.delay, next(self._numbers), request, again))
 
@@ -68,9 +67,9 @@ class Retries:
         return self._kept[0][0] if self._kept else inf
 
     def due(self, now: float) -> list[OrderRequest]:
-        """Those whose time has come, as the messages would have brought them; the caller's.
+        """Remove and return due orders, each as its retry.
 
-        As many as may be read in one go: it is to be asked again, once others have had their turn.
+        At most ``BUSY`` seconds' worth: call it again after other green threads have run.
         """
         due: list[OrderRequest] = []
         until = thread_time() + BUSY
@@ -81,7 +80,7 @@ class Retries:
         return due
 
     def drop(self) -> list[OrderRequest]:
-        """Let go of all, as they came."""
+        """Remove and return all orders unchanged, the next due first."""
         dropped = [request for _, _, request, _ in sorted(self._kept)]
         self._kept.clear()
         return dropped

@@ -1,8 +1,8 @@
-"""``celery``, without what it and other libraries load for a person at a terminal.
+"""``celery`` without the optional modules that serve a person at a terminal.
 
-A green worker is run by it (``gcelery.py``). A shell of Celery's, colours, formats that no message
-of ours has: 16 MiB of the 110 of a worker that has nothing to do. Each library does without what
-it does not find. Whoever asks for one of these later (somebody's own adapter) gets it.
+``gcelery.py`` runs a green worker by it. Celery's shell, colours and unused message formats take 16
+MiB of an idle worker's 110. Each library works without the modules that it does not find. A later
+import (by a custom adapter) finds them.
 """
 
 import sys
@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-#: What looks for something of the kind, once, while it is loaded.
+#: Libraries that look for such modules once, while they are loaded.
 _LIBRARIES = (
     "celery.bin.celery",
     "celery.utils.debug",
@@ -19,20 +19,20 @@ _LIBRARIES = (
     "requests",
     "structlog",
 )
-#: What they are not to find.
+#: Modules hidden from them.
 HIDDEN = (
-    "charset_normalizer",  # requests guesses the encoding of a text that does not say it
-    "msgpack",  # kombu: a format of messages; we take JSON alone
+    "charset_normalizer",  # requests: guesses the encoding of text that does not state it
+    "msgpack",  # kombu: a message format; workers accept JSON only
     "psutil",  # celery inspect memdump
     "pygments",  # celery's commands that print Python
-    "rich",  # structlog's tracebacks for the eye
-    "yaml",  # kombu: another format
+    "rich",  # structlog: coloured tracebacks
+    "yaml",  # kombu: another message format
 )
 
 
 def load() -> Any:
-    """The libraries, without what is hidden from them; Celery's command."""
-    shell = ModuleType("click_repl")  # Celery does not do without that one
+    """Load the libraries without the hidden modules; returns Celery's command."""
+    shell = ModuleType("click_repl")  # Celery requires this one
     vars(shell)["register_repl"] = lambda group: None
     hidden: dict[str, Any] = {"click_repl": shell, **dict.fromkeys(HIDDEN)}
     sys.modules.update(hidden)

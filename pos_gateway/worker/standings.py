@@ -1,6 +1,6 @@
-"""How things stand with merchants, for those who watch: gauges, and ``/debug/merchants``.
+"""The status of merchants: gauges, and ``/debug/merchants``.
 
-Ten thousand merchants are looked at a few hundred at a time, and orders have their turns in between.
+Ten thousand merchants are read a few hundred at a time, and orders run in between.
 """
 
 from collections import Counter
@@ -17,18 +17,18 @@ from pos_gateway.runtime.green import in_turns
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.serving import Answer
 
-#: Merchants that are looked at in a row.
+#: Merchants read in a row.
 IN_A_ROW = 200
-#: Merchants on a page, and at most.
+#: Merchants on a page, by default and at most.
 PAGE, LONGEST_PAGE = 100, 500
 _BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 
 
 class Standings:
-    """A view of admission.
+    """A read-only view of admission.
 
     Args:
-        admission: what to look at; nothing of it is changed.
+        admission: what to show.
         provider_of: a merchant's provider; None if it has none, or is not known.
     """
 
@@ -54,7 +54,7 @@ class Standings:
     def page(self, query: Mapping[str, str]) -> Answer:
         """``?page=2&per_page=500&troubled=1``: merchants that have orders here or are in trouble.
 
-        In the order of their ids; one that comes or goes meanwhile moves those behind it.
+        Sorted by id; a merchant that comes or goes between two pages moves those behind it.
         """
         try:
             number = _whole(query, "page", 1)
@@ -77,7 +77,7 @@ class Standings:
 
     def _all(self) -> Iterator[MerchantStatus]:
         for few in in_turns(self._admission.merchants_by(IN_A_ROW), 1):
-            yield from (each for each in few if each.merchant_id)  # one lane is nobody's
+            yield from (each for each in few if each.merchant_id)  # one lane has no merchant
 
     def _show_slots(self) -> None:
         admission = self._admission
@@ -107,7 +107,7 @@ _OF_A_MERCHANT: tuple[tuple[Gauge, Callable[[MerchantStatus], float]], ...] = (
 
 
 def _set_all(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-    """These values, and none of those that it had."""
+    """Replace all of a gauge's values."""
     gauge.clear()
     for labels, value in values.items():
         gauge.labels(*labels).set(value)

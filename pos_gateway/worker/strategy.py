@@ -1,7 +1,6 @@
-"""``Task.Strategy``: Celery hands every message for the task to what ``admitted`` returns.
+"""``Task.Strategy``: Celery passes every message of the task to the handler from ``admitted``.
 
-This is where admission sits, before a green thread is taken; Celery's own rate limits hold
-messages back at the same place.
+Admission runs here, before a green thread is taken, where Celery applies its rate limits.
 """
 
 from collections.abc import Callable
@@ -21,10 +20,10 @@ from pos_gateway.worker.request import OrderRequest, body_of
 
 Handler = Callable[..., None]
 
-#: Headers of an order's message, beside its trace's; every other one is left unread.
+#: Headers of an order's message, besides its trace context; all others are ignored.
 KNOWN_HEADERS = frozenset({"task", "id", "lang", *wire.HISTORY})
-#: Bytes of a text in one that are kept. They travel with a parked order, and what is said of one beside
-#: its body is bounded: more of it would make the whole bundle invalid, its neighbours with it.
+#: Bytes of a text header that are kept. Headers travel in bundles, whose metadata per order is
+#: bounded: more of it would make the whole bundle invalid.
 HEADER_LIMIT = 128
 
 
@@ -32,7 +31,7 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
     """The message handler for the task on this consumer.
 
     A green pool goes through admission. Other pools (the synchronous way, to move back to) take
-    orders as they come, as Celery does; what is not an order is quarantined by both.
+    orders as they come, as Celery does. Both dead-letter invalid messages.
     """
     green = consumer.dispatcher is not None
     take = _offer(task, consumer) if green else strategy.default(task, app, consumer)
@@ -45,7 +44,7 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
         except Malformed as problem:
             consumer.quarantine(message, problem.code, problem.reason)
         else:
-            if not green:  # Celery reads times and bytes out of it that are not there
+            if not green:  # Celery would decode some strings as times or bytes
                 message.headers[wire.BODY] = body_of(message)
             take(message, payload if green else body, ack, reject, callbacks)
 
@@ -53,13 +52,13 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
 
 
 def read(message: Any, limit: int) -> Any:
-    """What an order's message says, ``[[order], {}, {}]``.
+    """Parse an order's message, ``[[order], {}, {}]``.
 
     Raises:
-        Malformed: it is no order's.
+        Malformed: the message is invalid.
     """
     body = body_of(message)
-    # An order is not to outgrow the limit on its way: what a worker has published was within it.
+    # A republished order may exceed the limit: it was within it on its arrival.
     wire.require_small(body, inf if wire.ATTEMPTS in message.headers else limit)
     if not isinstance(message.headers.get("id"), str):
         raise Malformed("invalid_message", "the header id is missing or not a string")
@@ -72,7 +71,7 @@ JSON = "application/json"
 
 
 def why_undecodable(error: BaseException) -> str:
-    """A sentence without a word of the body: who set a message aside is not told whose it was."""
+    """A sentence that quotes nothing of the body, which may be personal data."""
     root = next((each for each in error.args if isinstance(each, Exception)), error)
     match root:
         case ContentDisallowed():
@@ -85,10 +84,10 @@ def why_undecodable(error: BaseException) -> str:
 
 
 def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
-    """The headers that mean something here.
+    """The headers that the gateway knows.
 
     Celery would obey others (``expires`` loses an order, ``timelimit`` kills it, ``eta`` keeps
-    it in memory) and stumble over some of them.
+    it in memory) and fail on some of them.
     """
     known = {
         name: _short(value)
@@ -112,7 +111,7 @@ def _offer(task: Any, consumer: Any) -> Handler:
     offer = consumer.dispatcher.offer
 
     def take(message: Any, payload: Any, ack: Any, reject: Any, _callbacks: Any) -> None:
-        # Some clients repeat half the order there; what is known of them is in ``headers``.
+        # Some clients repeat half the order there; the known headers are in ``headers``.
         message.properties.pop("application_headers", None)
         request = OrderRequest(
             message,

@@ -1,7 +1,7 @@
 """Message in, decision out: what must be stored before the message is acknowledged.
 
-What an Outcome means (an event, another attempt later, a dead letter) is decided in
-``processing/decision.py`` alone; nothing here waits for the broker.
+What an Outcome means (an event, a retry, a dead letter) is decided in ``processing/decision.py``
+alone; ``deliver`` never waits for the broker.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,13 +43,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that a synchronous worker's process waits for the broker to store an outcome. It must
-#: end: nobody can tell it that the worker is to stop.
+#: Seconds that a synchronous worker's process waits to commit an outcome. Bounded, since it cannot
+#: learn that the worker is stopping.
 SYNCHRONOUS_PATIENCE = 20.0
 
 
 class _GatewayTask(Task):
-    """A Celery task of ours. In a green worker ``worker/`` puts admission before it."""
+    """The gateway's Celery task. ``run`` is for synchronous workers; a green one runs admission and
+    ``deliver`` in its place."""
 
     Strategy = "pos_gateway.worker.strategy:admitted"
     ignore_result = True
@@ -57,7 +58,7 @@ class _GatewayTask(Task):
     action: Action
 
     def run(self, *arguments: Any, **named: Any) -> None:
-        """Deal with one message; return only when what came of it is stored."""
+        """Handle one message; returns once its outcome is committed."""
         record, came, context = wire.order_in(arguments, named), None, self.request
         if (body := context.get(wire.BODY)) is not None:
             record, came = wire.read(body)
@@ -74,14 +75,14 @@ class _GatewayTask(Task):
             )
             settled = gate.settle(decided, patience=SYNCHRONOUS_PATIENCE)
         except (BrokerUnavailable, LedgerUnavailable) as error:
-            # The message goes back as it came; the merchant knows the order by its key.
+            # Requeued as it came; ledger and idempotency key prevent a second create.
             raise Reject(error, requeue=True) from error
         if not settled:
             raise Reject("another worker has taken the order over", requeue=True)
 
 
 class OrderTask(_GatewayTask):
-    """Sends an order to its merchant."""
+    """Delivers an order to its merchant."""
 
     name = wire.SUBMIT_ORDER
     action = Action.SUBMIT
@@ -106,18 +107,18 @@ def deliver(
     expired: bool = False,
     received: float | None = None,
 ) -> Decision:
-    """Try once to do what a message asks for, and decide what follows.
+    """Attempt once what a message asks for, and decide what follows.
 
     Args:
         gate: what to deliver through.
-        record: what the message has for an order, or for a wish to cancel one.
-        action: what it asks for.
+        record: the order or cancel request in the message.
+        action: the requested action.
         headers: the message's headers.
-        routing_key: the key that the message came by.
-        came: the message's body, which is published again as it is.
-        cancel_token: how much of the merchant's time limit it has; lets others end it before.
-        expired: it cannot be done in time any more, and is not to be tried.
-        received: when the message came (``perf_counter``), if that is known.
+        routing_key: the message's routing key.
+        came: the raw body, which a retry republishes as it is.
+        cancel_token: the attempt's part of the merchant's time limit; can end it early.
+        expired: past its deadline; it is not attempted.
+        received: when the message arrived (``perf_counter``), if known.
     """
     passed = stages.begin(received)
     trace = TraceContext.of(headers) if TRACEPARENT in headers else None
@@ -135,7 +136,7 @@ def deliver(
             decided = decide(gate, record, context, cancel_token, expired=expired)
             _describe(span, gate, record, action, decided, passed)
     except BaseException:
-        if decided is not None:  # no other worker takes over from one that lives
+        if decided is not None:  # no other worker takes over from a live one
             gate.abandon(decided)
         raise
     return decided
@@ -144,7 +145,7 @@ def deliver(
 def _describe(
     span: "Span", gate: Gateway, record: Any, action: Action, decided: Decision, passed: Stages
 ) -> None:
-    """Say in an attempt's span what its log line says, and of what comes to no call, too."""
+    """Set an attempt's span attributes, as in its log line; also without a call."""
     named, outcome = record if isinstance(record, dict) else {}, decided.outcome
     order_id, merchant_id = (identifier(named.get(each)) for each in ("order_id", "merchant_id"))
     claims = [claim for claim, _ in decided.entries if claim.key.action is action]
@@ -178,7 +179,7 @@ def _submit(
     except InvalidOrder as error:
         reason = Reason.of("invalid_order", _without_values(error))
         decided = decision.on_no_order(record, reason, context)
-        with suppress(SQLAlchemyError):  # publishing the event again is not worth waiting for
+        with suppress(SQLAlchemyError):  # republishing the event is not worth waiting for
             for each in decided.event_records:
                 if each.entry.event is not None:
                     decided = decided.repeating(gate.repeating.event(each.entry.event))
@@ -229,8 +230,8 @@ def _cancel(
             attempt = CancelAttempt(Outcome(Kind.FAILED), claim, submission)
         outcome = _crashed(Action.CANCEL, error, attempt.claim, request.order_id)
         if attempt.claim is None and outcome.kind is Kind.FAILED:
-            raise  # how the order stands is not known: the request comes again
-    # Its end could not be told again: the request is not over yet.
+            raise  # the order's state is not known: the request is requeued
+    # Its end could not be republished: the request stays open.
     attempt = replace(attempt, outcome=outcome, over=False)
     with _given_up(gate, attempt.claim, attempt.submission):
         if outcome.kind is Kind.FAILED:
@@ -239,13 +240,13 @@ def _cancel(
 
 
 def _claimed(error: Exception, action: Action) -> Claim | None:
-    """What an attempt that was not finished had claimed for this."""
+    """The claim that an unfinished attempt had for this action."""
     claims = error.claims if isinstance(error, Unfinished) else ()
     return next((claim for claim in claims if claim.key.action is action), None)
 
 
 def _crashed(action: Action, error: Exception, claim: Claim | None, order_id: str) -> Outcome:
-    """What an exception means for the order: in doubt once a byte of it may have left."""
+    """An exception's outcome: in doubt once a byte of the order may have left."""
     cause = error.__cause__ if isinstance(error, Unfinished) else error
     is_sent = claim is not None and claim.sent
     if isinstance(cause, SQLAlchemyError | LedgerUnavailable | NotLoaded):
@@ -262,10 +263,10 @@ def _crashed(action: Action, error: Exception, claim: Claim | None, order_id: st
 
 @contextmanager
 def _given_up(gate: Gateway, *claims: Claim | None, on_error: bool = True) -> Iterator[None]:
-    """Have the next attempt take the claims if there is no decision: the message comes again.
+    """Abandon the claims if there is no decision, so that the redelivered message takes them.
 
     Args:
-        gate: whose claims they are.
+        gate: has the ledger of the claims.
         claims: the claims.
         on_error: also after an exception; else only when this green thread is killed.
     """
@@ -280,11 +281,11 @@ def _given_up(gate: Gateway, *claims: Claim | None, on_error: bool = True) -> It
 
 
 def _without_values(error: InvalidRecord) -> str:
-    """The fields that are wrong, and how. What stands there is in the order, and may be personal."""
+    """The invalid fields and their problems, without values, which may be personal data."""
     return "; ".join(f"{each.field}: {each.problem}" for each in error.errors)
 
 
-#: More are not counted: AMQP has 64 bits for a number, and there are none after a few thousand.
+#: Counted at most: AMQP numbers have 64 bits, and an order gets a few thousand tries.
 _MOST_TRIES = 2**31
 
 

@@ -1,7 +1,7 @@
-"""What an order's way takes, for the metrics; and how far behind the queues are.
+"""Measures orders' latency and the queues' lag, for the metrics.
 
-An order's message does not say when it was published. Its ``placed_at`` does, by the clock of whoever
-placed it: what is a little in the future by ours counts as now.
+A message does not say when it was published; ``placed_at`` stands in, by the backend's clock: what
+is in the future by this worker's clock counts as now.
 """
 
 from collections.abc import Mapping
@@ -13,20 +13,20 @@ from pos_gateway.processing.decision import Decision
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker.request import OrderRequest
 
-#: What an order comes to in the end.
+#: The kinds of terminal outcomes.
 _ENDS = frozenset({Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED})
 
 
 class Timing:
-    """Times orders. Every call is cheap, and is made for each of them."""
+    """Times orders. Called for every order, so every call is cheap."""
 
     def __init__(self) -> None:
-        #: The latest ``placed_at`` that has come through each queue. One that comes back after a
-        #: delay has a key of its own, and one that was parked is older than its neighbours.
+        #: The latest ``placed_at`` delivered by each queue. Retries have routing keys of their own,
+        #: and unparked orders are older than their neighbours.
         self._latest = {ORDERS_KEY: 0.0, CANARY_KEY: 0.0}
 
     def taken(self, request: OrderRequest) -> None:
-        """It has come from its queue."""
+        """An order was delivered by its queue."""
         placed_at = request.placed_at
         if placed_at is not None:
             key = request.routing_key
@@ -34,12 +34,12 @@ class Timing:
                 self._latest[key] = min(placed_at, time())
 
     def started(self, request: OrderRequest) -> None:
-        """Its attempt begins."""
+        """An order's attempt begins."""
         if request.placed_at is not None and not (request.attempts or request.expired):
             metrics.queue_wait.observe(max(0.0, time() - request.placed_at))
 
     def settled(self, request: OrderRequest, decision: Decision) -> None:
-        """What came of it is stored."""
+        """An order's outcome is committed."""
         if request.placed_at is None:
             return
         for _, entry in decision.entries:
@@ -47,7 +47,7 @@ class Timing:
                 metrics.order_seconds.observe(max(0.0, time() - request.placed_at))
 
     def show(self, ready: Mapping[str, int]) -> None:
-        """Set the gauges of the queues, of which so many messages are ready."""
+        """Set the gauges of the queues; ``ready`` has their ready messages."""
         metrics.queue_messages.clear()
         metrics.queue_age.clear()
         for queue, messages in ready.items():
