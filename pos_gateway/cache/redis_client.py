@@ -1,10 +1,10 @@
-"""A client for Redis that does not retry, and what it can raise."""
+"""A Redis client that does not retry, and the exceptions that it can raise."""
 
 from typing import Any
 
 from pos_gateway.domain.errors import FieldError, InvalidSettings
 
-#: What redis-py's parser lets through when the other side does not speak the protocol.
+#: Exceptions that redis-py's parser lets through when the peer does not speak the protocol.
 _NONSENSE = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
     *(RecursionError, MemoryError, AssertionError, EOFError),
@@ -12,14 +12,14 @@ _NONSENSE = (
 
 
 def redis_client(url: str, timeout: float) -> tuple[Any, tuple[type[BaseException], ...]]:
-    """The client, and what it raises when Redis is away, refuses, or talks nonsense. No I/O.
+    """The client, and its exceptions when Redis is away, refuses, or answers nonsense. No I/O.
 
     Args:
         url: where Redis is.
         timeout: seconds for connecting and for each answer.
 
     Raises:
-        InvalidSettings: the package ``redis`` is not installed, or the URL is none.
+        InvalidSettings: the package ``redis`` is not installed, or the URL is invalid.
     """
     try:
         from redis import Redis  # noqa: PLC0415  (an optional extra)
@@ -33,11 +33,11 @@ def redis_client(url: str, timeout: float) -> tuple[Any, tuple[type[BaseExceptio
             url,
             socket_timeout=timeout,
             socket_connect_timeout=timeout,
-            # Whoever asks has something newer to ask by then.
+            # No retries: by then the caller has a newer request.
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
-    except ValueError:  # in words that may repeat the password
+    except ValueError:  # its message may repeat the password
         raise _invalid("is not a URL that can be used") from None
     return client, (RedisError, OSError, *_NONSENSE)
 

@@ -1,17 +1,17 @@
--- Who loads which value: one process at a time, and nobody while it is young.
+-- Single flight between processes: one loads a value, and none while it is young.
 --
 -- Keys, for each value two:
---   value   hash: data, version, at (when it was loaded), young (for how long nobody loads it anew),
---           fence (the number of whoever got the right to load it last)
---   lock    that right: expires with the lease of whoever has it
+--   value   hash: data, version, at (when it was loaded), young (how long it is not loaded again),
+--           lifetime, fence (the fencing token of the last claim)
+--   lock    that claim: expires with its lease
 -- and last of all
---   fences  a number that grows
+--   fences  the last fencing token
 -- Times are milliseconds of Redis's own clock.
 --
--- claim:    ARGV = 'claim', owner, lease, then for each value the oldest version that is of use.
+-- claim:    ARGV = 'claim', owner, lease, then for each value the oldest version that may be used.
 --           For each value: 'found' version data age young lifetime | 'ours' fence | 'elsewhere'
 -- store:    ARGV = 'store', owner, then for each value: fence version data age young lifetime
---           For each value whether it was taken.
+--           For each value whether it was stored.
 -- give up:  ARGV = 'give up', owner, pause, then for each value its fence.
 
 local clock = redis.call('TIME')

@@ -1,9 +1,9 @@
-"""Values that are read from memory, and refreshed before they expire by one for all who read them.
+"""A refresh-ahead cache: values are read from memory, and refreshed before they expire.
 
-A value is good for its lifetime. From half of that on it is refreshed beside those who read it, who
-are served the present one; only what is not here yet is waited for, by all who want it on one load.
-While the loader fails the present value is served for a while longer. Where there is a store that
-processes share (``shared.py``), one of them loads, and the others take over what it has found.
+A value is valid for its lifetime. From half of that on it is refreshed in the background while
+readers get the present one; readers wait only for a missing value, all on one load (single flight).
+While the loader fails, the present value is served a while longer (stale-while-error). With a cache
+that processes share (``shared.py``), one of them loads, and the others take over its value.
 """
 
 import random
@@ -26,12 +26,12 @@ log = structlog.get_logger(__name__)
 
 Value = TypeVar("Value")
 
-#: Part of a lifetime after which a value is refreshed, and the part of that by which it is sooner at
-#: most: what was loaded together is not to be refreshed together for ever.
+#: Part of a lifetime after which a value is refreshed, and the most of that part taken off at
+#: random, so that values loaded together are not always refreshed together.
 REFRESH, JITTER = 0.5, 0.1
-#: Seconds for which keys are collected that are only to be refreshed, to be one load.
+#: Seconds for which refreshes are collected into one load.
 COLLECT = 0.2
-#: Seconds until it is looked again at what another process loads: if somebody waits, and if nobody.
+#: Seconds between looks for a value that another process loads: with readers waiting, and without.
 LOOK, LOOK_BESIDE = 0.1, 1.0
 
 
@@ -43,7 +43,7 @@ class Loaded(Generic[Value]):
     value: Value | None
     #: Grows with each edit.
     version: float = 0.0
-    #: For how long it is good, and when it is refreshed; None: as the cache has it.
+    #: For how long it is valid, and when it is refreshed; None: the cache's own.
     lifetime: float | None = None
     refresh_after: float | None = None
     #: How long ago it was loaded.
@@ -52,47 +52,47 @@ class Loaded(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class CacheState(Generic[Value]):
-    """How it stands with keys that are to be loaded; one that is in none of these is ours alone."""
+    """A shared cache's answer for keys to load; a key in none of these is not shared."""
 
-    #: What another process has loaded lately.
+    #: Values that another process has loaded lately.
     found: Mapping[str, Loaded[Value]] = field(default_factory=dict)
-    #: Those that this process has the right to load, each with a number that grows (a fence).
+    #: Keys that this process has the right to load, each with its fencing token.
     ours: Mapping[str, int] = field(default_factory=dict)
-    #: Those that another process is loading.
+    #: Keys that another process is loading.
     elsewhere: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry(Generic[Value]):
-    """What a process gives to the others. Times are seconds."""
+    """A loaded value to store for other processes. Times are seconds."""
 
     fence: int
     value: Value | None
     version: float
-    #: How long ago it began to be loaded.
+    #: How long ago its load began.
     age: float
-    #: At which age it may be loaded anew, and at which it is good no more.
+    #: At which age it may be loaded again, and at which it expires.
     young: float
     lifetime: float
 
 
 class Shared(Protocol[Value]):
-    """Where processes find each other's values. Every method may raise SharedUnavailable."""
+    """A cache that processes share. Every method may raise SharedUnavailable."""
 
     def claim(self, least: Mapping[str, float]) -> CacheState[Value]:
         """Values of these versions or newer, or the right to load them, for a time."""
         ...
 
     def store(self, gifts: Mapping[str, CacheEntry[Value]]) -> None:
-        """Give what was loaded to all, unless somebody else got the right to load it since."""
+        """Store loaded values, except those that another process has claimed since."""
         ...
 
     def give_up(self, fences: Mapping[str, int], pause: float) -> None:
-        """They could not be loaded; nobody is to try again for so many seconds."""
+        """The load failed: no process retries it for ``pause`` seconds."""
         ...
 
 
-#: Of a failure that there was not.
+#: No failure.
 _NEVER: tuple[float, Exception | None] = (-inf, None)
 
 
@@ -100,10 +100,10 @@ _NEVER: tuple[float, Exception | None] = (-inf, None)
 class _Entry(Generic[Value]):
     value: Value | None
     version: float
-    #: From then on it is refreshed, and from then on not read any more.
+    #: When it is refreshed, and when it expires.
     due: float
     until: float
-    #: From then on not even while the loader fails.
+    #: When it is not served any more even while the loader fails.
     last: float
 
 
@@ -111,19 +111,19 @@ class RefreshAheadCache(Generic[Value]):
     """Safe from threads and green threads. The constructor does no I/O and starts nothing.
 
     Args:
-        name: what it has, for logs and metrics.
-        load: loads values by key; what it does not return there is none of. For one caller at a
+        name: for logs and metrics.
+        load: loads values by key; a key that it does not return has none. For one caller at a
             time, unless ``together`` is 1.
-        lifetime: seconds that a value is good, and ``absent`` that there is none is believed.
-        stale: seconds for which a value is served beyond that while the loader fails.
-        most: values in memory; above it those that were loaded longest ago are forgotten.
-        weigh: for how many of those a value counts.
-        together: keys in a load at most; with 1 each has a thread of its own meanwhile.
-        failures: what the loader raises when it cannot be helped. For anything else one value is to
-            blame, such as nobody thought of: only that one is not loaded, and is NotLoaded.
-        pause: seconds until a load that failed is tried again, by its error.
-        insist: whether what is wanted and could not be loaded is tried again by itself.
-        shared: where other processes' values are.
+        lifetime: seconds that a value is valid; ``absent``: that an absence is.
+        stale: seconds that a value is served beyond that while the loader fails.
+        most: most values in memory; beyond it those loaded longest ago are evicted.
+        weigh: how many values a value counts as.
+        together: most keys in a load; with 1 each load has its own thread.
+        failures: the loader's expected exceptions. Any other is blamed on a single value: only
+            that one is not loaded, and is NotLoaded.
+        pause: seconds until a failed load is retried, by its error.
+        insist: whether the load of a missing value is retried without another ``want``.
+        shared: the cache shared with other processes.
         may_thread: whether this process has threads to load on. Without one ``get`` loads.
     """
 
@@ -146,8 +146,8 @@ class RefreshAheadCache(Generic[Value]):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.name = name
-        #: For metrics: reads from memory and others, loads by what came of them, and values served
-        #: beyond their lifetime.
+        #: For metrics: reads from memory and others, values served beyond their lifetime, and keys
+        #: loaded, by result.
         self.hits = self.misses = self.stale = 0
         self.loads = dict.fromkeys(("loaded", "taken_over", "failed"), 0)
         self._load = load
@@ -161,9 +161,9 @@ class RefreshAheadCache(Generic[Value]):
         self._listener: Callable[[str, Value | None], None] = lambda _key, _value: None
         self._entries: dict[str, _Entry[Value]] = {}
         self._failed: dict[str, tuple[float, Exception | None]] = {}
-        #: Edits of late: the oldest version that may be read since, and when that was heard of.
+        #: Recent edits: the oldest version that may be read since, and when the edit was seen.
         self._edits: dict[str, tuple[float, float]] = {}
-        #: What somebody wants, from then until it is here: who waits for it waits for the event.
+        #: Keys wanted and not loaded yet: their readers wait for the event.
         self._under_way: dict[str, threading.Event] = {}
         self._wanted: dict[str, None] = {}
         self._again: dict[str, float] = {}
@@ -186,8 +186,8 @@ class RefreshAheadCache(Generic[Value]):
         """The value, from memory if it is there; None: there is none.
 
         Raises:
-            NotLoaded: another process loads it, or this one, and is not done in so many seconds.
-            Exception: what the loader raised, if there is nothing that may be served.
+            NotLoaded: the load, in this process or another, is not done within ``timeout``.
+            Exception: what the loader raised, if no value may be served.
         """
         entry = self._entries.get(key)
         if entry is not None:
@@ -212,12 +212,12 @@ class RefreshAheadCache(Generic[Value]):
         return [entry.value for entry in list(self._entries.values()) if entry.value is not None]
 
     def is_fresh(self, key: str) -> bool:
-        """Whether ``get`` would answer at once, if only that there is none."""
+        """Whether ``get`` would return at once, be it None."""
         entry = self._entries.get(key)
         return entry is not None and self._now() < entry.until
 
     def want(self, key: str) -> None:
-        """It will be read: see to it that it is here and fresh. Does not block."""
+        """Load or refresh it ahead of its use. Does not block."""
         entry, now = self._entries.get(key), self._now()
         if entry is None or now >= entry.until:
             if now >= self._failed.get(key, _NEVER)[0]:
@@ -231,9 +231,9 @@ class RefreshAheadCache(Generic[Value]):
         if entry is not None and entry.version >= version:
             return
         with self._lock:
-            self._edits.pop(key, None)  # the order is that of hearing of them
+            self._edits.pop(key, None)  # keeps the edits in the order seen
             self._edits[key] = version, now
-            # What was loaded before that has expired everywhere.
+            # Every value loaded before that has expired, in all processes.
             while (oldest := next(iter(self._edits.items())))[1][1] < now - self._lifetime:
                 del self._edits[oldest[0]]
         if entry is not None:
@@ -245,7 +245,7 @@ class RefreshAheadCache(Generic[Value]):
         self._listener = on_load
 
     def stop(self) -> None:
-        """Load nothing more; whoever waits is told. Idempotent."""
+        """Stop loading, and wake the waiting readers. Idempotent."""
         self._stopping = True
         self._something.set()
         self._urgently.set()
@@ -269,7 +269,7 @@ class RefreshAheadCache(Generic[Value]):
         raise error or NotLoaded(f"{self.name}: {key!r} could not be loaded in time")
 
     def _wish(self, key: str, *, urgently: bool = False) -> threading.Event | None:
-        """Have it loaded; the event is set when it was. None: there is no thread to do it."""
+        """Queue its load; the event is set when it is done. None: there is no thread for it."""
         if not self._may_thread():
             return None
         with self._lock:
@@ -278,7 +278,7 @@ class RefreshAheadCache(Generic[Value]):
                 event = threading.Event()
                 entry = self._entries.get(key)
                 if entry is not None and self._now() < entry.due:
-                    event.set()  # it came meanwhile
+                    event.set()  # loaded meanwhile
                     return event
                 self._under_way[key] = event
                 self._wanted[key] = None
@@ -306,7 +306,7 @@ class RefreshAheadCache(Generic[Value]):
                     self._fly(batch)
 
     def _rest(self) -> None:
-        """Until there is something to load."""
+        """Wait until there is something to load."""
         again = min(self._again.values(), default=inf)
         if again < inf:
             self._something.wait(max(0.0, again - self._now()))
@@ -318,7 +318,7 @@ class RefreshAheadCache(Generic[Value]):
         self._urgently.clear()
 
     def _fly(self, keys: Sequence[str]) -> None:
-        """Load these, and tell those who wait."""
+        """Load these, and wake their readers."""
         settled = set(keys)
         try:
             settled -= self._obtain(keys)
@@ -328,7 +328,7 @@ class RefreshAheadCache(Generic[Value]):
             _set(*events)
 
     def _obtain(self, keys: Sequence[str]) -> set[str]:
-        """Load them, and return those that are still to be waited for."""
+        """Load them; returns those that readers still have to wait for."""
         began = self._now()
         standing = self._claim(keys)
         found = dict(standing.found)
@@ -344,13 +344,13 @@ class RefreshAheadCache(Generic[Value]):
         return again | {key for key in standing.elsewhere if not self._is_served(key)}
 
     def _loaded(self, keys: Sequence[str], fences: Mapping[str, int]) -> dict[str, Loaded[Value]]:
-        """What the loader found for these keys; nothing of those that could not be loaded."""
+        """What the loader found for these keys, without those that failed."""
         try:
             loaded = self._load(keys)
         except self._failures as error:
             trouble: Exception = error
         except Exception as error:
-            if len(keys) > 1:  # one is to blame, and the others are not to go without
+            if len(keys) > 1:  # one is to blame; the others are loaded
                 half = len(keys) // 2
                 return self._loaded(keys[:half], fences) | self._loaded(keys[half:], fences)
             log.error("cache.mistake", cache=self.name, key=keys[0], exc_info=error)
@@ -363,7 +363,7 @@ class RefreshAheadCache(Generic[Value]):
         return {}
 
     def _is_served(self, key: str) -> bool:
-        """Another process loads it: whether there is something to read meanwhile."""
+        """Another process loads it: whether there is a value to read meanwhile."""
         entry, now = self._entries.get(key), self._now()
         if entry is not None and now < entry.until:
             entry.due = now + LOOK_BESIDE
@@ -372,14 +372,14 @@ class RefreshAheadCache(Generic[Value]):
         return False
 
     def _times(self, loaded: Loaded[Value]) -> tuple[float, float]:
-        """After how many seconds it is refreshed, and not read any more."""
+        """After how many seconds it is refreshed, and expires."""
         lifetime, after = loaded.lifetime, loaded.refresh_after
         if lifetime is None:
             lifetime = self._absent if loaded.value is None else self._lifetime
         return REFRESH * lifetime if after is None else after, lifetime
 
     def _keep(self, key: str, loaded: Loaded[Value], began: float) -> bool:
-        """False: it was read before an edit was, and has to be read again."""
+        """Keep it. False: its load began before a later edit was seen, and is repeated."""
         version, since = self._edits.get(key, (-inf, -inf))
         if loaded.version < version and began < since:
             self._try_again([key], 0.0)
@@ -392,9 +392,9 @@ class RefreshAheadCache(Generic[Value]):
         entry = _Entry(
             loaded.value, loaded.version, at + after, at + lifetime, at + lifetime + self._stale_for
         )
-        with self._lock:  # who wants it from now on, since it was edited, begins another load
+        with self._lock:  # a reader after a newer edit begins another load
             event = self._under_way.pop(key, None)
-            self._forget(key)  # the order is that of loading
+            self._forget(key)  # keeps the entries in the order loaded
             self._entries[key] = entry
             self._weight += self._weigh(entry.value)
             while self._weight > self._most:
@@ -406,7 +406,7 @@ class RefreshAheadCache(Generic[Value]):
     def _tell(self, key: str, value: Value | None) -> None:
         try:
             self._listener(key, value)
-        except Exception:  # whatever the value is, others are loaded all the same
+        except Exception:  # the other values are loaded all the same
             log.exception("cache.mistake", cache=self.name, key=key)
 
     def _forget(self, key: str) -> None:
@@ -454,11 +454,11 @@ class RefreshAheadCache(Generic[Value]):
 
     @contextmanager
     def _sharing(self) -> Iterator[None]:
-        """Whatever other processes have put there, and if nothing can be had: it is loaded here."""
+        """Tolerate any failure of the shared cache: the value is then loaded here."""
         try:
             yield
         except SharedUnavailable:
-            pass  # it was said
+            pass  # logged already
         except Exception:
             log.exception("cache.mistake", cache=self.name)
 

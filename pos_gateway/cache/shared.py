@@ -1,10 +1,10 @@
-"""Values that processes share through Redis, and which of them loads one.
+"""A cache that processes share through Redis; one of them loads each value.
 
-Each is sealed as a whole, for its key and with its version and times: write access to Redis is
-enough neither to read a value nor to have another one believed. Not even an earlier one of the same
-key: it is good for its lifetime after it was sealed, and every reader knows the edits of that time.
+A value is sealed as a whole, for its key and with its version and times: write access to Redis is
+enough neither to read one nor to forge one. Nor can an earlier value of the key be put back: it
+expires a lifetime after it was sealed, and every reader knows the edits of that time.
 
-Redis Cluster is not supported: a script has keys of many values.
+Redis Cluster is not supported: a script uses the keys of many values.
 """
 
 import platform
@@ -27,13 +27,11 @@ log = structlog.get_logger(__name__)
 
 Value = TypeVar("Value")
 
-#: Seconds for connecting and for each answer: whoever waits for a value waits for no longer than this
-#: when Redis is away.
+#: Seconds for connecting and for each answer: with Redis away, a reader waits no longer than this.
 TIMEOUT = 0.5
-#: Seconds for which Redis is not asked any more when it was away.
+#: Seconds for which Redis is not tried again after it was away.
 PAUSE = 5.0
-#: Seconds after which another process may load what one has the right to load: those that it takes
-#: when things go badly, and a few more.
+#: Seconds that a claim to load lasts: a slow load's, and a few more.
 LEASE = 15.0
 PREFIX = "pos_gateway:sealed:"
 #: Values in one exchange with Redis, unless they are large.
@@ -41,20 +39,20 @@ AT_ONCE = 500
 
 
 class SharedValues(Generic[Value]):
-    """One kind of values. Safe from threads and green threads. The constructor does no I/O.
+    """One kind of shared values. Safe from threads and green threads. The constructor does no I/O.
 
     Args:
         url: where Redis is.
-        name: of this kind.
+        name: the kind's.
         vault: seals and opens; it has a key.
-        encode: a value as text, never an empty one; raises CannotOpen for what is not to be shared.
-        decode: the same back; raises ValueError for what it cannot read.
-        lease: seconds for loading.
-        at_once: values in one exchange, which has to be over within the timeout, and between others'
-            turns.
+        encode: a value as text, never an empty one; raises CannotOpen for one not to be shared.
+        decode: its inverse; raises ValueError for text that it cannot read.
+        lease: seconds that a claim to load lasts.
+        at_once: values in one exchange, which must end within the timeout, and values sealed
+            before yielding to other green threads.
 
     Raises:
-        InvalidSettings: the package ``redis`` is not installed, or the URL is none.
+        InvalidSettings: the package ``redis`` is not installed, or the URL is invalid.
     """
 
     def __init__(
@@ -87,7 +85,7 @@ class SharedValues(Generic[Value]):
         """Values of these versions or newer, or the right to load them for as long as the lease.
 
         Raises:
-            SharedUnavailable: Redis is away, or talks nonsense.
+            SharedUnavailable: Redis is away, or answers nonsense.
         """
         found: dict[str, Loaded[Value]] = {}
         ours: dict[str, int] = {}
@@ -110,10 +108,10 @@ class SharedValues(Generic[Value]):
         return CacheState(found, ours, frozenset(elsewhere))
 
     def store(self, gifts: Mapping[str, CacheEntry[Value]]) -> None:
-        """Give these to all, unless somebody else got the right to load them since.
+        """Store these for all processes, except those that another process has claimed since.
 
         Raises:
-            SharedUnavailable: Redis is away; whether they were stored is not known.
+            SharedUnavailable: Redis is away; they may or may not have been stored.
         """
         stored, private = {}, {}
         for key, each in in_turns(gifts.items(), self._at_once):
@@ -128,7 +126,7 @@ class SharedValues(Generic[Value]):
             self.give_up(private, 0.0)
 
     def give_up(self, fences: Mapping[str, int], pause: float) -> None:
-        """They could not be loaded; nobody is to try again for so many seconds.
+        """The load failed: no process retries it for ``pause`` seconds.
 
         Raises:
             SharedUnavailable: Redis is away.
@@ -138,7 +136,7 @@ class SharedValues(Generic[Value]):
             self._do(keys, "give up", self._owner, max(1, _milliseconds(pause)), *numbers)
 
     def close(self) -> None:
-        """Let go of the connections. Idempotent."""
+        """Close the connections. Idempotent."""
         self._client.connection_pool.disconnect()
 
     def _batched(self, keys: Mapping[str, Any]) -> list[list[str]]:
@@ -167,7 +165,7 @@ class SharedValues(Generic[Value]):
         return name, name + b":lock"
 
     def _stored(self, key: str, gift: CacheEntry[Value]) -> Sequence[Any]:
-        """What the script stores of a value."""
+        """A value's arguments for the script."""
         text = "" if gift.value is None else self._encode(gift.value)
         version, young, lifetime = repr(gift.version), *map(_in_ms, (gift.young, gift.lifetime))
         data = self._vault.seal_bytes(
@@ -177,11 +175,11 @@ class SharedValues(Generic[Value]):
         return gift.fence, version, data, _milliseconds(gift.age), young, lifetime
 
     def _whose(self, key: str, *terms: str) -> str:
-        """What a value is sealed for. No other sealed text's has as many blanks in it."""
+        """What a value is sealed for. That of no other kind of sealed text has as many blanks."""
         return " ".join(("shared", self._name, ascii(key), *terms))
 
     def _loaded(self, key: str, reply: Sequence[Any]) -> Loaded[Value] | None:
-        """None: it is not to be read here, and is loaded."""
+        """Open a stored value. None: it cannot be read here, and is loaded."""
         try:
             version, data, age, young, lifetime = reply
             terms = [each.decode() for each in (version, young, lifetime)]
@@ -197,7 +195,7 @@ class SharedValues(Generic[Value]):
                 refresh_after=int(young) / 1000 / (1 - JITTER),
                 age=max(0, int(age)) / 1000,
             )
-        except Exception as error:  # noqa: BLE001  (Redis has whatever anybody has put there)
+        except Exception as error:  # noqa: BLE001  (Redis may hold anything)
             log.warning("cache.unreadable", cache=self._name, error=str(error))
             return None
 

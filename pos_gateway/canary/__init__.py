@@ -1,1 +1,1 @@
-"""Is the canary as good as the others? What is compared, by which statistics, and what follows."""
+"""Compares the canary with the stable workers: the evidence, the statistics, the verdict."""

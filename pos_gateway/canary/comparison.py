@@ -1,8 +1,8 @@
-"""The statistics: two groups of merchants, of which one goes to the canary.
+"""The statistics: compares the canary's merchants with the others.
 
-A merchant is in one group with all of its orders, and its orders resemble each other. So what a
-figure may be off by is taken between merchants, not between orders: a merchant whose POS is down
-is one observation, however many orders it rejects.
+A merchant is in one group with all of its orders, which resemble each other. So a figure's error is
+estimated between merchants, not between orders: a merchant whose POS is down is one observation,
+however many orders it rejects.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How much more the canary has than the others: a difference, or the logarithm of a ratio."""
+    """The canary against the stable side: a difference, or the logarithm of a ratio."""
 
     canary: float
     stable: float
@@ -23,21 +23,20 @@ class Comparison:
     degrees: int
 
     def at_least(self, confidence: float) -> float:
-        """What it is at least, with this (one-sided) confidence."""
+        """The lower bound, with this (one-sided) confidence."""
         return self.estimate - student(confidence, self.degrees) * self.error
 
     def at_most(self, confidence: float) -> float:
-        """What it is at most."""
+        """The upper bound, likewise."""
         return self.estimate + student(confidence, self.degrees) * self.error
 
 
 def rates(canary: Sequence[tuple[int, int]], stable: Sequence[tuple[int, int]]) -> Comparison:
-    """Of how many of its orders each merchant's something is true: (of so many, orders).
+    """The difference of two proportions, from each merchant's (orders that count, orders).
 
-    The difference of two proportions, with one order added to each side of which it is true and
-    one of which it is not (Agresti and Caffo, 2000), so that none in two hundred is not taken for
-    never. The variance is that between merchants (the ratio estimator's), and at least the
-    binomial one.
+    One order that counts and one that does not are added to each side (Agresti and Caffo, 2000),
+    so that none in two hundred is not taken for never. The variance is that between merchants (the
+    ratio estimator's), and at least the binomial one.
     """
     (ours, our_variance), (theirs, their_variance) = _rate(canary), _rate(stable)
     return Comparison(
@@ -52,10 +51,10 @@ def rates(canary: Sequence[tuple[int, int]], stable: Sequence[tuple[int, int]]) 
 def quantiles(
     canary: Sequence[Sequence[float]], stable: Sequence[Sequence[float]], share: float
 ) -> Comparison:
-    """The logarithm of the ratio of two quantiles of times, of which each merchant has some.
+    """The logarithm of the ratio of two quantiles, from each merchant's times.
 
-    Each quantile's error is Woodruff's (1952): how far the share of times above it may be off,
-    read back on the scale of times. It is infinite while there are too few times to say.
+    Each quantile's error is Woodruff's (1952): the error of the share of times above it, mapped
+    back to times. It is infinite while there are too few times.
     """
     (ours, our_error), (theirs, their_error) = _quantile(canary, share), _quantile(stable, share)
     return Comparison(
@@ -68,9 +67,9 @@ def quantiles(
 
 
 def costs(canary: Sequence[tuple[float, int]], stable: Sequence[tuple[float, int]]) -> Comparison:
-    """The logarithm of the ratio of two costs an order, seen for a while: (cost, orders) each time.
+    """The logarithm of the ratio of two costs an order, from samples of (cost, orders).
 
-    The spread is that between the times (the ratio estimator's, by the delta method).
+    The spread is that between the samples (the ratio estimator's, by the delta method).
     """
     (ours, our_error), (theirs, their_error) = _cost(canary), _cost(stable)
     return Comparison(
@@ -83,7 +82,7 @@ def costs(canary: Sequence[tuple[float, int]], stable: Sequence[tuple[float, int
 
 
 def student(confidence: float, degrees: int) -> float:
-    """Student's quantile, by the first terms of its expansion; infinite for no degrees at all."""
+    """Student's quantile, by the first terms of its expansion; infinite without any degree."""
     if degrees < 1:
         return inf
     z = NormalDist().inv_cdf(confidence)
@@ -135,5 +134,5 @@ def _cost(times: Sequence[tuple[float, int]]) -> tuple[float, float]:
 
 
 def ratio(logarithm: float) -> float:
-    """What a logarithm of a ratio stands for."""
+    """The ratio of which this is the logarithm."""
     return exp(logarithm) if logarithm < 700 else inf

@@ -1,6 +1,6 @@
-"""What an order costs the workers of each side, by their own metrics.
+"""The CPU cost of an order on each side, from the workers' metrics.
 
-A worker's port shows them, and so does a Prometheus that scrapes workers, at ``/federate``.
+They are read from the workers' ports, or from a Prometheus that scrapes them, at ``/federate``.
 """
 
 from collections import defaultdict
@@ -16,22 +16,22 @@ from pos_gateway.canary.verdict import Costs, Spent
 from pos_gateway.domain.errors import MetricsUnavailable
 from pos_gateway.runtime.urls import mask_url
 
-#: How often the workers are looked at after the first time.
+#: How often the metrics are read after the first time.
 LOOKS = 10
 #: Seconds that a page may take.
 _TIMEOUT = 10.0
 
 _CPU, _ORDERS = "process_cpu_seconds_total", "pos_gateway_orders_total"
-#: What is told of an order last.
+#: The terminal outcomes.
 _ENDS = frozenset({"accepted", "rejected", "cancelled", "expired", "failed"})
 
 
 def costs_of(pages: Iterable[Iterable[str]], wait: Callable[[], None]) -> list[Costs]:
-    """What each side's workers spent, from one look to the next.
+    """What each side's workers spent, from one read of the metrics to the next.
 
     Args:
         pages: of each side, the addresses of its workers' metrics.
-        wait: waits until the next look.
+        wait: waits until the next read.
 
     Raises:
         MetricsUnavailable: a page cannot be read.
@@ -52,7 +52,7 @@ _Look = Mapping[tuple[str, str], tuple[float, float]]
 
 
 def _spent(before: _Look, after: _Look) -> Spent:
-    """Of processes that were there all the time: one that has begun anew has counted less."""
+    """Counts the processes in both reads, without those restarted, whose counters are lower."""
     cpu = orders = 0.0
     processes = 0
     for process in before.keys() & after.keys():
@@ -68,7 +68,7 @@ def _look(urls: Iterable[str]) -> _Look:
     orders: dict[tuple[str, str], float] = defaultdict(float)
     for url in urls:
         for sample in _samples(url):
-            # A worker's own page has no such label; Prometheus says by it whose a series is.
+            # A worker's page has no such label; in Prometheus it names the series' worker.
             process = url, sample.labels.get("instance", "")
             if sample.name == _CPU:
                 cpu[process] = sample.value

@@ -1,7 +1,8 @@
-"""What became of both sides' orders, from the ledger.
+"""The outcomes of both sides' orders, from the ledger.
 
-The ledger does not say which worker an order was delivered by, and need not: a merchant's side is
-known. What the others delivered for the canary, because it could not, counts as the canary's.
+The ledger does not record which worker delivered an order, and need not: a merchant's side is
+known. Orders that the stable workers delivered for the canary, because it could not, count as the
+canary's.
 """
 
 import json
@@ -19,22 +20,22 @@ from pos_gateway.domain.split import Split
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key, State
 
-#: What is counted, beside orders that were accepted or cancelled. Unfinished is an order that a
-#: worker has had and that has come to nothing of this, longer after than ``settle``.
+#: The outcomes compared, beside accepted and cancelled. Unfinished: claimed before ``until``, and
+#: neither terminal nor in doubt.
 OUTCOMES = ("rejected", "expired", "failed", "in_doubt", "unfinished")
 
-#: A merchant was healthy if, in the hour before the canary got its share, so much of its orders was
-#: accepted at the first attempt and within so many seconds of the first claim, of so many at least.
+#: A merchant was healthy if, in the hour before the split changed, a share ``WELL`` of its orders,
+#: at least ``ENOUGH``, was accepted at the first attempt, within ``QUICK`` seconds of the claim.
 BEFORE, WELL, QUICK, ENOUGH = 3600.0, 0.95, 3.0, 3
-#: Healthy merchants of a side whose times are looked at, and times of all of them.
+#: Most healthy merchants of a side whose times are read, and most times of all of them.
 MOST_MERCHANTS, MOST_TIMES = 200, 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The canary's merchants, or the others."""
+    """The canary's merchants, or the stable workers'."""
 
-    #: Each merchant's orders, by what became of them.
+    #: Each merchant's orders, by outcome.
     outcomes: Mapping[str, Counter[str]]
     #: Seconds from an order's ``placed_at`` until it was accepted, of merchants that were healthy
     #: before.
@@ -46,7 +47,7 @@ class Side:
         return sum(each.total() for each in self.outcomes.values())
 
     def count(self, outcome: str) -> list[tuple[int, int]]:
-        """Of each merchant: how many of its orders came to this, of how many."""
+        """Of each merchant: how many of its orders have this outcome, of how many."""
         return [(each[outcome], each.total()) for each in self.outcomes.values()]
 
 
@@ -59,14 +60,14 @@ def gather(
     since: float,
     until: float,
 ) -> tuple[Side, Side]:
-    """The canary's side, and the others'.
+    """The canary's side, and the stable side.
 
     Args:
         database, payloads: the ledger, and the key to the orders in it.
-        split: whose side is whose.
-        changed_at: since when (Unix time): who was healthy is asked of the time before.
-        since, until: the moments (Unix time) between which an order's first attempt began. Until
-            must be so long ago that an order usually has come to its end.
+        split: says which merchants are the canary's.
+        changed_at: since when (Unix time): merchants' health is taken from the time before.
+        since, until: the times (Unix time) between which an order was first claimed. ``until`` must
+            be so long ago that an order has usually ended.
     """
     outcomes = _outcomes(database, since, until)
     well = _healthy(database, changed_at) & outcomes.keys()
@@ -123,9 +124,9 @@ def _seconds(
     until: float,
     every: int,
 ) -> dict[str, list[float]]:
-    """One of so many orders, as the database comes by them: from all of the time.
+    """The times of one in ``every`` orders, as the database finds them: from the whole period.
 
-    The newest would be the whole hour's of one side and the last minutes' of the other.
+    The newest orders would cover the whole hour on one side and the last minutes on the other.
     """
     row = orders.c
     numbered = (

@@ -9,43 +9,43 @@ from typing import NamedTuple
 from pos_gateway.canary.comparison import Comparison, costs, quantiles, rates, ratio
 from pos_gateway.canary.evidence import OUTCOMES, Side
 
-#: Of each side at least, before anything is said of it.
+#: Least merchants and orders of each side for a finding.
 MERCHANTS, ORDERS = 5, 200
-#: How much worse matters: a rate by so many orders of one, a time or a cost by so much of itself.
+#: The difference that matters: of a rate in absolute terms; of a time or a cost relative to it.
 POINTS, SHARE = 0.01, 0.25
-#: With what one-sided confidence the canary must be worse to be aborted; and, to be promoted, not
-#: worse by what matters.
+#: The one-sided confidence with which the canary must be worse, to be aborted; and not worse by the
+#: difference that matters, to be promoted.
 CERTAIN, LIKELY = 0.999, 0.95
-#: Which quantile of the healthy merchants' times.
+#: The quantile of the healthy merchants' times.
 QUANTILE = 0.99
-#: How many times as many orders a process of one side may end as one of the other, for their CPU to
-#: be compared. A process costs something without any order. If it were all that it costs, an order
-#: would cost so many times as much where they are fewer, and that must be less than what matters.
+#: The largest ratio of orders per process between the sides at which their CPU is compared. A
+#: process costs CPU without any order. If that were all its cost, an order would cost this many
+#: times as much on the side with fewer, which must be less than the difference that matters.
 ALIKE = 1.2
 
 
 class Spent(NamedTuple):
-    """By a side's workers, from one look to the next."""
+    """What a side's workers spent, from one read of the metrics to the next."""
 
     #: Seconds of CPU.
     cpu: float
-    #: That ended.
+    #: Orders that ended.
     orders: int
-    #: Workers' processes that were there all the time.
+    #: Worker processes in both reads.
     processes: int
 
 
-#: What a side has spent, each time that it was looked at.
+#: What a side spent, by read.
 Costs = Sequence[Spent]
 
 
 class Finding(StrEnum):
-    """What was found of one figure."""
+    """The finding on one figure."""
 
     FINE = "fine"
     UNKNOWN = "unknown"
     WORSE = "worse"
-    #: Cannot be compared, and is nothing to wait for: the verdict goes by the others.
+    #: Cannot be compared, and waiting does not help: the verdict goes by the other figures.
     LEFT_OUT = "left out"
 
 
@@ -59,7 +59,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One figure, and what was found of it."""
+    """One figure, and its finding."""
 
     name: str
     finding: Finding
@@ -68,7 +68,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All that was looked at, and what follows."""
+    """All measures, and the decision that follows."""
 
     measures: tuple[Measure, ...]
 
@@ -88,14 +88,14 @@ def judge(
     own_workers: int,
     stranded: int = 0,
 ) -> Verdict:
-    """Hold the canary against the others.
+    """Compare the canary with the stable side.
 
     Args:
-        canary, stable: what became of their orders.
-        cpu: what they cost; None if nobody looked.
-        own_workers: how many more take from the canary's queue than from the others': these take
-            from both, and do the canary's work if nobody else does.
-        stranded: messages in the canary's queue that nobody takes.
+        canary, stable: their orders' outcomes.
+        cpu: their costs; None: not measured.
+        own_workers: how many more consumers the canary's queue has than the stable queue. Stable
+            workers consume both, and do the canary's work if it has no workers.
+        stranded: messages in the canary's queue while it has no consumer.
     """
     measures = [*_outcomes(canary, stable), _healthy(canary, stable), _own_workers(own_workers)]
     if cpu is not None:
@@ -107,7 +107,7 @@ def judge(
 
 
 def found(compared: Comparison, matters: float) -> Finding:
-    """What is to be made of a comparison, if it matters when the canary has so much more."""
+    """The finding on a comparison, where ``matters`` is the difference that matters."""
     if compared.at_least(CERTAIN) > 0 and compared.estimate >= matters:
         return Finding.WORSE
     return Finding.FINE if compared.at_most(LIKELY) <= matters else Finding.UNKNOWN
@@ -133,7 +133,7 @@ def _healthy(canary: Side, stable: Side) -> Measure:
 
 
 def _own_workers(number: int) -> Measure:
-    """Without any, what is compared is the others' work with itself."""
+    """Without any, the stable workers are compared with themselves."""
     name = "own workers"
     if number > 0:
         why = f"consumers of orders.canary beyond those of orders: {number}"
@@ -163,7 +163,7 @@ def _cpu(canary: Costs, stable: Costs) -> Measure:
 
 
 def _orders_a_process(side: Costs) -> float:
-    """In all the time that it was looked at."""
+    """Orders a process ended, over all reads."""
     processes = sum(each.processes for each in side) / len(side)
     return sum(each.orders for each in side) / processes if processes else 0.0
 

@@ -1,4 +1,4 @@
-"""The way to the database, and whether its schema is one that this version can work on."""
+"""Opens and migrates the database, and checks that this version can use its schema."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
 #: Seconds that SQLite waits for another process's write before it gives up.
 _SQLITE_BUSY = 5.0
-#: Text goes as UTF-8, whatever the database keeps it as. Then seconds that connecting may take, and
-#: how a connection is found dead whose other end vanished without a word (a failover): after 15 s, by
-#: the kernel, and not after its two hours.
+#: Text is sent as UTF-8, whatever the database's encoding. Connecting may take 5 s; the kernel
+#: finds a peer that vanished silently (a failover) after 15 s instead of its two hours.
 _POSTGRESQL = {
     "client_encoding": "utf8",
     "connect_timeout": 5,
@@ -38,28 +37,27 @@ _POSTGRESQL = {
     "keepalives_interval": 5,
     "keepalives_count": 2,
     "tcp_user_timeout": 15_000,
-    # Of the hosts that the URL names, the primary: a standby has less than was committed, and nothing
-    # can be claimed there.
+    # Of the URL's hosts, only the primary: a standby may lag, and nothing can be claimed there.
     "target_session_attrs": "primary",
 }
-#: How long a migration waits for a table that workers use. Behind it they would wait, too.
+#: How long a migration waits for a table's lock: workers queue behind it.
 _LOCK_TIMEOUT = "5s"
-#: The number of PostgreSQL's advisory lock that a migration holds: any number that is not in use.
+#: The PostgreSQL advisory lock that a migration holds: any unused number.
 _UPGRADING = 7_263_905_148
-#: In a revision's name: the schema of the oldest version that may work on this one. Without it, all
-#: may: its migration, and those before it, have only added.
+#: In a revision's name: the schema of the oldest version that can use this one. Without it, all
+#: can: its migration and those before it have only added.
 _FROM = "_from_"
-#: Finds nothing, in every table.
+#: Reads no row of every table.
 _EVERY_TABLE = union_all(
     *(select(literal(1)).select_from(table).where(false()) for table in metadata.tables.values())
 )
 
 
 def open_database(url: str) -> Engine:
-    """An engine for the URL; connects when it is first used.
+    """An engine for the URL; connects on first use.
 
     Raises:
-        InvalidSettings: the URL is none, or PostgreSQL's driver is not installed.
+        InvalidSettings: the URL is invalid, or PostgreSQL's driver is not installed.
     """
     scheme, separator, rest = url.partition("://")
     if scheme in ("postgres", "postgresql"):
@@ -71,7 +69,7 @@ def open_database(url: str) -> Engine:
         connect: dict[str, Any] = {k: v for k, v in _POSTGRESQL.items() if k not in said}
         connect = connect if scheme == "postgresql+psycopg" else {}
         engine = create_engine(url, pool_pre_ping=True, connect_args=connect, hide_parameters=True)
-        if "@" in (engine.url.host or ""):  # the rest of a password that is not encoded
+        if "@" in (engine.url.host or ""):  # the rest of an unencoded password
             raise ArgumentError
     except ModuleNotFoundError as error:
         raise InvalidSettings(
@@ -84,7 +82,7 @@ def open_database(url: str) -> Engine:
             ]
         ) from error
     except (ArgumentError, ValueError):
-        # Not in the parser's words: of a password that is not encoded they repeat a part.
+        # Not the parser's message: it repeats a part of an unencoded password.
         problem = "is not a database's URL; in a password @ is written %40, / %2F, : %3A"
         raise InvalidSettings([FieldError("POS_GATEWAY_DATABASE_URL", problem, scheme)]) from None
     if engine.dialect.name == "sqlite":
@@ -93,34 +91,34 @@ def open_database(url: str) -> Engine:
 
 
 def upgrade(engine: Engine) -> None:
-    """Bring the schema to this version, or leave it as it was. Harmless when it is there.
+    """Migrate the schema to this version, or leave it as it was. Idempotent.
 
-    Workers may be at work meanwhile. On PostgreSQL it gives up if they keep a table for seconds.
+    Workers may run meanwhile. On PostgreSQL it fails if they keep a table locked for seconds.
     """
     from alembic import command  # noqa: PLC0415  (workers do without)
 
     with engine.begin() as connection:
-        if engine.dialect.name == "sqlite":  # its driver begins no transaction for a table
+        if engine.dialect.name == "sqlite":  # its driver begins no transaction for DDL
             connection.exec_driver_sql("begin immediate")
         else:
-            # Two first ones at once would both make the tables; the second waits, for as long as it
-            # takes, and finds nothing to do.
+            # Two first migrations at once would both create the tables: the second waits without
+            # limit, and finds nothing to do.
             connection.exec_driver_sql(f"select pg_advisory_xact_lock({_UPGRADING})")
             connection.exec_driver_sql(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
         command.upgrade(_alembic(connection), "head")
 
 
 def require_current(engine: Engine) -> None:
-    """Return if this version can work on the schema: its own, or a later one that has only added.
+    """Return if this version can use the schema: its own, or a later one that has only added.
 
     Raises:
         PendingMigration: it is older; names the command.
-        SchemaTooNew: it is a later one that has taken away what this version needs.
-        SQLAlchemyError: the database cannot be asked, or one of its tables cannot be read.
+        SchemaTooNew: it is newer, and lacks what this version needs.
+        SQLAlchemyError: the database is away, or one of its tables cannot be read.
     """
     with engine.connect() as connection:
         _require_revision(_revision(connection))
-        # Alembic's word alone is not enough: a table may be lost, or another role's.
+        # The revision alone is not enough: a table may be missing, or another role's.
         connection.execute(_EVERY_TABLE)
 
 
@@ -140,7 +138,7 @@ def _require_revision(present: str | None) -> None:
 
 
 def _revision(connection: Connection) -> str | None:
-    """What Alembic has written of itself; None: nothing."""
+    """The revision in Alembic's table; None: there is none."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     revision: str | None = connection.scalar(text("select version_num from alembic_version"))
@@ -149,7 +147,7 @@ def _revision(connection: Connection) -> str | None:
 
 @contextmanager
 def migration_connection(config: "Config") -> Iterator[Connection]:
-    """The connection that ``upgrade`` handed to Alembic (for ``migrations/env.py``)."""
+    """The connection that ``upgrade`` passed to Alembic (for ``migrations/env.py``)."""
     yield config.attributes["connection"]
 
 

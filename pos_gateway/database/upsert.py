@@ -1,4 +1,4 @@
-"""Rows that replace those with the same key, in one statement: no reader sees them gone meanwhile."""
+"""Upserts rows in one statement: no reader sees a row missing meanwhile."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,9 +8,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows, each with all of the table's columns, in the order of their keys.
+    """Insert or replace the rows, each with all of the table's columns, in key order.
 
-    Two writers of the same rows then wait for each other, and never each for the other.
+    The order keeps two writers of the same rows from deadlocking.
     """
     if not rows:
         return

@@ -1,1 +1,1 @@
-"""Status events: what the order backend learns of its orders."""
+"""Status events, published to the order backend."""

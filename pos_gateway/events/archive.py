@@ -1,4 +1,4 @@
-"""Events that have their positions, as long as they are kept: for those who look back."""
+"""Reads past events: those that have a position and are still kept."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from pos_gateway.events.outbox import ROWS, Row
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Which positions there are."""
+    """The range of positions."""
 
     #: The highest that the broker has confirmed, with all before it; 0: none.
     published: int
-    #: The lowest that is kept of these; None: none is.
+    #: The lowest of these that is kept; None: none is.
     first: int | None
 
 
 class Archive:
-    """Reads events, and makes them whole again. Safe from threads.
+    """Reads events, and hydrates them again. Safe from threads.
 
-    An event is made whole of what there is now. One whose order was pruned says so.
+    An event is hydrated from the present rows. One whose order was pruned says so.
     """
 
     def __init__(self, engine: Engine, hydration: Hydration) -> None:
@@ -32,7 +32,7 @@ class Archive:
         self._hydration = hydration
 
     def extent(self) -> Extent:
-        """Which positions there are."""
+        """The range of positions."""
         published = func.coalesce(select(pipeline.c.published).scalar_subquery(), 0)
         with self._engine.connect() as connection:
             last = connection.scalar(select(published)) or 0
@@ -46,14 +46,14 @@ class Archive:
             return connection.execute(query).scalar_one()
 
     def read(self, first: int, last: int, batch: int) -> Iterator[list[tuple[int, Message]]]:
-        """What is kept of these positions, each with its own, in batches, in their order."""
+        """The kept events of these positions, each with its position, in batches, in order."""
         ids = select(events.c.id).order_by(events.c.position).limit(batch)
         while rows := self._rows(ids.where(events.c.position.between(first, last))):
             yield rows
             first = rows[-1][0] + 1
 
     def by_ids(self, event_ids: Collection[str]) -> tuple[set[str], list[Message]]:
-        """Which of these events are kept, and those of them that are published, in their order."""
+        """Which of these events are kept, and those of them that are published, in order."""
         columns = select(events.c.event_id, events.c.id, events.c.position)
         with self._engine.connect() as connection:
             kept = connection.execute(columns.where(events.c.event_id.in_(event_ids))).all()
@@ -71,12 +71,13 @@ class Archive:
         merchant_ids: Collection[str] = (),
         order_ids: Collection[str] = (),
     ) -> list[Message]:
-        """The last ones that all of this is true of, in their order.
+        """The last events that match all filters, in order.
 
         Args:
-            most: so many at most.
-            since: they happened since then (Unix time).
-            types: one of these, without ``order.``; none given is any. So are the others.
+            most: most events returned.
+            since: they occurred since then (Unix time).
+            types: any of these, without ``order.``; empty: all.
+            merchant_ids, order_ids: likewise.
         """
         conditions: list[ColumnElement[bool]] = [events.c.position.is_not(None)]
         if since is not None:

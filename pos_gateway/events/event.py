@@ -1,4 +1,4 @@
-"""A status event as it is written with an outcome: dehydrated. ``hydration.py`` makes it whole."""
+"""A status event as recorded with an outcome: dehydrated. ``hydration.py`` completes it."""
 
 from hashlib import sha1, sha256
 from uuid import UUID
@@ -18,19 +18,19 @@ def dehydrated(
     content: bytes = b"",
     trace: TraceContext | None = None,
 ) -> EventRow:
-    """What is written with the outcome.
+    """The event to record with the outcome.
 
-    The id follows from what the event says, so that an order that is delivered to a worker
-    twice (a connection lost before the acknowledgement) ends in the same event twice, and a
-    consumer that deduplicates by id sees one. What an operator has reopened ends anew.
+    Its id is derived from its content, so an order that is delivered twice (a connection lost
+    before the acknowledgement) yields the same event twice, and a consumer that deduplicates by
+    id sees one. A reopened order yields a new event.
 
     Args:
         key: the order, or the cancel request.
-        kind: what became of it.
+        kind: its outcome.
         reopened: how often it was reopened.
-        content: what the event is about, if that has no row: two messages under one order id that
-            fail are two events, and the same message delivered twice is one.
-        trace: what the event follows from.
+        content: the message's body, if it has no row: two messages under one order id that fail
+            are two events, and the same message delivered twice is one.
+        trace: the trace that the event continues.
     """
     name = [key.merchant_id, key.order_id, f"order.{kind.value}"]
     if key.action is not Action.SUBMIT:
@@ -43,7 +43,7 @@ def dehydrated(
 
 
 def _uuid5(name: str) -> str:
-    """RFC 9562's version 5, which every order needs: ``uuid.uuid5`` takes three times the CPU."""
+    """A version 5 UUID (RFC 9562), for every order: ``uuid.uuid5`` takes three times the CPU."""
     digits = sha1(_NAMESPACE + name.encode(), usedforsecurity=False).hexdigest()
     variant = "89ab"[int(digits[16], 16) & 3]
     parts = (digits[:8], digits[8:12], f"5{digits[13:16]}", variant + digits[17:20], digits[20:32])

@@ -1,7 +1,7 @@
-"""Hydration from the back of a long backlog, by whoever has time.
+"""Hydrates a long backlog from the back, in the workers that do not lead.
 
-The leader works from the front, takes what a helper has done, and never waits for one: a helper
-that dies has cost the time of its chunk, and nobody else's.
+The leader works from the front, uses what helpers have hydrated and never waits for one: a helper
+that dies costs only its own chunk's time.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import in_turns
 
-#: Events without a position with which the leader is left alone.
+#: Events without a position up to which the leader gets no help.
 HELP = 1000
 #: Events in a chunk.
 CHUNK = 200
@@ -25,12 +25,12 @@ class Helping:
     """Hydrates chunks from the back under this worker's lease. For one caller at a time.
 
     Args:
-        outbox: the events. Nobody else has it.
-        lease: this worker's lease at present, which somebody else beats for.
-        seal: makes a row the text that is written down; None: it is left to the leader. Does not
+        outbox: the events; not shared.
+        lease: returns this worker's present lease, which the ledger renews.
+        seal: hydrates a row into the sealed text to store; None: left to the leader. Does not
             raise.
         chunk: events in a chunk.
-        behind: events that the leader is left alone with.
+        behind: events without a position up to which the leader gets no help.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class Helping:
         self._behind = behind
         self._others = Others(clock)
         self._alive: list[str] = []
-        #: Where the last chunk began. What is behind it is done, or somebody's, and not looked through.
+        #: Where the last chunk began: what is behind it is hydrated or leased, and skipped.
         self._below = BACK
         self._look_at = -inf
 
     def step(self) -> int:
-        """Hydrate a chunk, if there is one; how many events.
+        """Hydrate a chunk, if there is one; returns its number of events.
 
         Raises:
-            LedgerUnavailable: the database is away. Calling it again is right.
+            LedgerUnavailable: the database is away; call it again.
         """
         helper = self._lease().id
-        # Ours too, of which there may be no beat yet: others of this worker help under it.
+        # This worker's too, which may have no beat yet: its other helpers use the same lease.
         alive = [*self._look(), helper]
         rows = self._chunk_below(helper, alive)
         if not rows and self._below < BACK:  # there may be more at the back by now
@@ -81,7 +81,7 @@ class Helping:
         )
 
     def _look(self) -> list[str]:
-        """Leases that are not over, as of the last second."""
+        """The live leases, as of the last second."""
         now = self._clock.monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK

@@ -1,6 +1,6 @@
-"""A row becomes the whole event. It never fails: what cannot be read is told as that.
+"""Hydrates a row into the complete event. It never fails: the event says what cannot be read.
 
-An event that cannot be published would hold up all those behind it.
+An event that cannot be published would block all those behind it.
 """
 
 import json
@@ -17,20 +17,20 @@ from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.vault import CannotOpen
 
-#: Bytes of an event at most. RabbitMQ closes the connection of one that sends more than it takes.
+#: Most bytes of an event. RabbitMQ closes the connection on a message above its limit.
 LARGEST = 1024 * 1024
-#: What is in an event of which not all could be read. An order that has it too is the leader's then.
+#: Marks an event that could not be read completely. An order with this text is the leader's, too.
 _UNREAD = (b'"incomplete":', b"(cannot be read: ")
 
-#: Events that are hydrated in a row, for two milliseconds. In a green worker orders have their turn
-#: then: five hundred take a fiftieth of a second.
+#: Events hydrated before yielding to other green threads: two milliseconds. Five hundred take a
+#: fiftieth of a second.
 IN_A_ROW = 50
 #: Bytes of an order that count as another event.
 _BYTES = 8192
 
 
 def weight(row: Row) -> float:
-    """For how many events this one counts in a row: orders may be a hundred times as long as most."""
+    """How many events this one counts as: an order may be a hundred times as long as most."""
     return 1 + len(row.payload or "") / _BYTES
 
 
@@ -38,8 +38,8 @@ class Hydration:
     """Hydrates rows. Pure; safe from threads.
 
     Args:
-        payloads: opens what the ledger keeps sealed.
-        largest: bytes of an event at most; a larger one is told without its order.
+        payloads: opens the ledger's sealed payloads.
+        largest: most bytes of an event; a larger one is published without its order.
     """
 
     def __init__(self, payloads: Payloads, *, largest: int = LARGEST) -> None:
@@ -47,7 +47,7 @@ class Hydration:
         self._largest = largest
 
     def message(self, row: Row) -> Message:
-        """The event as it is published, with the routing key ``order.<what happened>``."""
+        """The message to publish, with the routing key ``order.<kind>``."""
         head = json.dumps({"id": row.event_id, "position": row.position}, separators=(",", ":"))
         body = self._helped(row) or self._body(row)
         trace = None if row.trace is None else TraceContext.read(row.trace)
@@ -60,9 +60,9 @@ class Hydration:
         )
 
     def sealed(self, row: Row) -> str | None:
-        """What a helper writes down: the event without its id and position, sealed.
+        """What a helper stores: the event without its id and position, sealed.
 
-        None: not all of it can be read here. The leader may have a key that is not here yet.
+        None: not all of it can be read here. The leader may have a key that this process lacks.
         """
         body = self._body(row)
         if any(each in body for each in _UNREAD):
@@ -70,7 +70,7 @@ class Hydration:
         return self._payloads.seal(row.key, body)
 
     def _helped(self, row: Row) -> bytes | None:
-        """What a helper has hydrated, if it can be read: it may have a key that is not here yet."""
+        """A helper's hydrated body, if it can be read: this process may lack the key."""
         if row.body is None:
             return None
         try:
@@ -103,7 +103,7 @@ class Hydration:
         return order_json
 
     def _core(self, row: Row) -> dict[str, Any]:
-        """What is public of it, and small."""
+        """The event's fields without the order."""
         reason = None
         if row.reason_code is not None:
             sealed = Reason(row.reason_code, row.reason_message or "")
@@ -126,13 +126,13 @@ class Hydration:
 
 
 def _whole(core: dict[str, Any], order_json: bytes) -> bytes:
-    # The order goes in as it was written: reading and writing it again costs more than all else.
+    # The order goes in as text: parsing and dumping it would cost more than all else.
     head = json.dumps(core, separators=(",", ":")).encode()
     return head[:-1] + b',"order":' + order_json + b"}"
 
 
 def _an_object(text: bytes) -> dict[str, Any]:
-    """The JSON object that this is. Raises ValueError."""
+    """Parse a JSON object. Raises ValueError."""
     found = from_json(text, allow_inf_nan=False)
     if not isinstance(found, dict):
         raise ValueError("not an object")
@@ -142,5 +142,5 @@ def _an_object(text: bytes) -> dict[str, Any]:
 def _moment(at: float) -> str | None:
     try:
         return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, OSError, ValueError):  # no moment that can be written
+    except (OverflowError, OSError, ValueError):  # not a representable time
         return None

@@ -1,12 +1,12 @@
-"""Who leads the event pipeline: one worker, under its lease, in an epoch that only grows.
+"""Elects the event pipeline's leader: one worker, under its lease, in an epoch that only grows.
 
-The leader is a row, and not a lock of the database's: a lock is held as long as its connection is
-open, and a worker that is paused keeps that open and holds everybody up. Who leads under a lease
-that is over is replaced, and what it writes under its epoch changes nothing any more.
+Leadership is a row, not a database lock: a paused worker would keep its connection, and so the
+lock, and stall the pipeline. A leader whose lease is over is replaced, and its writes under the old
+epoch change nothing.
 
-It may publish once more what it had in its hands. That does no harm. Whoever publishes begins right
-behind a position up to which all is stored, and goes up from there one by one; so whatever two of
-them publish at once, each position that is stored for the first time is the next one.
+A replaced leader may publish its last batch once more, which is harmless: a leader starts right
+behind a position up to which all is stored and goes up one by one, so even while two publish at
+once, each position that is stored for the first time is the next one.
 """
 
 from collections.abc import Callable
@@ -21,18 +21,18 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two looks at who leads.
+#: Seconds between reads of the leader's row.
 LOOK = 1.0
-#: Looks for which a leader that has stepped down leaves it to others.
+#: Reads that a leader skips after it has stepped down.
 _LEFT_OUT = 3
 
 
 class Leadership:
-    """Whether this worker leads. For one caller at a time, and one pipeline a lease.
+    """Whether this worker leads. For one caller at a time, and one pipeline per lease.
 
     Args:
-        outbox: where the row is.
-        lease: this worker's lease at present, which somebody else beats for.
+        outbox: has the leader's row.
+        lease: returns this worker's present lease, which the ledger renews.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class Leadership:
         self._look_at = -inf
         self._away_since: float | None = None
         self._said: str | None = None
-        #: The highest position that this worker has seen given, by whichever leader.
+        #: The highest position that this worker has seen assigned, by any leader.
         self.seen = 0
 
     def term(self) -> Term | None:
-        """The term in which this worker leads; None: it does not, or cannot be sure that it does.
+        """This worker's term as leader; None: it does not lead, or cannot be sure.
 
-        Looks at most every ``LOOK`` seconds.
+        Reads the row at most every ``LOOK`` seconds.
 
         Raises:
             LedgerUnavailable: the database is away.
@@ -67,18 +67,18 @@ class Leadership:
 
     @property
     def leads(self) -> bool:
-        """Whether this worker led when it last looked. Safe from threads."""
+        """Whether this worker led at the last ``term``. Safe from threads."""
         return self._term is not None
 
     def go_on(self, term: Term | None) -> None:
-        """The term has come so far; None: it is over."""
+        """Continue with this term; None: it is over."""
         self._term = term
 
     def step_down(self) -> None:
-        """Lead no more, and let the others try first.
+        """Resign, and leave other workers the first try.
 
         Raises:
-            LedgerUnavailable: the database is away; this worker does not lead all the same.
+            LedgerUnavailable: the database is away; this worker has stopped leading anyway.
         """
         term, self._term = self._term, None
         self._look_at = self._clock.monotonic() + _LEFT_OUT * LOOK
@@ -93,16 +93,16 @@ class Leadership:
             if self._away_since is None:
                 self._away_since = now
             raise
-        if self._away_since is not None:  # nobody could beat meanwhile
+        if self._away_since is not None:  # no worker could beat meanwhile
             self._others.excuse(now - self._away_since)
             self._away_since = None
         self.seen = max(self.seen, found.assigned)
         self._others.look(leases, asked=now)
         lease = self._lease()
-        if not lease.holds(lease.id):  # others would not see that it is over
+        if not lease.holds(lease.id):  # other workers would not see its end
             return None
         term = None
-        # Also if it was taken before, and the answer was lost: what is only read may not be durable.
+        # Also if this worker took it before and the answer was lost: a read may not be durable.
         if (
             found.leader is None
             or lease.is_ours(found.leader)
@@ -113,7 +113,7 @@ class Leadership:
         return term
 
     def _say(self, what: str) -> None:
-        """Once, until it is otherwise."""
+        """Log it once, until it changes."""
         if what != self._said:
             self._said = what
             log.info(what)

@@ -1,12 +1,11 @@
-"""What the event pipeline says to the database: one statement a batch on PostgreSQL.
+"""The event pipeline's SQL: one statement per batch on PostgreSQL.
 
-A position is given in the transaction that counts it, by the leader of the present epoch alone.
+A position is assigned in the transaction that counts it, only by the leader of the present epoch.
 Rows are picked by id. A later event of an order has the higher id, for its transaction begins after
-the earlier one's commit; so whoever sees it sees the earlier one too. A row that commits late with
-a low id gets a later position, and no position that was given changes.
+the earlier one's commit, so a reader that sees it sees the earlier one too. A row that commits late
+with a low id gets a later position; assigned positions never change.
 
-Helpers lock rows and wait for nobody (``skip locked``), so that the leader waits for none that waits
-for it.
+Helpers lock rows and never wait (``skip locked``), so they cannot deadlock with the leader.
 """
 
 import json
@@ -23,26 +22,26 @@ from pos_gateway.ledger.writer import Writer
 
 T = TypeVar("T")
 
-#: Behind every row: the id that none has.
+#: An id behind every row's.
 BACK = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """How far the pipeline is, as its leader knows it."""
+    """The pipeline's progress, as its leader knows it."""
 
-    #: The lease that it leads under; None: nobody does.
+    #: The leader's lease; None: there is no leader.
     leader: str | None
     epoch: int
-    #: The highest position that was given.
+    #: The highest position assigned.
     assigned: int
-    #: The highest that the broker has confirmed, with all before it.
+    #: The highest position that the broker has confirmed, with all before it.
     published: int
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An event as it was written with its outcome, and what else is known of its order."""
+    """An event as recorded with its outcome, with its order and merchant."""
 
     id: int
     position: int | None
@@ -56,26 +55,26 @@ class Row:
     reason_code: str | None
     reason_message: str | None
     attempts: int
-    #: What a helper has hydrated, sealed.
+    #: The body that a helper has hydrated, sealed.
     body: str | None
     #: The order, sealed; None: it is not kept.
     payload: str | None
     provider: str | None
     adapter: str | None
-    #: The trace that it belongs to.
+    #: Its trace.
     trace: str | None = None
 
     @property
     def key(self) -> Key:
-        """Whose it is."""
+        """Its order's key."""
         return Key(self.merchant_id, self.order_id)
 
 
 class Outbox:
-    """Reads and writes events' rows on a connection of its own. For one caller at a time.
+    """Reads and writes events on its own connection. For one caller at a time.
 
-    Every call raises LedgerUnavailable when the database is away. What it was to write may then be
-    written, or not, and calling it again is right.
+    Every call raises LedgerUnavailable when the database is away. Its write may or may not have
+    succeeded then; call it again.
     """
 
     def __init__(self, engine: Engine, *, run: Run = here) -> None:
@@ -84,40 +83,40 @@ class Outbox:
         self._say = _SQLite() if engine.dialect.name == "sqlite" else _PostgreSQL()
 
     def look(self) -> tuple[Term, list[LeaseRow]]:
-        """How far the pipeline is, and then all leases that there are."""
+        """The pipeline's progress, then all leases."""
         return self._do(lambda cursor: (self._say.term(cursor), self._writer.say.leases(cursor)))
 
     def leases(self) -> list[LeaseRow]:
-        """All leases that there are."""
+        """All leases."""
         return self._do(self._writer.say.leases)
 
     def take(self, leader: str, epoch: int) -> Term | None:
-        """Lead from now on, if the epoch is still this one; None: somebody else does."""
+        """Become the leader, if this is still the epoch; None: another process leads."""
         return self._do(lambda cursor: self._say.take(cursor, leader, epoch))
 
     def resign(self, term: Term) -> None:
-        """Lead no more, if this is still the epoch, and write down what is published."""
+        """Resign, if this is still the epoch, and store what is published."""
         self._do(lambda cursor: self._say.resign(cursor, term))
 
     def assign(self, term: Term, most: int) -> Term | None:
-        """Give so many events at most their positions, and write down what is published.
+        """Assign positions to at most ``most`` events, and store what is published.
 
-        None: somebody else leads, and nothing was written.
+        None: another process leads, and nothing was written.
         """
         found = self._do(lambda cursor: self._say.assign(cursor, term, most))
         if found is None or found[0] != term.epoch:
             return None
         _, before, after = found
         if after is None and before > term.assigned:
-            # In this epoch: it was written, and the answer was lost. What is only read may not be
-            # durable; it is once something that was written after it is.
+            # An assignment of this epoch whose answer was lost. A read may not be durable; it is
+            # once a later write is.
             confirmed = self._do(lambda cursor: self._say.confirm(cursor, term))
             if not confirmed:
                 return None
         return replace(term, assigned=before if after is None else after)
 
     def skip(self, term: Term, position: int) -> Term | None:
-        """Have positions go on behind this one, which was given by a database that has lost it.
+        """Continue behind this position, which the database has assigned and then lost.
 
         None: another process leads, and nothing was written.
         """
@@ -125,20 +124,20 @@ class Outbox:
         return replace(term, assigned=position) if skipped else None
 
     def read(self, after: int, most: int) -> list[Row]:
-        """The next events behind this position, in their order."""
+        """The next events behind this position, in order."""
         return self._do(lambda cursor: self._say.read(cursor, after, most))
 
     def chunk(
         self, helper: str, alive: Sequence[str], *, below: int = BACK, most: int, behind: int
     ) -> list[Row]:
-        """Events from the back, leased to a helper, if more than ``behind`` have no position.
+        """Lease events from the back to a helper, if more than ``behind`` have no position.
 
         Args:
-            helper: the lease under which they are hydrated.
-            alive: leases that are not over: what is leased to one of these is left alone.
+            helper: the helper's lease.
+            alive: live leases: events leased to one of these are skipped.
             below: only rows in front of this one.
-            most: how many.
-            behind: how many the leader is left alone with.
+            most: most events.
+            behind: events without a position up to which the leader gets no help.
         """
         values = {
             "helper": helper,
@@ -150,20 +149,20 @@ class Outbox:
         return self._do(lambda cursor: self._say.chunk(cursor, values))
 
     def write(self, bodies: Iterable[tuple[int, str]]) -> None:
-        """Write what a helper has hydrated, by row, where nobody has and the leader is not yet."""
+        """Store hydrated bodies by row, where there is neither a body nor a position yet."""
         rows = [{"id": row_id, "body": body} for row_id, body in bodies]
         self._do(lambda cursor: self._say.write(cursor, rows))
 
     def prune(self, before: float, most: int) -> int:
-        """Remove those of the first ``most`` published events that are older (Unix time). How many.
+        """Remove the older (Unix time) of the first ``most`` published events; returns how many.
 
-        Fewer than ``most``: there is no older one, or it is behind one that is not.
+        Fewer than ``most``: no older one is left, or it is behind a newer one.
         """
         values = {"before": before, "most": most}
         return self._do(lambda cursor: self._say.prune(cursor, values))
 
     def close(self) -> None:
-        """Give the connection back. Idempotent."""
+        """Close the connection. Idempotent."""
         self._writer.close()
 
     def _do(self, do: Callable[[Any], T]) -> T:
@@ -171,15 +170,15 @@ class Outbox:
         return result
 
 
-# PostgreSQL goes by what it last counted, and that was before the backlog: as few have no position as
-# yesterday, so it would look at all of them each time, and sort. So it is left one way to go about it.
+# PostgreSQL plans by statistics from before the backlog, when few rows had no position: it would
+# read and sort all of them each time. These settings leave it only the index.
 _BY_INDEX = (
     "set plan_cache_mode = force_custom_plan; set enable_sort = off; set enable_material = off"
 )
 
 _TERM = "select leader, epoch, assigned, published from pipeline where id = 1"
 
-# The first leader of all begins where positions end, if somebody has lost this row.
+# The first leader begins where positions end, in case this row was lost.
 _BEGIN = """
 insert into pipeline (id, leader, epoch, assigned, published)
 select 1, null, 0, coalesce(max(position), 0), coalesce(max(position), 0) from events where true
@@ -200,8 +199,8 @@ where id = 1 and epoch = {epoch} and assigned <= {position}"""
 
 _FRONT = "select id from events where position is null order by id limit {most}"
 
-#: What a ``Row`` is made of, from whichever events follow. What is looked up for each is not joined:
-#: nobody can look through all orders for it.
+#: The columns of a ``Row``; the events to read follow. Subqueries, since a join might scan all
+#: orders.
 ROWS = """
 select events.id, events.position, events.event_id, events.type, events.merchant_id,
        events.order_id, events.occurred_at, events.external_id, events.reason_code,
@@ -228,7 +227,7 @@ where position is null and id < {below} and body is null and (helper is null or 
   and exists (select 1 from events where position is null order by id limit 1 offset {behind})
 order by id desc limit {most}"""
 
-# Of the first ones, however many there are: whoever looked for old ones would look through all.
+# Only of the first ones: a search for old events would scan them all.
 _PRUNE = """
 delete from events where id in (
     select id from (
@@ -239,7 +238,7 @@ delete from events where id in (
 
 
 class _Common:
-    """What both databases are told in the same words."""
+    """The statements that both databases share."""
 
     _place: str
 
@@ -283,13 +282,13 @@ class _Common:
 
 
 class _PostgreSQL(_Common):
-    """Each statement is a transaction of its own."""
+    """Each statement is one transaction."""
 
     _place = "%({})s"
 
-    # ``assigned`` is compared as well as the epoch. A statement whose answer was lost may still be
-    # at work when it is said again: the second would wait for the first, count its rows once more,
-    # and leave a gap.
+    # ``assigned`` is compared as well as the epoch. A statement whose answer was lost may still run
+    # when it is repeated: the second would wait for the first, count its rows once more, and leave
+    # a gap.
     _ASSIGN = f"""
 with picked as materialized (
     select id, row_number() over (order by id) as number from ({_FRONT}) front),
@@ -337,7 +336,7 @@ update events set body = free.body from free where events.id = free.id"""
 
 
 class _SQLite(_Common):
-    """All of a call is in one transaction, which keeps every other writer out."""
+    """Each call is one transaction, which keeps every other writer out."""
 
     _place = ":{}"
 

@@ -1,12 +1,12 @@
-"""The leader's loop: positions in the order of the rows, batches in the order of the positions.
+"""The leader's loop: assigns positions in row order, publishes batches in position order.
 
-A batch is published when all of the one before it is confirmed. What was published is written down
-with the next positions, so that a leader that dies is followed by one that publishes its last batch
-again: at least once.
+A batch is published when all of the one before it is confirmed. Progress is stored with the next
+positions, so a leader that dies is followed by one that publishes its last batch again: at least
+once.
 
-When the broker refuses one in the middle, it may have stored some behind it. All from the refused
-one on are published again, and those behind it come twice. The next ones are published one by one,
-for whatever was refused is seldom alone.
+When the broker refuses a message in the middle, it may have stored some behind it. All from the
+refused one on are published again, and those behind it come twice. The next ones are published one
+by one, for a refusal is seldom alone.
 """
 
 import threading
@@ -29,30 +29,31 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: Events in a batch at most.
+#: Most events in a batch.
 BATCH = 500
-#: Seconds between two looks for new events; this process's own wake the leader at once.
+#: Seconds between polls for new events; this process's events wake the leader at once.
 POLL = 0.03
-#: Seconds between two batches that are not full: what comes meanwhile shares the next one, and a
-#: batch costs a hundred times what an event more in it does.
+#: Seconds between two batches that are not full: events recorded meanwhile share the next one, and
+#: a batch costs a hundred times what one more event in it does.
 GATHER = 0.02
-#: Seconds between two tries while the database or the broker is away, doubling up to the second.
+#: Seconds until the first retry while the database or the broker is away, doubling up to the
+#: second number.
 RETRY_AFTER = (0.05, 5.0)
-#: Seconds without the broker after which a leader steps down: another one may have it.
+#: Seconds without the broker after which a leader steps down: another worker may reach it.
 CUT_OFF = 30.0
 
 
 class Pipeline:
-    """Publishes every event once at least, in one order, while this worker leads.
+    """Publishes every event at least once, in one order, while this worker leads.
 
     Args:
-        outbox: the events. Nobody else has it.
+        outbox: the events; not shared.
         leadership: whether this worker leads.
-        hydrate: makes a row the event that is published. Does not raise.
-        publish: publishes messages in their order, calls its second argument when they are sent,
-            and returns how many from the front are stored; raises BatchCutShort when the broker goes
+        hydrate: makes a row the message to publish. Does not raise.
+        publish: publishes messages in order, calls its second argument when they are sent, and
+            returns how many from the front are stored; raises BatchCutShort when the broker goes
             away.
-        batch: events in a batch at most.
+        batch: most events in a batch.
     """
 
     def __init__(
@@ -71,15 +72,15 @@ class Pipeline:
         self._publish = publish
         self._clock = clock
         self._batch = batch
-        #: How far behind it is, while it leads.
+        #: The lag, while this worker leads.
         self.lag = Lag()
         #: The highest position that the broker may have.
         self._sent = 0
-        #: Events that are still to be published one by one.
+        #: Events left to publish one by one.
         self._singly = 0
-        #: Seconds until the next step makes sense.
+        #: Seconds until the next step is useful.
         self.rest = 0.0
-        #: Something is away, or refuses: until then a new event changes nothing.
+        #: The database or the broker is away, or refuses: a new event does not cut ``rest`` short.
         self.in_trouble = False
         self._retry_after = RETRY_AFTER[0]
         #: Since when the broker is away.
@@ -88,9 +89,9 @@ class Pipeline:
         self._something = threading.Event()
 
     def run(self) -> None:
-        """Step until ``stop``, and once more: for what was written until then."""
+        """Step until ``stop``, and once more for the events recorded until then."""
         while not self._stopping.is_set():
-            self._something.clear()  # what comes from now on is seen by this step, or the next
+            self._something.clear()  # a later event is seen by this step, or the next
             stored = self._stepped()
             if 0 < stored < self._batch and not self.in_trouble:
                 self._stopping.wait(GATHER)
@@ -110,19 +111,19 @@ class Pipeline:
             return 0
 
     def wake(self) -> None:
-        """There is a new event. Safe from threads."""
+        """Announce a new event. Safe from threads."""
         self._something.set()
 
     def stop(self) -> None:
-        """End ``run`` after the batch that is under way. Safe from threads, idempotent."""
+        """End ``run`` after the batch in flight. Safe from threads, idempotent."""
         self._stopping.set()
         self._something.set()
 
     def step(self) -> int:
-        """Publish the next batch, if this worker leads; how many events of it are stored.
+        """Publish the next batch, if this worker leads; returns how many of its events are stored.
 
         Raises:
-            LedgerUnavailable: the database is away. Calling it again is right.
+            LedgerUnavailable: the database is away; call it again.
         """
         self.rest, self.in_trouble = LOOK, False
         term = self._leadership.term()
@@ -132,7 +133,7 @@ class Pipeline:
         if term.assigned < (known := max(self._sent, self._leadership.seen)):
             term = self._skipped(term, known)
         else:
-            # Also when there is nothing to give: it finds out whether this worker still leads.
+            # Also with no event to assign: it finds out whether this worker still leads.
             term = self._outbox.assign(term, self._batch)
         self._leadership.go_on(term)
         if term is None:
@@ -166,9 +167,9 @@ class Pipeline:
         return stored
 
     def _skipped(self, term: Term, known: int) -> Term | None:
-        """No other event gets a position that the broker may have: the database has gone back.
+        """Skip the positions that the broker may have: the database has gone back in time.
 
-        It is a standby that lagged behind its primary, or a backup.
+        It is a promoted standby that lagged behind, or a restored backup.
         """
         log.error("events.positions_lost", first=term.assigned + 1, last=known)
         metrics.event_positions_lost.inc(known - term.assigned)
@@ -181,7 +182,7 @@ class Pipeline:
             self._leadership.step_down()
 
     def _write_down(self) -> None:
-        """What is published, so that the next leader does not publish the last batch again."""
+        """Store the progress, so that the next leader does not publish the last batch again."""
         try:
             term = self._leadership.term()
             if term is not None:
@@ -190,7 +191,7 @@ class Pipeline:
             log.warning("events.database_unavailable", error=str(error))
 
     def _stored(self, messages: Sequence[Message], watch: "_Watch") -> int:
-        """Publish; how many from the front are stored for certain."""
+        """Publish; returns how many from the front are certainly stored."""
 
         def on_sent() -> None:
             watch.lap(metrics.event_published)
@@ -226,13 +227,13 @@ class Pipeline:
 
 
 class _Watch:
-    """Says how long each part of a batch's way took."""
+    """Measures how long each part of a batch takes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last = clock.monotonic()
 
     def lap(self, part: Histogram) -> None:
-        """This part has taken the time since the last one."""
+        """Record the time since the last lap for this part."""
         before, self._last = self._last, self._clock.monotonic()
         part.observe(self._last - before)

@@ -1,4 +1,4 @@
-"""Removing events that are published and old, while others write and publish."""
+"""Prunes old published events, while workers record and publish."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from sqlalchemy import Engine, func, select
 from pos_gateway.database.schema import events, pipeline
 from pos_gateway.events.outbox import Outbox
 
-#: Events a transaction: workers wait for no more than that.
+#: Events per transaction: workers wait for no more than that.
 BATCH = 500
 
 
@@ -22,10 +22,10 @@ def countable(engine: Engine, before: float) -> int:
 
 
 def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[int]:
-    """Remove what is published and happened before this moment (Unix time); how many in each batch.
+    """Remove published events from before this moment (Unix time); yields how many in each batch.
 
-    It ends at the first batch without one: what is older by its clock and has a later position than
-    so many that are younger is left to the next time.
+    It ends at the first batch without any: an older event behind a batch of newer ones is left to
+    the next time.
 
     Raises:
         LedgerUnavailable: the database went away.

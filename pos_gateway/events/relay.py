@@ -1,6 +1,6 @@
-"""One process's part in the event pipeline: it leads if it may, and helps while another does.
+"""One process's part in the event pipeline: it leads if it can, and helps another leader.
 
-Who leads removes old events and orders, too, so that the tables are bounded.
+The leader also prunes old events and orders, so that the tables are bounded.
 """
 
 import threading
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that stopping waits for the broker to confirm the batch that is under way.
+#: Seconds that ``stop`` waits for the broker to confirm the batch in flight.
 GRACE = 2.0
-#: Seconds for whoever hears then that the broker is not waited for any more.
+#: Seconds that ``stop`` then waits for the publisher to close, and for the threads to end.
 _LAST = 1.0
-#: Seconds until something is tried again that failed by a mistake of ours.
+#: Seconds until the retry after a bug.
 _AFTER_MISTAKE = 5.0
-#: Old events that are removed at a time, and seconds between two looks for any.
+#: Old events removed per batch, and seconds between checks for them.
 PRUNED, PRUNE_EVERY = 1000, 60.0
-#: Seconds from one pass over the orders that have ended to the next.
+#: Seconds from one pass over the terminal orders to the next.
 PRUNE_ORDERS_EVERY = 3600.0
 
 
 class Relay:
-    """Publishes the events of the outbox, on two threads (green ones in a green worker).
+    """Publishes the outbox's events, on two threads (green ones in a green worker).
 
-    It reconnects for ever, to the database and to the broker. The constructor does no I/O.
+    It reconnects forever, to the database and to the broker. The constructor does no I/O.
 
     Args:
-        engine: the database; of its connections two are used.
-        hydration: makes rows events.
-        lease: this process's lease at present, which somebody else beats for until this is stopped.
-        broker_url: where the broker is; the connection to it is this one's own.
-        keep: seconds that events are kept; 0: for ever.
-        keep_orders: seconds that orders are kept once they have ended; 0: for ever.
-        run: runs what blocks in the database, as for the ledger.
+        engine: the database; two connections are used.
+        hydration: hydrates rows.
+        lease: returns this process's present lease, which the ledger renews until this is stopped.
+        broker_url: where the broker is; the relay has its own connection.
+        keep: seconds that events are kept; 0: forever.
+        keep_orders: seconds that terminal orders are kept; 0: forever.
+        run: runs blocking calls, as for the ledger.
         tracing: makes a span of each event's publishing.
     """
 
@@ -74,7 +74,7 @@ class Relay:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.publisher = Publisher(broker_url)
-        # One for each thread: a statement of the other one's is not to hold the leader up.
+        # One per thread: the helper's statements must not hold up the leader.
         self._outboxes = Outbox(engine, run=run), Outbox(engine, run=run)
         self._leadership = Leadership(self._outboxes[0], lease, clock)
         self._pipeline = Pipeline(
@@ -91,13 +91,13 @@ class Relay:
         self._engine, self._run = engine, run
         self._keep_orders = keep_orders
         self._prune_orders_at = -inf
-        #: The present pass over the orders, a batch at a time.
+        #: The present pass over the terminal orders, a batch at a time.
         self._pass: Iterator[tuple[int, int]] = iter(())
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Begin. Idempotent."""
+        """Start the threads. Idempotent."""
         if not self._threads:
             self._threads = [
                 threading.Thread(target=self._for_ever, args=(part,), name=name, daemon=True)
@@ -107,7 +107,7 @@ class Relay:
                 thread.start()
 
     def wake(self) -> None:
-        """There is a new event. Safe from threads."""
+        """Announce a new event. Safe from threads."""
         self._pipeline.wake()
 
     def show(self) -> None:
@@ -117,15 +117,15 @@ class Relay:
         metrics.events_age.set(self._pipeline.lag.age(self._clock.now().timestamp()))
 
     def stop(self) -> None:
-        """End after the batch that is under way, if the broker confirms it soon. Idempotent.
+        """End after the batch in flight, if the broker confirms it soon. Idempotent.
 
-        To be called before the lease is given back: the next leader then begins at once.
+        Call it before the lease is released: the next leader then begins at once.
         """
         self._stopping.set()
         self._pipeline.stop()
         has_ended = self._join(GRACE)
-        # Whoever still waits for the broker waits no more. One that is connecting holds this up, and
-        # nobody waits for that.
+        # Ends a wait for the broker's confirms. It blocks while the publisher connects, hence the
+        # thread.
         closing = threading.Thread(target=self.publisher.close, name="events-closing", daemon=True)
         closing.start()
         closing.join(_LAST)
@@ -134,7 +134,7 @@ class Relay:
                 outbox.close()
 
     def _join(self, seconds: float) -> bool:
-        """Whether both threads have come to their end within the time."""
+        """Whether both threads end within the time."""
         until = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -148,7 +148,7 @@ class Relay:
             hydrated = 0
             try:
                 if self._leadership.leads:
-                    # To help would be to take CPU from the leader's own thread.
+                    # Helping would take CPU from the leader's own thread.
                     self._prune()
                     self._prune_orders()
                 else:
@@ -175,11 +175,11 @@ class Relay:
             self._pass = prune_orders(self._engine, before)
 
     def _for_ever(self, part: Callable[[], None]) -> None:
-        """Whatever happens: while its lease beats, nobody else does what this process does not."""
+        """Repeat it after any exception: while the lease beats, no other process takes over."""
         while not self._stopping.is_set():
             try:
                 part()
-            except Exception:  # a mistake of ours; it is said, and what it was is tried again
+            except Exception:  # a bug: log it and retry
                 log.exception("events.mistake")
                 self._stopping.wait(_AFTER_MISTAKE)
 

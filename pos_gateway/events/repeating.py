@@ -1,7 +1,7 @@
-"""Publishes a terminal event again, under the same id, when its order's message comes again.
+"""Republishes a terminal event, under the same id, when its order's message comes again.
 
-An event that is published is published once more as it was, at its position. One that is not
-published yet comes in its turn. One whose row was pruned is written again, and gets a new position.
+A published event is published once more, at its position. An unpublished one comes in its turn. One
+whose row was pruned is recorded again, and gets a new position.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ from pos_gateway.ledger.states import Ended, Entry, EventRow, Key
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """What tells of an end again."""
+    """The terminal events to publish again."""
 
-    #: Events whose rows were pruned, to be written again.
+    #: Events whose rows were pruned, to record again.
     entries: Sequence[tuple[Key, Entry]] = ()
-    #: Events as they were published.
+    #: Events that are published.
     messages: Sequence[Message] = ()
 
 
 class Repeating:
-    """Finds the events of ends. Safe from green threads. Raises SQLAlchemyError, LedgerUnavailable."""
+    """Finds terminal events. Safe from green threads. Raises SQLAlchemyError, LedgerUnavailable."""
 
     def __init__(
         self, engine: Engine, ledger: Ledger, hydration: Hydration, *, run: Run = here
@@ -39,7 +39,7 @@ class Repeating:
         self._run = run
 
     def ends(self, key: Key) -> Repeats:
-        """The end of this order, and the end of a request to cancel it."""
+        """The terminal events of this order and of its cancel request."""
         entries = [(each, _entry(each, ended)) for each, ended in self._ledger.ends(key)]
         known, messages = self._found([entry.event for _, entry in entries if entry.event])
         pruned = [(k, entry) for k, entry in entries if entry.event and entry.event.id not in known]
@@ -56,7 +56,7 @@ class Repeating:
 
 
 def _entry(key: Key, ended: Ended) -> Entry:
-    """What was written with the end."""
+    """The entry that was written with the end."""
     past = ended.past
     event = dehydrated(key, Kind(past.told or ended.state.value), reopened=past.reopened)
     return Entry(

@@ -1,4 +1,4 @@
-"""Events that are traced: a span for the publishing of each, which its consumer's follow from."""
+"""Traces publishing: a span for each traced event, which its consumer's spans follow from."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -12,12 +12,12 @@ from pos_gateway.runtime.green import in_turns
 if TYPE_CHECKING:
     from pos_gateway.telemetry.tracing import Tracing
 
-#: Publishes messages in their order; how many from the front are stored.
+#: Publishes messages in order; returns how many from the front are stored.
 Publish = Callable[[Sequence[Message], Callable[[], None]], int]
 
 
 def traced(publish: Publish, tracing: "Tracing") -> Publish:
-    """The same ``publish``, with a span for each message that belongs to a trace."""
+    """``publish`` with a span for each message that belongs to a trace."""
 
     def publish_traced(messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
         spans, sent = [], []

@@ -1,45 +1,45 @@
-"""What the fleet needs of admission."""
+"""The fleet's interface to admission."""
 
 from typing import Protocol
 
 
 class Demand(Protocol):
-    """What a merchant's orders want in this pod."""
+    """A merchant's demand in this pod."""
 
     @property
     def limit(self) -> int:
-        """What is agreed with the merchant; 0 while it is paused or not known yet."""
+        """Its concurrency limit; 0 while it is paused or not known yet."""
         ...
 
     @property
     def in_flight(self) -> int:
-        """Calls under way."""
+        """Calls in flight."""
         ...
 
     @property
     def waiting(self) -> int:
-        """Orders that wait here."""
+        """Waiting orders."""
         ...
 
 
 class Admitting(Protocol):
-    """Admission, as the coordinator calls it. None of this may block, or call the fleet back."""
+    """Admission, as the coordinator calls it. It may not block; it may call back ``short``."""
 
     def demand(self, merchant_id: str) -> Demand:
-        """What is wanted now. Of a merchant that is not known here: nothing."""
+        """The present demand; none of a merchant that is unknown here."""
         ...
 
     def allot(self, merchant_id: str, permits: int | None) -> None:
-        """So many calls at once from now on; None: as many as are agreed with the merchant.
+        """Set the merchant's allotment; None: its own concurrency limit.
 
-        Calls under way go on. A merchant that was never allotted anything has 0 permits.
+        Calls in flight go on. A merchant that was never allotted anything has 0 permits.
         """
         ...
 
     def open_breaker(self, merchant_id: str, seconds: float) -> None:
-        """Another pod found the merchant down; its breaker stays open for so many seconds."""
+        """Another pod's breaker for the merchant opened; it stays open for ``seconds``."""
         ...
 
     def close_breaker(self, merchant_id: str) -> None:
-        """Another pod found the merchant well again."""
+        """Another pod's breaker for the merchant closed."""
         ...

@@ -1,15 +1,15 @@
-"""Breakers that opened or were closed here, until the fleet has heard of it."""
+"""Breakers that opened or closed here, until they are reported to the fleet."""
 
 from itertools import islice
 
-#: In one sync.
+#: Most reported in one sync.
 MOST = 200
-#: Waiting to be told; while Redis is away, those that waited longest are let go.
+#: Most kept for a report; while Redis is away, the oldest are dropped.
 KEPT = 10_000
 
 
 class BreakerNews:
-    """The newest of each merchant. Times are seconds of one monotonic clock."""
+    """Each merchant's newest change. Times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         #: Merchant -> until when it is open; None: it was closed.
@@ -28,14 +28,14 @@ class BreakerNews:
         self._put(merchant_id, None)
 
     def take(self) -> dict[str, float | None]:
-        """Some of it, to be told now."""
+        """Take at most ``MOST`` changes, to report now."""
         taken = dict(islice(self._pending.items(), MOST))
         for merchant_id in taken:
             del self._pending[merchant_id]
         return taken
 
     def put_back(self, taken: dict[str, float | None]) -> None:
-        """It was not told; something newer may have come since."""
+        """Put back changes that were not reported, but for merchants with newer ones."""
         self._pending = {**taken, **self._pending}
 
     def _put(self, merchant_id: str, until: float | None) -> None:

@@ -1,16 +1,16 @@
 """Keeps this pod's allotments in step with the fleet's, beside the orders.
 
-An order never waits for Redis: its pod decides against its merchant's allotment. Where that is
-used up, or the merchant is new here, this green thread asks for more: what comes within a few
-milliseconds goes in one round trip.
+The pod decides against the merchant's allotment, without a call to Redis. When that is used up, or
+the merchant is new here, this green thread asks for more: requests within a few milliseconds share
+a round trip.
 
     JOINING   holds nothing yet, and nothing starts        ─ an answer ──────────► TOGETHER
     TOGETHER  each merchant's limit is the fleet's         ─ paused for too long ► JOINING
     (both)                                                 ─ Redis is away ──────► ALONE
     ALONE     each merchant's limit is this pod's alone    ─ Redis is back ──────► JOINING
 
-A pod takes permits from admission before it tells Redis so, and gives admission more only when
-Redis has said so. What Redis has on record is never less than what the pod may have under way.
+A pod takes permits from admission before it reports that to Redis, and gives admission more only
+once Redis has granted it. Redis's record is never less than what the pod may have in flight.
 """
 
 import threading
@@ -30,18 +30,17 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: Syncs in a row at most, before the thread waits for something to happen.
+#: Most syncs in a row, before the thread waits for a change.
 _ROUNDS = 100
-#: Merchants looked at in each beat for what they do not use any more: at least so many, and a
-#: quarter of them.
+#: Merchants checked in each beat for unused permits: at least so many, and a quarter of them.
 _LOOKS = 100
-#: Of Redis's time, the pods together may take so much to ask again what was not granted: where
-#: many pods lack permits of many merchants they ask less often, and Redis answers in time.
+#: The share of Redis's time that all pods together may take to repeat asks: where many pods lack
+#: permits of many merchants they ask less often, and Redis answers in time.
 _SHARE_OF_REDIS = 0.5
-#: Answers in a row after which Redis counts as back: one that answers now and then would have
-#: orders wait for it most of the time.
+#: Answers in a row after which Redis counts as back: with one that answers now and then, orders
+#: would wait most of the time.
 _KNOCKS = 2
-#: Seconds that ``stop`` waits for the thread: a sync that is under way, and the last one.
+#: Seconds that ``stop`` waits for the thread: a sync in flight, and the last one.
 _FAREWELL = 3.0
 
 
@@ -61,8 +60,8 @@ class Coordinator:
 
     Args:
         permits: where the fleet's permits are kept.
-        admission: what to allot to. Called from the coordinator's own green thread only.
-        on_change: called there when orders may start that could not before. Must not block.
+        admission: gets the allotments. Called from the coordinator's green thread only.
+        on_change: called there when more orders may start. Must not block.
         timing: the fleet's.
         clock: where time comes from.
     """
@@ -84,23 +83,23 @@ class Coordinator:
         self._holdings = Holdings(admission, idle=self._timing.idle)
         self._news = BreakerNews()
         self._short: set[str] = set()
-        #: Merchants to look at -> whether to ask for them, changed or not. Keeps its order.
+        #: Merchants to check -> whether to ask for them even if unchanged. Ordered.
         self._to_look: dict[str, bool] = {}
         self.state = State.JOINING
-        #: Whether Redis may remember of this pod what is not so.
+        #: Whether Redis's record of this pod may be wrong.
         self._anew = True
         self._was_alone = False
         self._knocks = 0
-        #: When the last sync began that was answered.
+        #: When the last answered sync began.
         self._reached = 0.0
         self._last_beat = self._last_pulse = -self._timing.lease
-        #: Redis is to hear of this pod even if there is nothing to tell: it keeps its leases so.
+        #: A sync is due even without news: it renews this pod's lease.
         self._beat_is_due = False
-        #: When the last sync ended, whatever became of it.
+        #: When the last sync ended, answered or not.
         self._tried = 0.0
         self._retry_at = 0.0
         self._last_asked_again = -self._timing.lease
-        #: Seconds that a sync takes when merchants are asked for again, times the pods that do.
+        #: Seconds that a sync with asks takes, times the number of pods.
         self._asking_takes = 0.0
         self._failing = False
         self._wake = threading.Event()
@@ -108,25 +107,25 @@ class Coordinator:
         self._thread: threading.Thread | None = None
 
     def short(self, merchant_id: str) -> None:
-        """An order waits for want of an allotment, or the merchant is new here, or its terms are."""
+        """An order waits for an allotment, or the merchant or its terms are new here."""
         self._short.add(merchant_id)
         self._wake.set()
 
     def breaker_opened(self, merchant_id: str, seconds: float) -> None:
-        """This pod found the merchant down; its breaker stays open for so many seconds from now."""
+        """This pod's breaker for the merchant opened, for ``seconds`` from now."""
         self._news.opened(merchant_id, self._clock.monotonic() + seconds)
         self._wake.set()
 
     def breaker_closed(self, merchant_id: str) -> None:
-        """This pod found the merchant well again."""
+        """This pod's breaker for the merchant closed."""
         self._news.closed(merchant_id)
         self._wake.set()
 
     def may_start(self, now: float) -> bool:
         """Whether allotments count at this moment (seconds of the monotonic clock).
 
-        Not after a pause of the whole process that was longer than its lease, until it has heard
-        what became of its permits. Whoever starts orders asks, and waits for ``on_change``.
+        Not after a pause of the whole process longer than ``Timing.trust``, until Redis has
+        answered. The dispatcher asks before it starts orders, and waits for ``on_change``.
         """
         return self.state is State.ALONE or now - self._reached < self._timing.trust
 
@@ -139,9 +138,9 @@ class Coordinator:
             self._thread.start()
 
     def stop(self) -> None:
-        """Give everything back, and end; nothing starts any more. Idempotent, bounded in time.
+        """Release all permits and end; nothing starts any more. Idempotent, bounded in time.
 
-        What is under way counts as held for another lease. So stop after it is done, if possible.
+        Calls in flight count as held for another lease, so stop after they end, if possible.
         """
         thread, self._thread = self._thread, None
         self._stopping = True
@@ -150,18 +149,18 @@ class Coordinator:
             thread.join(_FAREWELL)
 
     def begin(self) -> None:
-        """Time runs from now: Redis is away when it is not reached within so long."""
+        """Time runs from now: Redis is away if it is not reached within ``Timing.trust``."""
         self._reached = self._clock.monotonic()
 
     def step(self) -> None:
-        """Do what is due now. What the thread does over and over; tests do it by hand."""
+        """Do what is due now. The thread repeats it; tests call it."""
         now = self._clock.monotonic()
         short, self._short = self._short, set()
         if self.state is not State.ALONE and now - self._reached >= self._timing.trust:
             if self._failing and now - self._tried < self._timing.trust:
                 self._go_alone()
             else:
-                self._lapse()  # nobody has tried: this process was paused
+                self._lapse()  # no sync was tried: this process was paused
         if self.state is State.ALONE:
             self._step_alone(short, now)
             return
@@ -170,7 +169,7 @@ class Coordinator:
             self._sync_all(now)
 
     def patience(self) -> float:
-        """Seconds until something is due, if nothing happens before."""
+        """Seconds until the next step is due, without a change before."""
         now = self._clock.monotonic()
         due = self._last_beat + self._timing.beat
         if self._holdings.hungry or self._holdings.draining:
@@ -178,12 +177,12 @@ class Coordinator:
         return max(0.0, max(due, self._retry_at) - now)
 
     def leave(self) -> None:
-        """Give everything back, as far as Redis is there to take it. Nothing starts any more."""
+        """Release all permits, if Redis is there. Nothing starts any more."""
         now = self._clock.monotonic()
         self._holdings.revoke()
         metrics.fleet_connected.set(0)
         asks = [ask for m in list(self._holdings.merchants) if (ask := self._holdings.look(m, now))]
-        # Nobody waits for this pod's orders any more; only what is under way counts.
+        # No order starts in this pod any more; only calls in flight count.
         asks = [
             Ask(a.merchant_id, 0, a.in_flight, wish=0, limit=a.limit) for a in asks if a.in_flight
         ]
@@ -191,7 +190,7 @@ class Coordinator:
             for start in range(0, max(1, len(asks)), MOST_ASKS):
                 some, last = asks[start : start + MOST_ASKS], start + MOST_ASKS >= len(asks)
                 if not self._exchange(Report(some, anew=start == 0, leaving=last), now):
-                    break  # its lease ends by itself
+                    break  # its lease expires by itself
         self._permits.close()
         self._to_look = dict.fromkeys(self._holdings.merchants, True)
         self.state, self._anew = State.JOINING, True
@@ -200,7 +199,7 @@ class Coordinator:
         pause = threading.Event()
         while not self._stopping:
             if self._wake.wait(self.patience()):
-                pause.wait(self._timing.batch)  # what comes together goes together
+                pause.wait(self._timing.batch)  # changes that come together share a sync
             self._wake.clear()
             try:
                 self.step()
@@ -211,12 +210,12 @@ class Coordinator:
         self.leave()
 
     def _collect(self, short: set[str], now: float) -> None:
-        """Which merchants to look at."""
+        """Collect the merchants to check."""
         may_start = False
         for merchant_id in short:
             self._to_look.setdefault(merchant_id, False)
             may_start = self._holdings.affirm(merchant_id) or may_start
-            self._short.discard(merchant_id)  # affirmed, it says at once that it is short still
+            self._short.discard(merchant_id)  # affirmed, admission may call ``short`` again at once
         if may_start:
             self._on_change()
         if now - self._last_pulse >= self._pulse:
@@ -233,7 +232,7 @@ class Coordinator:
                 self._to_look.setdefault(merchant_id, False)
 
     def _sync_all(self, now: float) -> None:
-        """Tell all that there is to tell, and what the answers bring about."""
+        """Sync all that is due, and what the answers cause."""
         for _ in range(_ROUNDS):
             asks = self._next_asks(now)
             if not (asks or self._news or self._beat_is_due):
@@ -256,7 +255,7 @@ class Coordinator:
         news = self._news.take()
         report = Report(
             asks=asks,
-            # A breaker that was to be open until a moment ago is not worth telling.
+            # A breaker whose time has just passed is not reported.
             openings={m: until - now for m, until in news.items() if until and until > now},
             closings=[m for m, until in news.items() if until is None],
             anew=self._anew,
@@ -265,16 +264,16 @@ class Coordinator:
         answer = self._exchange(report, now)
         if answer is None:
             self._news.put_back(news)
-            # Redis may have heard it, or not: to be told again, whatever it is by then.
+            # Redis may or may not have received it: it is reported again, as it is by then.
             self._to_look.update((ask.merchant_id, True) for ask in asks)
             self._retry_at = now + self._timing.beat
             if self._was_alone:
-                self._go_alone()  # it was on its way back, and not for long
+                self._go_alone()  # Redis was back, but not for long
             return False
-        # Redis may have no record of this pod because its lease was over before Redis heard this.
+        # Redis may have no record of this pod because its lease expired before this sync.
         since = reached if answer.forgotten else now
         if self._clock.monotonic() - since >= self._timing.trust:
-            self._lapse()  # this process was paused: its permits may be others' by now
+            self._lapse()  # this process was paused: other pods may have its permits
             return False
         self._take_in(asks, answer)
         return True
@@ -300,7 +299,7 @@ class Coordinator:
             self._on_change()
 
     def _hear(self, answer: Answer) -> bool:
-        """The breakers of others. Whether orders may start."""
+        """Apply the other pods' breakers; whether orders may start."""
         for merchant_id, seconds in answer.opened.items():
             if merchant_id not in self._news:  # this pod knows something newer
                 self._admission.open_breaker(merchant_id, seconds)
@@ -325,7 +324,7 @@ class Coordinator:
         self._reached, self._tried = now, self._clock.monotonic()
         if report.asks:
             takes = (self._clock.monotonic() - now) * answer.pods
-            # One sync that was held up, or a pause in it, is not to keep orders waiting for longer.
+            # Bounded: one slow sync, or a pause in it, must not keep orders waiting for longer.
             self._asking_takes = min(takes, self._timing.lease * _SHARE_OF_REDIS)
         return answer
 
@@ -343,7 +342,7 @@ class Coordinator:
             return
         self._knocks += 1
         if answer.settling or self._knocks < _KNOCKS:
-            # While it settles nothing would be granted, and to be alone is no worse than before.
+            # While Redis settles it grants nothing: staying alone is no worse.
             self._retry_at = now + self._timing.beat
             return
         self._holdings.revoke()
@@ -353,7 +352,7 @@ class Coordinator:
         self._sync_all(self._clock.monotonic())
 
     def _go_alone(self) -> None:
-        """Redis is away: orders go on, each merchant's limit being this pod's alone."""
+        """Redis is away: orders go on, with each merchant's full limit in this pod."""
         self._holdings.forgotten()
         self._holdings.set_free(self._holdings.merchants, self._clock.monotonic())
         self._to_look.clear()
@@ -366,7 +365,7 @@ class Coordinator:
         self._on_change()
 
     def _lapse(self) -> None:
-        """This process was paused for so long that others may have its permits."""
+        """This process was paused for so long that other pods may have its permits."""
         self._holdings.revoke()
         self._to_look = dict.fromkeys(self._holdings.merchants, True)
         self._beat_is_due, self._retry_at = True, 0.0

@@ -1,4 +1,4 @@
-"""What this pod holds of one merchant's permits, and what Redis knows of it."""
+"""One merchant's permits in this pod, and Redis's record of them."""
 
 from dataclasses import dataclass, replace
 
@@ -8,22 +8,22 @@ from pos_gateway.fleet.sync import Ask, Grant
 
 @dataclass(slots=True)
 class Holding:
-    """One merchant's. ``permits`` is what admission was allotted last."""
+    """One merchant's permits. ``permits`` is admission's last allotment."""
 
     merchant_id: str
     #: Since when ``peak`` is measured: seconds of the monotonic clock.
     since: float
     permits: int = 0
-    #: What Redis has on record for this pod; None: nothing.
+    #: Redis's record for this pod; None: there is none.
     told: Ask | None = None
     #: What Redis wants this pod to hold.
     target: int = 0
     contended: bool = False
-    #: The most orders that were here at once, under way or waiting.
+    #: The most orders that were here at once, in flight or waiting.
     peak: int = 0
 
     def observe(self, demand: Demand, now: float, idle: float) -> int:
-        """How many permits are to be kept, in view of what is wanted."""
+        """How many permits to keep, given the demand."""
         orders = demand.in_flight + demand.waiting
         self.peak = max(self.peak, orders)
         kept = min(self.permits, demand.limit)
@@ -33,7 +33,7 @@ class Holding:
         return kept
 
     def ask(self, demand: Demand) -> Ask:
-        """What is to be told."""
+        """The ask to report."""
         return Ask(
             merchant_id=self.merchant_id,
             permits=self.permits,
@@ -43,7 +43,7 @@ class Holding:
         )
 
     def is_news(self, ask: Ask) -> bool:
-        """Whether Redis is to hear of it now: for what is used less, a beat or more is soon enough."""
+        """Whether to report it now: lower use can wait for a beat or more."""
         told = self.told
         if told is None:
             return bool(ask.permits or ask.in_flight or ask.wish)
@@ -55,18 +55,18 @@ class Holding:
         )
 
     def is_over(self, ask: Ask) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether the holding can be forgotten."""
         return not (self.told or ask.permits or ask.in_flight or ask.wish)
 
     def settle(self, ask: Ask, grant: Grant) -> int:
-        """Redis has heard the ask and granted this; how many permits this pod has from now on."""
+        """Apply the grant of an ask; returns how many permits this pod has from now on."""
         self.target, self.contended = grant.target, grant.contended
         told = replace(ask, permits=grant.permits)
         self.told = told if told.permits or told.in_flight or told.wish else None
         return min(grant.permits, grant.target)
 
     def forgotten(self) -> None:
-        """Redis has nothing on record."""
+        """Redis has no record any more."""
         self.told, self.contended, self.target = None, False, 0
 
     @property
@@ -78,5 +78,5 @@ class Holding:
 
     @property
     def is_draining(self) -> bool:
-        """Redis counts calls that are over its permits: it is to hear of each that ends."""
+        """Redis counts calls above the permits: each one that ends is reported."""
         return self.told is not None and self.told.in_flight > self.permits

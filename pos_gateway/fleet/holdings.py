@@ -1,7 +1,7 @@
-"""All that this pod holds, and what it tells admission.
+"""All permits that this pod holds, and the allotments that it sets in admission.
 
-Green threads switch only where they block, and nothing here does: between reading what a
-merchant's orders want and allotting permits, no order starts. In particular nothing is logged here.
+Nothing here blocks, or logs, so green threads do not switch: no order starts between reading a
+merchant's demand and allotting permits.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -19,10 +19,10 @@ class Holdings:
         self._admission = admission
         self._idle = idle
         self._by_id: dict[str, Holding] = {}
-        #: Merchants to be asked for at every pulse, and at every beat.
+        #: Merchants to ask for at every pulse, and at every beat.
         self.hungry: set[str] = set()
         self.contended: set[str] = set()
-        #: Merchants whose calls are to be watched as they end.
+        #: Merchants whose ending calls are reported.
         self.draining: set[str] = set()
         self._position = 0
 
@@ -40,17 +40,17 @@ class Holdings:
         return sum(holding.permits for holding in self._by_id.values())
 
     def some(self, number: int) -> list[str]:
-        """The next so many merchants, round and round."""
+        """The next ``number`` merchants, round robin."""
         if self._position >= len(self._by_id):
             self._position = 0
         start, self._position = self._position, self._position + number
         return list(islice(self._by_id, start, start + number))
 
     def look(self, merchant_id: str, now: float, *, forced: bool = False) -> Ask | None:
-        """What Redis is to be told of a merchant; None: nothing new.
+        """The ask to report for a merchant; None: nothing new.
 
-        Permits that are not needed, or not agreed any more, are taken from admission here: before
-        Redis can hear of it and give them to others.
+        Permits that are unused, or above the limit, are taken from admission here: before Redis can
+        grant them to other pods.
         """
         holding = self._by_id.get(merchant_id)
         if holding is None:
@@ -66,7 +66,7 @@ class Holdings:
         return ask if forced or holding.is_news(ask) else None
 
     def affirm(self, merchant_id: str) -> bool:
-        """Tell admission again what it is allotted: it may have forgotten, too. Whether it has any."""
+        """Repeat the allotment to admission, which may have forgotten it; whether there is any."""
         holding = self._by_id.get(merchant_id)
         if holding is None or not holding.permits:
             return False
@@ -74,7 +74,7 @@ class Holdings:
         return True
 
     def settle(self, asks: Sequence[Ask], grants: Sequence[Grant]) -> tuple[bool, list[str]]:
-        """Redis has heard these asks. Whether orders may start; of which merchants to tell more."""
+        """Apply the asks' grants; whether orders may start, and merchants to report again."""
         more: list[str] = []
         raised = False
         for ask, grant in zip(asks, grants, strict=True):
@@ -89,20 +89,20 @@ class Holdings:
         return raised, more
 
     def revoke(self) -> None:
-        """Nothing is held any more; what is under way goes on, and counts as held."""
+        """Hold nothing any more; calls in flight go on, and count as held."""
         for holding in self._by_id.values():
             self._allot(holding, 0)
         self.forgotten()
 
     def forgotten(self) -> None:
-        """Redis has nothing on record; what is held is held."""
+        """Redis has no record any more; the permits stay."""
         for holding in self._by_id.values():
             holding.forgotten()
         for group in (self.hungry, self.contended, self.draining):
             group.clear()
 
     def set_free(self, merchants: Iterable[str], now: float) -> None:
-        """Each merchant's limit is this pod's alone, until it is revoked."""
+        """Give each merchant its full limit in this pod, until ``revoke``."""
         for merchant_id in list(merchants):
             holding = self._by_id.get(merchant_id)
             if holding is None:
@@ -111,7 +111,7 @@ class Holdings:
             self._admission.allot(merchant_id, None)
 
     def forget_idle(self, merchants: Iterable[str], now: float) -> None:
-        """While set free: forget those that had no orders for long."""
+        """After ``set_free``: forget merchants that had no orders for long."""
         for merchant_id in merchants:
             holding = self._by_id[merchant_id]
             was_idle = not holding.peak and now - holding.since >= self._idle

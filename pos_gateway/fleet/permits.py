@@ -1,6 +1,6 @@
-"""The fleet's permits, in Redis: one script, one round trip for a sync.
+"""The fleet's permits, in Redis: one script, one round trip per sync.
 
-Redis Cluster is not supported: the script looks at the keys of all pods.
+Redis Cluster is not supported: the script uses the keys of all pods.
 """
 
 import platform
@@ -14,19 +14,19 @@ from pos_gateway.fleet.reply import encode, read_reply
 from pos_gateway.fleet.sync import Answer, Report
 from pos_gateway.fleet.timing import Timing
 
-#: Seconds for connecting and for each answer. The beat goes on while Redis is silent, and the
-#: first orders of merchants wait for no longer than this when it is away.
+#: Seconds for connecting and for each answer. The beat goes on while Redis is silent, and
+#: merchants' first orders wait no longer than this when it is away.
 TIMEOUT = 0.5
 PREFIX = "pos_gateway:fleet:"
 
 
 class RedisPermits:
-    """One pod's side. The client is made once; a broken connection is made anew by the next sync.
+    """One pod's side. The client is made once; the next sync replaces a broken connection.
 
     For one thread (or green thread): that of the coordinator. The constructor does no I/O.
 
     Raises:
-        InvalidSettings: the package ``redis`` is not installed, or the URL is none.
+        InvalidSettings: the package ``redis`` is not installed, or the URL is invalid.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class RedisPermits:
         timeout: float = TIMEOUT,
     ) -> None:
         self._client, self._failures = redis_client(url, timeout)
-        #: Names this pod, and this life of it: what is held under another name is another's.
+        #: Names this run of this pod: permits under another name belong to another holder.
         self.pod = pod or f"{platform.node()[:64]}:{uuid.uuid4().hex}"
         self._timing = timing or Timing()
         self._prefix = prefix
@@ -50,22 +50,22 @@ class RedisPermits:
             prefix + name for name in ("pods", "settling", "known", *own, "breaker", "news")
         ]
         self._sequence = 0
-        #: The last sync that was answered; 0: none since this pod holds nothing.
+        #: The last sync that was answered; 0: none since the last report with ``anew``.
         self._acknowledged = 0
         #: The sync at which Redis began its record of this pod.
         self._made_at = 0
-        #: Up to where news of breakers were heard.
+        #: The number of the last news of breakers received.
         self._heard = "0"
 
     def sync(self, report: Report) -> Answer:
-        """Tell and be told. At most ``MOST_ASKS`` asks.
+        """Send the report, with at most ``MOST_ASKS`` asks, and return the answer.
 
         Raises:
             FleetUnavailable: Redis is not reached in time, refuses, or answers nonsense.
         """
         if report.anew:
             self._acknowledged, self._heard = 0, "0"
-        # Never used again, even if this fails: Redis may hear of it after the next one.
+        # Never used again, even if this fails: Redis may receive it after the next one.
         self._sequence += 1
         try:
             reply = self._share(keys=self._keys, args=self._arguments(report))
@@ -75,13 +75,13 @@ class RedisPermits:
         try:
             answer, self._made_at, self._heard = read_reply(reply, self._sequence, report.asks)
         except FleetUnavailable:
-            self.close()  # the rest of it may be on its way
+            self.close()  # the rest of the reply may still arrive
             raise
         self._acknowledged = self._sequence
         return answer
 
     def close(self) -> None:
-        """Let go of the connection. Idempotent; ``sync`` makes a new one."""
+        """Close the connection. Idempotent; ``sync`` makes a new one."""
         self._client.connection_pool.disconnect()
 
     def _arguments(self, report: Report) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The script's reply -> Answer. Nothing in it is believed before it was looked at."""
+"""Parses the script's reply into an Answer, and validates all of it."""
 
 from collections.abc import Sequence
 from typing import Any, NoReturn, TypeGuard
@@ -6,18 +6,18 @@ from typing import Any, NoReturn, TypeGuard
 from pos_gateway.domain.errors import FleetUnavailable
 from pos_gateway.fleet.sync import MOST_PERMITS, Answer, Ask, Grant
 
-#: Milliseconds above which no duration is believed: a year.
+#: The longest valid duration in milliseconds: a year.
 _LONGEST = 366 * 24 * 3600 * 1000
-#: Milliseconds for which a breaker is open at most, also if Redis says longer: as long as ``Retry-After`` is
-#: believed. It stays open here for as long, also when Redis has forgotten it.
+#: Most milliseconds that a breaker is open, even if Redis says longer: ``Retry-After``'s limit. It
+#: stays open here for as long, even if Redis forgets it.
 _LONGEST_OPEN = 900_000
 
 
 def read_reply(reply: Any, sequence: int, asks: Sequence[Ask]) -> tuple[Answer, int, str]:
-    """The answer to these asks, at which sync the pod's record began, and the newest news' number.
+    """The answer to these asks, the sync that began the pod's record, and the last news' number.
 
     Raises:
-        FleetUnavailable: this is no answer to them.
+        FleetUnavailable: the reply is invalid.
     """
     if not (isinstance(reply, list) and len(reply) == 10):
         _refuse("is no list of ten", reply)
@@ -44,7 +44,7 @@ def read_reply(reply: Any, sequence: int, asks: Sequence[Ask]) -> tuple[Answer, 
 
 
 def encode(merchant_id: str) -> bytes:
-    """A merchant's id as it goes to Redis; whatever a message had in it."""
+    """A merchant's id as bytes for Redis, whatever a message has in it."""
     return merchant_id.encode("utf-8", "surrogatepass")
 
 
@@ -58,7 +58,7 @@ def _grant(ask: Ask, values: list[Any]) -> Grant:
     permits, target, contended = values
     if not (_is_count(permits) and _is_count(target) and _is_count(contended, 1)):
         _refuse("has a grant that is none", values)
-    # More than was wished could be more than there is; less is not Redis's to decide.
+    # More than the wish could exceed the limit; less is not Redis's to decide.
     most = max(ask.permits, min(ask.wish, ask.limit))
     if not ask.permits <= permits <= most or target > most:
         _refuse("grants what was not asked", values)

@@ -1,17 +1,17 @@
--- One sync of one pod: keeps its leases, notes what it holds and wishes, grants what is free.
+-- One sync of one pod: renews its lease, records what it holds and wishes, grants what is free.
 --
--- What is promised: whatever the order in which pods sync, the permits granted for a merchant
--- never sum to more than the lowest limit that any of its pods has stated. Calls that are under
--- way already count as held, also those over the limit; nothing is granted until they are done.
+-- Invariant: in whatever order pods sync, the permits granted for a merchant never sum to more
+-- than the lowest limit that any of its pods has stated. Calls in flight count as held, also those
+-- over the limit; nothing is granted until they end.
 --
 -- Keys, all of which expire by themselves:
 --   pods       set: the pods that may be alive
 --   pod:<id>   hash, expires with the pod's lease: "#" its last sequence number, "@" the one
---              that this hash was made at,
+--              that created this hash,
 --              "=<merchant>" what it holds: "permits in_flight wish limit since contended"
---   note:<id>  set: merchants that this pod is to sync again, as another pod lacks permits
+--   note:<id>  set: merchants that this pod must sync again: another pod lacks permits
 --   known      exists: this Redis has been used by the fleet lately
---   settling   exists: pods may hold permits that are not written here; nothing is granted
+--   settling   exists: pods may hold permits that are not recorded here; nothing is granted
 --   breaker    hash: merchant -> "until pod"; until is 0 when it was closed
 --   news       sorted set: merchants by when their breaker was last opened or closed
 --
@@ -42,18 +42,18 @@ end
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 
--- A request that was overtaken (its pod gave up on it and sent another) tells what is no more.
+-- An overtaken request (its pod gave up on it and sent another) is out of date.
 local stored = tonumber(redis.call('HGET', my_key, '#') or 0)
 if sequence <= stored then
   return redis.error_reply('OVERTAKEN a later sync of this pod was here before')
 end
 
--- The first write: a Redis without memory refuses this one, and none after a first.
+-- The first write: a Redis out of memory refuses this one, and none after it.
 local is_empty = redis.call('EXISTS', known_key, settling_key) == 0
 redis.call('SET', known_key, '1', 'PX', DAY)
 
--- The pod knows of an answer that this Redis does not remember giving: others' may be lost too.
--- Or Redis found that out before, and the pod has not heard of it: that answer was lost.
+-- The pod has an answer that this Redis has no record of: other pods' may be lost too. Or Redis
+-- found that out before, and its answer to the pod was lost.
 local forgotten = acknowledged > stored
   or (acknowledged > 0 and made_at ~= tonumber(redis.call('HGET', my_key, '@')))
 if forgotten or acknowledged == 0 then
@@ -90,9 +90,9 @@ local function held(row)
   return math.max(row.permits, row.in_flight)
 end
 
--- Who gets one of the permits that are left when everybody has `level` (or all that it wishes).
--- With more pods than permits the level is 0 and permits go round: a pod keeps its permit for a
--- turn, then those that have none come first, whoever has waited longest before the others.
+-- A pod's rank for the permits that are left when each pod has `level` (or all that it wishes).
+-- With more pods than permits the level is 0 and permits rotate: a pod keeps its permit for a
+-- turn, then pods that have none come first, the longest waiting before the others.
 local function rank(row, level)
   if row.permits <= level then
     return 1, row.since
@@ -104,7 +104,7 @@ local function rank(row, level)
   return 2, -row.since
 end
 
--- Fair shares of a limit: nobody gets more than it wishes, or more than another that wishes more.
+-- Fair shares of a limit: no pod gets more than it wishes, or more than a pod that wishes more.
 local function share_out(rows, limit)
   local by_wish, sum = {}, 0
   for i, row in ipairs(rows) do
@@ -150,7 +150,7 @@ local function share_out(rows, limit)
   end
 end
 
--- Who gets a permit first that is free: those that have none, and of them who waited longest.
+-- Which pod gets a free permit first: those that have none, and of them the longest waiting.
 local function is_before(a, b)
   if (a.permits == 0) ~= (b.permits == 0) then
     return a.permits == 0
@@ -160,7 +160,7 @@ local function is_before(a, b)
   return a.id < b.id
 end
 
--- What this pod asks, and what it and the others have on record for these merchants.
+-- This pod's asks, and all pods' records for these merchants.
 local mine, fields = {}, {}
 for i = 1, asks do
   local merchant = next_argument()
@@ -184,7 +184,7 @@ if asks > 0 then
       if records[1] then
         others[#others + 1] = { id = id, records = records }
       else
-        redis.call('SREM', pods_key, id) -- its lease is over, or it has left
+        redis.call('SREM', pods_key, id) -- its lease has expired, or it has left
       end
     end
   end
@@ -212,12 +212,12 @@ for i = 1, asks do
   share_out(rows, limit)
 
   if settling == 0 and row.share > row.permits then
-    -- Calls of its own that are over its permits do not entitle a pod to permits: it would take
-    -- back, for the next call, what it is giving up for others.
+    -- A pod's calls above its permits do not entitle it to permits: it would take back, for its
+    -- next call, what it is releasing for other pods.
     local free = limit - (total - held(row))
     for _, each in ipairs(rows) do
       if each ~= row and is_before(each, row) then
-        free = free - math.max(0, each.share - held(each)) -- kept for it until it comes
+        free = free - math.max(0, each.share - held(each)) -- reserved for that pod
       end
     end
     local granted = math.max(row.permits, math.min(row.share, free))
@@ -229,7 +229,7 @@ for i = 1, asks do
     total = total + held(row)
   end
 
-  -- What is lacking beyond what is free: for other pods' shares, or to be back under the limit.
+  -- Permits lacking beyond the free ones: for other pods' shares, or to get back under the limit.
   local lacking, contended = total - limit, total > limit
   for _, each in ipairs(rows) do
     if each.needs > each.permits then
@@ -261,7 +261,7 @@ for i = 1, asks do
   end
   if contended then
     for _, each in ipairs(rows) do
-      if each ~= row and not each.contended then -- those that know come again by themselves
+      if each ~= row and not each.contended then -- pods that know sync again by themselves
         redis.call('SADD', prefix .. 'note:' .. each.id, row.merchant)
         redis.call('PEXPIRE', prefix .. 'note:' .. each.id, lease)
       end
@@ -273,12 +273,12 @@ redis.call('HSET', my_key, '#', integer(sequence), '@', integer(made_at))
 redis.call('PEXPIRE', my_key, lease)
 redis.call('SADD', pods_key, me)
 redis.call('PEXPIRE', pods_key, DAY)
-if leaving and redis.call('HLEN', my_key) == 2 then -- else its calls count until they are done
+if leaving and redis.call('HLEN', my_key) == 2 then -- else its calls count until they end
   redis.call('DEL', my_key, my_notes)
   redis.call('SREM', pods_key, me)
 end
 
--- Breakers. What is written is numbered by time, so that a pod can ask for what is new to it.
+-- Breakers. Changes are numbered by time, so that a pod can ask for those that are new to it.
 local function tell(merchant, till, keep)
   local newest = redis.call('ZREVRANGE', news_key, 0, 0, 'WITHSCORES')
   local number = tonumber(clock[1]) * 1000000 + tonumber(clock[2])

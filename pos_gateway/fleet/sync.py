@@ -1,48 +1,48 @@
-"""What a pod and Redis tell each other in one sync."""
+"""The report of a pod and the answer of Redis in one sync."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-#: Merchants in one sync at most, so that no sync keeps Redis from others for long.
+#: Most merchants in one sync, so that no sync blocks Redis for long.
 MOST_ASKS = 500
-#: Permits, calls and limits above this are not believed.
+#: Permits, calls and limits above this are invalid.
 MOST_PERMITS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What this pod holds of a merchant's permits and wishes to hold."""
+    """The permits of a merchant that this pod holds, and that it could use."""
 
     merchant_id: str
-    #: What it is allotted, and may start calls against at this moment.
+    #: Its allotment, against which it may start calls now.
     permits: int
-    #: Calls under way; more than ``permits`` if it was allotted more before.
+    #: Calls in flight; more than ``permits`` if its allotment was larger before.
     in_flight: int
-    #: What it could use.
+    #: Permits it could use.
     wish: int
-    #: What is agreed with the merchant, as this pod knows it. Between pods the lowest counts.
+    #: The merchant's concurrency limit, as this pod knows it. The lowest of all pods counts.
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What became of an ask."""
+    """The answer to an ask."""
 
     #: What this pod holds from now on: what it asked with, or more.
     permits: int
-    #: What it should hold. Less: others lack permits, and it is to give these back. More: it is
-    #: owed these, as soon as others give them back.
+    #: What it should hold. Less: other pods lack permits, so it releases the rest. More: it is
+    #: owed these, as soon as other pods release them.
     target: int
-    #: Some pod lacks permits: ask again at every beat, so that everybody's wishes are known.
+    #: Some pod lacks permits: ask again at every beat, so that all pods' wishes are known.
     contended: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a pod tells.
+    """A pod's report to Redis.
 
-    A report does no harm when it is told twice, or when its answer is lost.
+    It does no harm if it is sent twice, or if its answer is lost.
     """
 
     asks: Sequence[Ask] = ()
@@ -50,27 +50,27 @@ class Report:
     openings: Mapping[str, float] = field(default_factory=dict)
     #: Merchants whose breaker was closed here.
     closings: Collection[str] = ()
-    #: The pod holds nothing but what it asks with: what Redis may remember of it is void.
+    #: The pod holds nothing but what it asks with: Redis drops its earlier record.
     anew: bool = False
-    #: The pod goes; what it still has under way counts until it is done, or for a lease.
+    #: The pod leaves; its calls in flight count until they end, or for a lease.
     leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What Redis tells."""
+    """Redis's answer to a report."""
 
     #: One for each ask, in their order.
     grants: Sequence[Grant]
-    #: Merchants of this pod of which another pod lacks permits.
+    #: Merchants of this pod for which another pod lacks permits.
     contended: Sequence[str]
     #: Merchants whose breaker opened elsewhere, and for how many seconds from now.
     opened: Mapping[str, float]
     #: Merchants whose breaker was closed elsewhere.
     closed: Sequence[str]
-    #: Seconds for which nothing is granted yet: pods may hold what Redis does not know of.
+    #: Seconds for which nothing is granted yet: pods may hold permits unknown to Redis.
     settling: float
-    #: Redis has lost its memory: all that this pod holds is to be told again. It holds it still.
+    #: Redis has lost its data: this pod still holds its permits, and reports all of them again.
     forgotten: bool
     #: How many pods there are, about.
     pods: int
@@ -83,10 +83,10 @@ class Permits(Protocol):
         """One round trip, bounded in time.
 
         Raises:
-            FleetUnavailable: it failed; what was told may or may not have been heard.
+            FleetUnavailable: it failed; Redis may or may not have received the report.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the connection. Idempotent; ``sync`` makes a new one."""
+        """Close the connection. Idempotent; ``sync`` makes a new one."""
         ...

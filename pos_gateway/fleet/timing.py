@@ -1,4 +1,4 @@
-"""How long things take between pods. All pods of a fleet must agree on these."""
+"""The fleet's timing. All pods of a fleet must use the same."""
 
 from dataclasses import dataclass, fields
 from math import isfinite
@@ -8,22 +8,22 @@ from math import isfinite
 class Timing:
     """Seconds."""
 
-    #: A pod that Redis has not heard of for so long is taken for dead: its permits are free.
+    #: A pod that is silent for so long counts as dead: its permits are free.
     lease: float = 10.0
-    #: Between two syncs of a pod that has nothing new to tell: it hears that others lack permits.
+    #: Between two syncs of a pod without news: it learns that other pods lack permits.
     beat: float = 0.5
-    #: Between two syncs of a pod that is owed permits, or has none and orders waiting.
+    #: Between two syncs of a pod that is owed permits, or has none and waiting orders.
     pulse: float = 0.1
     #: Between two attempts to join, while Redis is away.
     retry: float = 2.0
-    #: How long those changes are collected that go into one sync.
+    #: How long changes are collected into one sync.
     batch: float = 0.005
-    #: A permit goes round, where there are fewer than pods that wish one, after so long.
+    #: How long a pod keeps a permit where there are fewer than pods that wish one.
     turn: float = 0.5
-    #: Permits that were not used for so long are given back.
+    #: Permits unused for so long are released.
     idle: float = 10.0
-    #: Before the first permits are granted by a Redis that is empty. Pods that held permits when
-    #: it lost its memory are heard of by then; if one is, it takes a lease.
+    #: Before an empty Redis grants its first permits. Pods that held permits when it lost its
+    #: data report by then; if one does, it takes a lease.
     settle: float = 2.0
 
     def __post_init__(self) -> None:
@@ -39,6 +39,6 @@ class Timing:
     def trust(self) -> float:
         """How long a pod relies on its allotments after it last reached Redis.
 
-        Less than the lease, by enough for two clocks that do not run alike.
+        Less than the lease, by enough for two clocks that drift.
         """
         return self.lease * 2 / 3

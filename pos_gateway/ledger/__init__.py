@@ -1,1 +1,1 @@
-"""What is kept in the database: its schema, its migrations, and how to reach it."""
+"""The ledger: each order's claim, attempts, outcome and events, in the database."""

@@ -1,4 +1,4 @@
-"""The operations that share a transaction, by kind: a statement or two for each kind."""
+"""The ledger's operations, and the batch that runs them in one transaction."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from pos_gateway.ledger.states import (
 
 @dataclass(slots=True, eq=False)
 class Claiming:
-    """To have the right to deal with an order: comes to a Claim, Ended or LeasedElsewhere."""
+    """Claim an order. Result: a Claim, Ended or LeasedElsewhere."""
 
     key: Key
     ticket: int
@@ -36,7 +36,7 @@ class Claiming:
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """To send a claimed order: comes to whether the claim holds."""
+    """Commit SENDING for a claimed order. Result: whether the claim holds."""
 
     claim: Claim
     endpoint: str | None = None
@@ -44,7 +44,7 @@ class Sending:
 
 @dataclass(slots=True, eq=False)
 class Finishing:
-    """To write what came of a claimed order: comes to whether the claim held."""
+    """Commit a claimed order's outcome. Result: whether the claim held."""
 
     claim: Claim
     entry: Entry
@@ -52,7 +52,7 @@ class Finishing:
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """To write an event by itself, once."""
+    """Record an event by itself, once."""
 
     key: Key
     entry: Entry
@@ -61,23 +61,23 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """To know which leases there are."""
+    """Read all leases; writes nothing."""
 
 
-# Two of these are made for each order, and a frozen one takes three times as long to make.
+# Not frozen: every order makes two, and a frozen one takes three times as long.
 Operation = Claiming | Sending | Finishing | Recording | Looking
 
 
 _NO_PAST = AttemptHistory()
-#: Leases that a row remembers to have been taken over from: more than make an order poison.
+#: Most leases kept in ``taken_from``: more than make an order poison.
 MOST_TAKEN_FROM = 8
-#: Seconds after which a claim that was abandoned unheard, and is not in its row, never will be:
-#: PostgreSQL may be at a statement whose connection is gone until its ``statement_timeout``.
+#: Seconds after which an abandoned claim that is not in its row never will be: PostgreSQL may run
+#: a statement of a lost connection until its ``statement_timeout``.
 UNHEARD = 30.0
 
 
 class Found:
-    """A row as the database has it."""
+    """An order's row as read from the database."""
 
     __slots__ = (
         "at",
@@ -137,13 +137,13 @@ class Found:
             endpoint=endpoint,
         )
         self.external_id, self.at = external_id, updated_at
-        #: A cancel request, and its order was reopened since.
+        #: A cancel request whose order was reopened since.
         self.is_overtaken = bool(is_overtaken)
         self.reason = Reason(reason_code, reason_message or "") if reason_code else None
 
     @property
     def leases(self) -> list[str]:
-        """The leases that it names."""
+        """The leases it names."""
         settling = self.past.settling
         return [
             *([self.owner] if self.owner else []),
@@ -153,15 +153,15 @@ class Found:
 
 
 class Batch:
-    """One transaction's operations. Calls nothing that is green: it may be on a native thread.
+    """One transaction's operations. Uses nothing of gevent: it may run on a native thread.
 
     Args:
         say: the statements.
-        cursor: what they are executed on.
+        cursor: executes them.
         lease: this worker's, under which it claims.
-        abandoned: claims of this worker's that nobody deals with any more, by ticket.
-        others: what is known of the other leases, looked at anew if that is some time ago or one
-            of those that are asked for was not there.
+        abandoned: this worker's abandoned claims, by ticket.
+        others: returns the other leases, read again if that was some time ago or a requested one
+            is unknown.
         now: Unix time.
     """
 
@@ -182,22 +182,22 @@ class Batch:
         self._abandoned = abandoned
         self._others = others
         self._now = now
-        #: Abandoned claims that are over once this is written.
+        #: Tickets of abandoned claims that end with this transaction.
         self.resumed: list[int] = []
         self._resuming: dict[int, int] = {}
-        #: A result rests on what was read, and on nothing that was written after it.
+        #: A result relies on a read that no later write of this transaction confirms.
         self.has_read = False
-        #: Tickets of the operations that were written.
+        #: Tickets of the operations written.
         self.written: set[int] = set()
-        #: How many of them were outcomes whose claim the database had lost.
+        #: How many were outcomes whose claim the database had lost.
         self.restored = 0
 
     def run(self, operations: Sequence[Operation]) -> list[Any]:
-        """What each comes to, in their order."""
+        """Run the operations; returns their results, in order."""
         rows = {id(each): self._row(each) for each in operations if type(each) is not Looking}
         if len(rows) < len(operations):
             self._others(())
-        # In the order of their keys: two workers' batches then never wait for each other.
+        # In key order, so that two workers' batches never deadlock.
         written = (
             self._say.write(self._cursor, sorted(rows.values(), key=_order)) if rows else set()
         )
@@ -225,7 +225,7 @@ class Batch:
         return [results.get(id(each)) for each in operations]
 
     def release(self, tickets: Iterable[int]) -> None:
-        """Have abandoned claims' orders be as they were before; no message may come to resume them."""
+        """Reopen the orders of abandoned claims: no message may come to take them over."""
         abandoned = {ticket: self._abandoned[ticket] for ticket in tickets}
         found = self._find({**_key(each.key), "now": self._now} for each in abandoned.values())
         now = self._lease.clock()
@@ -257,7 +257,7 @@ class Batch:
             self.resumed += self._say.take(self._cursor, released)
 
     def _is_under(self, row: Found, ticket: int) -> bool:
-        """Whether the row is held under this claim of this worker's."""
+        """Whether the row is held under this claim."""
         is_ours = row.owner is not None and self._lease.is_ours(row.owner)
         return row.ticket == ticket and is_ours and row.state.is_held
 
@@ -300,7 +300,7 @@ class Batch:
     def _claim_known(
         self, claimings: dict[int, Claiming], rows: dict[int, Row]
     ) -> dict[int, Claim | Ended | LeasedElsewhere]:
-        """Orders that have a row already."""
+        """Claim orders that already have a row."""
         found = self._find(rows[ticket] for ticket in claimings)
         others = self._others_of(found.values())
         results: dict[int, Claim | Ended | LeasedElsewhere] = {}
@@ -330,13 +330,13 @@ class Batch:
                 }
             )
         taken = self._say.take(self._cursor, takeovers) if takeovers else set()
-        # Where the abandoned one itself, which nobody waits for, was written again, it still is one.
+        # An abandoned claim that was itself written again stays abandoned.
         self.resumed = [self._resuming[ticket] for ticket in taken if ticket in self._resuming]
-        lost = {row["ticket"] for row in takeovers} - taken  # somebody else was faster
+        lost = {row["ticket"] for row in takeovers} - taken  # another worker was faster
         return results | {ticket: LeasedElsewhere("") for ticket in lost}
 
     def _others_of(self, rows: Iterable[Found]) -> Others | None:
-        """What is known of the workers that these rows name; None if they name no other one."""
+        """The other workers' leases that these rows name; None if they name none."""
         named = {each for row in rows for each in row.leases}
         leases = [each for each in named if not self._lease.is_ours(each)]
         return self._others(leases) if leases else None
@@ -344,7 +344,7 @@ class Batch:
     def _standing(
         self, row: Found, claiming: Claiming, others: Others | None
     ) -> Claim | Ended | LeasedElsewhere | AttemptHistory:
-        """How the order stands; a AttemptHistory if it may be taken over."""
+        """The claim's result; an AttemptHistory if the order may be taken over."""
         if row.state.is_final:
             if _is_asked_anew(row, claiming):
                 reopened, doubt_since = row.past.reopened + 1, row.past.doubt_since
@@ -352,7 +352,7 @@ class Batch:
                     doubt_since=doubt_since, reopened=reopened, deliver_by=claiming.deliver_by
                 )
             return Ended(row.state, row.at, row.reason, row.external_id, row.past)
-        if row.key.action is Action.CANCEL:  # of two requests the later deadline holds
+        if row.key.action is Action.CANCEL:  # of two requests' deadlines the later counts
             latest = max(row.past.deliver_by or 0.0, claiming.deliver_by or 0.0)
             row.past = replace(row.past, deliver_by=latest)
         if not row.state.is_held or row.owner is None:
@@ -368,10 +368,10 @@ class Batch:
         return self._by_now(past, others)
 
     def _own(self, row: Found, owner: str, ticket: int) -> Claim | LeasedElsewhere | AttemptHistory:
-        """How an order stands that this worker has."""
-        if row.ticket == ticket:  # by this very claim: it was written, and the answer was lost
+        """The claim's result for an order that this worker holds."""
+        if row.ticket == ticket:  # this very claim: written, and the answer was lost
             if owner != self._lease_id:
-                return row.past  # and its lease has run out since: nothing was sent under it
+                return row.past  # its lease has expired since: nothing was sent under it
             sending = row.state is State.SENDING
             return Claim(row.key, owner, row.epoch, ticket, self._by_now(row.past, None), sending)
         if row.ticket not in self._abandoned:
@@ -380,13 +380,13 @@ class Batch:
         return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.past
 
     def _in_doubt(self, row: Found) -> AttemptHistory:
-        """The past of an order whose sender cannot say any more what it sent."""
+        """The history of an order whose sender can no longer say what it sent."""
         if row.state is not State.SENDING:
             return row.past
         return replace(row.past, doubt_since=self._now, settling=None)
 
     def _by_now(self, past: AttemptHistory, others: Others | None) -> AttemptHistory:
-        """The past with what clocks and leases say of it at present."""
+        """The history, updated from the present clocks and leases."""
         if past.taken_from and others is not None:
             silent = [each for each in past.taken_from if others.may_have_died(each)]
             dead = [each for each in silent if others.has_died(each)]
@@ -403,12 +403,12 @@ class Batch:
             settled = 0.0 if clock is None else max(0.0, clock - settling.since)
             if not others.has_gone(settling.lease_id):
                 return replace(past, settled=settled)
-        # Its worker is gone: from here on it is this worker's clock.
+        # Its worker is gone: from here on this worker's clock counts.
         settling = Settling(self._lease_id, now - settled, past.doubt_since)
         return replace(past, settling=settling, settled=settled)
 
     def _settling(self, finishing: Finishing) -> Settling:
-        """Since when the POS has had time: since now, if it may have been sent the order just now."""
+        """Since when the POS has had time: since now, if this attempt may have sent the order."""
         claim, since = finishing.claim, finishing.entry.doubt_since
         assert since is not None  # noqa: S101  (asked before)
         if claim.sending or claim.past.settling is None:
@@ -416,7 +416,7 @@ class Batch:
         return replace(claim.past.settling, doubt_since=since)
 
     def _written_before(self, operations: list[Sending | Finishing]) -> dict[int, bool]:
-        """Of each whether it was written, and only the answer was lost."""
+        """Whether each was already written, and only the answer was lost."""
         found = self._find(_under(each.claim) for each in operations)
 
         def was_written(each: Sending | Finishing) -> bool:
@@ -437,7 +437,7 @@ class Batch:
         return results | (self._restored(lost, found) if lost else {})
 
     def _has_lost(self, claim: Claim, row: Found | None) -> bool:
-        """Whether the database has lost the claim in a failover, and no other worker has the order since."""
+        """Whether a failover lost the claim, and no other worker has the order since."""
         if row is None:
             return True
         if row.epoch >= claim.epoch or row.state.is_final:
@@ -447,7 +447,7 @@ class Batch:
         return self._others([row.owner]).is_over(row.owner)
 
     def _restored(self, operations: list[Finishing], found: Mapping[Key, Found]) -> dict[int, bool]:
-        """Of each whether it was written, under a claim that is written again."""
+        """Write the lost claims again, then the outcomes; whether each was written."""
         claims: list[Row] = []
         takeovers: list[Row] = []
         for each in sorted(operations, key=lambda each: each.claim.key):
@@ -482,7 +482,7 @@ class Batch:
 
 
 def _is_asked_anew(row: Found, claiming: Claiming) -> bool:
-    """Whether a cancel request asks for more than the one before it, which has ended."""
+    """Whether a cancel request reopens an earlier one that is terminal."""
     if row.key.action is not Action.CANCEL:
         return False
     has_more_time = (claiming.deliver_by or 0.0) > (row.past.deliver_by or 0.0)

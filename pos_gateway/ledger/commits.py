@@ -1,7 +1,7 @@
-"""Group commit: what many orders have to write at one moment shares one transaction.
+"""Group commit: the writes of many orders share one transaction.
 
-A commit costs the database a write to disk and both sides a few round trips, whether it is one
-order's or fifty's. Whoever comes while one is under way, or soon after it began, is in the next.
+A commit costs the database a write to disk and both sides a few round trips, for one order or for
+fifty. Operations that arrive during a transaction, or soon after it began, share the next.
 """
 
 import threading
@@ -18,14 +18,14 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: Operations in a transaction at most, and the bytes after which no other one comes into it.
+#: Most operations in a transaction, and the bytes after which it is full.
 MOST, MOST_BYTES = 256, 2**20
-#: Seconds from the beginning of one transaction to that of the next, at least. Most of what one costs
-#: this process is a round trip's, whatever is in it. The first to come after a pause does not wait.
+#: Least seconds from the start of one transaction to the next. Most of its cost to this process is
+#: the round trip, whatever is in it. The first operation after a pause does not wait.
 GATHER = 0.0022
-#: Seconds between two tries while the database is away, doubling up to the second.
+#: Seconds until the first retry while the database is away, doubling up to the second number.
 RETRY_AFTER = (0.05, 1.0)
-#: Seconds that closing waits for the database.
+#: Seconds that ``close`` waits for the database.
 CLOSING = 5.0
 
 
@@ -53,13 +53,13 @@ class _Waiting:
 
 
 class GroupCommit:
-    """Writes operations, many at once, on a thread of its own (a green one in a green worker).
+    """Writes operations in batches, on its own thread (a green one in a green worker).
 
     Args:
-        write: writes operations in one go and returns the result of each. It raises
-            LedgerUnavailable when the database is away, and is then called with the same again:
-            it must find out what of it was written after all. Anything else: one is to blame.
-        size: bytes that an operation takes in a transaction, as far as they count.
+        write: writes operations in one transaction and returns the result of each. After
+            LedgerUnavailable (the database is away) it is called with the same ones again, and
+            must detect those already written. After any other exception they are written singly.
+        size: bytes that an operation adds to a transaction.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class GroupCommit:
         self._write = write
         self._size = size
         self._waiting: deque[_Waiting] = deque()
-        #: What the present transaction is made of.
+        #: The present transaction's operations.
         self._writing: list[_Waiting] = []
         self._something = threading.Event()
         self._closing = threading.Event()
@@ -81,12 +81,12 @@ class GroupCommit:
         """Return the operation's result once it is durable.
 
         Raises:
-            LedgerUnavailable: the database was away for so many seconds, or this process is going
-                down; whether it was written is not known.
-            Exception: it cannot be written, a mistake of ours.
+            LedgerUnavailable: the database was away for ``patience`` seconds, or this process is
+                stopping; the write may or may not have succeeded.
+            Exception: it cannot be written: a bug.
         """
         waiting = _Waiting(operation, time.monotonic() + patience)
-        with self._lock:  # what is appended now is seen by the thread before it ends
+        with self._lock:  # the thread sees what is appended here before it ends
             if self._closing.is_set():
                 raise LedgerUnavailable("this process is going down")
             self._waiting.append(waiting)
@@ -98,14 +98,14 @@ class GroupCommit:
 
     @property
     def operations(self) -> list[Any]:
-        """What is being written, or will be: also what nobody waits for any more."""
+        """Operations being written or queued, also those whose caller is gone."""
         return [each.operation for each in (*self._writing, *self._waiting)]
 
     def close(self) -> bool:
-        """Write what is there, if the database is; end the others' wait. Idempotent.
+        """Write what is queued; if the database is away, fail it. Idempotent.
 
         Returns:
-            Whether it has come to its end; the database may not answer at all.
+            Whether the thread has ended; the database may not answer at all.
         """
         with self._lock:
             self._closing.set()
@@ -118,14 +118,14 @@ class GroupCommit:
     def _run(self) -> None:
         pause, longest = RETRY_AFTER
         while True:
-            closing = self._closing.is_set()  # looked at first: nobody appends after it
+            closing = self._closing.is_set()  # read first: nothing is appended after it
             if not self._waiting:
                 if closing:
                     return
                 self._something.wait()
                 self._something.clear()
                 continue
-            # The order that gets an outcome's place claims in the same turn of the loop, after it.
+            # Yield: the order that gets a finished one's slot claims in the same turn of the loop.
             time.sleep(0)
             began = time.monotonic()
             batch = self._writing = self._batch()
@@ -147,7 +147,7 @@ class GroupCommit:
                 time.sleep(max(0.0, began + GATHER - time.monotonic()))
 
     def _batch(self) -> list[_Waiting]:
-        """What goes into one transaction: at least one, and no more than may be written in one go."""
+        """The next transaction's operations: at least one, and within the limits."""
         batch: list[_Waiting] = []
         size = 0
         while self._waiting and len(batch) < MOST and size < MOST_BYTES:
@@ -160,11 +160,11 @@ class GroupCommit:
             results = self._write([each.operation for each in batch])
         except LedgerUnavailable:
             raise
-        except Exception as error:  # noqa: BLE001  (each of them has somebody waiting)
+        except Exception as error:  # noqa: BLE001  (each has a waiting caller)
             if len(batch) == 1:
                 batch[0].settle(error=error)
                 return
-            while batch:  # one is to blame, and the others are not to go without
+            while batch:  # one is to blame; the others are written
                 self._commit(batch[:1])
                 del batch[0]
         else:
@@ -172,9 +172,9 @@ class GroupCommit:
                 each.settle(result)
 
     def _end_waits(self, error: LedgerUnavailable) -> None:
-        """The database is away; whoever has no more patience is told."""
+        """Fail the operations whose wait is over: the database is away."""
         now = time.monotonic()
-        for _ in range(len(self._waiting)):  # others may append meanwhile
+        for _ in range(len(self._waiting)):  # callers may append meanwhile
             each = self._waiting.popleft()
             if self._closing.is_set() or now >= each.until:
                 each.settle(error=error)
@@ -183,7 +183,7 @@ class GroupCommit:
 
 
 def at_once(write: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
-    """The same without a thread, for a process that has one order at a time."""
+    """Commits without a thread, for a process that has one order at a time."""
 
     def commit(operation: Any, *, patience: float = inf) -> Any:
         until = time.monotonic() + patience

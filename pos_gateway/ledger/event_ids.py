@@ -1,4 +1,4 @@
-"""An event whose id is another event's: it must not happen, and no event is lost when it does."""
+"""Handles an event id that is taken: it must not happen, and no event is lost if it does."""
 
 from dataclasses import replace
 from uuid import UUID, uuid5
@@ -12,7 +12,7 @@ log = structlog.get_logger(__name__)
 
 
 def with_another_id(key: Key, event: EventRow, epoch: int) -> EventRow:
-    """The event under an id of its own, made of its first one and the epoch that it is written under."""
+    """The event under a new id, derived from its first one and the epoch of the write."""
     metrics.event_ids_taken.inc()
     log.error(
         "event.id_taken",

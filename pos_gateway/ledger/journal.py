@@ -1,6 +1,6 @@
-"""The outcomes of the last seconds: a standby that lagged behind, and was promoted, lacks some.
+"""The outcomes of the last seconds, to replay after a failover: a lagging standby lacks some.
 
-Whatever a worker writes may be written again: what the database has already stays as it is.
+Replay is idempotent: what the database has already stays as it is.
 """
 
 from collections import deque
@@ -11,21 +11,21 @@ from pos_gateway.ledger.batch import Finishing, Operation, Recording
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.clock import Clock
 
-#: Seconds for which outcomes are remembered: further behind, no standby should be promoted.
+#: Seconds that outcomes are kept: a standby that lags further should not be promoted.
 REMEMBERED = 10.0
-#: Outcomes that are written again in one go.
+#: Most outcomes in a replayed batch.
 BATCH = 256
 
 
 class Journal:
-    """Remembers what was written, in its order. For one caller at a time."""
+    """Keeps committed outcomes, in order. For one caller at a time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._written: deque[tuple[float, Finishing | Recording]] = deque()
 
     def add(self, operations: Sequence[Operation], results: Sequence[Any]) -> None:
-        """What these came to has just been confirmed."""
+        """Add the outcomes of a transaction just confirmed."""
         now = self._clock.monotonic()
         for each, result in zip(operations, results, strict=True):
             if (type(each) is Finishing and result) or type(each) is Recording:
@@ -34,7 +34,7 @@ class Journal:
             self._written.popleft()
 
     def batches(self) -> Iterator[list[Operation]]:
-        """All of it, an order once at most in each batch: its outcomes follow one another."""
+        """All outcomes, in order. A batch has an order once at most: its outcomes stay apart."""
         batch: list[Operation] = []
         keys: set[Key] = set()
         for _, each in self._written:

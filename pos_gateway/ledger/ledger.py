@@ -1,9 +1,9 @@
-"""What was asked for each order, and what came of it: the memory that outlives a worker.
+"""The ledger: each order's request, attempts and outcome, outliving any worker.
 
-An attempt claims its order, sends only after SENDING is durable, and writes its outcome and the
-event that tells of it in one transaction, before the message is acknowledged. A claim hangs on its
-worker's lease (``lease.py``) and has a number, the epoch, that only grows: what is written under
-an earlier one changes nothing. So a message may be delivered any number of times, to any workers.
+An attempt claims its order, sends only once SENDING is durable, and commits its outcome and the
+status event in one transaction, before the message is acknowledged. A claim depends on its
+worker's lease (``lease.py``) and carries an epoch, a fencing token that only grows: writes under
+an earlier epoch change nothing. So a message may be delivered any number of times, to any workers.
 """
 
 import itertools
@@ -56,36 +56,36 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that an attempt waits for its claim while the database is away; it can be tried again.
+#: Seconds that an attempt waits for its claim while the database is away, before its retry.
 CLAIM_PATIENCE = 10.0
-#: Seconds of the lease of a process that has no thread to beat: as long as a call may take at
-#: most, and waiting for the ledger and the broker before and after it.
+#: Lease in seconds of a process without a thread to beat: the longest call, and the waits for the
+#: ledger and the broker before and after it.
 ALONE = 180.0
-#: Seconds between two looks at the leases of others.
+#: Seconds between reads of the other workers' leases.
 LOOK = 1.0
-#: Lengths of a lease after which nobody asks for it any more, and its row is removed.
+#: Lease lengths without a beat after which a lease's row is removed.
 FORGOTTEN = 50.0
-#: Abandoned claims that are released with a beat, at most.
+#: Most abandoned claims released with one beat.
 RELEASED = 256
-#: Seconds that closing waits until the lease is given back.
+#: Seconds that ``close`` waits for the lease's release.
 _GIVING_BACK = 2.0
-#: Runs something that blocks without stopping this process's green threads.
+#: Runs a blocking call without stopping this process's green threads.
 Run = Callable[[Callable[[], Any]], Any]
 
 
 def here(do: Callable[[], Any]) -> Any:
-    """Runs it where it is called."""
+    """Run it in the calling thread."""
     return do()
 
 
 class Ledger:
-    """Claims and outcomes, many orders' in one transaction. Safe from green threads.
+    """Claims orders and commits outcomes, many per transaction. Safe from green threads.
 
     Args:
         engine: the database.
-        payloads: seals what people's names may be in; None: it is kept as it is.
-        run: runs what blocks; a green worker whose database is embedded hands in its hub's pool
-            of native threads, so that a write to disk does not stop its loop.
+        payloads: seals personal data; None: it is stored in clear.
+        run: runs blocking calls; a green worker with an embedded database passes its hub's native
+            thread pool, so that a disk write does not stop its loop.
     """
 
     def __init__(
@@ -108,15 +108,15 @@ class Ledger:
         self._beater: threading.Thread | None = None
 
     def _begin(self) -> None:
-        """Be a worker of which the database knows nothing."""
+        """Start as a worker unknown to the database."""
         self._tickets = itertools.count(1)
-        #: Claims of this worker's that nobody deals with any more, by ticket.
+        #: This worker's abandoned claims, by ticket.
         self._abandoned: dict[int, Abandoned] = {}
-        #: Claims that may have been written, by tickets, and no answer has come yet.
+        #: Tickets of claims whose commit may or may not have succeeded.
         self._unheard: set[int] = set()
         self.lease = Lease(ALONE, self._clock)
         self._journal = Journal(self._clock)
-        #: The writer's connection whose database has all that is in the journal.
+        #: The writer's connection on which the journal was last replayed.
         self._caught_up = 0
         self._others = Others(self._clock)
         self._looked_at = -inf
@@ -132,14 +132,14 @@ class Ledger:
         order: bytes | None = None,
         endpoint: str | None = None,
     ) -> Claim | Ended | LeasedElsewhere:
-        """The right to deal with the order; or what is known of it, or that somebody else has it.
+        """Claim the order; or return its end, or that it is leased elsewhere.
 
         Args:
-            key: which order, and what is to be done.
-            send: it will be sent at once: an order without a past is then SENDING with the claim.
-            deliver_by: when it is worthless (Unix time).
-            order: the order itself, kept for those who ask for it later.
-            endpoint: the POS that it would be sent to.
+            key: the order and the action.
+            send: it will be sent at once: a new order is then claimed in SENDING.
+            deliver_by: when it expires (Unix time).
+            order: the order's JSON, kept for later reads.
+            endpoint: the POS it would be sent to.
 
         Raises:
             LedgerUnavailable: the database is away; nothing may be sent.
@@ -153,7 +153,7 @@ class Ledger:
             )
             failpoints.reach("claim.after")
         except BaseException as error:
-            # While the database is away for hours, thousands of claims were never written.
+            # A claim that was certainly not written needs no release: an outage has thousands.
             given_up = isinstance(error, LedgerUnavailable)
             if ticket in self._unheard or not given_up:
                 self._abandoned[ticket] = Abandoned(key, False, self.lease.clock())
@@ -167,11 +167,11 @@ class Ledger:
         return claimed
 
     def sending(self, claim: Claim, endpoint: str | None = None) -> bool:
-        """Make durable that the POS may be sent it from now on; False: the claim is lost.
+        """Commit SENDING: the order may be sent from now on. False: the claim is lost.
 
         Args:
-            claim: the right to send it.
-            endpoint: which POS that is.
+            claim: the attempt's claim.
+            endpoint: the POS it is sent to.
 
         Raises:
             LedgerUnavailable: the database is away; nothing may be sent.
@@ -184,27 +184,27 @@ class Ledger:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be claimed at present, if it cannot. Nobody is asked: its lease tells."""
+        """Why nothing can be claimed now; None: orders can. Read from the lease, without I/O."""
         holds = self.lease.holds(self.lease.id)
         return None if holds else "the database has not answered for seconds, or was not asked yet"
 
     def holds(self, claim: Claim) -> bool:
-        """Whether the claim is still this worker's for certain. Asked before the first byte."""
+        """Whether the claim certainly still holds. Checked before the first byte is sent."""
         return self.lease.holds(claim.owner)
 
     def abandon(self, claim: Claim, *, sent: bool) -> None:
-        """Nobody deals with it any more (its green thread was killed): the next one may have it.
+        """Abandon a claim whose green thread was killed: the order's next attempt takes it over.
 
-        If no message comes to take it, the next beats release it.
+        Without one, the next beats release it.
 
         Args:
-            sent: whether bytes may have left under it.
+            sent: whether bytes may have been sent under it.
         """
         abandoned = Abandoned(claim.key, sent, self.lease.clock())
         self._abandoned.setdefault(claim.ticket, abandoned)
 
     def attempting(self, claim: Claim) -> AbstractContextManager[None]:
-        """Carry the claim out of the block with an exception; give it up with a killed green thread.
+        """Attach the claim to an exception of the block; abandon it if the green thread is killed.
 
         Raises:
             Unfinished: from whatever the block raised.
@@ -212,14 +212,15 @@ class Ledger:
         return _Attempting(self, claim)
 
     def dealing_with(self, claim: Claim) -> AbstractContextManager[None]:
-        """Give the claim up if the block does not get to its end."""
+        """Abandon the claim if the block raises."""
         return _Dealing(self, claim)
 
     def finish(self, claim: Claim, entry: Entry, *, patience: float = inf) -> bool:
-        """Write what came of it, and its event; False: somebody else has taken the order over.
+        """Commit the outcome and its event; False: the claim is lost.
 
         Raises:
-            LedgerUnavailable: the database was away for so long, or this process is going down.
+            LedgerUnavailable: the database was away for ``patience`` seconds, or this process is
+                stopping.
         """
         failpoints.reach("outcome.before")
         sealed = self._sealed(claim.key, entry)
@@ -234,12 +235,12 @@ class Ledger:
         return written
 
     def tell(self, key: Key, entry: Entry, body: bytes | None, *, patience: float = inf) -> None:
-        """Write the event of something that has no row: a message that is no order. Once by its id.
+        """Record an event by itself, once by its id: of a message that is no order, or pruned.
 
         Args:
-            key: whose it says it is.
-            entry: what came of it.
-            body: what it says; None: what its row has, if there is one.
+            key: the ids that the message gives.
+            entry: its outcome.
+            body: the message's body; None: the order in its row is used, if there is one.
             patience: seconds to wait for the database.
 
         Raises:
@@ -251,7 +252,7 @@ class Ledger:
             self._commit(telling, patience=patience)
 
     def ends(self, key: Key) -> list[tuple[Key, Ended]]:
-        """How the order and a request to cancel it ended, as far as either has and was told.
+        """The ends of the order and of its cancel request, where terminal and with an event.
 
         Raises:
             LedgerUnavailable: the database is away.
@@ -260,7 +261,7 @@ class Ledger:
             select(orders)
             .where(orders.c.merchant_id == key.merchant_id, orders.c.order_id == key.order_id)
             .where(orders.c.told.is_not(None), orders.c.state.in_(FINAL))
-            .order_by(orders.c.action.desc())  # to submit it, then to cancel it
+            .order_by(orders.c.action.desc())  # the submission, then the cancel request
         )
         return [
             (replace(key, action=Action(row.action)), self._ended(key, row))
@@ -276,11 +277,11 @@ class Ledger:
         return Ended(State(row.state), row.updated_at, reason, row.external_id, past)
 
     def order(self, key: Key) -> bytes | None:
-        """The order as it was kept; None if it is not.
+        """The order's JSON; None if it is not kept.
 
         Raises:
             LedgerUnavailable: the database is away.
-            CannotOpen: there is no key to it any more.
+            CannotOpen: no key opens it.
         """
 
         query = select(orders.c.payload).where(
@@ -306,12 +307,12 @@ class Ledger:
     def _sealed(self, key: Key, entry: Entry) -> Entry:
         if entry.reason is None:
             return entry
-        # An adapter may have made it from whatever a POS has said.
+        # An adapter may have built it from a POS's raw text.
         reason = Reason.of(entry.reason.code, entry.reason.message)
         return replace(entry, reason=self._payloads.seal_reason(key, reason))
 
     def catch_up(self) -> None:
-        """Return when what others have asked for before is durable.
+        """Return once all writes queued before this call are durable.
 
         Raises:
             LedgerUnavailable: the database is away.
@@ -319,7 +320,7 @@ class Ledger:
         self._commit(Looking(), patience=CLAIM_PATIENCE)
 
     def start(self) -> None:
-        """Begin to beat, and to commit many orders' writes together. Idempotent."""
+        """Start the beat and group commit. Idempotent."""
         if self._beater is None:
             self.lease = Lease(LEASE, self._clock)
             self._group = self._commit = GroupCommit(self._write, _size)
@@ -327,24 +328,24 @@ class Ledger:
             self._beater.start()
 
     def start_alone(self) -> None:
-        """Begin in a process that was forked, has one order at a time and no thread to spare.
+        """Start in a forked process that has one order at a time and no spare thread.
 
-        What its parent has done is the parent's: its claims, and what it may have to write again.
+        The parent keeps its claims and its journal.
         """
         self._begin()
 
     def close(self) -> None:
-        """Give the lease back, once nothing is under way any more. Idempotent."""
+        """Release the lease, once nothing is in flight. Idempotent."""
         self._stopping.set()
         if self._group is not None and not self._group.close():
             log.warning("lease.not_given_back", error="the database does not answer")
-            return  # the lease runs out by itself
+            return  # the lease expires by itself
         giving_back = threading.Thread(
             target=partial(self._give_back, self.lease.ids), name="lease", daemon=True
         )
-        self.lease.end()  # first: whoever is not done yet may not send any more
+        self.lease.end()  # first: an unfinished attempt may not send any more
         giving_back.start()
-        giving_back.join(_GIVING_BACK)  # it may have to connect, to a database that is not there
+        giving_back.join(_GIVING_BACK)  # it may have to connect to a database that is away
         if giving_back.is_alive():
             log.warning("lease.not_given_back", error="the database does not answer")
 
@@ -353,8 +354,8 @@ class Ledger:
             try:
                 self._commit(Looking(), patience=BEAT)
             except LedgerUnavailable:
-                continue  # said by the commit; without a lease nothing is sent
-            except Exception:  # a row that makes no sense, say, and the next beat may be one again
+                continue  # logged by the commit; without a lease nothing is sent
+            except Exception:  # a row that makes no sense, say: the next beat may succeed
                 log.exception("lease.mistake")
 
     def _write(self, operations: Sequence[Operation]) -> list[Any]:
@@ -362,7 +363,7 @@ class Ledger:
         return results
 
     def _transact(self, operations: Sequence[Operation]) -> list[Any]:
-        """Everything in one go, a beat included if it is time for one."""
+        """Write the operations in one transaction, with a beat if one is due."""
         started = self._clock.monotonic()
         if self._away_since is not None:
             self._others.excuse(started - self._away_since)
@@ -371,7 +372,7 @@ class Ledger:
 
         def write(cursor: Any) -> tuple[list[Any], list[int]]:
             now = self._clock.now().timestamp()
-            if beat is not None:  # first: nobody may see a claim under a lease that is not there
+            if beat is not None:  # first: no claim may be visible without its lease
                 self._writer.say.beat(cursor, beat, self.lease.seconds, now)
             if self._caught_up != self._writer.connects:
                 self._catch_up(cursor, now)
@@ -381,8 +382,8 @@ class Ledger:
             if beat is not None and self._abandoned:
                 batch.release(self._releasable(operations))
             if batch.has_read:
-                # A primary that is cut off from its synchronous standby, and was restarted, shows what
-                # it never committed to anybody. What it confirms after that, the standby has all of.
+                # A restarted primary that is cut off from its synchronous standby shows commits
+                # that the standby lacks. Once it confirms this write, the standby has them all.
                 again = Beat(self.lease.id, self.lease.clock(), 0.0)
                 self._writer.say.beat(cursor, again, self.lease.seconds, now)
             return results, batch.resumed
@@ -405,7 +406,7 @@ class Ledger:
         return results
 
     def _releasable(self, operations: Sequence[Operation]) -> list[int]:
-        """The claims that were abandoned first, but for those that something is yet written of."""
+        """The oldest abandoned claims, except those with a write still queued."""
         abandoned = tuple(self._abandoned)
         queued = () if self._group is None else self._group.operations
         busy = {_ticket(each) for each in (*operations, *queued)}
@@ -422,7 +423,7 @@ class Ledger:
         )
 
     def _catch_up(self, cursor: Any, now: float) -> None:
-        """Write again what a database that was failed over to may lack: it is a new connection."""
+        """Replay the journal on a new connection: after a failover the database may lack some."""
         restored = 0
         for operations in self._journal.batches():
             batch = self._batch(cursor, now)
@@ -480,7 +481,7 @@ def _tickets(operations: Sequence[Operation]) -> list[int]:
 
 
 class _Attempting:
-    """See ``Ledger.attempting``. No generator, as ``_Dealing``."""
+    """See ``Ledger.attempting``. Not a generator, as ``_Dealing``."""
 
     __slots__ = ("_claim", "_ledger")
 
@@ -493,7 +494,7 @@ class _Attempting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
-        if isinstance(error, Unfinished):  # the claims within this one
+        if isinstance(error, Unfinished):  # from the claims nested in this one
             raise Unfinished([self._claim, *error.claims]) from error.__cause__
         if isinstance(error, Exception):
             raise Unfinished([self._claim]) from error
@@ -502,7 +503,7 @@ class _Attempting:
 
 
 class _Dealing:
-    """See ``Ledger.dealing_with``. No generator: every order has two."""
+    """See ``Ledger.dealing_with``. Not a generator, for speed: every order makes two."""
 
     __slots__ = ("_claim", "_ledger")
 

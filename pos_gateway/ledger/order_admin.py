@@ -1,7 +1,7 @@
-"""What operators see of the ledger, and what they change in it by hand.
+"""Order administration: what operators read and change in the ledger.
 
-A change is made only if the order still is as it was seen, and is one transaction with the event
-that tells of it and with the line that says who did it, when and why.
+A change applies only if the order is unchanged since it was read. It commits in one transaction
+with its event and its audit row: who did it, when and why.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,13 +28,13 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Entry, Key, State
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
-#: Characters of an audit's details that are kept.
+#: Characters kept of an audit row's details.
 _DETAILS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class OrderStanding:
-    """How an order, or its cancellation, stands. Moments are Unix time."""
+    """The standing of an order or of its cancel request. Times are Unix time."""
 
     merchant_id: str
     order_id: str
@@ -54,9 +54,9 @@ class OrderStanding:
     deliver_by: float | None
     created_at: float
     updated_at: float
-    #: The lease that it is held under, if that is there.
+    #: The owner's lease, if its row still exists.
     lease: str | None
-    #: How the order's cancellation stands, if somebody asked for one.
+    #: The state of the order's cancel request, if there is one.
     cancellation: State | None
 
     @property
@@ -65,15 +65,12 @@ class OrderStanding:
 
     @property
     def is_held(self) -> bool:
-        """Whether a worker has it at this moment, or died with it minutes ago.
-
-        Workers remove the leases of those that died; what hung on one is the next one's to take.
-        """
+        """Whether a worker holds it, or died with it and its lease's row is not removed yet."""
         return self.state.is_held and self.lease is not None
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the POS may have it without our knowing, and no worker is finding out."""
+        """Whether it is in doubt and no worker is resolving it."""
         if self.state.is_held:
             sent = self.state is State.SENDING or self.doubt_since is not None
             return sent and not self.is_held
@@ -81,11 +78,11 @@ class OrderStanding:
 
 
 class OrderAdmin:
-    """Looks at orders, and changes them. Safe from threads.
+    """Reads and changes orders. Safe from threads.
 
     Args:
         engine: the database.
-        payloads: opens the orders that are kept.
+        payloads: opens and seals orders.
     """
 
     def __init__(self, engine: Engine, payloads: Payloads, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -103,13 +100,13 @@ class OrderAdmin:
         newer_than: float | None = None,
         limit: int | None = None,
     ) -> list[OrderStanding]:
-        """The orders that all of this is true of, those first that something happened to last.
+        """The orders that match all filters, the last changed first.
 
         Args:
-            states: one of these; none given is any.
-            merchant_id, order_id: whose, and which.
-            older_than, newer_than: what happened last was so many seconds ago, or not so many.
-            limit: so many at most.
+            states: any of these; empty: all.
+            merchant_id, order_id: exactly these ids.
+            older_than, newer_than: last changed at least, or less than, so many seconds ago.
+            limit: most orders returned.
         """
         wanted = list(states)
         now = self._clock.now().timestamp()
@@ -128,7 +125,7 @@ class OrderAdmin:
         return self._read(query)
 
     def one(self, key: Key) -> OrderStanding | None:
-        """How this stands; None if the ledger does not know it."""
+        """This row's standing; None if the ledger does not know it."""
         found = self._read(_standing().where(_is(key)))
         return found[0] if found else None
 
@@ -141,18 +138,18 @@ class OrderAdmin:
             return connection.execute(query).scalar_one()
 
     def order_json(self, key: Key) -> bytes | None:
-        """The order itself; None if it is not kept. Raises CannotOpen."""
+        """The order's JSON; None if it is not kept. Raises CannotOpen."""
         query = select(orders.c.payload).where(_is(_submission(key)))
         with self._engine.connect() as connection:
             payload = connection.scalar(query)
         return self._payloads.open(key, payload) if payload else None
 
     def events(self, key: Key) -> list[dict[str, Any]]:
-        """What was told of the order, in that order."""
+        """The order's recorded events, oldest first."""
         return self._history(events, key)
 
     def audit(self, key: Key) -> list[dict[str, Any]]:
-        """What operators did to the order, in that order."""
+        """What operators did to the order, oldest first."""
         return self._history(audit, key)
 
     def change(
@@ -167,17 +164,17 @@ class OrderAdmin:
         deliver_by: float | None = None,
         reopen: bool = False,
     ) -> None:
-        """Write the entry, its event and who did it; nobody who has the order now keeps it.
+        """Write the entry, its event and an audit row; a worker's present claim loses the order.
 
         Args:
-            seen: how it stood when this was decided.
-            entry: how it is to stand, and the event that tells of it.
+            seen: the order as read when this was decided.
+            entry: its new state and its event.
             operator, what, details: for the audit.
-            order_json, deliver_by: the order as it is from now on, if that has changed.
-            reopen: it had come to its end, and begins anew.
+            order_json, deliver_by: their new values, if changed.
+            reopen: it was terminal, and starts again.
 
         Raises:
-            OrderChanged: somebody was faster; nothing is written.
+            OrderChanged: the order changed meanwhile; nothing is written.
         """
         values: dict[str, Any] = {
             "state": entry.state,
@@ -216,7 +213,7 @@ class OrderAdmin:
             self._note(connection, operator, what, seen.key, details)
 
     def note(self, key: Key, *, operator: str, what: str, details: str) -> None:
-        """Write who did something that changes no order."""
+        """Write an audit row for an action that changes no order."""
         with self._engine.begin() as connection:
             self._note(connection, operator, what, key, details)
 
@@ -245,7 +242,7 @@ class OrderAdmin:
             return [self._opened(row) for row in rows]
 
     def _opened(self, row: Any) -> dict[str, Any]:
-        """The row with its reason as it was before it was sealed."""
+        """The row with its reason opened."""
         if not row.get("reason_code"):
             return dict(row)
         reason = Reason(row["reason_code"], row["reason_message"] or "")
@@ -302,7 +299,7 @@ def _tell(connection: Connection, seen: OrderStanding, entry: Entry) -> None:
     key, event = seen.key, entry.event
     if event is None:
         return
-    # Its order's row is locked by now, so nobody else is about to tell the same.
+    # The order's row is locked by now: no other transaction is recording the same event.
     if connection.scalar(select(events.c.id).where(events.c.event_id == event.id)):
         event = with_another_id(key, event, seen.epoch)
     row = {

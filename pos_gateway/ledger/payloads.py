@@ -1,7 +1,6 @@
-"""Orders, and POSes' words about them, as the ledger keeps them: sealed.
+"""Seals the orders and POSes' reasons in the ledger: they contain personal data.
 
-They have people's names in them. Without a key (``POS_GATEWAY_SECRET_KEY``) they are kept as they
-are.
+Without a key (``POS_GATEWAY_SECRET_KEY``) they are stored in clear.
 """
 
 import json
@@ -12,9 +11,9 @@ from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import CannotOpen, Vault
 
-#: What a sealed message begins with.
+#: The prefix of a sealed message.
 _SEALED = "sealed:"
-#: A code as programs write them, and nobody is called.
+#: A code as programs write it, unlike any person's name.
 _CODE = re.compile(r"[a-z_]{1,64}|http_[0-9]{3}")
 
 
@@ -25,24 +24,24 @@ class Payloads:
         self._vault = vault
 
     def seal(self, key: Key, order_json: bytes) -> str:
-        """What is written down."""
+        """The text to store."""
         if self._vault.current is None:
             return order_json.decode()
         return self._vault.seal_bytes(order_json, whose=_whose(key))
 
     def is_stale(self, payload: str) -> bool:
-        """Whether it would be sealed otherwise now: it is in clear, or under an earlier key."""
+        """Whether sealing would change it: it is in clear, or under an earlier key."""
         current = self._vault.current
         return current is not None and not payload.startswith(f"{current}.")
 
     def open(self, key: Key, payload: str) -> bytes:
-        """The order. Raises CannotOpen."""
+        """The order's JSON. Raises CannotOpen."""
         if payload.startswith("{"):
             return payload.encode()
         return self._vault.open_bytes(payload, whose=_whose(key))
 
     def seal_reason(self, key: Key, reason: Reason) -> Reason:
-        """The reason, sealed as its message: a POS may repeat the customer's words in it.
+        """The reason, sealed into its message: a POS may quote the customer in it.
 
         Its code stays readable if it is one.
         """
@@ -53,7 +52,7 @@ class Payloads:
         return Reason(code, _SEALED + self._vault.seal_bytes(said, whose=_whose(key)))
 
     def open_reason(self, key: Key, reason: Reason) -> Reason:
-        """The reason as it was; without its message if there is no key to that any more."""
+        """The reason as it was; without its message if no key opens that."""
         try:
             return self._opened_reason(key, reason)
         except CannotOpen as error:
@@ -77,5 +76,5 @@ class Payloads:
 
 
 def _whose(key: Key) -> str:
-    # Neither has a blank in it. A merchant's secrets are sealed under an id alone.
+    # No id has a blank in it, so this is never the id under which a merchant's secrets are sealed.
     return f"{key.merchant_id} {key.order_id}"

@@ -1,7 +1,7 @@
-"""A statement that PostgreSQL knows already: a round trip for a third of a cursor's CPU.
+"""A prepared PostgreSQL statement: a round trip for a third of a cursor's CPU.
 
-A cursor looks its statement up, adapts the parameters and makes tuples, anew each time. This is for
-what every order writes; psycopg's libpq does the talking for both.
+A cursor looks up its statement, adapts parameters and builds tuples on every call. The statement
+that every order writes skips that; both go through psycopg's libpq.
 """
 
 from typing import Any
@@ -13,14 +13,14 @@ from psycopg.pq.abc import PGresult
 
 
 class Prepared:
-    """A statement with one parameter, that returns numbers. For one caller at a time."""
+    """A statement with one parameter that returns integers. For one caller at a time."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name, self._text = name.encode(), text.encode()
         self._known_to: Connection[Any] | None = None
 
     def execute(self, connection: Connection[Any], parameter: bytes) -> list[int]:
-        """The first column. Raises psycopg.Error."""
+        """Return the first column. Raises psycopg.Error."""
         if connection is not self._known_to:
             connection.pgconn.send_prepare(self._name, self._text)
             _answer(connection)

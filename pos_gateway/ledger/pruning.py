@@ -1,8 +1,8 @@
-"""Removing what is long over: what is in orders that have ended, then their rows, and their events.
+"""Prunes terminal orders: first their content, later their rows, and their events.
 
-An order's row outlives what is in it by a month, as a tombstone: a message that comes late finds how
-the order ended, and a request to cancel it that its POS cannot be asked any more. An event that is
-not published stays, and is published without its order.
+An order's row outlives its content by a month, as a tombstone: a late message finds how the order
+ended, and a late cancel request that the POS cannot be asked any more. An unpublished event stays,
+and is published without its order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,16 +28,16 @@ from pos_gateway.database.schema import events, orders, pipeline
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.states import FINAL
 
-#: Rows a transaction: workers wait for no more than that.
+#: Rows per transaction: workers wait for no more than that.
 BATCH = 500
-#: Seconds for which an order's row stays as a tombstone once what is in it is removed.
+#: Seconds that an order's row stays as a tombstone after its content is removed.
 TOMBSTONE = 30 * 86_400.0
-#: Seconds for which the row of an order that was cancelled and never came stays. It may still come.
+#: Seconds that the row of an order that was cancelled and never came stays: it may still come.
 UNSEEN = 366 * 86_400.0
 
 _KEY = (orders.c.merchant_id, orders.c.order_id, orders.c.action)
 _PLACE = (orders.c.updated_at, *_KEY)
-#: What may have people's names in it.
+#: The columns that may contain personal data.
 _CONTENT = {"payload": None, "reason_code": None, "reason_message": None}
 
 
@@ -54,7 +54,7 @@ def countable(engine: Engine, before: float) -> tuple[int, int, int]:
 
 
 def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[int, int, int]]:
-    """Remove what ended before this moment (Unix time), while others read and write.
+    """Prune what ended before this moment (Unix time), while workers read and write.
 
     Yields how many orders each batch has emptied, and how many rows and events it has removed.
     """
@@ -62,7 +62,7 @@ def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[i
         yield emptied, removed, 0
     last = 0
     while True:
-        # One of an order that is not over stays, with all that is in the ledger of it.
+        # An open order keeps its events.
         old = and_(events.c.id > last, _told(before))
         query = select(events.c.id).where(old, ~_of_open(before))
         with engine.begin() as connection:
@@ -78,15 +78,15 @@ def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[i
 def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[int, int]]:
     """Empty orders that ended before this moment (Unix time), and remove those long empty.
 
-    An order is over once its ``deliver_by`` has passed too, and a request to cancel it has ended.
-    Each batch looks at a bounded number of rows; yields how many it has emptied and removed.
+    An order has ended once its ``deliver_by`` has passed too, and its cancel request is terminal.
+    Each batch reads a bounded number of rows; yields how many it has emptied and removed.
 
     Raises:
         LedgerUnavailable: the database is away.
     """
     try:
         for keys in _ended_before(engine, before, batch):
-            # Asked in the same statement: an operator may have reopened one meanwhile.
+            # Checked in the same statement: an operator may have reopened one meanwhile.
             these = tuple_(*_KEY).in_(keys)
             empty = update(orders).where(these, _over(before), _has_content()).values(_CONTENT)
             with engine.begin() as connection:
@@ -98,7 +98,7 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
 
 
 def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequence[Any]]:
-    """The keys of ended rows, the oldest first: along the index, from where the last batch ended."""
+    """The keys of terminal rows, oldest first: along the index, a batch at a time."""
     for state in FINAL:
         last: Any = (0.0, "", "", "")
         while True:
@@ -115,14 +115,14 @@ def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequenc
 
 
 def _over(before: float) -> ColumnElement[bool]:
-    """Whether an order ended before, and its cancellation, if there is one."""
+    """Whether an order ended before, and its cancel request, if there is one."""
     other = orders.alias("other")
     open_part = exists().where(_same(other, orders), ~_ended(other, before))
     return and_(_ended(orders, before), ~open_part)
 
 
 def _is_forgotten(before: float) -> ColumnElement[bool]:
-    """Whether its row is a tombstone whose time is over, too."""
+    """Whether its row is a tombstone whose time has passed."""
     other = orders.alias("other")
     kept_part = exists().where(_same(other, orders), ~_ended(other, before - TOMBSTONE, UNSEEN))
     return and_(_ended(orders, before - TOMBSTONE, UNSEEN), ~kept_part)
@@ -140,13 +140,13 @@ def _has_content() -> ColumnElement[bool]:
 
 
 def _told(before: float) -> ColumnElement[bool]:
-    """Whether an event is old, and the backend has it."""
+    """Whether an event is old and published."""
     published = select(pipeline.c.published).scalar_subquery()
     return and_(events.c.occurred_at < before, events.c.position <= published)
 
 
 def _of_open(before: float) -> ColumnElement[bool]:
-    """Whether an event is of an order that is not over."""
+    """Whether an event's order has not ended."""
     row = orders.alias("row")
     return exists().where(_same(row, events), ~_ended(row, before))
 

@@ -1,4 +1,4 @@
-"""Sealing what is kept of orders with the present key, while others read and write."""
+"""Re-seals stored orders with the current key, while workers read and write."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,27 +12,26 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import CannotOpen
 
-#: Orders a transaction: workers wait for no more than that.
+#: Orders per transaction: workers wait for no more than that.
 BATCH = 200
-#: Orders that are looked at to say whether there are any in clear.
+#: Orders sampled to find one stored in clear.
 _SOME = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Resealed:
-    """What a batch came to."""
+    """The result of a batch."""
 
     looked_at: int
     sealed: int
-    #: Whose secrets no key opens, and why, each as a sentence. They stay as they are.
+    #: Rows that no key opens, and why, a sentence each. They stay as they are.
     unopened: tuple[str, ...] = ()
 
 
 def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
-    """Seal every order and reason that is in clear or under an earlier key; what each batch came to.
+    """Seal every order and reason in clear or under an earlier key; yields each batch's result.
 
-    An order that somebody writes meanwhile is left as they wrote it. It can be broken off and
-    begun again at any time.
+    An order written meanwhile is left as written. Safe to interrupt and restart at any time.
     """
     key = (orders.c.merchant_id, orders.c.order_id, orders.c.action)
     last = ("", "", "")
@@ -51,7 +50,7 @@ def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[R
         if not rows:
             return
         last = (rows[-1].merchant_id, rows[-1].order_id, rows[-1].action)
-        # Sealed before the transaction begins, which is then as short as can be.
+        # Sealed before the transaction begins, to keep it short.
         anew, unopened = _anew(rows, payloads)
         sealed = 0
         with engine.begin() as connection:
@@ -64,11 +63,10 @@ def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[R
 
 
 def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
-    """The same for what events have of orders: what came as one and was none, reasons, and what was
-    hydrated.
+    """The same for events: bodies of messages that were no order, reasons, and hydrated bodies.
 
-    The first two are sealed anew. The last is removed, for it can be hydrated again; from events that
-    are not published it is left to be used, and does no harm if it cannot be opened then.
+    The first two are sealed again. Stale hydrated bodies are removed, since they can be hydrated
+    again; unpublished events keep theirs, which are ignored if no key opens them.
     """
     last = 0
     while True:
@@ -85,7 +83,7 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
             return
         last = rows[-1].id
         anew, unopened = _anew(rows, payloads)
-        # One by one: the leader, which locks many, waits for none of it.
+        # One per transaction: the leader, which locks many rows, hardly waits.
         for row, changes in anew:
             with engine.begin() as connection:
                 connection.execute(update(events).where(events.c.id == row.id).values(changes))
@@ -102,12 +100,12 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
 def _anew(
     rows: Sequence[Any], payloads: Payloads
 ) -> tuple[list[tuple[Any, dict[str, str]]], tuple[str, ...]]:
-    """The columns of each row that are to be sealed anew, as they then are; and what no key opens."""
+    """The columns to write for each row, sealed again; and the rows that no key opens."""
     anew, unopened = [], []
     for row in rows:
         changes: dict[str, str] = {}
         problem = None
-        for part in (_payload, _reason):  # one that no key opens is no reason to leave the other
+        for part in (_payload, _reason):  # if no key opens one, seal the other
             try:
                 changes |= part(row, payloads)
             except CannotOpen as error:
@@ -137,7 +135,7 @@ def _reason(row: Any, payloads: Payloads) -> dict[str, str]:
 
 
 def any_in_clear(engine: Engine) -> bool:
-    """Whether an order is kept in clear, of as many as can be looked at in a moment."""
+    """Whether an order is stored in clear, in a bounded sample."""
     some = select(orders.c.payload).where(orders.c.payload.is_not(None)).limit(_SOME).subquery()
     in_clear = select(some.c.payload).where(some.c.payload.startswith("{")).limit(1)
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""Whether the database still has the schema that this process began on."""
+"""Watches that the database still has a schema that this version can use."""
 
 import threading
 from collections.abc import Callable
@@ -13,19 +13,19 @@ from pos_gateway.ledger.ledger import Run, here
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two looks.
+#: Seconds between checks.
 LOOK = 2.0
 
 
 class SchemaWatch:
-    """Looks every two seconds, beside the orders. Safe from green threads.
+    """Checks every two seconds, on its own thread. Safe from green threads.
 
-    A lease shows that one table can be written; an order needs them all, and a database that was
-    restored, or begun anew, may have none.
+    A lease proves that one table is writable; an order needs all of them, and a restored or
+    recreated database may have none.
 
     Args:
         engine: the database.
-        run: runs what blocks.
+        run: runs blocking calls.
     """
 
     def __init__(self, engine: Engine, *, run: Run = here) -> None:
@@ -33,17 +33,17 @@ class SchemaWatch:
         self._run: Callable[[Callable[[], Any]], Any] = run
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        #: Why no order can be delivered on this schema; None: it can.
+        #: Why no order can be delivered on this schema; None: orders can.
         self.problem: str | None = "the database's schema was not looked at yet"
 
     def start(self) -> None:
-        """Begin to look. Idempotent."""
+        """Start the watch. Idempotent."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="schema", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Look no more. Idempotent."""
+        """Stop the watch. Idempotent."""
         self._stopping.set()
 
     def _watch(self) -> None:
@@ -59,7 +59,7 @@ class SchemaWatch:
             require_current(self._engine)
         except (PendingMigration, SchemaTooNew) as error:
             return str(error)
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is looked again)
+        except Exception as error:  # noqa: BLE001  (reported; the next check may succeed)
             said = str(error.__cause__ or error).splitlines() or [type(error).__name__]
             return f"the database cannot be asked: {said[0]}"
         return None

@@ -1,8 +1,8 @@
-"""Since when a POS has had time to make an order of what it may have been sent.
+"""Since when a POS has had time to create an order that is in doubt.
 
-That is a moment of one worker's clock, kept in the order's row. Every worker leaves its clock in the
-database with each beat of its lease; so any other can tell how far that clock has come since, and
-no two machines' clocks are compared.
+The moment is on one worker's clock, in the order's row. Each worker writes its clock with every
+beat of its lease, so any other worker can tell how far that clock has advanced since, and no two
+machines' clocks are compared.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """As it is in the row: ``str`` writes it, ``parse`` reads it."""
+    """The row's ``settling``: ``str`` writes it, ``parse`` reads it."""
 
-    #: A lease of the worker whose clock it is.
+    #: A lease of the worker whose clock this is.
     lease_id: str
-    #: What that clock showed.
+    #: That clock's reading.
     since: float
-    #: The row's ``doubt_since``. An earlier release changes that alone, and this is then of no doubt
-    #: that there is any more.
+    #: The row's ``doubt_since`` it belongs to. An earlier release changes the column alone, which
+    #: invalidates this.
     doubt_since: float
 
     def __str__(self) -> str:
@@ -25,7 +25,7 @@ class Settling:
 
     @classmethod
     def parse(cls, text: str | None, doubt_since: float | None) -> "Settling | None":
-        """What is there of this doubt."""
+        """Parse the column; None if it belongs to another ``doubt_since``."""
         if text is None or doubt_since is None:
             return None
         lease_id, since, of_doubt = text.split()

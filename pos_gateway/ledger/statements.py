@@ -1,9 +1,9 @@
-"""What the ledger says to the database, many rows at once.
+"""The ledger's SQL, for many rows at once.
 
-Each statement is written down once, with a name in braces where a row's value goes. PostgreSQL gets
-the rows of a batch as one parameter, JSON, and takes it apart itself: fifty then cost this process
-little more than one does, a round trip and a statement. SQLite is in this process, has no round
-trips, and gets a row at a time.
+Each statement is written once, with a name in braces for each value of a row. PostgreSQL gets a
+batch's rows as one JSON parameter and unpacks it itself: fifty rows then cost this process little
+more than one, a round trip and a statement. SQLite is in this process, has no round trips, and
+gets a row at a time.
 """
 
 import json
@@ -16,7 +16,7 @@ from pos_gateway.ledger.lease import Beat, LeaseRow
 
 Row = Mapping[str, Any]
 
-#: What a row is written for: an order that may have none yet, or one that is claimed; or an event.
+#: What a row does: claims a new order; sends or finishes a claimed one; records an event.
 CLAIM, SEND, FINISH, TELL = "claim", "send", "finish", "tell"
 #: A row's values, with their types.
 _VALUES = {
@@ -57,10 +57,10 @@ where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}
 
 _OF_EPOCH = _THIS + " and orders.epoch = {epoch}"
 
-# The owner, too: epochs count on from a lower one if a failover has lost some.
+# The owner, too: after a failover that lost epochs, their numbers are used again.
 _UNDER_CLAIM = _OF_EPOCH + " and orders.owner = {owner}"
 
-# A cancel request is for its order's present generation.
+# A cancel request applies to its order's present generation.
 _GENERATION = """case when {action} = 'cancel' then (
            select submission.reopened from orders submission
            where submission.merchant_id = {merchant_id} and submission.order_id = {order_id}
@@ -140,8 +140,8 @@ select {event_id}, {type}, {merchant_id}, {order_id}, {now}, {external_id}, {rea
        {reason_message}, {attempts}, {payload}, {trace}
 {from_rows} where {event_id} is not null"""
 
-# Of an event without a row, which comes with every delivery of its message. One that comes with an
-# outcome is written or fails: skipped, it would be lost without a word.
+# For an event by itself, which comes with every delivery of its message. An outcome's event is
+# written or fails: skipped, it would be lost silently.
 _ONCE = " and not exists (select 1 from events known where known.event_id = {event_id})"
 
 _BEAT = """
@@ -157,20 +157,20 @@ class Statements(Protocol):
     """The ledger's statements in one database's dialect. Each is a transaction, or part of one."""
 
     def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        """Write rows, each for what its ``op`` says, and the events that come with them.
+        """Write rows by their ``op``, with their events.
 
         Returns:
-            The tickets of those that were written: of new orders' rows if there was none yet, of
-            the others if their claim still held.
+            The tickets written: of claims, if there was no row yet; of the others, if their
+            claim still held.
         """
         ...
 
     def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-        """The rows that there are of these orders."""
+        """The existing rows of these orders."""
         ...
 
     def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        """Take over rows that are still as they were found. The tickets of those."""
+        """Take over the rows that are unchanged since they were found; returns their tickets."""
         ...
 
     def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> None:
@@ -187,7 +187,7 @@ class Statements(Protocol):
 
 
 class _Common:
-    """What is said of leases, which are few."""
+    """The statements on leases, which are few."""
 
     _place: str
 
@@ -205,9 +205,9 @@ class _Common:
 
 
 class PostgreSQL(_Common):
-    """Each statement is a transaction of its own: a round trip less for each BEGIN and COMMIT.
+    """Each statement is one transaction, without round trips for BEGIN and COMMIT.
 
-    All that a batch has to write is one statement.
+    All of a batch's writes are one statement.
     """
 
     _place = "%({})s"
@@ -251,7 +251,7 @@ select ticket from fresh union all select ticket from sent union all select tick
 
 
 class SQLite(_Common):
-    """All statements of a batch are in one transaction, which is the caller's."""
+    """All statements of a batch share the caller's transaction."""
 
     _place = ":{}"
 
@@ -289,5 +289,5 @@ def _all(row: Row) -> dict[str, Any]:
 
 
 def _filled(text: str, values: Iterable[str], place: str, **others: str) -> str:
-    """A statement as a database takes it."""
+    """The statement with a database's placeholders."""
     return text.format(**{name: place.format(name) for name in values}, **others)

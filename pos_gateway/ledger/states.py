@@ -1,4 +1,4 @@
-"""What an order's row in the ledger says, and what an attempt finds there."""
+"""The states of an order's ledger row, and the results of claiming it."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,14 +9,14 @@ from pos_gateway.ledger.settling import Settling
 
 
 class Action(StrEnum):
-    """What was asked for; each has a row of its own."""
+    """What a message asks for; each action has its own row."""
 
     SUBMIT = "submit"
     CANCEL = "cancel"
 
 
 class State(StrEnum):
-    """Where an order stands.
+    """The state of an order.
 
     ::
 
@@ -24,7 +24,7 @@ class State(StrEnum):
          ▲         │           ├──────► PENDING    (the POS has it and has not decided)
          └─────────┴───────────┴──────► IN_DOUBT   (the POS may have it)
 
-    NEW, PENDING and IN_DOUBT are claimed again; a fresh order goes to SENDING in one step.
+    NEW, PENDING and IN_DOUBT can be claimed again; a new order may go to SENDING in one step.
     """
 
     NEW = "new"
@@ -40,22 +40,22 @@ class State(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more comes of it by itself."""
+        """Whether it is terminal."""
         return self in FINAL
 
     @property
     def is_held(self) -> bool:
-        """Whether a worker has it."""
+        """Whether a worker has claimed the order."""
         return self in (State.CLAIMED, State.SENDING)
 
 
-#: Nothing more comes of these by themselves.
+#: Terminal: only an operator, or for a cancel request a newer one, reopens the row.
 FINAL = frozenset({State.ACCEPTED, State.REJECTED, State.CANCELLED, State.EXPIRED, State.FAILED})
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Which row."""
+    """The key of a row."""
 
     merchant_id: str
     order_id: str
@@ -64,56 +64,56 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class AttemptHistory:
-    """What became of an order before."""
+    """What the ledger knows of an order's earlier attempts."""
 
-    #: Attempts that were made.
+    #: Attempts made.
     attempts: int = 0
-    #: Workers that died while they had its claim, for certain.
+    #: Workers that certainly died holding its claim.
     deaths: int = 0
-    #: Since when the POS may have it without our knowing (Unix time); None: it has not.
+    #: Since when the order is in doubt (Unix time); None: it is not.
     doubt_since: float | None = None
-    #: The POS has it and had not decided: it is asked, not sent the order again.
+    #: The POS has the order and had not decided: look it up, never send it again.
     pending: bool = False
-    #: The last event that was told of it.
+    #: The last event recorded.
     told: str | None = None
-    #: How often an operator has reopened it.
+    #: How often an operator (or for a cancel request a newer one) has reopened it.
     reopened: int = 0
-    #: When it is worthless (Unix time), as it was told first, or by an operator since.
+    #: When it expires (Unix time): as first delivered, or as an operator has set since.
     deliver_by: float | None = None
-    #: A wish to cancel it is open, and its time is not over.
+    #: An unexpired cancel request is open.
     cancelling: bool = False
-    #: When its row was made (Unix time), whatever became of it.
+    #: When its row was created (Unix time).
     known_since: float | None = field(default=None, compare=False)
-    #: Leases that it was taken over from, and nothing was heard of since: their workers may be dead.
+    #: Leases it was taken over from that are silent since: their workers may be dead.
     taken_from: tuple[str, ...] = ()
-    #: Since when the POS has had time to make it, if it is in doubt, and seconds of that until the claim.
+    #: If in doubt: since when the POS has had time to create it, and those seconds at the claim.
     settling: Settling | None = None
     settled: float = 0.0
-    #: Which POS may have it, if it is known (see ``Merchant.endpoint``).
+    #: The POS that may have it, if known (see ``Merchant.endpoint``).
     endpoint: str | None = None
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the POS may have it without our knowing."""
+        """Whether the POS may have the order."""
         return self.doubt_since is not None
 
     @property
     def possible_deaths(self) -> int:
-        """Workers that died while they had its claim, or may have."""
+        """Workers that died holding its claim, or may have."""
         return self.deaths + len(self.taken_from)
 
     @property
     def may_be_there(self) -> bool:
-        """Whether the POS has it, for all we know, and no decision of its is known."""
+        """Whether the POS has or may have the order, and its decision is unknown."""
         return self.in_doubt or self.pending
 
 
 def open_state(past: AttemptHistory, last_event: str | None = None) -> State:
-    """The state of an order that has not ended; one whose event said in doubt is listed as such.
+    """The open state of an order; pending after an in-doubt event stays IN_DOUBT.
 
     Args:
-        past: what became of it.
-        last_event: the event that is written with it.
+        past: its attempt history.
+        last_event: the event recorded with this write.
     """
     if past.in_doubt or (past.pending and State.IN_DOUBT in (last_event, past.told)):
         return State.IN_DOUBT
@@ -122,20 +122,20 @@ def open_state(past: AttemptHistory, last_event: str | None = None) -> State:
 
 @dataclass(slots=True)
 class Claim:
-    """The right to deal with an order until its outcome is written. One attempt's."""
+    """One attempt's exclusive right to an order, until its outcome is committed."""
 
     key: Key
-    #: The lease that it hangs on.
+    #: The lease it depends on.
     owner: str
     epoch: int
     ticket: int
     past: AttemptHistory
-    #: That the POS may be sent it is durable.
+    #: SENDING is durable: the order may be sent.
     sending: bool
-    #: A byte may have left for the POS under it.
+    #: Bytes may have been sent to the POS under it.
     sent: bool = False
-    #: What its row is made of if the database has lost it: the order, sealed, its ``deliver_by``, and
-    #: which POS may have it.
+    #: Restore the row if the database has lost it: the sealed order, its ``deliver_by``, and the
+    #: POS that may have it.
     payload: str | None = None
     deliver_by: float | None = None
     endpoint: str | None = None
@@ -143,10 +143,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A claim of this worker's that no green thread has any more; its row may name it or not."""
+    """A claim of this worker's whose green thread is gone; its row may or may not name it."""
 
     key: Key
-    #: Bytes may have left under it.
+    #: Bytes may have been sent under it.
     sent: bool
     #: When it was abandoned, on this worker's clock.
     since: float
@@ -154,7 +154,7 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """It has come to an end before, or waits for an operator."""
+    """The order is already terminal."""
 
     state: State
     #: When (Unix time).
@@ -170,24 +170,24 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class LeasedElsewhere:
-    """Somebody else is dealing with it."""
+    """Another attempt holds the claim, in another worker or in this one."""
 
     owner: str
 
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """A status event, dehydrated: what its order's entry does not say."""
+    """A dehydrated status event: what its order's entry does not contain."""
 
     id: str
     kind: str
-    #: What it follows from.
+    #: The trace it continues.
     trace: TraceContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is written when an attempt is over."""
+    """What is written when an attempt ends."""
 
     state: State
     #: When (Unix time).
@@ -197,7 +197,7 @@ class Entry:
     pending: bool = False
     reason: Reason | None = None
     external_id: str | None = None
-    #: Told with it, in the same transaction.
+    #: Recorded with it, in the same transaction.
     event: EventRow | None = None
-    #: The reason stays that its row has.
+    #: Keep the reason that the row has.
     keeps_reason: bool = False

@@ -11,25 +11,24 @@ from psycopg import OperationalError
 class GreenWait:
     """psycopg's ``Connection.wait`` for one connection, on watchers that are made once.
 
-    Its own polls, and for a poll gevent makes an event, a watcher and a timer: more CPU than what
-    is said meanwhile.
+    psycopg's own wait polls, and gevent makes an event, a watcher and a timer for each poll: more
+    CPU than the exchange itself.
 
     Args:
         socket: the connection's file descriptor.
-        seconds: without an answer for so long the connection counts as lost.
+        seconds: time without an answer after which the connection counts as lost.
     """
 
     def __init__(self, socket: int, seconds: float) -> None:
         self._hub = gevent.get_hub()
-        # By what psycopg wants: to read (1), to write (2), or either (3). libev has the same numbers.
+        # Indexed by psycopg's wait: read (1), write (2) or either (3), as in libev.
         self._watchers = [None, *(self._hub.loop.io(socket, events) for events in (1, 2, 3))]
-        # Begun anew each time (``again``): a libev timer that is stopped and started goes on with what
-        # it had left.
+        # Restarted with ``again``: a libev timer that is stopped and started resumes its remainder.
         self._late = self._hub.loop.timer(seconds, seconds)
         self._seconds = seconds
 
     def __call__(self, talk: Generator[int, int, Any]) -> Any:
-        """What the talk returns. Raises psycopg.OperationalError."""
+        """Run the exchange and return its result. Raises psycopg.OperationalError."""
         try:
             wanted = next(talk)
             while True:

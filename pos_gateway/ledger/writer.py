@@ -12,34 +12,32 @@ from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable, LedgerUnr
 from pos_gateway.ledger.statements import PostgreSQL, SQLite, Statements
 from pos_gateway.runtime.green import green
 
-#: Seconds for a statement: a database that holds one up for longer counts as away.
+#: Seconds for a statement: a database that takes longer counts as away.
 _STATEMENT_TIMEOUT = 10
-#: Seconds for PostgreSQL's answer. Of a connection whose other end has vanished nothing ever comes,
-#: and nobody else notices.
+#: Seconds for PostgreSQL's answer: a peer that has vanished never sends one.
 _ANSWER = 15.0
-#: The function in which PostgreSQL waits for its synchronous standby: its words are translated, not this.
+#: PostgreSQL's function that waits for the synchronous standby: unlike messages, not translated.
 _WAIT_FOR_STANDBY = "SyncRepWaitForLSN"
-#: What PostgreSQL is told on connecting. Every statement finds its rows by a key, few among however
-#: many. Left to itself PostgreSQL plans one that it hears often once and for all, and while the tables
-#: are empty reading all of them looks as good: it would go on to as they grow.
+#: Session settings. Every statement finds its few rows by key. PostgreSQL keeps the plan of a
+#: frequent statement, and one made while the tables are empty would scan them as they grow.
 _SESSION = (
     "set jit = off; set enable_seqscan = off; set enable_bitmapscan = off; "
     "set enable_hashjoin = off; set enable_mergejoin = off; "
 )
-#: Connections of the process that this one was forked from, kept so that nothing closes them here:
-#: that would end the parent's session with PostgreSQL, and SQLite forbids it.
+#: The parent's connections after a fork, kept so that nothing closes them here: that would end the
+#: parent's session with PostgreSQL, and SQLite forbids it.
 _INHERITED: list[Any] = []
 
 
 class Writer:
-    """Executes what is one transaction. For one caller at a time, also after a fork.
+    """Executes transactions. For one caller at a time, also after a fork.
 
-    The driver is spoken to directly: SQLAlchemy's part in a statement costs as much CPU as the
-    statement itself. PostgreSQL commits each statement, SQLite all of them together.
+    It uses the driver directly: SQLAlchemy's part in a statement costs as much CPU as the statement
+    itself. PostgreSQL commits each statement, SQLite all of them together.
 
     Args:
         engine: the database.
-        session: what else PostgreSQL is told on connecting.
+        session: further PostgreSQL session settings.
     """
 
     def __init__(self, engine: Engine, *, session: str = "") -> None:
@@ -52,16 +50,16 @@ class Writer:
         self._pid = os.getpid()
         #: How often it has connected.
         self.connects = 0
-        #: PostgreSQL has confirmed what its synchronous standby may not have.
+        #: PostgreSQL has confirmed a commit that its synchronous standby may lack.
         self._unconfirmed = False
 
     def write(self, do: Callable[[Any], Any]) -> Any:
-        """Call with a cursor, and commit.
+        """Call with a cursor, and commit; returns the call's result.
 
         Raises:
-            LedgerUnavailable: the database is away; whether anything was written is not known.
-            LedgerUnreachable: it is, and nothing was.
-            EventIdTaken: nothing was written, for one of the events has the id of another.
+            LedgerUnavailable: the database is away; the write may or may not have succeeded.
+            LedgerUnreachable: it is away, and nothing was written.
+            EventIdTaken: nothing was written: an event's id is another event's.
         """
         away: type[LedgerUnavailable] = LedgerUnreachable
         try:
@@ -75,7 +73,7 @@ class Writer:
             if self._unconfirmed:
                 raise away("the wait for the synchronous standby was cancelled")
         except BaseException as error:
-            # Also when a green thread is killed in the middle: the connection is out of step.
+            # Also if the green thread is killed midway: the connection is out of step.
             self.close()
             if self._is_taken(error):
                 raise EventIdTaken(str(error)) from error
@@ -92,7 +90,7 @@ class Writer:
         self._unconfirmed = False
         if connection is not None:
             if self._cursor_of_it is not None:
-                # SQLite keeps its lock while a statement that failed is not reset.
+                # SQLite keeps its lock until a failed statement is reset.
                 self._cursor_of_it.close()
                 self._cursor_of_it = None
             connection.invalidate()
@@ -103,14 +101,14 @@ class Writer:
 
     def _is_away(self, error: BaseException) -> bool:
         driver: Any = self._engine.dialect.dbapi
-        # What is not said of the rows is said of the database: it is a standby, a migration has a
-        # table, a right is missing. Whoever waits for it loses nothing.
+        # An error that is not about the rows is about the database (a standby, a migration's lock,
+        # a missing right): waiting loses nothing.
         of_the_rows = (driver.DataError, driver.IntegrityError)
         return isinstance(error, driver.Error) and not isinstance(error, of_the_rows)
 
     def _mind_forks(self) -> None:
         if self._pid != os.getpid():
-            # Forked: two processes that share a socket would read the answers to each other's statements.
+            # Forked: two processes that share a socket would read each other's answers.
             _INHERITED.append((self._connection, self._cursor_of_it))
             self._pid, self._connection, self._cursor_of_it = os.getpid(), None, None
             self._unconfirmed = False
@@ -135,13 +133,13 @@ class Writer:
         return self._cursor_of_it
 
     def _noticed(self, notice: Any) -> None:
-        """PostgreSQL confirms a commit whose wait was cancelled all the same, with a warning."""
+        """PostgreSQL confirms even a commit whose wait was cancelled, with a warning."""
         self._unconfirmed |= notice.source_function == _WAIT_FOR_STANDBY
 
 
 def _wait(driver: Any) -> Callable[..., Any]:
     if not green():
         return partial(driver.wait, timeout=_ANSWER)
-    from pos_gateway.ledger.waiting import GreenWait  # noqa: PLC0415  (it needs gevent, and psycopg)
+    from pos_gateway.ledger.waiting import GreenWait  # noqa: PLC0415  (it needs gevent, psycopg)
 
     return GreenWait(driver.fileno(), _ANSWER)

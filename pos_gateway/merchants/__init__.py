@@ -1,1 +1,1 @@
-"""Who the merchants are: the store they are kept in and the directory that workers ask."""
+"""Merchants: their store in the database, and the directory that workers read."""

@@ -1,7 +1,7 @@
-"""Merchants' catalogs in the database: a POS's item ids by our skus, a catalog a row.
+"""Merchants' catalogs in the database: a POS's item ids by our SKUs, one row per merchant.
 
-One is written as a whole and read as a whole. One that is cleared stays as an empty row, so that
-workers see the moment in which it was.
+A catalog is written and read as a whole. A cleared one stays as an empty row, so that workers see
+the edit.
 """
 
 import json
@@ -16,7 +16,7 @@ from pos_gateway.merchants.store import IN_A_ROW
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import in_turns
 
-#: Catalogs that are read at once, from the database or Redis: nobody else has a turn meanwhile.
+#: Catalogs read at once, from the database or Redis: no other green thread runs meanwhile.
 AT_ONCE = 10
 
 
@@ -28,7 +28,7 @@ class CatalogStore:
         self._clock = clock
 
     def put(self, every: Mapping[str, Mapping[str, str]]) -> None:
-        """Write catalogs by merchant, each instead of the merchant's present one, all or none."""
+        """Replace these merchants' catalogs, all or none."""
         texts = {merchant_id: as_text(catalog) for merchant_id, catalog in every.items()}
         with self._engine.begin() as connection:
             stamp = next_stamp(connection, catalogs.c.updated_at, self._clock)
@@ -44,14 +44,14 @@ class CatalogStore:
         return found
 
     def stamped(self, ids: Sequence[str]) -> dict[str, tuple[Mapping[str, str], float]]:
-        """These merchants' catalogs, those that there are, each with its stamp."""
+        """The existing catalogs of these merchants, each with its stamp."""
         which = select(catalogs.c.merchant_id).where(catalogs.c.merchant_id.in_(ids))
         found: dict[str, tuple[Mapping[str, str], float]] = {}
         with self._engine.connect() as connection:
             present = connection.scalars(which).all()  # most merchants have none
             for at in range(0, len(present), AT_ONCE):
                 some = catalogs.c.merchant_id.in_(present[at : at + AT_ONCE])
-                # A large one takes milliseconds to be read.
+                # Parsing a large one takes milliseconds.
                 for row in in_turns(connection.execute(select(catalogs).where(some)).all(), 1):
                     found[row.merchant_id] = of_text(row.entries), row.updated_at
         return found
@@ -62,7 +62,7 @@ class CatalogStore:
             return seconds(connection.scalar(select(func.max(catalogs.c.updated_at))))
 
     def edited_since(self, stamp: float) -> list[tuple[str, float]]:
-        """Whose catalog has a higher stamp, each with it."""
+        """The merchants whose catalog has a higher stamp, each with it."""
         query = select(catalogs.c.merchant_id, catalogs.c.updated_at)
         with self._engine.connect() as connection:
             rows = connection.execute(query.where(catalogs.c.updated_at > stamp))

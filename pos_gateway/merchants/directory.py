@@ -1,9 +1,9 @@
-"""The directory that workers ask for a merchant, once for every order.
+"""The merchant directory, which workers read once for every order.
 
-Records, and merchants' catalogs, are in refresh-ahead caches over the database. Who edits one leaves
-a stamp in its row that is higher than all before it, and every worker looks once a second for higher
-ones than it has seen: an edit is seen within that, wherever it was made, whatever the clocks say and
-however long the record would have been good.
+Records and catalogs are in refresh-ahead caches over the database. An edit stamps its row higher
+than all before it, and every worker polls once a second for higher stamps than it has seen: it sees
+an edit within that time, wherever it was made, whatever the clocks say and however long the cached
+record would have been valid.
 """
 
 import random
@@ -24,35 +24,35 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that a record is good if nobody edits it, and refreshed after half of them: the seed's.
+#: Seconds that an unedited record is valid; it is refreshed after half of them.
 LIFETIME = 180.0
-#: Seconds for which it is believed that there is no such merchant, if nobody imports it.
+#: Seconds that an unknown merchant is cached as absent, unless it is imported.
 ABSENT = 5.0
-#: Seconds for which records are served beyond their time while the database is away.
+#: Seconds that expired records are served while the database is away.
 STALE = 3600.0
-#: Records in memory, those of unknown merchants included.
+#: Most records in memory, those of unknown merchants included.
 MOST = 50_000
-#: Entries of catalogs in memory, two hundred bytes each, all merchants' together; that a merchant has
-#: no catalog counts as one. And merchants in a load of them, most of whom have none: a worker that has
-#: just started asks for all merchants', and orders under way wait for them.
+#: Most catalog entries in memory, two hundred bytes each, of all merchants; a missing catalog
+#: counts as one. And most merchants per load, few of which have a catalog: a worker that has just
+#: started loads all of them, while orders in flight wait.
 MOST_ENTRIES, TOGETHER = 500_000, 100
 #: Seconds to wait after a failed load.
 PAUSE = 1.0
-#: Seconds between two looks for edits, about.
+#: Seconds between polls for edits, about.
 LOOK = 1.0
 
 
 class Directory:
     """Merchants by id. Safe from threads and green threads.
 
-    Without ``start`` (a prefork child has no thread to spare) ``get`` loads, and looks for edits,
-    itself.
+    Without ``start`` (a prefork child has no thread to spare) ``get`` itself loads, and polls
+    for edits.
 
     Args:
         store: the database's records.
         catalogs: its catalogs.
-        shared: where other workers' records are.
-        shared_catalogs: and their catalogs.
+        shared: the records' cache shared with other workers.
+        shared_catalogs: the same for catalogs.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Directory:
         self._catalogs = RefreshAheadCache(
             "catalogs",
             self._load_catalogs,
-            absent=LIFETIME,  # the first one is seen as an edit is
+            absent=LIFETIME,  # a first one is found like an edit
             most=MOST_ENTRIES,
             weigh=_entries,
             together=TOGETHER,
@@ -100,20 +100,20 @@ class Directory:
             **terms,
         )
 
-        # Before the first look: a record from before an edit may still be with other workers.
+        # Also edits from before the first look: the shared cache may have a record from before one.
         self._edits = [
             Edits(store, self._cache.outdated, known_for=LIFETIME, clock=clock),
             Edits(catalogs, self._catalogs.outdated, known_for=LIFETIME, clock=clock),
         ]
 
     def get(self, merchant_id: str) -> Merchant:
-        """The merchant with its catalog, from memory if they are fresh, else from the database.
+        """The merchant with its catalog, from memory if fresh, else from the database.
 
         Raises:
             UnknownMerchant: there is none.
-            SQLAlchemyError: the database cannot be asked, and there is none in memory.
-            NotLoaded: another worker loads it, and is not done; or its row makes no sense, which is
-                no order's fault.
+            SQLAlchemyError: the database is away, and no record is in memory.
+            NotLoaded: another worker is still loading it; or its row makes no sense, which is no
+                order's fault.
         """
         if self._watcher is None and self._clock.monotonic() >= self._look_at:
             self._look()
@@ -124,14 +124,14 @@ class Directory:
         return merchant.with_catalog(catalog) if catalog else merchant
 
     def want(self, merchant_id: str) -> None:
-        """The merchant will be asked for: see to it that its record is here and fresh.
+        """Load or refresh the merchant's record ahead of its use.
 
-        Does not block: this is called by the one green thread that takes orders in.
+        Does not block: the one green thread that consumes orders calls it.
         """
         self._cache.want(merchant_id)
 
     def is_fresh(self, merchant_id: str) -> bool:
-        """Whether the merchant's record is here and good (if only to say that there is none)."""
+        """Whether the merchant's record, or its absence, is in memory and valid."""
         return self._cache.is_fresh(merchant_id)
 
     def peek(self, merchant_id: str) -> Merchant | None:
@@ -139,12 +139,12 @@ class Directory:
         return self._cache.peek(merchant_id)
 
     def pause(self, merchant_id: str) -> None:
-        """Pause the merchant, until somebody resumes it. Raises SQLAlchemyError."""
+        """Pause the merchant, until an operator resumes it. Raises SQLAlchemyError."""
         self._store.pause([merchant_id], paused=True)
         self._look()
 
     def longest_timeout(self) -> float:
-        """The longest time limit that a merchant in memory has of its own; 0 if none has."""
+        """The longest ``request_timeout`` of a merchant in memory; 0 if none has one."""
         limits = (merchant.request_timeout or 0.0 for merchant in self._cache.peek_all())
         return max(limits, default=0.0)
 
@@ -153,14 +153,14 @@ class Directory:
         self._listener = on_load
 
     def start(self) -> None:
-        """Start loading and looking on threads (green ones in a green worker). Idempotent."""
+        """Start loading and polling on threads (green ones in a green worker). Idempotent."""
         if self._watcher is None:
-            self._look()  # before anything is taken from where older records may be
+            self._look()  # before any read of the shared cache, which may have older records
             self._watcher = threading.Thread(target=self._watch, name="directory", daemon=True)
             self._watcher.start()
 
     def stop(self) -> None:
-        """Load nothing more. Idempotent."""
+        """Stop loading. Idempotent."""
         self._stopping.set()
         self._cache.stop()
         self._catalogs.stop()
@@ -187,7 +187,7 @@ class Directory:
         for edits in self._edits:
             try:
                 edits.look()
-            except Exception as error:  # noqa: BLE001  (also a stamp that is no time: looking goes on)
+            except Exception as error:  # noqa: BLE001  (also an invalid stamp: polling goes on)
                 log.error("merchants.not_watched", error=str(error))
 
 

@@ -1,4 +1,4 @@
-"""Which rows of a table were edited since the last look; see ``stamps.py``."""
+"""Finds the rows of a table edited since the last look; see ``stamps.py``."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from pos_gateway.merchants.store import IN_A_ROW
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.runtime.green import in_turns
 
-#: Seconds for which an edit may be on its way into the database while later ones are there already:
-#: an earlier release's, which keeps nobody from editing meanwhile.
+#: Seconds by which an edit may become visible after later ones: an earlier release's, which takes
+#: no lock.
 LATE = 60.0
 
 
@@ -21,17 +21,17 @@ class Stamped(Protocol):
         ...
 
     def edited_since(self, stamp: float) -> list[tuple[str, float]]:
-        """The ids of the rows with a higher stamp, each with its own."""
+        """The ids of the rows with a higher stamp, each with its stamp."""
         ...
 
 
 class Edits:
-    """Tells of each edit at least once. For one caller at a time.
+    """Reports each edit at least once. For one caller at a time.
 
     Args:
-        table: what is edited.
-        told: is told the id of what was edited, and the stamp.
-        known_for: seconds before the first look whose edits are told, too.
+        table: the table.
+        told: called with each edited row's id and stamp.
+        known_for: seconds before the first look whose edits are reported, too.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Edits:
         self._table, self._told = table, told
         self._known_for = known_for
         self._clock = clock
-        #: The highest stamps that were seen, each with when that was, on this worker's clock: of
-        #: those that were seen long enough ago the last one is the first here.
+        #: The highest stamps seen, each with when that was, on this worker's clock. The first is
+        #: the last one seen at least ``LATE`` seconds ago.
         self._highest: deque[tuple[float, float]] = deque()
 
     def look(self) -> None:
-        """Tell of what was edited since the last look. Raises SQLAlchemyError."""
+        """Report the edits since the last look. Raises SQLAlchemyError."""
         now = self._clock.monotonic()
         highest = self._highest
         while len(highest) > 1 and now - highest[1][0] >= LATE:
@@ -65,6 +65,6 @@ class Edits:
             self._told(each, stamp)
 
     def _begin(self) -> float:
-        # Stamps may be ahead of the time of day, or behind it for as long as nobody has edited.
+        # Stamps may be ahead of the time of day, or behind it since the last edit.
         present = min(self._table.last_edit(), self._clock.now().timestamp())
         return max(0.0, present - self._known_for - LATE)

@@ -1,7 +1,7 @@
-"""When a row was edited, as a stamp that only grows: whose clock is behind hides no edit.
+"""Edit stamps that only grow, so that a slow clock hides no edit.
 
-Workers compare stamps with stamps alone. A stamp is the time of day of the machine that edits, or
-just above the highest one there is, if that is later.
+Workers compare stamps only with stamps. A stamp is the editing machine's time of day, or just above
+the highest stamp, if that is later.
 """
 
 from datetime import UTC, datetime
@@ -11,17 +11,18 @@ from sqlalchemy import Column, Connection, false, func, select, text, update
 
 from pos_gateway.runtime.clock import Clock
 
-#: Seconds by which a stamp is above the highest before it, at least.
+#: Least seconds by which a stamp is above the highest before it.
 STEP = 0.001
 
 
 def next_stamp(connection: Connection, column: Column[Any], clock: Clock) -> float:
-    """A stamp above all that are in the column (Unix time).
+    """A stamp above all in the column (Unix time).
 
-    Nobody else edits the table until the transaction ends: stamps become visible in their order.
+    It locks the table against other edits until the transaction ends, so that stamps become visible
+    in order.
     """
     table = column.table
-    if connection.dialect.name == "sqlite":  # a statement that writes has the database to itself
+    if connection.dialect.name == "sqlite":  # a writing statement locks the database
         connection.execute(update(table).where(false()).values({column.name: column}))
     else:
         connection.execute(text(f"lock table {table.name} in share row exclusive mode"))
@@ -30,8 +31,8 @@ def next_stamp(connection: Connection, column: Column[Any], clock: Clock) -> flo
 
 
 def seconds(stamp: datetime | float | None) -> float:
-    """A stamp as Unix time; before all others if there is none."""
+    """A stamp as Unix time; 0 if there is none."""
     if not isinstance(stamp, datetime):
         return stamp or 0.0
-    # SQLite has no time zones: what it gives back is UTC, as it was written.
+    # SQLite has no time zones: it returns UTC, as it was written.
     return (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()

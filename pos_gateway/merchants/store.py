@@ -20,13 +20,13 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import in_turns
 from pos_gateway.runtime.vault import CannotOpen, Vault
 
-#: Edits that are read in a row: of an import there are as many as there are merchants.
+#: Edits read before yielding to other green threads: an import may edit every merchant.
 IN_A_ROW = 200
 
 _FIELDS = tuple(Merchant.model_fields)
-#: Rows a statement; SQLite takes no more than 32,766 parameters in one.
+#: Rows per statement; SQLite takes no more than 32,766 parameters in one.
 _BATCH = 500
-#: Merchants whose opened credentials are kept.
+#: Most merchants whose opened credentials are kept.
 _OPENED = 50_000
 
 
@@ -39,15 +39,15 @@ class MerchantStore:
         self._engine = engine
         self._clock = clock
         self._vault = vault or Vault()
-        #: Credentials by merchant, with what they were sealed as: records are read again every few
-        #: seconds, and a certificate takes milliseconds to be looked at.
+        #: Opened credentials by merchant, with their sealed text: records are read again and again,
+        #: and a certificate takes milliseconds to parse.
         self._opened_before: dict[str, tuple[str, Credentials]] = {}
 
     def put(self, records: Iterable[Merchant]) -> int:
-        """Write the records, replacing those with the same id, all or none. How many.
+        """Write the records, replacing those with the same id, all or none; returns how many.
 
         Raises:
-            CannotOpen: one has secrets, and there is no key to seal them with.
+            CannotOpen: a record has secrets, and there is no key to seal them with.
         """
         latest = {merchant.id: merchant for merchant in records}
         rows = [self._row(merchant) for merchant in latest.values()]
@@ -57,7 +57,7 @@ class MerchantStore:
         return len(rows)
 
     def get(self, ids: Sequence[str]) -> dict[str, Merchant]:
-        """The merchants with these ids; those that there are."""
+        """The existing merchants with these ids."""
         return {each: merchant for each, (merchant, _) in self.stamped(ids).items()}
 
     def stamped(self, ids: Sequence[str]) -> dict[str, tuple[Merchant, float]]:
@@ -84,7 +84,7 @@ class MerchantStore:
             return [(row.id, seconds(row.updated_at)) for row in in_turns(rows, IN_A_ROW)]
 
     def sealed(self, merchant: Merchant) -> str:
-        """A record as text, its secrets sealed. Raises CannotOpen where they cannot be."""
+        """A record as text, its secrets sealed. Raises CannotOpen if they cannot be."""
         if isinstance(merchant.auth, Unreadable):
             raise CannotOpen(merchant.auth.problem)
         return json.dumps(self._row(merchant))
@@ -97,13 +97,13 @@ class MerchantStore:
         return self._merchant(SimpleNamespace(**row))
 
     def pause(self, ids: Iterable[str], *, paused: bool) -> list[str]:
-        """Pause the merchants with these ids, or resume them; all, unless one is not there.
+        """Pause or resume the merchants with these ids: all, or none if one is unknown.
 
-        Returns the ids that no merchant has; if there are any, nothing was changed.
+        Returns the unknown ids; if there are any, nothing was changed.
         """
         wanted = sorted(set(ids))
         with self._engine.begin() as connection:
-            stamp = self._next_stamp(connection)  # from here on what is found stays there
+            stamp = self._next_stamp(connection)  # locks the table: what is found stays
             found: set[str] = set()
             for batch in _batches(wanted):
                 of_these = select(merchants.c.id).where(merchants.c.id.in_(batch))
@@ -124,10 +124,10 @@ class MerchantStore:
                 yield self._merchant(row)
 
     def reseal(self, batch: int = _BATCH) -> Iterator[Resealed]:
-        """Seal all secrets with the vault's present key, while others read and write.
+        """Seal all secrets with the vault's current key, while other processes read and write.
 
-        Yields what each batch came to. A row that is written meanwhile is left as it was written:
-        sealed with their present key.
+        Yields each batch's result. A row written meanwhile is left as written: sealed with its
+        writer's current key.
         """
         last = ""
         while True:
@@ -165,16 +165,16 @@ class MerchantStore:
         )
 
     def _merchant(self, row: Row[Any] | SimpleNamespace) -> Merchant:
-        # Checked when it was written; checking again for every order would cost for nothing.
+        # Validated when written, so not again for every order.
         fields = {name: getattr(row, name) for name in _FIELDS}
         fields["auth"] = self._credentials(row.id, row.auth)
-        fields["pos"] = row.pos or _NO_IDS  # null in rows from before there was such a column
+        fields["pos"] = row.pos or _NO_IDS  # null in rows older than the column
         fields["adapter"] = sys.intern(row.adapter)
         fields["provider"] = row.provider and sys.intern(row.provider)
         return Merchant.trusted(fields)
 
     def _credentials(self, merchant_id: str, auth: dict[str, Any]) -> Credentials:
-        """As they were sealed; one merchant's that cannot be read are no reason to fail others."""
+        """The opened credentials; those that cannot be read do not fail other merchants."""
         if not auth or auth == _NOTHING:
             return NONE
         before, known = self._opened_before.get(merchant_id, ("", NONE))
@@ -184,7 +184,7 @@ class MerchantStore:
             credentials = _AUTH.validate_python(self._vault.open(auth, whose=merchant_id))
         except CannotOpen as error:
             return Unreadable(problem=str(error))
-        except ValidationError:  # its text has the secrets in it
+        except ValidationError:  # its text contains the secrets
             return Unreadable(problem="of a kind that this version does not know")
         if len(self._opened_before) >= _OPENED:
             self._opened_before.clear()
@@ -193,7 +193,7 @@ class MerchantStore:
 
 
 _NOTHING = {"type": "none"}
-#: One for all that have none, who are the most.
+#: Shared by all merchants without any, which are most.
 _NO_IDS: dict[str, str] = {}
 _AUTH: TypeAdapter[Credentials] = TypeAdapter(Auth)
 

@@ -1,1 +1,1 @@
-"""The canary split: whose orders go to the canary workers."""
+"""The canary split: which merchants' orders go to the canary workers."""

@@ -1,7 +1,7 @@
-"""The split as the broker holds it: the last message of a stream.
+"""The canary split in the broker: the last message of a stream.
 
-A stream's last message can be read by everybody and is taken by nobody; of the next one all hear at
-once. Whoever routes orders needs the broker for it, and nothing else.
+Every client can read a stream's last message without consuming it, and receives the next one at
+once. A process that routes orders needs the broker for it, and nothing else.
 """
 
 import os
@@ -27,33 +27,33 @@ from pos_gateway.runtime.urls import mask_url
 
 log = structlog.get_logger(__name__)
 
-#: Seconds to wait for the last message, which takes milliseconds: if the broker says that there is
-#: one, and if it does not, since it counts a stream's messages some five seconds late. Who changes
-#: what it says waits as if there were one.
+#: Seconds to wait for the last message, which takes milliseconds: if the broker counts one, and if
+#: it does not, since it counts a stream's messages some five seconds late. ``present`` always waits
+#: ``THERE``.
 THERE, PERHAPS = 2.0, 0.1
-#: Seconds that those who ask first wait for the answer, connecting included.
+#: Seconds that the first callers wait for the split, connecting included.
 FIRST = THERE + 1.0
-#: Seconds after the first in which others come that were published with it.
+#: Seconds after the first message to wait for those published with it.
 _TOGETHER = 0.05
-#: Seconds between two looks after the heartbeat.
+#: Seconds between two heartbeat checks.
 _TICK = 1.0
-#: Seconds that an operator waits for another one's change, and between two tries.
+#: Seconds that an operator waits for another operator's change, and between two tries.
 TURN, _NEXT_TRY = 5.0, 0.05
-#: Seconds until it is tried again: if the broker is away, and at most, after one refusal upon another.
+#: Seconds until a retry: while the broker is away, and at most, after repeated refusals.
 _AGAIN, _REFUSED = 1.0, 60.0
 
 
 def message_of(split: Split) -> Message:
-    """What is published to have everybody go by this split."""
+    """The message that puts this split in force."""
     return Message("", topology.splits_stream.name, split.to_json(), message_id="")
 
 
 def present(broker_url: str) -> Split | None:
-    """What everybody goes by; None if nothing was said yet.
+    """The split in force; None if none was published yet.
 
     Raises:
         BrokerUnavailable: it cannot be read.
-        InvalidSplit: what was said last is none, so that not everybody goes by the same.
+        InvalidSplit: the last message is no split, so processes may go by different ones.
     """
     found: list[bytes] = []
     connection = _connection(broker_url)
@@ -78,21 +78,21 @@ def present(broker_url: str) -> Split | None:
 
 
 def in_force(broker_url: str, percent: float) -> Split:
-    """The same, or this percentage if nothing was said yet. Raises as ``present``."""
+    """The split in force, or this percentage if none was published yet. Raises as ``present``."""
     said = present(broker_url)
     return Split(percent=percent) if said is None else said
 
 
 @contextmanager
 def changing(broker_url: str, *, at_once: bool = False) -> Iterator[Callable[[Split], None]]:
-    """Read it, change it and publish it while no other operator does; yields what publishes it.
+    """Change the split while no other operator does; yields the function that publishes it.
 
     Args:
         broker_url: where the broker is.
-        at_once: publish it even if another operator's change does not come to an end.
+        at_once: publish it even if another operator's change does not end.
 
     Raises:
-        BrokerUnavailable: it cannot be reached, or another operator's change does not end.
+        BrokerUnavailable: the broker is away, or another operator's change does not end.
     """
     connection, publisher = _connection(broker_url), Publisher(broker_url)
     try:
@@ -101,7 +101,7 @@ def changing(broker_url: str, *, at_once: bool = False) -> Iterator[Callable[[Sp
             raise BrokerUnavailable("another operator is changing it at this moment; try again")
 
         def publish(split: Split) -> None:
-            if has_turn:  # this process may have stood still, and lost it
+            if has_turn:  # this process may have been paused, and lost its turn
                 topology.splits_turn.bind(connection.default_channel).queue_declare(passive=True)
             publisher.publish(message_of(split))
 
@@ -132,10 +132,10 @@ def _took_turn(connection: Connection) -> bool:
 
 
 class SplitWatch:
-    """Follows it on a thread and a connection of its own, from when somebody first asks.
+    """Follows the split on its own thread and connection, from the first ``split`` on.
 
-    While the broker is away it stays as it was. Safe from threads and green threads; after a fork of
-    a process with threads the child follows it by itself.
+    While the broker is away the split stays as it was. Safe from threads and green threads; after a
+    fork of a process with threads the child follows it by itself.
 
     Args:
         broker_url: where the broker is; the nodes of a cluster with ``;`` between them.
@@ -153,7 +153,7 @@ class SplitWatch:
         self._looked, self._stopping = threading.Event(), threading.Event()
 
     def split(self) -> Split | None:
-        """As it is now; None if nothing was said yet, or the broker has not told in time."""
+        """The present split; None: none was published yet, or the broker did not answer in time."""
         if self._stopping.is_set():
             return self._split
         if self._pid != os.getpid():
@@ -163,7 +163,7 @@ class SplitWatch:
                 thread = threading.Thread(target=self._run, name="split", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError as error:  # there are too many; whoever asks next tries again
+                except RuntimeError as error:  # there are too many; the next call tries again
                     log.warning("canary.split_not_followed", error=str(error))
                     return self._split
                 self._thread = thread
@@ -173,15 +173,15 @@ class SplitWatch:
         return self._split
 
     def close(self) -> None:
-        """Follow it no longer; ``split`` stays as it is. Idempotent."""
+        """Stop following; ``split`` stays as it is. Idempotent."""
         self._stopping.set()
         if self._amqp is not None and self._pid == os.getpid():
             with suppress(*CONNECTION_ERRORS, AttributeError):
-                # Said, not awaited (the reply is the thread's): the broker logs no lost client.
+                # Sent, not awaited (the thread reads the reply): the broker logs no lost client.
                 self._amqp.send_method(spec.Connection.Close, "BsBB", (200, "goodbye", 0, 0))
 
     def _forget_the_parent(self) -> None:
-        """Forked: its thread is not here, and its lock may be held for ever. What it saw is good."""
+        """Forked: the parent's thread is gone, its lock may be held forever. Its split is kept."""
         self._pid, self._lock = os.getpid(), threading.Lock()
         self._thread = self._amqp = None
         self._looked, self._stopping = threading.Event(), threading.Event()
@@ -194,15 +194,15 @@ class SplitWatch:
             try:
                 self._connect_and_follow()
             except ChannelError as error:
-                # It may not be read, is not there, or is no stream. A broker that has just begun anew
-                # says so for a moment, too: it is asked again soon, and ever later.
+                # It may not be read, is missing, or is no stream. A broker that has just started
+                # says so for a moment, too: retry soon, and ever later.
                 pause, later = later, min(2 * later, _REFUSED)
                 log.warning("canary.split_refused", error=str(error))
             except (*CONNECTION_ERRORS, AttributeError):
-                # It is away, and those who publish say so; or closed under the library's feet.
+                # The broker is away, which publishers report; or the library lost its connection.
                 pause = later = _AGAIN
             except Exception:
-                # Whatever it is: without its thread this process would never again follow.
+                # Any bug: without this thread the process would never follow the split again.
                 pause, later = later, min(2 * later, _REFUSED)
                 log.exception("canary.split_mistake")
             finally:
@@ -241,13 +241,13 @@ def _connection(broker_url: str) -> Connection:
 
 
 def _connected(connection: Connection) -> Any:
-    """The library's own connection, which never makes a new one; None: a broker without streams."""
+    """The library's connection, which never reconnects; None: a broker without streams."""
     connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
     return connection.connection if connection.transport.driver_type == "amqp" else None
 
 
 def _consume(connection: Connection, on_body: Callable[[bytes], None], *, declare: bool) -> bool:
-    """Have the last message told, and every one that follows; whether the broker counts any."""
+    """Consume the last message, and all that follow; whether the broker counts any."""
 
     def told(message: Any) -> None:
         channel.basic_ack(message.delivery_tag)
@@ -256,7 +256,7 @@ def _consume(connection: Connection, on_body: Callable[[bytes], None], *, declar
     channel = connection.channel()
     stream = topology.splits_stream.bind(channel)
     has_some = bool(stream.queue_declare(passive=not declare).message_count)
-    channel.basic_qos(0, 10, False)  # without it the broker lets nobody read a stream
+    channel.basic_qos(0, 10, False)  # required to consume a stream
     channel.basic_consume(stream.name, callback=told, arguments={"x-stream-offset": "last"})
     return has_some
 

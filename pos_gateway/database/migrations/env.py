@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that ``database.upgrade`` opened."""
+"""Alembic's entry: runs the migrations on the connection that ``engine.upgrade`` opened."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""The ledger: orders, their events, who has them, and what operators did."""
+"""The ledger: orders, events, workers' leases and the audit."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The event pipeline: what helpers have hydrated, and how far the leader is."""
+"""The event pipeline: hydrated bodies, and the leader's progress."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The merchants that were edited of late, found without reading all of them."""
+"""An index that finds recently edited merchants."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""What merchants' POSes call the items of our orders."""
+"""Merchants' catalogs: their POSes' item ids by our SKUs."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Where an order in doubt may be, since when on whose clock, and from whom it was taken over."""
+"""Orders in doubt: the POS, since when on a worker's clock, and the leases taken over from."""
 
 import sqlalchemy as sa
 from alembic import op
