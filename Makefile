@@ -48,6 +48,7 @@ check: $(INSTALLED) docs-check ## Formatting, lint, types, floors, generated doc
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/words.py
 
 docs-check: $(INSTALLED) ## Are the generated documents those that the code generates?
 	$(BIN)/pos-gateway schema --check docs

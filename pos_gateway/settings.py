@@ -133,7 +133,7 @@ class Settings(BaseModel):
     )
     canary_percent: Percent = Field(
         0.0,
-        description="Percent of merchants whose orders go to orders.canary, until somebody says it with"
+        description="Percent of merchants whose orders go to orders.canary, until an operator sets it with"
         " `pos-gateway canary set` (OrderClient).",
     )
     allow_private_addresses: bool = Field(

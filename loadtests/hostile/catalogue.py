@@ -9,7 +9,7 @@ from itertools import repeat
 
 from loadtests.hostile.peer import Script, a_reply, answers, hangs, read_request
 
-#: The classes: provably not processed, somebody must change something, in doubt, a reply.
+#: The classes: provably not processed, a person must change something, in doubt, a reply.
 RETRY, CONFIG, DOUBT = "NotSent", "Misconfigured", "NoValidReply"
 OK = "200"
 

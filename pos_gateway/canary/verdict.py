@@ -101,7 +101,7 @@ def judge(
     if cpu is not None:
         measures.append(_cpu(*cpu))
     if stranded:
-        why = f"nobody takes the messages in orders.canary: {stranded}"
+        why = f"no worker consumes the messages in orders.canary: {stranded}"
         measures.append(Measure("queue", Finding.WORSE, why))
     return Verdict(tuple(measures))
 

@@ -18,7 +18,7 @@ never used again.
 | `pending` | the POS has the order: an event, then it is asked until it has decided |
 | `retry` | not delivered, for certain: tried again after {first:g} s, then up to twice as long each time, {longest:g} s at most, at random within that, and not before `Retry-After`; until `deliver_by`, then `order.expired`. A wait that would end later is cut short, so that a last attempt begins {last:g} s before it |
 | `in_doubt` | the same, but a POS with keys gets the same key again, one that can be asked is asked first, and one that can do neither is left to a person at once. If that lasts until `deliver_by`: `order.in_doubt`, and it is asked for another hour; then [a person](operating.md) decides |
-| `failed` | trying again is no use until somebody changes something: `order.failed`, and a dead letter |
+| `failed` | a retry is no use until a person changes something: `order.failed`, and a dead letter |
 | `expired` | too late: `order.expired`, and a dead letter |
 
 A `failed` after an outcome that was in doubt is not certain any more, since the order may have been

@@ -23,17 +23,24 @@ class Lazy:
 
 
 class LazyGroup(click.Group):
-    """Commands by name, listed in the order given. An unknown name gets a suggestion."""
+    """Commands by name, listed in the order given; an alias is not listed. An unknown name gets a
+    suggestion."""
 
-    def __init__(self, *arguments: Any, lazy: Mapping[str, Lazy], **named: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        lazy: Mapping[str, Lazy],
+        aliases: Mapping[str, str] | None = None,
+        **named: Any,
+    ) -> None:
         super().__init__(*arguments, **named)
-        self._lazy = lazy
+        self._lazy, self._aliases = lazy, aliases or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        lazy = self._lazy.get(cmd_name)
+        lazy = self._lazy.get(self._aliases.get(cmd_name, cmd_name))
         return lazy.load() if lazy else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -44,7 +51,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in self._lazy and not name.startswith("-"):
+        if name not in {*self._lazy, *self._aliases} and not name.startswith("-"):
             near = difflib.get_close_matches(name, self._lazy, n=1, cutoff=0.5)
             advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._lazy)}."
             ctx.fail(f"No such command {name!r}; {advice}")

@@ -32,7 +32,7 @@ def by_operator(command: Command) -> Command:
     return option(command)
 
 
-def by_whoever(command: Command) -> Command:
+def by_any_operator(command: Command) -> Command:
     """Add ``--as``, by default the machine's name (a pod's own): a name is never missing."""
     option = click.option(
         "--as",

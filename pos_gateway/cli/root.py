@@ -18,12 +18,14 @@ COMMANDS = {
     "enqueue": Lazy("pos_gateway.cli.enqueue:enqueue", "Put orders on the broker."),
     "cancel": Lazy("pos_gateway.cli.cancel:cancel", "Ask for an order to be cancelled."),
     "orders": Lazy("pos_gateway.cli.orders:orders", "Look orders up; decide on those in doubt."),
-    "dead": Lazy("pos_gateway.cli.dead:dead", "Look after what was set aside."),
+    "dlq": Lazy("pos_gateway.cli.dead:dead", "Administer dead letters."),
     "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),
     "canary": Lazy("pos_gateway.cli.canary:canary", "Move merchants to a canary, and back."),
     "plan": Lazy("pos_gateway.cli.plan:plan", "Say how many workers a load takes."),
     "schema": Lazy("pos_gateway.cli.schema:schema", "Write the generated documents."),
 }
+#: Names of earlier releases.
+ALIASES = {"dead": "dlq"}
 
 
 class Root(LazyGroup):
@@ -46,6 +48,7 @@ class Root(LazyGroup):
 @click.group(
     cls=Root,
     lazy=COMMANDS,
+    aliases=ALIASES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="It is configured by POS_GATEWAY_* environment variables: see pos-gateway settings.",
 )

@@ -26,7 +26,7 @@ FIELDS = {
     "adapter": "the way of speaking to its POS",
     "action": "submit or cancel",
     "attempt": "which one it was, counted from 1",
-    "outcome": "what came of it: accepted, rejected, cancelled, expired, failed, pending, retry,"
+    "outcome": "the attempt's result: accepted, rejected, cancelled, expired, failed, pending, retry,"
     " in_doubt",
     "contact": "how the merchant fared: none (not called), answered, overloaded, timed_out, failed",
     "reason": "why: a code; of a message that is no order, a sentence without a word of it",

@@ -107,7 +107,7 @@ _orders = Counter(
 )
 _attempts = Counter(
     "pos_gateway_attempts_total",
-    "Attempts at POSes by what came of them.",
+    "Attempts at POSes by outcome.",
     ("outcome", "provider"),
 )
 _attempt_seconds = Quick(
@@ -129,7 +129,7 @@ order_seconds = Quick(
 )
 retries = Counter("pos_gateway_retries_total", "Orders put back to be tried again later.")
 _dead_letters = Counter("pos_gateway_dead_letters_total", "Messages set aside.", ("reason",))
-parked = Counter("pos_gateway_parked_total", "Orders handed back to the broker to wait there.")
+parked = Counter("pos_gateway_parked_total", "Orders parked in the broker.")
 cut_short = Counter(
     "pos_gateway_cut_short_total", "Attempts ended early, since others needed their slots."
 )
@@ -171,9 +171,8 @@ waiting = Gauge(
     ("reason",),
 )
 storing = Gauge(
-    "pos_gateway_storing",
-    "Orders whose merchant is done with and whose slot is free again, while ledger and broker store"
-    " what came of them.",
+    "pos_gateway_outcomes_uncommitted",
+    "Orders whose slot is released and whose outcome ledger and broker have not stored yet.",
 )
 parked_now = Gauge("pos_gateway_parked_orders", "Orders that this worker has parked at present.")
 connections = Gauge(

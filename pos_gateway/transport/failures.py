@@ -21,7 +21,7 @@ class Verdict(StrEnum):
     """What an exception means."""
 
     BY_PROGRESS = "not sent before the first byte left, in doubt after"
-    CONFIGURATION = "somebody must change something"
+    CONFIGURATION = "a person must change something"
     HANDSHAKE = "a matter of configuration, unless the peer just broke off"
 
 

@@ -185,7 +185,7 @@ class Plan:
                 f"the busiest merchant's limit of {self.pod.merchant_limit}",
                 demand.busiest_under_way,
                 self.pod.merchant_limit,
-                "its orders wait, then are parked; nobody else notices",
+                "its orders wait, then are parked; no other merchant notices",
             )
         yield self._gives_way(
             "the worker that publishes events",

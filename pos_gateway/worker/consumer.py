@@ -256,7 +256,7 @@ class OrderConsumer(Consumer):
         if dispatcher is None:
             return
         if dispatcher.under_way:
-            log.warning("worker.handed_back", orders=dispatcher.under_way)
+            log.warning("worker.requeued", orders=dispatcher.under_way)
         # Green threads first: one may be connecting, and closing the publisher would wait for it.
         dispatcher.let_go()
         self._gateway.publisher.close()

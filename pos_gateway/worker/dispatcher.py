@@ -52,7 +52,7 @@ from pos_gateway.worker.timing import Timing
 log = structlog.get_logger(__name__)
 
 #: The lane of orders that name no merchant: they are never sent, and no merchant's limit applies.
-NOBODY = ""
+NO_MERCHANT = ""
 #: Expired orders committed at once. They need no slot; hundreds may expire in the same second.
 EXPIRING = 16
 #: Seconds between checks for orders that have waited too long.
@@ -206,7 +206,7 @@ class Dispatcher:
         if self._joins(request):
             return
         self._timing.taken(request)
-        if request.merchant_id != NOBODY:
+        if request.merchant_id != NO_MERCHANT:
             self._gate.directory.want(request.merchant_id)
             if not self._gate.directory.is_fresh(request.merchant_id):
                 self.admission.forget_terms(request.merchant_id)
@@ -465,7 +465,7 @@ class Dispatcher:
         if self._joins(request):  # a copy is in flight: parking this one would only duplicate it
             return
         # An order without a merchant is invalid, and needs no slot; a bundle must name a merchant.
-        if request.merchant_id == NOBODY or self._seconds_left(request) <= 0:
+        if request.merchant_id == NO_MERCHANT or self._seconds_left(request) <= 0:
             self._expire(request)
         else:
             self._park(request)
@@ -480,7 +480,7 @@ class Dispatcher:
 
     def _terms_of(self, merchant_id: str) -> Terms | None:
         """None: not loaded yet; its orders wait until ``_merchant_loaded`` is called."""
-        if merchant_id == NOBODY:
+        if merchant_id == NO_MERCHANT:
             return Terms(self.admission.limits.slots, is_shared=False)
         if not self._gate.directory.is_fresh(merchant_id):
             return None

@@ -120,7 +120,7 @@ class Parking:
     def hand_back(self, timeout: float) -> None:
         """Requeue what is not being published yet; wait ``timeout`` seconds for the rest."""
         for key, gathering in list(self._open.items()):
-            gathering.handed_back = True
+            gathering.requeued = True
             self._close(key)
             _reject(gathering.originals)
         _reject(self._at_hand.drop())
@@ -155,7 +155,7 @@ class Parking:
         gathering.closed.wait(open_for)
         if self._open.get(key) is gathering:
             self._close(key)
-        if not gathering.handed_back:
+        if not gathering.requeued:
             self._park(joined(gathering.parts), gathering.originals)
 
     def _park(self, bundle: Bundle, originals: list[Original]) -> None:
@@ -225,14 +225,14 @@ class Parking:
 class _Gathering:
     """A bundle that is open to more orders."""
 
-    __slots__ = ("_orders", "_size", "closed", "handed_back", "originals", "parts")
+    __slots__ = ("_orders", "_size", "closed", "originals", "parts", "requeued")
 
     def __init__(self) -> None:
         self.parts: list[Bundle] = []
         self.originals: list[Original] = []
         #: Set once it takes no more orders.
         self.closed = Event()
-        self.handed_back = False
+        self.requeued = False
         self._orders = self._size = 0
 
     @property

@@ -276,7 +276,7 @@ def test_orders_that_nobody_takes_abort_it(
     assert status["figures"][-1] == {
         "name": "queue",
         "finding": "worse",
-        "why": "nobody takes the messages in orders.canary: 1",
+        "why": "no worker consumes the messages in orders.canary: 1",
     }
     assert (status["percent"], status["pins"], status["changed_by"]) == (100, [], "kim")
 

@@ -1,4 +1,4 @@
-"""``pos-gateway dead``: what was set aside, looked at without being taken, replayed, discarded."""
+"""``pos-gateway dlq``: what was set aside, looked at without being taken, replayed, discarded."""
 
 import json
 import signal

@@ -138,7 +138,7 @@ def test_orders_that_nobody_takes_are_a_warning(connected: Program, broker_url: 
     done = connected.invoke("doctor")
     assert "warn  queue orders: 1 messages ready, 0 consumers  -> nobody delivers" in done.stdout
     dead = "warn  queue orders.dead: 1 messages ready, 0 consumers  -> these were set aside: "
-    assert f"{dead}pos-gateway dead list" in done.stdout
+    assert f"{dead}pos-gateway dlq list" in done.stdout
 
 
 @pytest.mark.usefixtures("unpatched")

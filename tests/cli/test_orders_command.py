@@ -320,7 +320,7 @@ def test_an_order_that_somebody_has_asked_to_cancel_is_not_sent(
     key = books.in_doubt("o-1")
     books.cancellation(key, wish)
     done = connected.invoke("orders", "resolve", "o-1", "--not-sent", "--for", "30m")
-    assert "is cancelled, as somebody has asked" in done.stdout
+    assert "is cancelled, as a cancel request asks" in done.stdout
     assert books.told(key) == ["in_doubt", "cancelled"]
     assert letters.numbers("orders") == []
 

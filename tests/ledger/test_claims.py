@@ -395,7 +395,7 @@ def test_an_order_found_claimed_is_not_in_doubt(worker: Workers) -> None:
     assert claim.past.possible_deaths == 1
 
 
-def test_a_doubt_there_was_is_not_forgotten_by_whoever_died_before_sending(
+def test_a_doubt_there_was_is_not_forgotten_by_operator_died_before_sending(
     worker: Workers,
 ) -> None:
     one, two, three = worker(), worker(), worker()

@@ -117,7 +117,7 @@ def test_what_a_database_or_pydantic_repeats_of_what_it_was_given_is_not_shown()
     assert line["exception"].endswith("ValueError: it was not taken")
 
 
-def test_what_was_raised_by_whoever_has_an_order_is_shown_without_a_word() -> None:
+def test_what_was_raised_by_operator_has_an_order_is_shown_without_a_word() -> None:
     try:
         try:
             int("0151 1")

@@ -8,7 +8,7 @@ import click
 from pos_gateway.cli import output
 from pos_gateway.cli.canary.traffic import look
 from pos_gateway.cli.failure import Failure
-from pos_gateway.cli.operator import by_whoever
+from pos_gateway.cli.operator import by_any_operator
 from pos_gateway.domain.split import Split
 from pos_gateway.routing.splits import changing, in_force
 from pos_gateway.settings import Settings
@@ -18,7 +18,7 @@ from pos_gateway.settings import Settings
 @click.argument("percent", type=click.FloatRange(0, 100))
 @click.option("--pin", "pins", multiple=True, metavar="ID", help="Also this merchant: a pilot.")
 @click.option("--unpin", "unpins", multiple=True, metavar="ID", help="No pilot any more.")
-@by_whoever
+@by_any_operator
 def set_(percent: float, pins: Sequence[str], unpins: Sequence[str], operator: str) -> None:
     """Send the orders of PERCENT percent of merchants, and of pilots, to the canary workers.
 
@@ -52,7 +52,7 @@ def set_(percent: float, pins: Sequence[str], unpins: Sequence[str], operator: s
 
 
 @click.command()
-@by_whoever
+@by_any_operator
 def abort(operator: str) -> None:
     """Send all orders to the stable workers again: 0 percent, and no pilots.
 
@@ -71,6 +71,6 @@ def abort(operator: str) -> None:
     _, canary = look(settings.broker_url)
     if not canary.consumers:
         output.notice(
-            f"nobody takes orders from orders.canary, where {canary.ready} messages are and others "
+            f"no worker consumes orders.canary, where {canary.ready} messages are and others "
             "may come back to: start a worker without -Q"
         )

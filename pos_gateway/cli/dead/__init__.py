@@ -1,18 +1,18 @@
-"""``pos-gateway dead``: the queue ``orders.dead``."""
+"""``pos-gateway dlq``: the queue ``orders.dead``."""
 
 import click
 
 from pos_gateway.cli.lazy import Lazy, LazyGroup
 
 COMMANDS = {
-    "list": Lazy("pos_gateway.cli.dead.listing:list_", "List what was set aside, and why."),
+    "list": Lazy("pos_gateway.cli.dead.listing:list_", "List dead letters, and why."),
     "show": Lazy("pos_gateway.cli.dead.showing:show", "Show one of them."),
     "replay": Lazy("pos_gateway.cli.dead.replaying:replay", "Have orders sent after all."),
     "discard": Lazy("pos_gateway.cli.dead.discarding:discard", "Remove them for good."),
 }
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS)
+@click.group("dlq", cls=LazyGroup, lazy=COMMANDS)
 def dead() -> None:
     """Administer dead letters: orders that could not be delivered, and invalid messages.
 

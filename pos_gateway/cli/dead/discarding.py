@@ -1,4 +1,4 @@
-"""``pos-gateway dead discard``."""
+"""``pos-gateway dlq discard``."""
 
 import click
 
@@ -31,8 +31,8 @@ def discard(
 
     \b
     Examples:
-      pos-gateway dead discard A-1001
-      pos-gateway dead discard --all --reason undecodable --yes
+      pos-gateway dlq discard A-1001
+      pos-gateway dlq discard --all --reason undecodable --yes
     """
     require_named(ids, everything=everything)
     if everything and not yes:

@@ -1,4 +1,4 @@
-"""``pos-gateway dead list``."""
+"""``pos-gateway dlq list``."""
 
 from dataclasses import replace
 from time import time
@@ -30,12 +30,12 @@ from pos_gateway.settings import Settings
 def list_(code: str | None, merchant_id: str | None, limit: int, as_json: bool) -> None:
     """List dead letters and their reasons, the oldest first. Nothing is taken from the queue.
 
-    Workers may run meanwhile, but no other pos-gateway dead.
+    Workers may run meanwhile, but no other pos-gateway dlq.
 
     \b
     Examples:
-      pos-gateway dead list
-      pos-gateway dead list --reason unknown_merchant --json | jq -r .merchant_id | sort | uniq -c
+      pos-gateway dlq list
+      pos-gateway dlq list --reason unknown_merchant --json | jq -r .merchant_id | sort | uniq -c
     """
     selection = Selection(code=code, merchant_id=merchant_id)
     found: list[Letter] = []

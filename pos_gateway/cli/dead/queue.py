@@ -90,7 +90,7 @@ class DeadLetters:
         if self._come < self.ready:
             raise Failure(
                 f"only {self._come} of {self.ready} letters came within {_PATIENCE:g} s; the others "
-                "may be in the hands of another pos-gateway dead: run it again"
+                "may be in the hands of another pos-gateway dlq: run it again"
             )
 
     def acknowledge(self, letter: Letter) -> None:

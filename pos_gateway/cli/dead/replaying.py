@@ -1,4 +1,4 @@
-"""``pos-gateway dead replay``: republishes dead-lettered orders."""
+"""``pos-gateway dlq replay``: republishes dead-lettered orders."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ _DECIDED = (State.ACCEPTED, State.REJECTED, State.CANCELLED)
 @click.option("--limit", type=LIMIT, metavar="N", help="At most N of them.")
 @new_deadline
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="JSON Lines: what came of each.")
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines: the outcome of each.")
 @by_operator
 def replay(
     ids: tuple[str, ...],
@@ -68,9 +68,9 @@ def replay(
 
     \b
     Examples:
-      pos-gateway dead replay --all --reason unknown_merchant --dry-run
-      pos-gateway dead replay --all --reason unknown_merchant --for 30m
-      pos-gateway dead replay A-1001 A-1002
+      pos-gateway dlq replay --all --reason unknown_merchant --dry-run
+      pos-gateway dlq replay --all --reason unknown_merchant --for 30m
+      pos-gateway dlq replay A-1001 A-1002
 
     Exit code: 0; 1 if anything was refused, or not all letters came; or 130 if it was broken off.
     """

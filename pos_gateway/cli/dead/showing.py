@@ -1,4 +1,4 @@
-"""``pos-gateway dead show``."""
+"""``pos-gateway dlq show``."""
 
 import json
 from typing import Any
@@ -27,8 +27,8 @@ def show(letter_id: str, reveal: bool, as_json: bool) -> None:
 
     \b
     Examples:
-      pos-gateway dead show A-1001
-      pos-gateway dead show A-1001 --reveal --json
+      pos-gateway dlq show A-1001
+      pos-gateway dlq show A-1001 --reveal --json
     """
     with DeadLetters(Settings.from_environment().broker_url) as letters:
         found = list(Selection(ids=(letter_id,)).of(letters))

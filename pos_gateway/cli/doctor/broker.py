@@ -59,7 +59,7 @@ def _queue(connection: Connection, queue: Queue) -> Finding:
         except NotFound as error:
             if "down or inaccessible" in error.reply_text:  # unlike a missing queue
                 return fail(
-                    f"{what}: nobody leads it ({error.reply_text})",
+                    f"{what}: no node leads it ({error.reply_text})",
                     "start that node, or restart it if it runs",
                 )
             return warn(
@@ -87,8 +87,8 @@ def _traffic(what: str, queue: Queue, messages: int, consumers: int) -> Finding:
         return ok(what)
     match queue.name:
         case topology.DEAD_KEY:
-            return warn(what, "these were set aside: pos-gateway dead list")
+            return warn(what, "these were set aside: pos-gateway dlq list")
         case topology.ORDERS_KEY | topology.CANARY_KEY if not consumers:
-            return warn(what, f"nobody delivers these: pos-gateway worker -Q {queue.name}")
+            return warn(what, f"no worker delivers these: pos-gateway worker -Q {queue.name}")
         case _:
             return ok(what)

@@ -149,7 +149,7 @@ class _Resolving:
             if until is not None:
                 raise Failure(
                     f"order {order.order_id!r} has expired already, and its letter is in orders.dead. "
-                    "To send it all the same: pos-gateway dead replay ID --for 30m"
+                    "To send it all the same: pos-gateway dlq replay ID --for 30m"
                 )
             return self._end_late(order, to_send)
         late = to_send.expired(self._now)
@@ -181,8 +181,8 @@ class _Resolving:
             _require_final_doubt(order)
             self._require_as_seen(order)
             entry = _entry(order, State.CANCELLED, self._now, _NOT_THERE)
-            self._write(order, entry, "not_sent", details="somebody has asked to cancel it")
-        return "was not sent, and is cancelled, as somebody has asked; the backend is told"
+            self._write(order, entry, "not_sent", details="a cancel request is open")
+        return "was not sent, and is cancelled, as a cancel request asks; the event is recorded"
 
     def _end_late(self, order: OrderStanding, expired: Order) -> str:
         message = wire.submit_message(order.order_id, expired.source, routing_key="")
@@ -190,7 +190,7 @@ class _Resolving:
         self._publish(dead)
         return (
             f"was not sent and has expired ({expired.deliver_by.isoformat()}); the backend is "
-            "told. To send it all the same: pos-gateway dead replay ID --for 30m"
+            "told. To send it all the same: pos-gateway dlq replay ID --for 30m"
         )
 
     def _require_as_seen(self, order: OrderStanding) -> None:

@@ -110,7 +110,7 @@ def _takes(most: int) -> Callable[[int], Answer]:
 
 
 ADVERSARIES = [
-    Adversary("nobody", lambda: [healthy()]),
+    Adversary("none", lambda: [healthy()]),
     Adversary("40 at 2.5 s", beside(slow(40, 2.5)), held=120, first=1),
     Adversary("100 at 1 s", beside(slow(100, 1)), held=120, first=1),
     Adversary(
@@ -138,7 +138,7 @@ ADVERSARIES = [
         "100 at 2.5 s of one provider", beside(slow(100, 2.5, provider="x")), held=120, first=2.5
     ),
     Adversary(
-        "100 at 1 s, nobody else",
+        "100 at 1 s, no others",
         lambda: [slow(100, 1)],
         held=190,
         first=1,
