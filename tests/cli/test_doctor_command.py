@@ -125,7 +125,7 @@ def test_a_stream_without_a_leader_fails(
     rabbitmq.lose_leader(broker_url, topology.splits_stream.name)
     done = connected.invoke("doctor")
     assert done.exit_code == 1
-    assert "fail  queue orders.canary.split: nobody leads it" in done.stdout
+    assert "fail  queue orders.canary.split: no node leads it" in done.stdout
     assert "start that node, or restart it if it runs" in done.stdout
 
 
@@ -136,7 +136,7 @@ def test_orders_that_nobody_takes_are_a_warning(connected: Program, broker_url: 
         publisher.publish(Message("orders", key, b"{}", message_id=key))
     publisher.close()
     done = connected.invoke("doctor")
-    assert "warn  queue orders: 1 messages ready, 0 consumers  -> nobody delivers" in done.stdout
+    assert "warn  queue orders: 1 messages ready, 0 consumers  -> no worker delivers" in done.stdout
     dead = "warn  queue orders.dead: 1 messages ready, 0 consumers  -> these were set aside: "
     assert f"{dead}pos-gateway dlq list" in done.stdout
 

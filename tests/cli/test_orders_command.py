@@ -294,7 +294,7 @@ def test_an_order_that_has_expired_by_a_decision_is_not_given_time_by_another(
     assert "has expired" in connected.invoke("orders", "resolve", "o-1", "--not-sent").stdout
     done = connected.invoke("orders", "resolve", "o-1", "--not-sent", "--for", "30m")
     assert done.exit_code == 1
-    assert "has expired already" in done.stderr and "dead replay" in done.stderr
+    assert "has expired already" in done.stderr and "dlq replay" in done.stderr
     assert letters.numbers() == ["o-1"]
     assert books.now(key).state is State.EXPIRED
 

@@ -61,7 +61,7 @@ def test_what_is_left_is_sent_at_the_end(start: Start, collector: Collector) -> 
     assert (sent.trace, sent.parent, sent.state) == ("a" * 32, "b" * 16, "rojo=1")
     assert sent.attributes == {
         "pos_gateway.order_id": "o1",
-        "pos_gateway.domain.outcome": "accepted",
+        "pos_gateway.outcome": "accepted",
         "pos_gateway.waited_seconds": 0.5,
         "pos_gateway.attempt": 2,
     }
