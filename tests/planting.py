@@ -182,6 +182,8 @@ def _plant(fault: Fault) -> None:
     """Import the gateway with this fault in it, from now on."""
     load = SourceFileLoader.get_code
     module = f"pos_gateway.{fault.file.replace('/', '.')}"
+    if not (ROOT / "pos_gateway" / f"{fault.file}.py").exists():
+        raise ImportError(f"{fault.rule}: there is no {module} any more")
 
     def get_code(loader: SourceFileLoader, name: str) -> CodeType | None:
         if name != module:

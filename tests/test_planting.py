@@ -10,7 +10,7 @@ PILOTS = "merchant_id in self.pins or "
 
 
 def _fault(ends: str, right: str, wrong: str, by: str) -> Fault:
-    return Fault(f"as it should be: {ends}", "split", right, wrong, by)
+    return Fault(f"as it should be: {ends}", "domain/split", right, wrong, by)
 
 
 FAULTS = [
@@ -20,6 +20,7 @@ FAULTS = [
     _fault("not tried", "import hashlib", "import no_such_module", "split::a_pilot_is_in"),
     _fault("not tried", "this is not in it", "", "split::a_pilot_is_in"),
     _fault("not tried", PILOTS, "", "split::no_test_is_called_so"),
+    Fault("as it should be: not tried", "no_such_file", PILOTS, "", "split::a_pilot_is_in"),
     _fault("not tried", PILOTS, "__import__('os')._exit(1) or ", "split::a_pilot_is_in"),
 ]
 #: A test that fails whatever is planted.
