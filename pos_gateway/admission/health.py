@@ -36,7 +36,8 @@ class Health(Generic[Ticket]):
         agenda: runs its timers.
         announce: called with every breaker's transition.
         unusual: called with a call that became an outlier, and the time.
-        revived: called with a silent provider that answers again, and the time.
+        revived: called with a silent provider that answers again, for how long it was silent, and
+            the time.
         changed: called with a lane that has changed other than by ``came_back``.
     """
 
@@ -47,7 +48,7 @@ class Health(Generic[Ticket]):
         *,
         announce: Callable[[Transition], None],
         unusual: Callable[[Call[Ticket], float], None],
-        revived: Callable[[Provider, float], None],
+        revived: Callable[[Provider, float, float], None],
         changed: Callable[[Lane[Ticket]], None],
     ) -> None:
         self._slow_after, self._budget = limits.slow_after, limits.silent_budget
@@ -72,8 +73,8 @@ class Health(Generic[Ticket]):
         self._outliers.came_back(call)
         if contact in (CallResult.ANSWERED, CallResult.OVERLOADED):
             lane.last_answer = now
-            if lane.provider is not None and lane.provider.answered(now):
-                self._revived(lane.provider, now)
+            if lane.provider is not None and (silent := lane.provider.answered(now)) is not None:
+                self._revived(lane.provider, silent, now)
             self._outliers.answered(call, now)
         self._judge_load(call, now, contact)
         if contact is not CallResult.NONE:
@@ -169,7 +170,7 @@ class Health(Generic[Ticket]):
         if late_at < inf:
             self._agenda.add(late_at, self._is_late, call)
         if call.lane.provider is not None:
-            call.lane.provider.is_unusual(call.started)
+            call.lane.provider.is_unusual(call.started, now)
         self._unusual(call, now)
 
     def _is_silent(self, call: Call[Ticket], now: float) -> None:

@@ -10,14 +10,16 @@ class Provider:
     answered since that began."""
 
     silent: bool = False
+    _silent_since: float = 0.0
     _answered_at: float = -inf
 
-    def answered(self, now: float) -> bool:
-        """One of its merchants has answered; returns whether the vendor was silent until now."""
+    def answered(self, now: float) -> float | None:
+        """One of its merchants has answered; returns for how long the vendor was silent, if it was."""
         was_silent, self.silent = self.silent, False
         self._answered_at = now
-        return was_silent
+        return now - self._silent_since if was_silent else None
 
-    def is_unusual(self, started: float) -> None:
+    def is_unusual(self, started: float, now: float) -> None:
         """A call that started then is an outlier."""
-        self.silent = self.silent or self._answered_at < started
+        if not self.silent and self._answered_at < started:
+            self.silent, self._silent_since = True, now

@@ -7,7 +7,7 @@ other merchants do. Those are *heavy*, and leave as many slots free as light one
 ones, which may not answer, share a small budget.
 """
 
-from math import inf, log, sqrt
+from math import expm1, inf, log, sqrt
 from typing import Any, Generic
 
 from pos_gateway.admission.lane import Call, Lane, Ticket
@@ -171,13 +171,16 @@ class Scheduler(Generic[Ticket]):
             self.heavy += 1
         self.update(call.lane, now)
 
-    def revived(self, provider: Provider, now: float) -> None:
-        """A silent provider answers again: its merchants return to their queues.
+    def revived(self, provider: Provider, silent: float, now: float) -> None:
+        """A provider answers again after ``silent`` seconds: its merchants return to their queues.
 
-        Each was moved once as it fell silent, and is moved back once.
+        Those that queue are charged as if they had held their fair share meanwhile: time in which a
+        merchant could not be called is no credit, else hundreds return as light at once.
         """
-        for lane in list(self._silent):
+        share = self._slots / max(1, self.working) * -expm1(-silent / WINDOW)
+        for lane in [lane for queue in self._queues for lane in queue]:
             if lane.provider is provider:
+                lane.usage.raise_to(share, now)
                 self.update(lane, now)
 
     def update(self, lane: Lane[Ticket], now: float) -> None:

@@ -27,3 +27,7 @@ class Usage:
         """Add held slots from now; negative to release."""
         self.average(now)
         self.held += slots
+
+    def raise_to(self, slots: float, now: float) -> None:
+        """Let the average be at least that many slots."""
+        self._average = max(self.average(now), slots)

@@ -378,7 +378,7 @@ FAULTS = [
     _fault(
         "a provider of which nobody answers is silent",
         "health",
-        "call.lane.provider.is_unusual(call.started)",
+        "call.lane.provider.is_unusual(call.started, now)",
         "pass",
         "scheduler",
     ),
@@ -392,15 +392,34 @@ FAULTS = [
     _fault(
         "a provider is silent only if nobody has answered since the call began",
         "provider",
-        "or self._answered_at < started",
-        "or True",
+        "not self.silent and self._answered_at < started",
+        "not self.silent",
         "scheduler",
     ),
     _fault(
         "merchants of a provider that answers again are in line as before",
         "health",
-        "                self._revived(lane.provider, now)\n",
+        "                self._revived(lane.provider, silent, now)\n",
         "                pass\n",
+        "scheduler",
+    ),
+    _fault(
+        "merchants that queue while their provider is silent gain no credit",
+        "scheduler",
+        "lane.usage.raise_to(share, now)",
+        "pass",
+    ),
+    _fault(
+        "they are charged for as long as it was silent",
+        "scheduler",
+        "-expm1(-silent / WINDOW)",
+        "1",
+    ),
+    _fault(
+        "it is silent from its first outlier on",
+        "provider",
+        "if not self.silent and self._answered_at < started:",
+        "if self._answered_at < started:",
         "scheduler",
     ),
     _fault(

@@ -39,6 +39,12 @@ class Held:
         self.past = self.past * exp((self.at - now) / WINDOW) + 1 - exp((start - now) / WINDOW)
         self.at = now
 
+    def raise_to(self, slots: float, now: float) -> None:
+        """They count for so many at least."""
+        lacking = max(0.0, slots - self.average(now))
+        self.past = self.past * exp((self.at - now) / WINDOW) + lacking
+        self.at = now
+
     def average(self, now: float) -> float:
         """Slots held of late: those of a moment ago count fully, those of ``WINDOW`` ago a third."""
         present = sum(1 - exp((start - now) / WINDOW) for start in self.since)
@@ -122,8 +128,13 @@ class Merchant:
 class Provider:
     """What merchants of one vendor have in common."""
 
-    silent: bool = False
+    #: Since when none has answered; None: it is not silent.
+    silent_since: float | None = None
     last_answer: float = -inf
+
+    @property
+    def silent(self) -> bool:
+        return self.silent_since is not None
 
 
 @dataclass(eq=False)
@@ -417,7 +428,8 @@ class Model:
                     late = pace.LATE * each.merchant.mean
                     each.late_at = each.started + max(self.limits.slow_after, late)
                 provider = self.provider(each.merchant.terms and each.merchant.terms.provider)
-                provider.silent = provider.silent or provider.last_answer < each.started
+                if not provider.silent and provider.last_answer < each.started:
+                    provider.silent_since = now
                 if each.is_light:
                     each.is_light = False
                     self.light.end(each.started, now)
@@ -453,6 +465,8 @@ class Model:
         """Its slot is held: that is the caller's to end."""
         merchant, seconds = sent.merchant, now - sent.started
         before = merchant.mean
+        if contact in (CallResult.ANSWERED, CallResult.OVERLOADED):
+            self.revive(merchant.terms.provider if merchant.terms else None)
         sent.held = True
         merchant.last_call = now
         answered = contact is CallResult.ANSWERED
@@ -479,8 +493,6 @@ class Model:
             self.late += outliers.NEWEST * ((sent.outlier_since < inf) - self.late)
             if before is not None and sent.outlier_since == inf:
                 self.last_answer = now
-            if merchant.terms and merchant.terms.provider:
-                self.providers[merchant.terms.provider] = Provider(last_answer=now)
         elif contact is CallResult.TIMED_OUT:
             merchant.silent = True
         if answered and before is None:
@@ -491,6 +503,19 @@ class Model:
             merchant.mean = before + pace.NEWEST * (seconds - before)
             merchant.deviation += pace.NEWEST * (abs(seconds - before) - merchant.deviation)
         self.judge(sent, now, contact, retry_after)
+
+    def revive(self, name: str | None) -> None:
+        """The provider answers: the merchants that were in line meanwhile gain nothing by it."""
+        since = self.provider(name).silent_since
+        if since is not None:
+            fair = self.limits.slots / max(1, self.working())
+            for merchant in +self.waiting:
+                own = merchant.terms and merchant.terms.provider
+                if own == name and self.may_start(merchant):
+                    charge = fair * (1 - exp((since - self.now) / WINDOW))
+                    merchant.held.raise_to(charge, self.now)
+        if name is not None:
+            self.providers[name] = Provider(last_answer=self.now)
 
     def judge(self, sent: Sent, now: float, contact: CallResult, retry_after: float | None) -> None:
         merchant = sent.merchant

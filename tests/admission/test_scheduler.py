@@ -336,6 +336,30 @@ def test_merchants_of_a_provider_that_answers_again_stand_behind_no_silent_one()
     assert stage.starts() == ["waits"]
 
 
+@pytest.mark.parametrize(("silent", "are_light"), [(0.1, True), (5.0, False)])
+def test_merchants_that_queue_while_their_provider_is_silent_gain_no_credit(
+    silent: float, are_light: bool
+) -> None:
+    stage = a_stage(limit=5)
+    queued = [f"m{n}@x" for n in range(30)]
+    stage.know(*queued, "calls@x", "idle@x")
+    stage.offer("calls@x")
+    stage.pass_time(0.2)
+    stage.pass_time(silent)
+    for name in queued:
+        stage.offer(name)
+    stage.pass_time(0.2)  # calls of some have become outliers now
+    stage.reply("calls@x")
+    assert {stage.standing(name).light for name in queued[20:]} == {are_light}
+    stage.offer("idle@x")
+    assert stage.standing("idle@x").light  # it had no order that waited
+    stage.starts()
+    stage.reply(queued[-1])
+    stage.pass_time(30.0)
+    stage.offer(queued[-1])
+    assert stage.standing(queued[-1]).light
+
+
 def test_a_provider_of_which_anybody_answers_is_not_silent() -> None:
     stage = a_stage(limit=5)
     stage.know("hangs@x", "answers@x", "m@x")

@@ -1,7 +1,7 @@
 """Which adversary gets through without a rule: ``python -m tests.admission.adversaries.ablation``."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from math import sqrt
@@ -17,6 +17,7 @@ from pos_gateway.admission.limits import Limits
 from pos_gateway.admission.pacing import Pacing
 from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.scheduler import Scheduler
+from pos_gateway.admission.usage import Usage
 from tests.admission.adversaries.table import ADVERSARIES
 
 Patch = Callable[[], AbstractContextManager[Any]]
@@ -41,8 +42,8 @@ def _any_silent(line: Any, lane: Any, now: float) -> bool:
     return _HAS_SLOT(line, lane, now)
 
 
-def _heavy_lack(line: Any, _now: float) -> bool:
-    return len(line._heavy) > 0
+def _heavy_lack(line: Any, now: float) -> bool:
+    return bool(line._heavy) or (bool(line._paced) and line._pacing.lets_start(now))
 
 
 def _by_arrival(_line: Any, _lane: Any, now: float) -> float:
@@ -50,6 +51,7 @@ def _by_arrival(_line: Any, _lane: Any, now: float) -> float:
 
 
 _HAS_SLOT = Scheduler.has_slot
+_BY_NAME = {each.name: each for each in ADVERSARIES}
 
 #: The rules, how each is switched off, and adversaries that may get through then.
 RULES: dict[str, tuple[Patch, Sequence[str]]] = {
@@ -93,6 +95,10 @@ RULES: dict[str, tuple[Patch, Sequence[str]]] = {
         partial(patch.object, Provider, "is_unusual", lambda *_: None),
         ("500 of one provider hang",),
     ),
+    "its silence is no credit": (
+        partial(patch.object, Usage, "raise_to", lambda *_: None),
+        ("500 of 1,000 hang and recover, of 20 providers",),
+    ),
     "calls are cut short": (
         partial(patch.object, Health, "to_cut_short", lambda *_: []),
         ("500 of 1,000 hang", "500 hang, and the worker has just started"),
@@ -116,21 +122,23 @@ RULES: dict[str, tuple[Patch, Sequence[str]]] = {
 }
 
 
+def gets_through(rule: str) -> Iterator[str]:
+    """The rule's adversaries that get through without it, each with the promises it breaks."""
+    switch_off, names = RULES[rule]
+    for name in names:
+        with switch_off():
+            driver = _BY_NAME[name].play()
+        if broken := _BY_NAME[name].broken(driver):
+            yield f"{name}: {', '.join(broken)}"
+
+
 def main(parts: Sequence[str] = ()) -> None:
     """Switch off one rule after the other; those of whose names one is a part."""
-    by_name = {each.name: each for each in ADVERSARIES}
     print("| without | gets through |")
     print("|---|---|")
-    for rule, (switch_off, names) in RULES.items():
-        if parts and not any(part in rule for part in parts):
-            continue
-        through = []
-        for name in names:
-            with switch_off():
-                driver = by_name[name].play()
-            if broken := by_name[name].broken(driver):
-                through.append(f"{name}: {', '.join(broken)}")
-        print(f"| {rule} | {'; '.join(through)} |", flush=True)
+    for rule in RULES:
+        if not parts or any(part in rule for part in parts):
+            print(f"| {rule} | {'; '.join(gets_through(rule))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,8 @@ class Group:
     start: float = 0.0
     timeout: float = 10.0
     provider: str | None = None
+    #: Or so many providers, that its merchants are spread over.
+    providers: int = 0
     #: What a call comes to if it is answered, with so many of the merchant's in flight.
     answer: Callable[[int], Answer] = lambda _in_flight: (CallResult.ANSWERED, None)
 
@@ -126,7 +128,7 @@ class Driver:
         self._seconds, self._warm_up, self._window = seconds, warm_up, WINDOW * slots
         self.admission: Admission[Order] = Admission(
             Limits(slots=slots, max_blocked=self._window // 2),
-            lambda merchant: Terms(self._groups[merchant].limit, self._groups[merchant].provider),
+            lambda merchant: Terms(self._groups[merchant].limit, self._provider_of(merchant)),
         )
         self.seen = {each.name: Seen() for each in groups}
         #: Who holds the slots, at every look at the time.
@@ -166,6 +168,11 @@ class Driver:
             self._now = at
             do(*arguments)
         return self
+
+    def _provider_of(self, merchant: str) -> str | None:
+        group = self._groups[merchant]
+        name, _, number = merchant.rpartition("-")
+        return f"{name}-{int(number) % group.providers}" if group.providers else group.provider
 
     @property
     def cut_short(self) -> int:

@@ -94,6 +94,10 @@ def _alternating(random: Random, now: float) -> float:
     return random.uniform(0.8, 1.2) * (0.05 if now % 10 < 5 else 2.5)
 
 
+def _flapping(random: Random, now: float) -> float:
+    return 1e9 if now >= STRIKE and (now - STRIKE) % 20 < 10 else random.uniform(0.27, 0.33)
+
+
 def _erratic(random: Random, _now: float) -> float:
     return random.lognormvariate(-0.5, 1.0)
 
@@ -205,6 +209,17 @@ ADVERSARIES = [
         "500 of one provider hang",
         lambda: [Group("healthy", 500, about(0.2), rate=150), hanging(500, 150, provider="x")],
         cut_short=20,
+    ),
+    Adversary(
+        "500 of 1,000 hang and recover, of 20 providers",
+        lambda: [
+            Group("healthy", 500, about(0.3), rate=170, providers=20),
+            Group("others", 500, _flapping, rate=170, providers=20),
+        ],
+        held=80,
+        cut_short=200,
+        seconds=54.0,
+        warm_up=STRIKE,
     ),
     Adversary(
         "6 at 4 s, a limit of 6",

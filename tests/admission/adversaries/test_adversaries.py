@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.admission.adversaries.ablation import RULES, gets_through
 from tests.admission.adversaries.table import ADVERSARIES, Adversary
 
 SECONDS = float(os.environ["ADVERSARY_SECONDS"]) if "ADVERSARY_SECONDS" in os.environ else None
@@ -13,3 +14,8 @@ SECONDS = float(os.environ["ADVERSARY_SECONDS"]) if "ADVERSARY_SECONDS" in os.en
 def test_no_adversary_takes_the_healthy_merchants_slots(adversary: Adversary) -> None:
     driver = adversary.play(SECONDS)
     assert adversary.broken(driver, cut_short=SECONDS is None) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_rule_an_adversary_gets_through(rule: str) -> None:
+    assert next(gets_through(rule), None) is not None
