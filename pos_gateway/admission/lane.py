@@ -56,7 +56,7 @@ class MerchantStatus(NamedTuple):
     #: Its concurrency limit (0: it is paused, or not known yet), and the limit in force.
     agreed: int
     limit: int
-    #: It used less than half of its fair share of slot-time when last judged: it starts at once.
+    #: It used less than its fair share of slot-time when last judged: it starts at once.
     light: bool
     #: A call of its hangs or timed out, its breaker is half-open, or its provider is silent.
     silent: bool
@@ -95,7 +95,7 @@ class Lane(Generic[Ticket]):
     last_answer: float = -inf
     #: Slots that its orders hold.
     usage: Usage = field(default_factory=Usage)
-    #: Whether it used less than half of its fair share of slot-time when last judged.
+    #: Whether it used less than its fair share of slot-time when last judged (``Scheduler``).
     is_light: bool = False
     #: Slots that its light calls hold, and the light spell that those belong to.
     light_held: int = 0

@@ -1,10 +1,10 @@
 """Schedules slots by slot-time, not by orders.
 
 A merchant is *light* while its projected average of slots, with its calls in flight and one more,
-is less than half of its fair share: the slots, divided by the merchants that have work. All light
-ones together then use at most half of the slots on average, so there is room for them whatever the
-other merchants do. Those are *heavy*, and leave as many slots free as light ones need; *silent*
-ones, which may not answer, share a small budget.
+is less than its fair share: the slots, divided by the merchants that have work. With a backlog it
+is light below half of that, as is any merchant while strangers queue. So there is room for light
+ones whatever the other merchants do. Those are *heavy*, and leave as many slots free as light ones
+need; *silent* ones, which may not answer, share a small budget.
 """
 
 from math import expm1, inf, log, sqrt
@@ -25,8 +25,10 @@ DEVIATIONS = 2.0
 GRADE = 2.0
 #: Calls are cut short for heavy merchants once silent ones hold more than 1/COSTLY of the slots.
 COSTLY = 4
-#: The part of the fair share below which a merchant is light.
-LIGHT = 0.5
+#: The part of the fair share below which a merchant is light, and below which one is that has more
+#: than one order waiting: chance makes who uses half of its share exceed that now and then, and
+#: its order need not stand behind backlogs (as a sparse flow's packet in FQ-CoDel, RFC 8290).
+LIGHT, LIGHT_WITH_BACKLOG = 1.0, 0.5
 
 
 class Scheduler(Generic[Ticket]):
@@ -84,7 +86,8 @@ class Scheduler(Generic[Ticket]):
         """Judge whether the merchant is light; returns projected usage by threshold."""
         part = 1.0
         if lane.pace.mean is not None and not lane.is_silent:
-            part = lane.projected(now) * max(1, self.working) / (LIGHT * self._slots)
+            light = LIGHT if self._keeps_up(lane) else LIGHT_WITH_BACKLOG
+            part = lane.projected(now) * max(1, self.working) / (light * self._slots)
         lane.is_light = part < 1
         if lane.light_held and not lane.is_light:
             # Nor are its calls: no slots are kept free for them.
@@ -209,6 +212,10 @@ class Scheduler(Generic[Ticket]):
             "heavy": self.heavy - silent,
             "silent": silent,
         }
+
+    def _keeps_up(self, lane: Lane[Ticket]) -> bool:
+        """Whether the merchant has no backlog, and no stranger queues, which would wait for it."""
+        return lane.waiting <= 1 and not self._strangers
 
     def _need(self, now: float) -> float:
         """Slots that heavy merchants leave free for light ones, with a margin for chance."""

@@ -206,13 +206,18 @@ class Model:
         return sum(each.state == "closed" and not each.silent for each in busy)
 
     def is_light(self, merchant: Merchant) -> bool | None:
-        """Whether it uses less than half of its fair part; None if that is too close to tell."""
+        """Whether it uses less than its fair part, or half of that; None if that can't be told."""
         if merchant.mean is None or self.is_silent(merchant):
             return False
         calls = len(self.of(merchant)) + 1
         used = merchant.held.average(self.now) + calls * merchant.mean / WINDOW
-        half = scheduler.LIGHT * self.limits.slots / max(1, self.working())
-        return None if abs(used - half) < NEAR else used < half
+        fair = self.limits.slots / max(1, self.working())
+        part = scheduler.LIGHT if self.waiting[merchant] <= 1 else scheduler.LIGHT_WITH_BACKLOG
+        half = scheduler.LIGHT_WITH_BACKLOG * fair
+        # Strangers that are in line are looked at again when it is their turn.
+        if half < used < part * fair and any(each.mean is None for each in +self.waiting):
+            return None
+        return None if min(abs(used - part * fair), abs(used - half)) < NEAR else used < part * fair
 
     def has_slot(self, merchant: Merchant) -> bool | None:
         """Whether there is a slot for it; None if that is too close to tell."""

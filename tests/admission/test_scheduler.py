@@ -35,6 +35,15 @@ def busy_forever(stage: Stage, merchants: int) -> None:
         assert stage.offer(name) == START
 
 
+def full_of_merchants(stage: Stage) -> None:
+    """Two hundred merchants have an order each, of which quick ones took the last slots."""
+    quick = [f"last{n}" for n in range(20)]
+    stage.know(*quick, seconds=0.01)
+    busy_forever(stage, 180)
+    for name in quick:
+        assert stage.offer(name) == START
+
+
 @pytest.fixture
 def nobody_is_paced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing, "SHORTEST", inf)
@@ -51,6 +60,30 @@ def test_an_order_of_a_merchant_that_uses_little_starts_at_once_beside_backlogs(
     stage.know("light", seconds=0.02)
     heavy_with_backlogs(stage, 100)
     assert stage.offer("light") == START
+
+
+@pytest.mark.usefixtures("nobody_is_paced")
+def test_a_merchant_is_light_below_its_fair_part_or_half_of_it_with_a_backlog() -> None:
+    stage = a_stage()
+    stage.know("m", seconds=4.0)  # an order takes 0.8 slots on average over 5 s
+    full_of_merchants(stage)  # and the fair part is one slot
+    assert stage.offer("m") is Verdict.WAIT
+    assert stage.standing("m").light
+    assert stage.offer("m") is Verdict.WAIT
+    assert not stage.standing("m").light
+
+
+@pytest.mark.usefixtures("nobody_is_paced")
+def test_a_merchant_is_light_below_half_of_its_fair_part_while_a_stranger_waits() -> None:
+    stage = a_stage()
+    stage.know("m", seconds=4.0)
+    stage.know("quick", seconds=2.0)
+    full_of_merchants(stage)
+    stage.offer("stranger")
+    assert stage.offer("m") is Verdict.WAIT
+    assert not stage.standing("m").light
+    assert stage.offer("quick") is Verdict.WAIT
+    assert stage.standing("quick").light
 
 
 def test_heavy_merchants_have_all_slots_but_the_reserve_where_nobody_else_has_work() -> None:
@@ -191,6 +224,7 @@ def test_none_waits_for_the_pace_of_a_minute_for_as_long() -> None:
 @pytest.fixture
 def nobody_is_light(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "LIGHT", 1e-6)
+    monkeypatch.setattr(scheduler, "LIGHT_WITH_BACKLOG", 1e-6)
 
 
 @pytest.mark.usefixtures("nobody_is_light")
@@ -346,15 +380,16 @@ def test_merchants_that_queue_while_their_provider_is_silent_gain_no_credit(
     stage.offer("calls@x")
     stage.pass_time(0.2)
     stage.pass_time(silent)
-    for name in queued:
+    for name in (*queued, *queued):
         stage.offer(name)
     stage.pass_time(0.2)  # calls of some have become outliers now
     stage.reply("calls@x")
     assert {stage.standing(name).light for name in queued[20:]} == {are_light}
     stage.offer("idle@x")
     assert stage.standing("idle@x").light  # it had no order that waited
-    stage.starts()
-    stage.reply(queued[-1])
+    for _ in range(2):
+        stage.starts()
+        stage.reply(queued[-1])
     stage.pass_time(30.0)
     stage.offer(queued[-1])
     assert stage.standing(queued[-1]).light

@@ -51,6 +51,7 @@ def _by_arrival(_line: Any, _lane: Any, now: float) -> float:
 
 
 _HAS_SLOT = Scheduler.has_slot
+FLAPPING = "500 of 1,000 hang and recover, of 20 providers"
 _BY_NAME = {each.name: each for each in ADVERSARIES}
 
 #: The rules, how each is switched off, and adversaries that may get through then.
@@ -58,6 +59,18 @@ RULES: dict[str, tuple[Patch, Sequence[str]]] = {
     "light merchants first": (
         partial(patch.object, Scheduler, "judge", _nobody_is_light),
         ("40 at 2.5 s", "100 at 1 s"),
+    ),
+    "up to their whole fair part while they keep up": (
+        partial(patch.object, scheduler, "LIGHT", scheduler.LIGHT_WITH_BACKLOG),
+        (FLAPPING,),
+    ),
+    "and half of it with a backlog": (
+        partial(patch.object, scheduler, "LIGHT_WITH_BACKLOG", scheduler.LIGHT),
+        (FLAPPING, "40 at 2.5 s", "500 at 1 s, one each", "300 at 1.5 s, an order each at once"),
+    ),
+    "or while strangers wait": (
+        partial(patch.object, Scheduler, "_keeps_up", lambda _line, lane: lane.waiting <= 1),
+        ("a rate just over what 100 at 1 s take",),
     ),
     "a reserve of 4 %": (
         partial(patch.object, Limits, "reserve", PropertyMock(return_value=0)),
@@ -97,7 +110,7 @@ RULES: dict[str, tuple[Patch, Sequence[str]]] = {
     ),
     "its silence is no credit": (
         partial(patch.object, Usage, "raise_to", lambda *_: None),
-        ("500 of 1,000 hang and recover, of 20 providers",),
+        (FLAPPING,),
     ),
     "calls are cut short": (
         partial(patch.object, Health, "to_cut_short", lambda *_: []),

@@ -94,8 +94,8 @@ def _alternating(random: Random, now: float) -> float:
     return random.uniform(0.8, 1.2) * (0.05 if now % 10 < 5 else 2.5)
 
 
-def _flapping(random: Random, now: float) -> float:
-    return 1e9 if now >= STRIKE and (now - STRIKE) % 20 < 10 else random.uniform(0.27, 0.33)
+def _flapping(_random: Random, now: float) -> float:
+    return 1e9 if now >= STRIKE and (now - STRIKE) % 20 < 10 else 0.4
 
 
 def _erratic(random: Random, _now: float) -> float:
@@ -213,8 +213,8 @@ ADVERSARIES = [
     Adversary(
         "500 of 1,000 hang and recover, of 20 providers",
         lambda: [
-            Group("healthy", 500, about(0.3), rate=170, providers=20),
-            Group("others", 500, _flapping, rate=170, providers=20),
+            Group("healthy", 500, about(0.4), rate=150, providers=20),
+            Group("others", 500, _flapping, rate=150, providers=20),
         ],
         held=80,
         cut_short=200,
@@ -284,7 +284,7 @@ ADVERSARIES = [
         beside(Group("others", 100, _erratic, backlog=40, start=3.0, timeout=30.0)),
         held=120,
         first=1,
-        cut_short=40,
+        cut_short=60,
     ),
     Adversary(
         "40 at 2.5 s beside 100 that are dead",
