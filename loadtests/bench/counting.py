@@ -69,7 +69,6 @@ class Counting:
             placed_at=timestamp(PLACED_AT),
             routing_key="orders",
             attempts=0,
-            expired=False,
         )
         self._timing.taken(request)
         self._timing.started(request)

@@ -21,6 +21,10 @@ never used again.
 | `failed` | a retry is no use until a person changes something: `order.failed`, and a dead letter |
 | `expired` | too late: `order.expired`, and a dead letter |
 
+What that makes of an order depends on whether the POS may have had it from an earlier attempt:
+
+{follows}
+
 A `failed` after an outcome that was in doubt is not certain any more, since the order may have been
 delivered: it stays in doubt. Nor is a `rejected`: the POS is asked for the order, and what it says counts;
 one that does not know it has first had the time to make it. More in [the ledger](ledger.md#in-doubt).
@@ -70,7 +74,7 @@ def delivery_page() -> str:
     """The page as Markdown."""
     from pos_gateway.adapters.replies import by_status
     from pos_gateway.domain.retry import Backoff
-    from pos_gateway.processing.decision import LAST_ATTEMPT
+    from pos_gateway.processing.decision import FOLLOWS, LAST_ATTEMPT
     from pos_gateway.transport.exchange import Reply
     from pos_gateway.transport.failures import TABLE, Verdict
 
@@ -91,8 +95,16 @@ def delivery_page() -> str:
             code = outcome.reason.code if outcome.reason else ""
             statuses.append(f"| {int(status)} {status.phrase} | `{outcome.kind}` | `{code}` |")
     backoff = Backoff()
+    follows = [
+        "| outcome | the POS cannot have had it | it may have it |",
+        "|---|---|---|",
+        *(f"| `{kind}` | {never} | {perhaps} |" for kind, (never, perhaps) in FOLLOWS.items()),
+    ]
     introduction = _INTRODUCTION.format(
-        first=backoff.first, longest=backoff.longest, last=LAST_ATTEMPT
+        first=backoff.first,
+        longest=backoff.longest,
+        last=LAST_ATTEMPT,
+        follows="\n".join(follows),
     )
     tables = _FAILURES + "\n".join(failures) + "\n" + _OWN + _STATUSES + "\n".join(statuses)
     return introduction + tables + "\n"

@@ -8,8 +8,9 @@ publishes the events (``events/pipeline.py``).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, assert_never
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -136,6 +137,30 @@ class Decision:
         return replace(self, messages=[each for each in self.messages if not each.delay])
 
 
+class Follows(StrEnum):
+    """What follows from an attempt to deliver an order, as ``docs/delivery.md`` says it."""
+
+    END = "the POS has decided: an event, and the order ends"
+    DEAD_LETTER = "an event and a dead letter, and the order ends"
+    PENDING = "the POS has it: an event, then it is asked until it has decided"
+    DOUBT = "it is in doubt, and retried as its adapter allows"
+    RETRY = "it is retried"
+
+
+#: By an attempt's outcome: what follows if the POS cannot have had the order from an earlier attempt,
+#: and if it may have it. A changed line is a changed promise.
+FOLLOWS: Mapping[Kind, tuple[Follows, Follows]] = {
+    Kind.ACCEPTED: (Follows.END, Follows.END),
+    Kind.REJECTED: (Follows.END, Follows.END),
+    Kind.CANCELLED: (Follows.END, Follows.END),
+    Kind.PENDING: (Follows.PENDING, Follows.PENDING),
+    Kind.RETRY: (Follows.RETRY, Follows.RETRY),
+    Kind.IN_DOUBT: (Follows.DOUBT, Follows.DOUBT),
+    Kind.FAILED: (Follows.DEAD_LETTER, Follows.DOUBT),
+    Kind.EXPIRED: (Follows.DEAD_LETTER, Follows.DEAD_LETTER),
+}
+
+
 def on_submission(order: Order, attempt: Attempt, context: MessageContext) -> Decision:
     """Decide what follows from an attempt to deliver an order."""
     if attempt.newer is not None and attempt.claim is not None:
@@ -161,8 +186,8 @@ class _Submission:
 
     def over(self, ended: Ended) -> Decision:
         """It was terminal before, by a worker that may have died before dead-lettering it."""
-        is_set_aside = ended.state in (State.FAILED, State.EXPIRED)
-        messages = [self._dead_letter(ended.outcome)] if is_set_aside else []
+        is_dead_letter = ended.state in (State.FAILED, State.EXPIRED)
+        messages = [self._dead_letter(ended.outcome)] if is_dead_letter else []
         return Decision(ended.outcome, messages=messages)
 
     def undone(self, outcome: Outcome) -> Decision:
@@ -181,23 +206,19 @@ class _Submission:
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
         """The entry under the claim, and what follows."""
         past, attempts = claim.past, claim.past.attempts + called
-        match outcome.kind:
-            case Kind.ACCEPTED | Kind.REJECTED | Kind.CANCELLED:
+        match FOLLOWS[outcome.kind][past.may_be_there]:
+            case Follows.END:
                 return self._end(outcome, claim, attempts)
-            case Kind.FAILED if not past.may_be_there:
-                return self._end(outcome, claim, attempts, set_aside=True)
-            case Kind.EXPIRED:
-                return self._end(outcome, claim, attempts, set_aside=True)
-            case Kind.PENDING:  # the POS says that it has the order: no doubt
+            case Follows.DEAD_LETTER:
+                return self._end(outcome, claim, attempts, dead_letter=True)
+            case Follows.PENDING:  # the POS says that it has the order: no doubt
                 after = replace(past, pending=True, doubt_since=None)
-            case Kind.IN_DOUBT | Kind.FAILED:
+            case Follows.DOUBT:
                 since = past.doubt_since
                 newly = since is None and (outcome.not_found or not past.pending)
                 after = replace(past, doubt_since=self._at if newly or claim.sending else since)
-            case Kind.RETRY:
+            case Follows.RETRY:
                 after = past
-            case _:
-                assert_never(outcome.kind)
         return self._go_on(outcome, claim, replace(after, attempts=attempts))
 
     def _go_on(self, outcome: Outcome, claim: Claim, after: AttemptHistory) -> Decision:
@@ -209,7 +230,7 @@ class _Submission:
         if delay >= self._left and not after.may_be_there:
             late = outcome.reason or Reason("too_late", "no decision before deliver_by")
             ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
-            return self._end(ended, claim, after.attempts, set_aside=True)
+            return self._end(ended, claim, after.attempts, dead_letter=True)
         if outcome.for_operator or delay >= self._left:
             tell = Kind.IN_DOUBT
         elif outcome.kind is Kind.PENDING:
@@ -225,12 +246,12 @@ class _Submission:
         return Decision(outcome, [(claim, entry)], messages=messages)
 
     def _end(
-        self, outcome: Outcome, claim: Claim, attempts: int, *, set_aside: bool = False
+        self, outcome: Outcome, claim: Claim, attempts: int, *, dead_letter: bool = False
     ) -> Decision:
         past = AttemptHistory(attempts=attempts, reopened=claim.past.reopened)
         entry = self._entry(outcome, past, attempts=attempts, tell=outcome.kind)
         # What the gateway could not deliver is dead-lettered for an operator.
-        messages = [self._dead_letter(outcome)] if set_aside else []
+        messages = [self._dead_letter(outcome)] if dead_letter else []
         return Decision(outcome, [(claim, entry)], messages=messages)
 
     def _entry(

@@ -6,6 +6,7 @@ Outcome: an event, a retry, or a dead letter. The ledger (``ledger/``) records e
 before it is taken, so that the next attempt knows of it, whatever happens here.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -94,33 +95,15 @@ class Delivery:
             case LeasedElsewhere():
                 return Attempt(held())
         with self._ledger.attempting(claim):
-            newer = self._newer(claim, order)
+            if (newer := self._newer(claim, order)) is not None:
+                return Attempt(held(), claim, newer=newer)
+            if late and (expired or not claim.past.may_be_there):
+                return Attempt(_too_late(claim.past), claim)
             # After order.in_doubt an operator may have taken over: it is only looked up.
             late = late or (claim.past.may_be_there and claim.past.told == Kind.IN_DOUBT)
-            if newer is not None:
-                outcome = held()
-            elif late and (expired or not claim.past.may_be_there):
-                outcome = _too_late(claim.past)
-            elif claim.past.possible_deaths >= POISONOUS:
-                outcome = _poison(claim.past)
-            elif merchant is None or problem is not None:
-                outcome = Outcome(Kind.FAILED, problem)
-            elif claim.past.may_be_there and has_moved(claim.past, merchant):
-                outcome = Outcome(Kind.IN_DOUBT, MOVED, for_operator=True)
-            else:
-                talk = partial(self._create, order, merchant, claim, late=late)
-                cancel_token, left = cancel_token or CancelToken(), inf if late else left
-                deaths = claim.past.possible_deaths
-                with self._alone.if_suspect(deaths) as may_start:
-                    if not may_start:
-                        return Attempt(suspect(), claim)
-                    if deaths >= SUSPECT:  # first make durable that other suspects are released
-                        self._ledger.catch_up()
-                    outcome = self._caller.call(
-                        merchant, claim, talk, cancel_token=cancel_token, left=left
-                    )
-                return Attempt(self._for_whom(outcome, merchant), claim, called=True)
-        return Attempt(outcome, claim, newer=newer)
+            return self._attempt(
+                order, merchant, problem, claim, cancel_token, inf if late else left
+            )
 
     def failed(self, order: Order, outcome: Outcome) -> Attempt:
         """Claim an order whose attempt failed without a claim: the ledger's state of it counts.
@@ -145,6 +128,44 @@ class Delivery:
             order=order.source,
             endpoint=None if merchant is None else merchant.endpoint,
         )
+
+    def _attempt(
+        self,
+        order: Order,
+        merchant: Merchant | None,
+        problem: Reason | None,
+        claim: Claim,
+        cancel_token: CancelToken | None,
+        left: float,
+    ) -> Attempt:
+        """Attempt a claimed order within ``left`` seconds; inf: it is late, and only looked up."""
+        past = claim.past
+        if past.possible_deaths >= POISONOUS:
+            return Attempt(_poison(past), claim)
+        if merchant is None or problem is not None:
+            return Attempt(Outcome(Kind.FAILED, problem), claim)
+        if past.may_be_there and has_moved(past, merchant):
+            return Attempt(Outcome(Kind.IN_DOUBT, MOVED, for_operator=True), claim)
+        talk = partial(self._create, order, merchant, claim, late=left == inf)
+        return self._call(merchant, claim, talk, cancel_token or CancelToken(), left)
+
+    def _call(
+        self,
+        merchant: Merchant,
+        claim: Claim,
+        talk: Callable[[Send], Outcome],
+        cancel_token: CancelToken,
+        left: float,
+    ) -> Attempt:
+        """Call the POS; a suspect of being poison only while no other suspect is called."""
+        deaths = claim.past.possible_deaths
+        with self._alone.if_suspect(deaths) as may_start:
+            if not may_start:
+                return Attempt(suspect(), claim)
+            if deaths >= SUSPECT:  # first make durable that other suspects are released
+                self._ledger.catch_up()
+            outcome = self._caller.call(merchant, claim, talk, cancel_token=cancel_token, left=left)
+        return Attempt(self._for_whom(outcome, merchant), claim, called=True)
 
     def _create(
         self, order: Order, merchant: Merchant, claim: Claim, send: Send, *, late: bool

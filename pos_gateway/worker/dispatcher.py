@@ -19,7 +19,6 @@ from typing import Any
 
 import gevent
 import structlog
-from celery.worker.state import task_accepted, task_ready, task_reserved
 from gevent.event import Event
 from gevent.pool import Group
 
@@ -45,6 +44,7 @@ from pos_gateway.worker.bundles import ReturnedBundle
 from pos_gateway.worker.crash import end_worker
 from pos_gateway.worker.parking import Parking
 from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.request_state import RequestState
 from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.tasks import deliver
 from pos_gateway.worker.timing import Timing
@@ -147,7 +147,6 @@ class Dispatcher:
         parked have ``timeout`` seconds to be stored.
         """
         for request in self._drop_waiting() + self._late:
-            task_ready(request)
             request.reject(requeue=True)
         for back in self._late_bundles:
             back.reject(requeue=True)
@@ -184,7 +183,7 @@ class Dispatcher:
         for request in self._under_way.values():
             request.is_stale = True
         for request in self._drop_waiting():
-            task_ready(request)
+            request.enter(RequestState.REQUEUED)
         self._joined.clear()
         self._late.clear()
         self._late_bundles.clear()
@@ -215,7 +214,7 @@ class Dispatcher:
             case Call() as call:
                 self._start(call)
             case Verdict.WAIT:
-                task_reserved(request)
+                request.enter(RequestState.WAITING)
                 self._dispatch()
             case Verdict.PARK:
                 self._park_soon(request)
@@ -232,7 +231,6 @@ class Dispatcher:
             self._wake.wait(min(TICK, max(0.0, next_at - self._clock.now())))
             self._wake.clear()
             for request in self._retries.due(self._clock.now()):
-                task_ready(request)
                 self.offer(request)
             if self._late and not self._closed:
                 late, self._late = self._late, []
@@ -241,7 +239,6 @@ class Dispatcher:
             self._dispatch()
             overdue = self.admission.overdue(self._clock.now(), AT_ONCE)
             for request in overdue:
-                task_ready(request)
                 self._park_soon(request)
             if len(overdue) >= AT_ONCE:
                 self._wake.set()
@@ -281,7 +278,8 @@ class Dispatcher:
         key = request.key
         if key is None or key not in self._under_way:
             return False
-        request.came_late = self._under_way[key].decision is not None
+        is_late = self._under_way[key].decision is not None
+        request.enter(RequestState.JOINED_LATE if is_late else RequestState.JOINED)
         self._joined.setdefault(key, []).append(request)
         return True
 
@@ -289,7 +287,7 @@ class Dispatcher:
         """Commit the order as expired, without a slot."""
         if self._joins(request):  # a copy is in flight, and decides for both
             return
-        task_reserved(request)
+        request.enter(RequestState.EXPIRED)
         self._expired.append(request)
         self._end_expired()
 
@@ -298,9 +296,9 @@ class Dispatcher:
         while self._expired and self._expiring < EXPIRING and not self._closed:
             request = self._expired.popleft()
             if not self._joins(request):  # a copy has started meanwhile
-                request.expired, request.cancel_token = True, CancelToken()
+                request.cancel_token = CancelToken()
                 self._expiring += 1
-                self._begin(request)
+                self._begin(request, expired=True)
 
     def _drop_waiting(self) -> list[OrderRequest]:
         """Remove and return all waiting requests."""
@@ -314,18 +312,19 @@ class Dispatcher:
         request.cancel_token = CancelToken(call.patience)
         self._begin(request)
 
-    def _begin(self, request: OrderRequest) -> None:
+    def _begin(self, request: OrderRequest, *, expired: bool = False) -> None:
         """Spawn the request's green thread."""
         if request.key is not None:
             self._under_way[request.key] = request
-        task_accepted(request)
-        self._timing.started(request)
-        thread = self._pool.apply_async(self._deliver, (request,), callback=_nothing)
+        request.enter(RequestState.IN_FLIGHT)
+        if not expired:
+            self._timing.started(request)
+        thread = self._pool.apply_async(self._deliver, (request, expired), callback=_nothing)
         # A raw link runs however the green thread ends, after the pool has released it.
-        thread.rawlink(partial(self._finished, request))
+        thread.rawlink(partial(self._finished, request, expired))
 
-    def _deliver(self, request: OrderRequest) -> None:
-        """Deliver one order, on its green thread."""
+    def _deliver(self, request: OrderRequest, expired: bool) -> None:
+        """Attempt one order, on its green thread, until its outcome is committed."""
         record, came = request.read()
         decision = deliver(
             self._gate,
@@ -335,10 +334,10 @@ class Dispatcher:
             headers=request.headers,
             routing_key=request.routing_key,
             cancel_token=request.cancel_token,
-            expired=request.expired,
+            expired=expired,
             received=request.received,
         )
-        request.decision = decision
+        request.decide(decision)
         try:
             # At most ``slots`` outcomes may be uncommitted without a slot, so that an outage of
             # database or broker stops the worker from starting more.
@@ -360,28 +359,32 @@ class Dispatcher:
         self._storing += early
         self._retries.coming += is_kept
         try:
-            request.settled = self._gate.settle(decision.without_again() if again else decision)
+            is_ours = self._gate.settle(decision.without_again() if again else decision)
         finally:
             self._retries.coming -= is_kept
             self._storing -= early
-        if not request.settled:
+        if not is_ours:
             return  # another worker has the order: requeue the message
         self._timing.settled(request, decision)
         if again is not None:
-            request.again = again
+            request.retry_here(again)
             return
+        request.enter(RequestState.COMMITTED)
         failpoints.reach("acknowledge.before")
         request.acknowledge()
         failpoints.reach("acknowledged")
 
-    def _finished(self, request: OrderRequest, thread: Any) -> None:
-        task_ready(request)
+    def _finished(self, request: OrderRequest, expired: bool, thread: Any) -> None:
+        """Its green thread has ended, however it did: see to its message, and to those that joined.
+
+        On the hub, which must not block.
+        """
         # Celery puts a bound method on the thread, a cycle: left to the garbage collector, tens
         # of thousands of them pause the worker for 50 ms now and then.
         vars(thread).clear()
         if request.call is not None:
             self._release(request, None)
-        if request.expired:
+        if expired:
             self._expiring -= 1
             if self._expired:
                 self._wake.set()
@@ -397,15 +400,14 @@ class Dispatcher:
             self._keep(request.again, [request, *copies])
             if others:
                 self._concluding.spawn(self._offer_again, others, self._lost)
-        elif joined or request.again is not None or not request.settled:
-            # Concluding may block; this is the hub, which must not.
+        elif joined or request.state is not RequestState.ACKNOWLEDGED:
             self._concluding.spawn(self._conclude, request, copies, others, self._lost)
 
     def _keep(self, again: Message, requests: list[OrderRequest]) -> None:
         """Have them wait for their retry, copies too: after a lost connection one of them is the
         order's only message."""
         for request in requests:
-            task_reserved(request)
+            request.enter(RequestState.RETRY_WAITING)
             self._retries.keep(request, again, self._clock.now())
 
     def _conclude(
@@ -416,14 +418,18 @@ class Dispatcher:
         lost: int,
     ) -> None:
         """Acknowledge or requeue a request and its copies, and take in the others that joined."""
-        is_over = request.settled and request.again is None
-        if not is_over:
-            # Its green thread was killed, the process is stopping, its connection was lost, or
-            # another worker has taken over the order: requeue.
-            request.reject(requeue=True)
-            is_over = self._publish_retry(request, copies, lost)
+        match request.state:
+            case RequestState.ACKNOWLEDGED:
+                is_over = True
+            case RequestState.COMMITTED:  # its green thread was killed just then
+                request.acknowledge()
+                is_over = True
+            case _:
+                # Its green thread was killed, the process is stopping, its connection was lost, or
+                # another worker has taken over the order: requeue.
+                request.reject(requeue=True)
+                is_over = self._publish_retry(request, copies, lost)
         for each in copies if is_over else ():
-            task_ready(each)
             each.acknowledge()
         self._offer_again(others if is_over else copies + others, lost)
 
@@ -444,10 +450,10 @@ class Dispatcher:
     def _offer_again(self, requests: list[OrderRequest], lost: int) -> None:
         """Take in requests that joined another one and do not share its outcome."""
         for request in requests:
-            task_ready(request)
             if self._closed:
                 request.reject(requeue=True)
             elif lost == self._lost:  # else the broker redelivers it
+                request.enter(RequestState.ARRIVED)
                 self.offer(request)
 
     def _release(self, request: OrderRequest, outcome: Outcome | None) -> None:
@@ -471,6 +477,7 @@ class Dispatcher:
             self._park(request)
 
     def _park(self, request: OrderRequest) -> None:
+        request.enter(RequestState.PARKING)
         order = ParkedOrder(self._park_message(request), request.deliver_by)
         self._parking.park(request.merchant_id, order, request)
 
@@ -526,14 +533,14 @@ class Dispatcher:
 def _shares_outcome(joined: OrderRequest, request: OrderRequest) -> bool:
     """Whether a request's decision also applies to one that has joined it."""
     decision = request.decision
-    if decision is None or not request.settled or not joined.is_copy_of(request):
+    if decision is None or not request.is_committed or not joined.is_copy_of(request):
         return False
     if decision.again is not None:
         return True
     # A terminal state that was only found, or committed before this one arrived, may be outdated:
     # an operator may have reopened the order.
     is_written = any(claim.key.action is request.action for claim in decision.claims)
-    return is_written and not joined.came_late
+    return is_written and joined.state is not RequestState.JOINED_LATE
 
 
 def _log_transition(transition: Transition) -> None:

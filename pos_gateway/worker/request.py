@@ -12,13 +12,13 @@ from pos_gateway.broker.message import Message
 from pos_gateway.domain.order import timestamp
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.states import Action
-from pos_gateway.processing.decision import Decision
 from pos_gateway.transport.deadline import CancelToken
+from pos_gateway.worker.request_state import RequestState, TrackedRequest
 
 log = structlog.get_logger(__name__)
 
 
-class OrderRequest:
+class OrderRequest(TrackedRequest):
     """The request that a message makes: to submit an order, or to cancel it.
 
     Thousands wait in a worker. Each keeps the message's bytes and what admission needs: parsed, an
@@ -41,14 +41,10 @@ class OrderRequest:
         "_consumer",
         "_reject",
         "acknowledged",
-        "again",
         "call",
-        "came_late",
         "cancel_token",
-        "decision",
         "deliver_by",
         "eventer",
-        "expired",
         "is_stale",
         "kept",
         "key",
@@ -57,7 +53,6 @@ class OrderRequest:
         "order_id",
         "placed_at",
         "received",
-        "settled",
         "task",
     )
 
@@ -75,6 +70,7 @@ class OrderRequest:
         consumer: Any,
         received: float,
     ) -> None:
+        super().__init__()
         self.message = message
         self.task = task
         self._ack, self._reject, self._consumer = ack, reject, consumer
@@ -93,6 +89,7 @@ class OrderRequest:
         """
         # The id stays: Celery knows the request by it.
         self.message.body, self.message.headers = again.body, {**again.headers, "id": self.id}
+        self.start_over()
         self._begin(from_json(again.body), received)
 
     def _begin(self, payload: Any, received: float) -> None:
@@ -113,16 +110,6 @@ class OrderRequest:
             self.key = self.merchant_id, self.order_id, self.action
         #: The call that holds its slot; None while it waits, and once the slot is released.
         self.call: Call[OrderRequest] | None = None
-        #: Past its deadline: it is committed as expired, and not sent.
-        self.expired = False
-        #: Its decision; None until its attempt is over.
-        self.decision: Decision | None = None
-        #: It joined another request for its order after that one's decision.
-        self.came_late = False
-        #: Whether its outcome is committed.
-        self.settled = False
-        #: Its retry's message, if that was not published with the outcome.
-        self.again: Message | None = None
 
     def read(self) -> tuple[Any, wire.Came]:
         """Parse the order from the message again; also returns the raw body."""
@@ -166,15 +153,21 @@ class OrderRequest:
 
         Does nothing to a stale delivery: the redelivered message finds the outcome in the ledger.
         """
-        if not (self.acknowledged or self.is_stale):
+        if self._ends(RequestState.ACKNOWLEDGED):
             self._ack(log, self._consumer.connection_errors)
-            self.acknowledged = True
 
     def reject(self, requeue: bool = False) -> None:
         """Reject or requeue the message. Idempotent; nothing after ``acknowledge``, or if stale."""
-        if not (self.acknowledged or self.is_stale):
+        if self._ends(RequestState.REQUEUED):
             self._reject(log, self._consumer.connection_errors, requeue)
-            self.acknowledged = True
+
+    def _ends(self, state: RequestState) -> bool:
+        """Whether the broker is to be told of this end."""
+        if self.is_over:
+            return False
+        self.enter(state)
+        self.acknowledged = not self.is_stale
+        return self.acknowledged
 
     # Celery's interface of a request.
 

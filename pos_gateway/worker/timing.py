@@ -34,8 +34,8 @@ class Timing:
                 self._latest[key] = min(placed_at, time())
 
     def started(self, request: OrderRequest) -> None:
-        """An order's attempt begins."""
-        if request.placed_at is not None and not (request.attempts or request.expired):
+        """An order's attempt begins; not called for one that has expired."""
+        if request.placed_at is not None and not request.attempts:
             metrics.queue_wait.observe(max(0.0, time() - request.placed_at))
 
     def settled(self, request: OrderRequest, decision: Decision) -> None:

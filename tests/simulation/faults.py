@@ -213,7 +213,7 @@ FAULTS = [
     Fault(
         "an order that kills its workers is sent no more",
         "processing.delivery",
-        "claim.past.possible_deaths >= POISONOUS",
+        "past.possible_deaths >= POISONOUS",
         "False",
         seed=9,
     ),
@@ -233,8 +233,8 @@ FAULTS = [
     Fault(
         "an order in doubt has not failed",
         "processing.decision",
-        "case Kind.FAILED if not past.may_be_there:",
-        "case Kind.FAILED:",
+        "FOLLOWS[outcome.kind][past.may_be_there]",
+        "FOLLOWS[outcome.kind][False]",
         seed=766,
     ),
     Fault(
@@ -287,15 +287,15 @@ FAULTS = [
     Fault(
         "nothing is acknowledged before what follows from it is stored",
         "worker.dispatcher",
-        "            request.settled = self._gate.settle(",
-        "            request.acknowledge()\n            request.settled = self._gate.settle(",
+        "            is_ours = self._gate.settle(",
+        "            request.tell_acknowledged()\n            is_ours = self._gate.settle(",
         seed=2,
     ),
     Fault(
         "an order that waits in the worker for its next attempt is not acknowledged",
         "worker.dispatcher",
-        "            request.again = again\n            return\n",
-        "            request.again = again\n",
+        "            request.retry_here(again)\n",
+        "            request.retry_here(again)\n            request.tell_acknowledged()\n",
         seed=3,
     ),
     Fault(
@@ -351,8 +351,8 @@ FAULTS = [
     Fault(
         "an order in doubt is asked for and sent where it may be",
         "processing.delivery",
-        "elif claim.past.may_be_there and has_moved(claim.past, merchant):",
-        "elif False:",
+        "if past.may_be_there and has_moved(past, merchant):",
+        "if False:",
         seed=19,
     ),
     Fault(

@@ -22,6 +22,7 @@ from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.worker.dispatcher import Dispatcher
+from pos_gateway.worker.request_state import RequestState, TrackedRequest
 from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.timing import Timing
 from tests.simulation.adapters import ADAPTERS
@@ -102,28 +103,32 @@ class SimulatedGateway(Gateway):
         self.cancellation = Cancellation(**parts)
 
 
-class Request:
+class Request(TrackedRequest):
     """A message as the dispatcher has it."""
 
     def __init__(self, channel: Channel, stored: Stored) -> None:
+        super().__init__()
         message: Message = stored.message
+        self.id, self.name = str(id(self)), message.headers["task"]
         self._channel, self._stored = channel, stored
         is_cancel = message.headers["task"] == wire.CANCEL_ORDER
         self.action = Action.CANCEL if is_cancel else Action.SUBMIT
         self.routing_key = message.routing_key
         self.placed_at = self.received = None  # nothing is timed here
         self.kept = 0
-        self.become(message)
+        self._read(message)
 
     def become(self, message: Message, _received: float = 0.0) -> None:
+        self.start_over()
+        self._read(message)
+
+    def _read(self, message: Message) -> None:
         self._body = message.body
         self.record = json.loads(message.body)[0][0]
         self.headers = message.headers
         self.cancel_token = CancelToken()
         self.expired = False
         self.call = None
-        self.settled = False
-        self.again: Message | None = None
 
     def read(self) -> tuple[Any, wire.Came]:
         return wire.read(self._body)
@@ -133,6 +138,10 @@ class Request:
         return not self._channel.is_open
 
     def acknowledge(self) -> None:
+        self.tell_acknowledged()
+        self.enter(RequestState.ACKNOWLEDGED)
+
+    def tell_acknowledged(self) -> None:
         self._channel.acknowledge(self._stored)
 
     def reject(self) -> None:
@@ -226,7 +235,8 @@ class Worker:
         task = self._scheduler.current
         self.delivering.append(task)
         try:
-            Dispatcher._deliver(self, request)  # type: ignore[arg-type]
+            request.enter(RequestState.IN_FLIGHT)
+            Dispatcher._deliver(self, request, request.expired)  # type: ignore[arg-type]
         except GreenletExit:
             self._scheduler.say("KILLED green thread")
             # Also when it was settled: what stays unacknowledged comes again some day.
@@ -234,12 +244,13 @@ class Worker:
             raise
         finally:
             self.delivering.remove(task)
-        if request.again is None and request.settled:
+        if request.state is RequestState.ACKNOWLEDGED:
             return
         if request.again is None or request.is_stale or self._is_stopping:
             request.reject()
             return
         again = request.again
+        request.enter(RequestState.RETRY_WAITING)
         self._scheduler.say(f"keeps {name}")
         self._retries.keep(request, again, self._scheduler.time)  # type: ignore[arg-type]
         self._scheduler.sleep(again.delay)

@@ -32,18 +32,20 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.request_state import RequestState, TrackedRequest
 from pos_gateway.worker.retries import BUSY
 
 SLOTS = 4
 
 
-class Order:
+class Order(TrackedRequest):
     """What a Celery request is to the dispatcher."""
 
     #: Not there until it is started, as with a request.
     cancel_token: Any
 
     def __init__(self, order_id: str, merchant_id: str = "m", seconds: float = 60.0) -> None:
+        super().__init__()
         self.id = self.name = self.order_id = order_id
         self.merchant_id, self.action = merchant_id, Action.SUBMIT
         self.key = merchant_id, order_id, self.action
@@ -52,9 +54,6 @@ class Order:
         self.routing_key = "orders"
         self.call: Any = None
         self.received: float | None = None
-        self.expired = self.settled = self.came_late = False
-        self.again: Message | None = None
-        self.decision: Decision | None = None
         self.message = SimpleNamespace(body=f"{order_id} {seconds}")
         self.is_stale = False
         self.kept = 0
@@ -63,8 +62,8 @@ class Order:
         self.word = ""
 
     def become(self, again: Message, received: float) -> None:
-        self.expired = self.settled = False
-        self.again, self.decision, self.received = None, None, received
+        self.start_over()
+        self.received = received
         self.attempts = again.headers["x-attempts"]
 
     def read(self) -> tuple[str, None]:
@@ -73,9 +72,11 @@ class Order:
     is_copy_of = OrderRequest.is_copy_of
 
     def acknowledge(self) -> None:
+        self.enter(RequestState.ACKNOWLEDGED)
         self._say("ack")
 
     def reject(self, requeue: bool) -> None:
+        self.enter(RequestState.REQUEUED)
         self._say("requeue")
 
     def _say(self, word: str) -> None:
@@ -438,6 +439,7 @@ def test_others_have_turns_while_many_are_read_for_their_next_attempt(scene: Sce
     again = Message("orders", "orders", b"", "o", {"x-attempts": 1})
     for number in range(20):
         large: Any = Large(f"o{number}", f"m{number}")
+        large.state = RequestState.RETRY_WAITING
         scene.dispatcher._retries.keep(large, again, scene.now)
     other = gevent.spawn(have_turns)
     while read.total() < 20:

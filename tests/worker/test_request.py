@@ -17,9 +17,12 @@ from kombu import Message
 from pos_gateway.broker import wire
 from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.order import CancelRequest
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import Action
+from pos_gateway.processing.decision import Decision
 from pos_gateway.worker import strategy
 from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.request_state import RequestState
 from pos_gateway.worker.tasks import OrderTask
 from tests.orders import an_order
 
@@ -49,6 +52,21 @@ def request_() -> Iterator[OrderRequest]:
 
 
 said: list[tuple[Any, ...]] = []
+
+
+def wait_for_the_retry(request: OrderRequest, again: Any) -> None:
+    """It was attempted, and waits for the retry that this message is of."""
+    request.enter(RequestState.IN_FLIGHT)
+    request.decide(Decision(Outcome(Kind.RETRY), messages=[again]))
+    request.retry_here(again)
+    request.enter(RequestState.RETRY_WAITING)
+
+
+def commit(request: OrderRequest) -> None:
+    """It was attempted, and its outcome is committed."""
+    request.enter(RequestState.IN_FLIGHT)
+    request.decide(Decision(Outcome(Kind.ACCEPTED)))
+    request.enter(RequestState.COMMITTED)
 
 
 def told(deliver_by: object) -> float | None:
@@ -151,14 +169,15 @@ def test_it_becomes_what_its_next_attempt_would_bring_and_stays_the_message_that
     headers = {wire.ATTEMPTS: 4, wire.RESOLVE: True}
     body = json.dumps(later).encode()
     again = wire.submit_message("o1", body, routing_key="orders", headers=headers)
-    request_.expired = request_.settled = True
-    request_.again = again
+    wait_for_the_retry(request_, again)
     request_.become(again, 7.0)
     assert (request_.key, request_.read()[0]) == (("m1", "o1", "submit"), later)
     assert (request_.attempts, request_.deliver_by, request_.received) == (4, None, 7.0)
-    assert not (request_.expired or request_.settled or request_.again)
+    assert (request_.state, request_.decision, request_.again) == ("arrived", None, None)
+    wait_for_the_retry(request_, again)
     request_.become(replace(again, headers={**again.headers, wire.RESOLVE: False}), 8.0)
     assert request_.deliver_by == datetime.fromisoformat("2100-01-01T00:00:00Z").timestamp()
+    commit(request_)
     request_.acknowledge()
     assert said == [("ack", (OSError,))]
     state.task_ready(request_)
@@ -166,6 +185,7 @@ def test_it_becomes_what_its_next_attempt_would_bring_and_stays_the_message_that
 
 
 def test_the_broker_is_told_once(request_: OrderRequest) -> None:
+    commit(request_)
     request_.acknowledge()
     request_.acknowledge()
     request_.reject(requeue=True)
@@ -180,6 +200,7 @@ def test_it_is_given_back_once(request_: OrderRequest) -> None:
 
 
 def test_the_broker_is_told_nothing_of_what_it_has_back(request_: OrderRequest) -> None:
+    commit(request_)
     request_.is_stale = True
     request_.acknowledge()
     request_.reject(requeue=True)

@@ -23,7 +23,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def a_request(placed_at: float | None, key: str = "orders", **fields: Any) -> Any:
-    given = {"attempts": 0, "expired": False, **fields}
+    given = {"attempts": 0, **fields}
     return SimpleNamespace(placed_at=placed_at, routing_key=key, **given)
 
 
@@ -54,7 +54,6 @@ def test_the_wait_in_the_queue_is_that_until_the_first_attempt(now: SimpleNamesp
     timing, before = Timing(), timed("queue_wait")
     timing.started(a_request(990.0))
     timing.started(a_request(900.0, attempts=1))  # another attempt
-    timing.started(a_request(900.0, expired=True))  # it is not attempted
     timing.started(a_request(None))  # a wish to cancel
     timing.started(a_request(1003.0))  # the backend's clock is ahead
     assert since(before, "queue_wait") == (2, 10.0)
