@@ -1,6 +1,6 @@
 """The benchmark: the gateway beside what a user would pick instead, on the same machine.
 
-``python -m loadtests.bench``; ``docs/performance.md`` says how to read what it prints. A figure
+``python -m loadtests.bench``; ``docs/benchmarks.md`` says how to read what it prints. A figure
 of one machine says little, so everything is a ratio of runs that took turns within minutes, and
 throughput is what the merchants saw, not what the gateway believes.
 
