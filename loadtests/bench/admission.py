@@ -27,9 +27,9 @@ NAME = "admission"
 SIZES = ((100, 20), (100, 2000), (10_000, 20), (10_000, 2000))
 #: Microseconds for a decision, and mebibytes for ten thousand merchants, at most.
 MICROSECONDS, MEBIBYTES = 15.0, 40.0
-#: Merchants that a worker is made to know, and how many at a time: thousands of orders that wait
-#: would take memory too, whoever they are for.
-MERCHANTS, AT_A_TIME = 10_000, 100
+#: Merchants that a worker is made to know, those that it knows before, and orders at a time:
+#: thousands that wait would take memory too, whoever they are for.
+MERCHANTS, FEW, AT_A_TIME = 10_000, 100, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Cost:
 class Memory:
     """A worker's resident memory in mebibytes."""
 
-    idle: float
-    knowing: float
+    few: float
+    all: float
     merchants: int
 
     @property
     def added(self) -> float:
         """What the merchants take."""
-        return self.knowing - self.idle
+        return self.all - self.few
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def report(cost: AdmissionCost) -> str:
             _verdict(f"{memory.merchants:,} merchants, MiB", memory.added, MEBIBYTES),
         ],
     )
-    weight = f"The worker took {memory.idle:.0f} MiB idle, and {memory.knowing:.0f} MiB after."
+    weight = f"The worker took {memory.few:.0f} MiB with {FEW}, and {memory.all:.0f} MiB after."
     return f"## admission: what it costs itself\n\n{times}\n\n{verdicts}\n\n{weight}\n"
 
 
@@ -141,25 +141,29 @@ def _fill(
 
 
 def _weigh(servers: Servers) -> Memory:
-    """A worker's memory when it knows nobody, and when it has delivered to ten thousand."""
+    """A worker's memory when it has delivered ten thousand orders to a hundred merchants, and then
+    as many to ten thousand: what orders leave behind, whoever they are for, is in both."""
     known = [f"healthy-{place}" for place in range(MERCHANTS)]
+    whose = [known[place % FEW] for place in range(MERCHANTS)]
     with world(servers, known, {"healthy": {"kind": "accept"}}) as place:
-        placed = [OURS.message(order) for order in orders.place_many(known)]
-        filling.fill(place.broker_url, placed[:1])
+        placed = [OURS.message(order) for order in orders.place_many([*whose, *known])]
+        filling.fill(place.broker_url, placed[:AT_A_TIME])
         with (
             Worker(OURS.command, OURS.environment(place, 10.0), place.folder) as worker,
             Connection(place.broker_url) as connection,
         ):
-            place.merchants.wait_until(creates=1, idle=True, timeout=60)
-            idle = _resident(worker.pid)
             confirms = filling.Confirms(connection)
-            for first in range(1, MERCHANTS, AT_A_TIME):
-                for message in placed[first : first + AT_A_TIME]:
+            weights = []
+            for first in range(0, len(placed), AT_A_TIME):
+                for message in placed[first : first + AT_A_TIME] if first else ():
                     confirms.publish(message)
                 confirms.settle(timeout=30)
-                creates = min(MERCHANTS, first + AT_A_TIME)
+                creates = first + AT_A_TIME
                 place.merchants.wait_until(creates=creates, idle=True, timeout=60)
-            return Memory(idle, _resident(worker.pid), MERCHANTS)
+                if creates % MERCHANTS == 0:
+                    weights.append(_resident(worker.pid))
+            few, all_of_them = weights
+            return Memory(few, all_of_them, MERCHANTS)
 
 
 def _resident(pid: int) -> float:
