@@ -36,5 +36,11 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
 
 
+def test_the_index_has_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    links = set(re.findall(r"\]\(([\w.-]+)[)#]", without_code(index)))
+    assert {page.name for page in (ROOT / "docs").glob("*.*")} - {index.name} <= links
+
+
 def test_there_are_links_to_look_at() -> None:
     assert sum(without_code(page).count("](") for page in PAGES) > 50
