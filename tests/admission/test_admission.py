@@ -569,3 +569,18 @@ def test_what_another_worker_found_out_about_a_merchant_holds_here() -> None:
 def test_limits_that_make_no_sense_are_refused_by_name(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(limits))):
         Limits(**limits)
+
+
+def test_orders_of_merchants_that_do_not_answer_have_a_quarter_of_the_room_together() -> None:
+    stage = Stage(limit=5, slots=200, max_blocked=100, max_waiting=20)
+    dead = [f"dead{n}" for n in range(10)]
+    stage.know(*dead)
+    stage.hang(*dead)
+    stage.offers("dead0", 25)
+    for name in dead:
+        stage.offers(name, 20)
+    assert stage.admission.waiting == 25
+    stage.terms = None
+    for number in range(20):
+        stage.offers(f"unknown{number}", 20)
+    assert stage.admission.waiting == 50  # with those whose record is not here yet, half of it
