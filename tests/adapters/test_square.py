@@ -145,6 +145,23 @@ def test_cancelling_names_the_version_under_a_key_of_its_own() -> None:
     assert body(request)["order"] == expected
 
 
+def test_an_order_that_is_still_open_after_its_cancellation_is_in_doubt() -> None:
+    is_open = SQUARE.accepted(ORDER.order_id)
+    send = Scripted(reply(200, {"orders": [is_open["order"]]}), reply(200, is_open))
+    outcome = SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send)
+    assert outcome.kind is Kind.IN_DOUBT
+
+
+def test_each_version_is_cancelled_under_a_key_of_its_own() -> None:
+    keys = set()
+    for version in (1, 2):
+        order = {**SQUARE.accepted(ORDER.order_id)["order"], "version": version}
+        send = Scripted(reply(200, {"orders": [order]}), reply(500))
+        SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send)
+        keys.add(body(send.requests[1])["idempotency_key"])
+    assert len(keys) == 2
+
+
 def test_an_orders_fulfillments_are_cancelled_with_it() -> None:
     order = {**SQUARE.accepted(ORDER.order_id)["order"]}
     order["fulfillments"] = [{"uid": "a", "state": "PROPOSED"}, {"uid": "b", "state": "CANCELED"}]
