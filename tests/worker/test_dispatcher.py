@@ -108,6 +108,8 @@ class Scene:
         self.broker_answers.set()
         #: Whether another worker has taken over what was under way here.
         self.taken_over = False
+        #: Whether an attempt only finds how the order ended, and writes nothing.
+        self.only_found = False
         #: Seconds until the next attempt at what is to be tried again.
         self.delay = 30
         self._replies: dict[str, AsyncResult[Outcome]] = {}
@@ -178,7 +180,7 @@ class Scene:
         headers = {"x-attempts": 1}
         message = Message(outcome.kind, "orders", b"", record, headers=headers, delay=delay)
         entry: Any = SimpleNamespace(key=Key("m", record, action)), None
-        return Decision(outcome, [entry], messages=[message])
+        return Decision(outcome, [] if self.only_found else [entry], messages=[message])
 
     def _store(self, messages: Iterable[Message]) -> bool:
         self.broker_answers.wait(10)
@@ -446,6 +448,33 @@ def test_others_have_turns_while_many_are_read_for_their_next_attempt(scene: Sce
         gevent.sleep(0.001)
     other.kill()
     assert max(read.values()) <= 2
+
+
+def test_a_retry_that_arrives_before_its_publish_is_confirmed_is_no_copy(scene: Scene) -> None:
+    order, retry = Order("o"), Order("o")
+    retry.attempts = 1
+    scene.broker_answers.clear()
+    scene.reply("o", Outcome(Kind.RETRY))
+    scene.offer(order)
+    gevent.sleep(0.01)
+    scene.offer(retry)
+    scene.broker_answers.set()
+    assert order.said.wait(10)
+    scene.reply("o")
+    assert retry.said.wait(10)
+    assert scene.stored == [("retry", "o"), ("accepted", "o")]
+
+
+def test_a_copy_does_not_share_an_end_that_was_only_found(scene: Scene) -> None:
+    """An operator may have reopened the order since."""
+    order, copy = Order("o"), Order("o")
+    scene.only_found = True
+    scene.offer(order, copy)
+    scene.reply("o")
+    assert order.said.wait(10)
+    scene.reply("o")
+    assert copy.said.wait(10)
+    assert scene.stored == [("accepted", "o"), ("accepted", "o")]
 
 
 def test_a_copy_of_an_order_that_waits_here_is_not_acknowledged_before_it(scene: Scene) -> None:
