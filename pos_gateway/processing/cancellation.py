@@ -17,7 +17,15 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Action, Claim, Ended, Key, LeasedElsewhere, State
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.processing.call import Caller
-from pos_gateway.processing.delivery import MOVED, has_moved, held, poison, suspect, unsettled_for
+from pos_gateway.processing.delivery import (
+    MOVED,
+    has_moved,
+    held,
+    poison,
+    suspect,
+    unsettled_for,
+    why_late,
+)
 from pos_gateway.processing.poison import POISONOUS, SUSPECT, PoisonIsolation
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen
@@ -107,7 +115,8 @@ class Cancellation:
             return CancelAttempt(held())
         if isinstance(claim, Ended):
             return CancelAttempt(claim.outcome, over=True)
-        late = expired or request.deliver_by <= self._clock.now()
+        left = (request.deliver_by - self._clock.now()).total_seconds()
+        late = expired or left <= 0
 
         def ask(submission: Claim | Ended) -> Outcome:
             return self._ask(key, claim, submission, cancel_token) if may_call else NEEDS_POS
@@ -124,7 +133,7 @@ class Cancellation:
                 if submission.state is State.CANCELLED:
                     outcome = Outcome(Kind.CANCELLED)
                 elif submission.state is State.ACCEPTED:
-                    outcome = _too_late() if late else ask(submission)
+                    outcome = _too_late(left) if late else ask(submission)
                 else:
                     reason = Reason.of("not_there", f"the order ended as {submission.state}")
                     outcome = Outcome(Kind.REJECTED, reason)
@@ -133,7 +142,7 @@ class Cancellation:
                 if not submission.past.may_be_there:
                     outcome = Outcome(Kind.CANCELLED)
                 elif late:
-                    outcome = _too_late()
+                    outcome = _too_late(left)
                 else:
                     outcome = ask(submission)
                 return CancelAttempt(outcome, claim, submission)
@@ -246,5 +255,6 @@ def _never_there(outcome: Outcome) -> bool:
     return outcome.kind is Kind.REJECTED and code == Rejection.UNKNOWN_ORDER
 
 
-def _too_late() -> Outcome:
-    return Outcome(Kind.EXPIRED, Reason.of("cancel_expired", "the POS did not answer in time"))
+def _too_late(left: float) -> Outcome:
+    why = why_late(left, "the POS did not answer in time")
+    return Outcome(Kind.EXPIRED, Reason.of("cancel_expired", why))

@@ -537,7 +537,7 @@ class Model:
             merchant.results = [*merchant.results, (not good, sent.late)][-breaker.WINDOW :]
             if self.trip(merchant):
                 return
-        if retry_after is not None:
+        if retry_after is not None and contact is CallResult.OVERLOADED:
             self.open(merchant)
 
     def trip(self, merchant: Merchant) -> bool:

@@ -245,11 +245,11 @@ def test_an_order_expires_where_it_waits_when_its_time_is_over() -> None:
 def test_an_order_that_cannot_start_in_time_expires_at_once() -> None:
     stage = Stage(limit=1, slots=8)
     stage.offer("m", "running")
-    stage.offer("m", "short", within=30.0)
+    stage.offer("m", "short", within=20.0)
     stage.offer("m", "long", within=300.0)
-    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=60.0)
+    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=25.0)
     assert stage.admission.expired() == ["short"]
-    assert stage.offer("m", within=59.0) is Verdict.EXPIRE
+    assert stage.offer("m", within=24.0) is Verdict.EXPIRE
     assert stage.offer("m", within=90.0) is Verdict.PARK
 
 
@@ -387,6 +387,35 @@ def test_a_merchant_is_left_alone_for_as_long_as_it_asks() -> None:
     assert stage.announced[-1].seconds >= 20.0
     stage.pass_time(19.9)
     assert stage.announced[-1].state is State.OPEN
+
+
+def test_however_long_a_merchant_asks_for_its_orders_wait_no_longer_than_after_failures() -> None:
+    """One reply, to one order, would end all others that have less time than it asks for."""
+    stage = Stage(limit=5, slots=50)
+    stage.offers("m", 3)
+    for _ in range(3):  # it is asked for again while the breaker is open
+        stage.reply("m", contact=CallResult.OVERLOADED, retry_after=900.0)
+        assert stage.announced[-1].seconds <= 1.05 * LONGEST_OPEN
+    assert stage.offer("m", within=32.0) is Verdict.PARK
+    assert stage.admission.expired() == []
+    stage.pass_time(stage.announced[-1].seconds)
+    assert stage.offer("m") == START
+    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=900.0)
+    assert stage.announced[-1].why == "probe_failed"
+    assert LONGEST_OPEN <= stage.announced[-1].seconds <= 1.05 * LONGEST_OPEN
+
+
+@pytest.mark.parametrize("contact", [CallResult.FAILED, CallResult.ANSWERED, CallResult.TIMED_OUT])
+def test_only_a_merchant_that_says_it_is_overloaded_is_left_alone(contact: CallResult) -> None:
+    """A 500, or a reply about one order, may have a Retry-After too."""
+    stage = Stage(limit=5, slots=50)
+    stage.offer("m")
+    stage.reply("m", contact=contact, retry_after=20.0)
+    assert stage.standing("m").breaker is State.CLOSED
+    while not stage.announced:
+        stage.offer("m")
+        stage.reply("m", contact=CallResult.FAILED, retry_after=20.0)
+    assert stage.announced[0].seconds <= 2.0
 
 
 def test_what_was_on_its_way_before_the_breaker_opened_decides_nothing() -> None:

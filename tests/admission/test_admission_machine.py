@@ -386,7 +386,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         merchant = self.model.merchants[transition.merchant_id]
         if transition.state == "open":
             asked = transition.why in ("asked", "fleet")
-            longest = 1.05 * 40.0 if asked else max(LONGEST_OPEN, 1.05 * 40.0)
+            longest = max(31.0, 1.05 * LONGEST_OPEN)  # the longest that another worker says
             shortest = 0.999 if asked else FIRST_OPEN / 2
             assert shortest <= transition.seconds <= longest
             merchant.until = self.now + transition.seconds

@@ -462,6 +462,36 @@ def test_a_merchant_is_judged_by_its_answer_not_by_a_broker_that_stores_nothing(
     assert (standing.in_flight, standing.silent, standing.breaker) == (0, False, State.OPEN)
 
 
+ASKED = Outcome(Kind.RETRY, retry_after=900.0, contact=CallResult.OVERLOADED)
+
+
+def test_one_429_does_not_end_its_merchants_other_orders(scene: Scene) -> None:
+    first, other, soon = (
+        Order("first", seconds=3600),
+        Order("other", seconds=600),
+        Order("soon", seconds=20),
+    )
+    scene.offer(first, other, soon)
+    scene.reply("first", ASKED)
+    assert soon.said.wait(10)
+    gevent.sleep(0.01)
+    assert (scene.stored, other.state) == (
+        [("retry", "first"), ("expired", "soon")],
+        RequestState.WAITING,
+    )
+
+
+def test_a_last_attempt_begins_30_s_before_deliver_by_whatever_was_asked_for(scene: Scene) -> None:
+    first = Order("first", seconds=600)
+    scene.offer(first)
+    scene.reply("first", ASKED)
+    assert first.said.wait(10)
+    scene.now += 570  # as its message comes back
+    scene.offer(Order("first", seconds=30))
+    gevent.sleep(0.01)
+    assert scene.is_sent("first")
+
+
 def test_an_order_that_was_taken_over_comes_again(scene: Scene) -> None:
     """Who has taken it over may have none of its messages: a cancellation has its own."""
     scene.taken_over = True
