@@ -126,6 +126,13 @@ class Admission(Generic[Ticket]):
             return None
         return self._start(lane, lane.take(first))
 
+    def began(self, call: Call[Ticket], now: float) -> None:
+        """A started order's exchange begins: from now on its merchant is judged by it. Once at most.
+
+        Until then it holds its slot, but is no outlier: its claim may wait for the database.
+        """
+        self._health.began(call, now)
+
     def answered(
         self,
         call: Call[Ticket],
@@ -349,7 +356,6 @@ class Admission(Generic[Ticket]):
             self._reckon(lane)
         else:
             self._changed(lane)
-        self._health.began(call, now)
         return call
 
     def _reckon(self, lane: Lane[Ticket], _now: float = 0.0) -> None:

@@ -60,7 +60,8 @@ class Health(Generic[Ticket]):
         self._outliers: Outliers[Ticket] = Outliers(limits.slow_after)
 
     def began(self, call: Call[Ticket], now: float) -> None:
-        """A call has started."""
+        """A call's exchange has begun."""
+        call.started = now
         self._agenda.add(now + self._outliers.unusual_after(call.lane), self._is_unusual, call)
 
     def came_back(

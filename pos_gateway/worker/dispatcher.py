@@ -324,8 +324,11 @@ class Dispatcher:
     def _start(self, call: Call[OrderRequest]) -> None:
         request = call.ticket
         request.call = call
-        request.cancel_token = CancelToken(call.patience)
+        request.cancel_token = CancelToken(call.patience, partial(self._call_began, call))
         self._begin(request)
+
+    def _call_began(self, call: Call[OrderRequest]) -> None:
+        self.admission.began(call, self._clock.now())
 
     def _begin(self, request: OrderRequest) -> None:
         """Spawn the request's green thread."""
@@ -404,6 +407,7 @@ class Dispatcher:
         # Celery puts a bound method on the thread, a cycle: left to the garbage collector, tens
         # of thousands of them pause the worker for 50 ms now and then.
         vars(thread).clear()
+        request.cancel_token.on_begin = None  # another one: it has the call, which has the request
         if request.call is not None:
             self._release(request, None)
         if not had_slot:

@@ -177,6 +177,12 @@ FAULTS = [
         "        if False:\n",
     ),
     _fault(
+        "a merchant is judged from when its exchange begins",
+        "health",
+        "        call.started = now\n",
+        "",
+    ),
+    _fault(
         "only a merchant that says it is overloaded asks to be left alone",
         "health",
         "if retry_after is not None and contact is CallResult.OVERLOADED:",

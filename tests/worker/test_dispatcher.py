@@ -416,12 +416,31 @@ def test_an_order_that_ends_wakes_the_dispatcher_if_another_waits(scene: Scene) 
     assert not wake.set.called, "nobody waits"
 
 
-def test_an_order_leaves_nothing_to_the_garbage_collector(scene: Scene) -> None:
+def test_a_wait_for_the_database_is_blamed_on_no_merchant(scene: Scene) -> None:
+    """Nothing was said to their POSes: ending the calls would free no slot."""
+    claiming = [Order(f"o{n}", f"m{n}") for n in range(SLOTS)]
+    scene.offer(*claiming, Order("waits", "m9"))
+    look_again(scene, 3.2)
+    look_again(scene, 0.1)
+    standings = [scene.dispatcher.admission.merchant(each.merchant_id) for each in claiming]
+    assert not any(each is None or each.silent for each in standings)
+    assert not any(each.cancel_token.is_over for each in claiming)
+    for each in claiming:
+        each.cancel_token.exchange_begins()
+    look_again(scene, 3.2)
+    look_again(scene, 0.1)
+    assert [each.cancel_token.is_over for each in claiming] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_an_order_leaves_nothing_to_the_garbage_collector(scene: Scene, begins: bool) -> None:
     gc.disable()
     try:
         order = Order("o1")
         order_lives = weakref.ref(order)
         scene.offer(order)
+        if begins:
+            order.cancel_token.exchange_begins()
         scene.reply("o1")
         order.said.wait(10)
         gevent.sleep(0.01)
