@@ -98,11 +98,25 @@ class Gate(Gateway):
         self.stored.extend(messages)
 
     def take(
-        self, record: Any, action: Action = Action.SUBMIT, *, settled: bool = True, **said: Any
+        self,
+        record: Any,
+        action: Action = Action.SUBMIT,
+        *,
+        settled: bool = True,
+        may_call: bool = True,
+        **said: Any,
     ) -> Decision:
         """Deal with a message from its coming to its acknowledgement."""
         record, came = wire.read(wire.body_of(json.dumps(record).encode()))
-        decision = deliver(self, record, action, headers=said, routing_key="orders", came=came)
+        decision = deliver(
+            self,
+            record,
+            action,
+            headers=said,
+            routing_key="orders",
+            came=came,
+            may_call=may_call,
+        )
         assert self.settle(decision, patience=1) is settled
         return decision
 

@@ -83,9 +83,15 @@ class Admission(Generic[Ticket]):
         self._room: WaitBudget[Ticket] = WaitBudget(limits, self.parked_count)
 
     def offer(
-        self, merchant_id: str, ticket: Ticket, now: float, deadline: float = inf
+        self,
+        merchant_id: str,
+        ticket: Ticket,
+        now: float,
+        deadline: float = inf,
+        *,
+        may_wait: bool = True,
     ) -> Call[Ticket] | Verdict:
-        """Offer an order.
+        """Offer an order; one that may not wait is to be parked instead.
 
         Returns:
             Call: started, holds a slot until ``release``.
@@ -104,7 +110,7 @@ class Admission(Generic[Ticket]):
                 return self._start(lane, ticket)
         else:
             self._scheduler.judge(lane, now)
-        if self._room.is_spent(lane, now):
+        if not may_wait or self._room.is_spent(lane, now):
             self._scheduler.update(lane, now)  # it may be light by now, or heavy
             return Verdict.PARK
         self._backlog.put(lane, ticket, now, deadline)
@@ -119,6 +125,13 @@ class Admission(Generic[Ticket]):
         if lane is None or first is None:
             return None
         return self._start(lane, lane.take(first))
+
+    def began(self, call: Call[Ticket], now: float) -> None:
+        """A started order's exchange begins: from now on its merchant is judged by it. Once at most.
+
+        Until then it holds its slot, but is no outlier: its claim may wait for the database.
+        """
+        self._health.began(call, now)
 
     def answered(
         self,
@@ -343,7 +356,6 @@ class Admission(Generic[Ticket]):
             self._reckon(lane)
         else:
             self._changed(lane)
-        self._health.began(call, now)
         return call
 
     def _reckon(self, lane: Lane[Ticket], _now: float = 0.0) -> None:

@@ -1,7 +1,7 @@
 """One merchant's circuit breaker: whether it is called at all.
 
 Closed, it admits every order. It opens when too many of the last calls failed or were late, and on
-a ``Retry-After``. After that time it is half-open and admits one probe at a time, with a shorter
+an overloaded merchant's ``Retry-After``. After that time it is half-open and admits one probe at a time, with a shorter
 deadline; two in a row that are answered close it, one that is not opens it again for twice as long.
 """
 

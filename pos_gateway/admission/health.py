@@ -6,7 +6,7 @@ from math import inf
 from typing import Generic
 
 from pos_gateway.admission.agenda import Agenda
-from pos_gateway.admission.breaker import State
+from pos_gateway.admission.breaker import LONGEST_OPEN, State
 from pos_gateway.admission.lane import Call, Lane, Ticket
 from pos_gateway.admission.limits import Limits
 from pos_gateway.admission.outliers import Outliers
@@ -60,7 +60,8 @@ class Health(Generic[Ticket]):
         self._outliers: Outliers[Ticket] = Outliers(limits.slow_after)
 
     def began(self, call: Call[Ticket], now: float) -> None:
-        """A call has started."""
+        """A call's exchange has begun."""
+        call.started = now
         self._agenda.add(now + self._outliers.unusual_after(call.lane), self._is_unusual, call)
 
     def came_back(
@@ -143,23 +144,31 @@ class Health(Generic[Ticket]):
     def _judge_presence(
         self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
     ) -> None:
-        """Update the merchant's breaker."""
+        """Update the merchant's breaker.
+
+        A ``Retry-After`` opens it if the merchant said that it is overloaded, and no longer than
+        failures do: one reply, which may be about one order, must not end all others. The order
+        itself is not sent again before that (``processing/decision.py``).
+        """
         lane, breaker = call.lane, call.lane.breaker
+        asked = None
+        if retry_after is not None and contact is CallResult.OVERLOADED:
+            asked = min(retry_after, LONGEST_OPEN)
         answered = None if contact is CallResult.NONE else contact is CallResult.ANSWERED
         if call.probe is not None:
             is_present = breaker.state is State.HALF_OPEN and call.probe == breaker.spell
             if breaker.end_probe(call.probe, answered=answered):
                 self.close(lane, "answered")
             elif is_present and answered is False:
-                self.open(lane, now, "probe_failed", retry_after or 0.0)
+                self.open(lane, now, "probe_failed", asked or 0.0)
                 return
         elif breaker.is_closed and answered is not None:
             breaker.record(failed=not answered, late=call.late)
             if breaker.is_tripped(lane.late_calls):
-                self.open(lane, now, "failures" if not answered else "late", retry_after or 0.0)
+                self.open(lane, now, "failures" if not answered else "late", asked or 0.0)
                 return
-        if retry_after is not None:
-            self.open(lane, now, "asked", retry_after)
+        if asked is not None:
+            self.open(lane, now, "asked", asked)
 
     def _is_unusual(self, call: Call[Ticket], now: float) -> None:
         """A call became an outlier; should it go on, its merchant is silent."""

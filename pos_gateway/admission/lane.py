@@ -252,6 +252,7 @@ class Call(Generic[Ticket]):
 
     lane: Lane[Ticket]
     ticket: Ticket
+    #: When its exchange began; until then, when it took its slot.
     started: float
     #: Its merchant's light spell in which it started; None: the merchant was not light, or the call
     #: is an outlier.

@@ -8,9 +8,9 @@ from pos_gateway.fleet.sync import MOST_PERMITS, Answer, Ask, Grant
 
 #: The longest valid duration in milliseconds: a year.
 _LONGEST = 366 * 24 * 3600 * 1000
-#: Most milliseconds that a breaker is open, even if Redis says longer: ``Retry-After``'s limit. It
+#: Most milliseconds that a breaker is open, even if Redis says longer: twice what a worker says. It
 #: stays open here for as long, even if Redis forgets it.
-_LONGEST_OPEN = 900_000
+_LONGEST_OPEN = 60_000
 
 
 def read_reply(reply: Any, sequence: int, asks: Sequence[Ask]) -> tuple[Answer, int, str]:

@@ -24,7 +24,13 @@ from pos_gateway.telemetry import metrics, stages
 from pos_gateway.telemetry.stages import Stages
 from pos_gateway.telemetry.trace import Trace
 from pos_gateway.transport.deadline import CancelToken
-from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
+from pos_gateway.transport.errors import (
+    Misconfigured,
+    NotBegun,
+    NotSent,
+    NoValidReply,
+    TransportError,
+)
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 from pos_gateway.transport.traced import traced
 
@@ -171,7 +177,13 @@ class Caller:
             sending.answered = True
             return reply
 
-        return self._authenticator.sending(merchant, send, left_of_it)
+        authenticated = self._authenticator.sending(merchant, send, left_of_it)
+
+        def begin(request: Request) -> Reply:
+            cancel_token.exchange_begins()  # what it writes and waits for first is not the POS's
+            return authenticated(request)
+
+        return begin
 
     def _pause(self, merchant: Merchant) -> None:
         """Pause a merchant whose POS says it is gone, so that no order fails there meanwhile."""
@@ -223,7 +235,7 @@ HELD_BY_OTHERS = Reason("held", "another worker has it")
 
 
 def _contact(error: TransportError) -> CallResult:
-    if error.code in ("local", "fenced", "secret_key"):
+    if isinstance(error, NotBegun) or error.code in ("local", "fenced", "secret_key"):
         return CallResult.NONE  # a fault of this machine, not of the merchant
     took_too_long = error.code in ("timeout", "cut_short")
     return CallResult.TIMED_OUT if took_too_long else CallResult.FAILED

@@ -17,7 +17,15 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Action, Claim, Ended, Key, LeasedElsewhere, State
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.processing.call import Caller
-from pos_gateway.processing.delivery import MOVED, has_moved, held, poison, suspect, unsettled_for
+from pos_gateway.processing.delivery import (
+    MOVED,
+    has_moved,
+    held,
+    poison,
+    suspect,
+    unsettled_for,
+    why_late,
+)
 from pos_gateway.processing.poison import POISONOUS, SUSPECT, PoisonIsolation
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen
@@ -26,6 +34,8 @@ from pos_gateway.transport.exchange import Send
 
 #: Why a cancel request waits for an operator.
 BLIND = Reason("blind", "whether the POS has it, an operator has to say first")
+#: The outcome of an attempt that may not call the POS, and has to: nothing was done.
+NEEDS_POS = Outcome(Kind.RETRY, Reason("needs_pos", "its POS may have the order"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,11 @@ class CancelAttempt:
     over: bool = False
     #: The request with a later one's deadline: nothing was done for this one.
     newer: CancelRequest | None = None
+
+    @property
+    def needs_pos(self) -> bool:
+        """Whether the POS may have the order, and was not to be called."""
+        return self.outcome is NEEDS_POS
 
     @property
     def tells_again(self) -> bool:
@@ -76,6 +91,7 @@ class Cancellation:
         cancel_token: CancelToken | None = None,
         *,
         expired: bool = False,
+        may_call: bool = True,
     ) -> CancelAttempt:
         """Attempt once to cancel; every failure is an Outcome.
 
@@ -83,6 +99,7 @@ class Cancellation:
             request: the order, and the request's deadline.
             cancel_token: the attempt's part of the merchant's time limit; can end it early.
             expired: it expired while waiting, and needs no slot.
+            may_call: whether the POS may be called; else ``needs_pos`` says that it has to be.
 
         Raises:
             SQLAlchemyError, LedgerUnavailable: the database is unavailable; nothing was claimed.
@@ -98,7 +115,12 @@ class Cancellation:
             return CancelAttempt(held())
         if isinstance(claim, Ended):
             return CancelAttempt(claim.outcome, over=True)
-        late = expired or request.deliver_by <= self._clock.now()
+        left = (request.deliver_by - self._clock.now()).total_seconds()
+        late = expired or left <= 0
+
+        def ask(submission: Claim | Ended) -> Outcome:
+            return self._ask(key, claim, submission, cancel_token) if may_call else NEEDS_POS
+
         with self._ledger.attempting(claim):
             newer = self._newer(claim, request) if late else None
             if newer is not None:
@@ -111,9 +133,7 @@ class Cancellation:
                 if submission.state is State.CANCELLED:
                     outcome = Outcome(Kind.CANCELLED)
                 elif submission.state is State.ACCEPTED:
-                    outcome = (
-                        _too_late() if late else self._ask(key, claim, submission, cancel_token)
-                    )
+                    outcome = _too_late(left) if late else ask(submission)
                 else:
                     reason = Reason.of("not_there", f"the order ended as {submission.state}")
                     outcome = Outcome(Kind.REJECTED, reason)
@@ -122,9 +142,9 @@ class Cancellation:
                 if not submission.past.may_be_there:
                     outcome = Outcome(Kind.CANCELLED)
                 elif late:
-                    outcome = _too_late()
+                    outcome = _too_late(left)
                 else:
-                    outcome = self._ask(key, claim, submission, cancel_token)
+                    outcome = ask(submission)
                 return CancelAttempt(outcome, claim, submission)
 
     def crashed(self, request: CancelRequest, attempt: CancelAttempt) -> CancelAttempt:
@@ -235,5 +255,6 @@ def _never_there(outcome: Outcome) -> bool:
     return outcome.kind is Kind.REJECTED and code == Rejection.UNKNOWN_ORDER
 
 
-def _too_late() -> Outcome:
-    return Outcome(Kind.EXPIRED, Reason.of("cancel_expired", "the POS did not answer in time"))
+def _too_late(left: float) -> Outcome:
+    why = why_late(left, "the POS did not answer in time")
+    return Outcome(Kind.EXPIRED, Reason.of("cancel_expired", why))

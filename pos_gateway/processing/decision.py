@@ -111,6 +111,8 @@ class Decision:
     messages: Sequence[Message] = ()
     #: Written last: it shows that all the rest was done.
     closing: tuple[Claim, Entry] | None = None
+    #: Nothing is decided yet: the request is to be attempted again, and may call the POS then.
+    needs_pos: bool = False
 
     @property
     def claims(self) -> list[Claim]:
@@ -370,8 +372,18 @@ class _Cancelling:
         in_doubt = kind is Kind.FAILED and claim is not None and claim.past.in_doubt
         return in_doubt or kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING)
 
+    def _undone(self, claim: Claim) -> Decision:
+        """Leave the request, and its order, as they were."""
+        past = claim.past
+        entry = Entry(
+            State.NEW, self._at, past.attempts, doubt_since=past.doubt_since, keeps_reason=True
+        )
+        return Decision(self._outcome, [*self._let_go(), (claim, entry)], needs_pos=True)
+
     def again(self, claim: Claim | None) -> Decision:
         """Retry; the order itself is released meanwhile."""
+        if self._attempt.needs_pos and claim is not None:
+            return self._undone(claim)
         left = (self._request.deliver_by - self._context.now).total_seconds()
         delay = _in_time(_delay(self._outcome, self._context.tries), left)
         metrics.retries.inc()

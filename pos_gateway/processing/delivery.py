@@ -29,6 +29,9 @@ from pos_gateway.transport.exchange import Send
 
 #: Why an order in doubt is for an operator, and its cancel request waits for one.
 MOVED = Reason("moved", "the merchant's adapter, base_url or pos was changed since it was sent")
+#: Seconds before its ``deliver_by`` by which an order expires early. It waits by another clock than
+#: the time of day, which may be slewed meanwhile.
+EARLY = 1.0
 #: Seconds until the retry of an order that is leased elsewhere.
 HELD_FOR = 2.0
 
@@ -77,7 +80,7 @@ class Delivery:
         Args:
             order: what to deliver.
             cancel_token: the attempt's part of the merchant's time limit; can end it early.
-            expired: it expired while waiting, and needs no slot.
+            expired: it expired while waiting, or cannot start in time, and needs no slot.
 
         Raises:
             SQLAlchemyError, LedgerUnavailable: the database is unavailable; nothing was claimed.
@@ -98,7 +101,7 @@ class Delivery:
             if (newer := self._newer(claim, order)) is not None:
                 return Attempt(held(), claim, newer=newer)
             if late and (expired or not claim.past.may_be_there):
-                return Attempt(_too_late(claim.past), claim)
+                return Attempt(_too_late(claim.past, left), claim)
             # After order.in_doubt an operator may have taken over: it is only looked up.
             late = late or (claim.past.may_be_there and claim.past.told == Kind.IN_DOUBT)
             return self._attempt(
@@ -299,11 +302,16 @@ def _poison(past: AttemptHistory) -> Outcome:
     return Outcome(Kind.FAILED, reason)
 
 
-def _too_late(past: AttemptHistory) -> Outcome:
+def why_late(left: float, passed: str = "deliver_by has passed") -> str:
+    """Why there is no further attempt, ``left`` seconds before ``deliver_by``; ``passed``: after."""
+    return "the merchant's POS is not called before deliver_by" if left > EARLY else passed
+
+
+def _too_late(past: AttemptHistory, left: float) -> Outcome:
     """The outcome of an expired order."""
+    why = why_late(left)
     if past.may_be_there:
         return Outcome(
-            Kind.IN_DOUBT,
-            Reason.of("expired_in_doubt", "deliver_by has passed; the POS may have the order"),
+            Kind.IN_DOUBT, Reason.of("expired_in_doubt", f"{why}; the POS may have the order")
         )
-    return Outcome(Kind.EXPIRED, Reason.of("expired", "deliver_by has passed"))
+    return Outcome(Kind.EXPIRED, Reason.of("expired", why))

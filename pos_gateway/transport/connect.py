@@ -54,11 +54,13 @@ def _poll() -> Any:
 class Progress:
     """How far the current exchange has come. One per green thread, through a context variable."""
 
-    __slots__ = ("connecting", "fence", "sent")
+    __slots__ = ("begun", "connecting", "fence", "sent")
 
     def __init__(self, fence: Callable[[], None] | None = None) -> None:
         #: Called before the first byte; raises to stop the request.
         self.fence = fence
+        #: Whether it has begun to connect, or to send.
+        self.begun = False
         #: Whether a byte of the request may have left this process.
         self.sent = False
         #: Whether it is connecting: DNS, TCP, TLS.
@@ -208,12 +210,12 @@ class _Tracked:
         exchange = progress.get()
         if not exchange.sent and exchange.fence is not None:
             exchange.fence()
-        exchange.sent = True
+        exchange.begun = exchange.sent = True
         send_all(self.sock, data)
 
     def connect(self) -> None:
         exchange, began = progress.get(), time.perf_counter()
-        exchange.connecting = True
+        exchange.begun = exchange.connecting = True
         try:
             super().connect()  # type: ignore[misc]
         finally:

@@ -25,10 +25,12 @@ class CancelToken:
 
     Args:
         part: the part of its merchant's time limit that it has.
+        on_begin: called when its first exchange begins.
     """
 
-    def __init__(self, part: float = 1.0) -> None:
+    def __init__(self, part: float = 1.0, on_begin: Callable[[], None] | None = None) -> None:
         self.part = part
+        self.on_begin = on_begin
         self.is_over = False
         self._interrupt: Callable[[], None] | None = None
 
@@ -40,6 +42,12 @@ class CancelToken:
         self.is_over = True
         if self._interrupt is not None:
             self._interrupt()
+
+    def exchange_begins(self) -> None:
+        """Tell ``on_begin``, the first time."""
+        if self.on_begin is not None:
+            self.on_begin()
+            self.on_begin = None
 
     def begin(self) -> None:
         """Let ``end`` cancel this green thread. Raises DeadlineExceeded after ``end``."""

@@ -2,6 +2,7 @@
 
 TransportError
 ├── NotSent         no byte of the request left: it may be retried
+│   ├── NotBegun        nor was a connection opened: it says nothing about the peer
 │   └── Misconfigured   and a retry is no use until a configuration changes
 └── NoValidReply    bytes may have left and no complete valid reply came: in doubt
 """
@@ -17,6 +18,10 @@ class TransportError(Exception):
 
 class NotSent(TransportError):
     """Provably not processed: nothing of the request left this process."""
+
+
+class NotBegun(NotSent):
+    """There was no time to begin: the peer has not been spoken to, nor connected to."""
 
 
 class Misconfigured(NotSent):

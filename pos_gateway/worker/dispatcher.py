@@ -53,8 +53,9 @@ log = structlog.get_logger(__name__)
 
 #: The lane of orders that name no merchant: they are never sent, and no merchant's limit applies.
 NO_MERCHANT = ""
-#: Expired orders committed at once. They need no slot; hundreds may expire in the same second.
-EXPIRING = 16
+#: Green threads for what needs no slot: expired orders, hundreds of which may expire in the same
+#: second, and cancel requests, whose orders may never have been sent.
+SLOTLESS = 16
 #: Seconds between checks for orders that have waited too long.
 TICK = 0.1
 #: Overdue orders parked in a row, and the seconds that orders in flight then get. When merchants
@@ -72,7 +73,7 @@ class Dispatcher:
     Args:
         gate: what to deliver through.
         pool: Celery's green pool; it grows by one green thread per slot, for orders whose
-            outcomes are being committed, and by ``EXPIRING``.
+            outcomes are being committed, and by ``SLOTLESS``.
         limits: admission's limits.
         park_message: makes the message that redelivers a request.
         quarantine: dead-letters a message, with a reason code and a sentence.
@@ -110,9 +111,9 @@ class Dispatcher:
         self._retries = Retries(limits.max_blocked // KEPT)
         self._timing = Timing()
         self._storing = 0
-        #: Expired orders that wait to be committed, and how many are being committed.
-        self._expired: deque[OrderRequest] = deque()
-        self._expiring = 0
+        #: Requests that need no slot and wait for a green thread, and how many have one.
+        self._slotless: deque[OrderRequest] = deque()
+        self._without_slot = 0
         self._under_way: dict[tuple[str, str, Action], OrderRequest] = {}
         self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
         self._concluding = Group()
@@ -129,7 +130,7 @@ class Dispatcher:
         """Start; False if it has started before."""
         if self._ticker is not None:
             return False
-        self._pool.grow(self.admission.limits.slots + EXPIRING)
+        self._pool.grow(self.admission.limits.slots + SLOTLESS)
         if self._fleet is not None:
             self._fleet.start()
         self._ticker = gevent.spawn(self._run)
@@ -210,9 +211,15 @@ class Dispatcher:
             if not self._gate.directory.is_fresh(request.merchant_id):
                 self.admission.forget_terms(request.merchant_id)
         now, left = self._clock.now(), self._seconds_left(request)
-        match self.admission.offer(request.merchant_id, request, now, now + left):
+        # A cancel request waits for no merchant before it is known that its order may be there.
+        may_wait = request.action is Action.SUBMIT or request.state is RequestState.NEEDS_POS
+        match self.admission.offer(
+            request.merchant_id, request, now, now + left, may_wait=may_wait
+        ):
             case Call() as call:
                 self._start(call)
+            case Verdict.PARK if not may_wait:
+                self._do_without_slot(request, RequestState.TO_CANCEL)
             case Verdict.WAIT:
                 request.enter(RequestState.WAITING)
                 self._dispatch()
@@ -261,7 +268,7 @@ class Dispatcher:
                 self._start(call)
         for request in self.admission.expired():
             self._expire(request)
-        self._end_expired()
+        self._begin_slotless()
         for call in self.admission.to_cut_short():
             metrics.cut_short.inc()
             call.ticket.cancel_token.end()
@@ -274,10 +281,14 @@ class Dispatcher:
         )
 
     def _joins(self, request: OrderRequest) -> bool:
-        """Whether its order is in flight (a duplicate): then the request waits for that outcome."""
+        """Whether it waits for the outcome of one in flight: a duplicate, or its cancel request."""
         key = request.key
         if key is None or key not in self._under_way:
-            return False
+            if key is None or request.action is Action.CANCEL:
+                return False
+            key = (key[0], key[1], Action.CANCEL)
+            if key not in self._under_way:
+                return False
         is_late = self._under_way[key].decision is not None
         request.enter(RequestState.JOINED_LATE if is_late else RequestState.JOINED)
         self._joined.setdefault(key, []).append(request)
@@ -287,43 +298,53 @@ class Dispatcher:
         """Commit the order as expired, without a slot."""
         if self._joins(request):  # a copy is in flight, and decides for both
             return
-        request.enter(RequestState.EXPIRED)
-        self._expired.append(request)
-        self._end_expired()
+        self._do_without_slot(request, RequestState.EXPIRED)
 
-    def _end_expired(self) -> None:
-        """Start to commit expired orders, a few at once; none waits for a slot."""
-        while self._expired and self._expiring < EXPIRING and not self._closed:
-            request = self._expired.popleft()
+    def _do_without_slot(self, request: OrderRequest, state: RequestState) -> None:
+        """Start it, which needs no slot, once a green thread for such requests is free."""
+        request.enter(state)
+        self._slotless.append(request)
+        self._begin_slotless()
+
+    def _begin_slotless(self) -> None:
+        """Start requests that need no slot, a few at once."""
+        while self._slotless and self._without_slot < SLOTLESS and not self._closed:
+            request = self._slotless.popleft()
             if not self._joins(request):  # a copy has started meanwhile
                 request.cancel_token = CancelToken()
-                self._expiring += 1
-                self._begin(request, expired=True)
+                self._without_slot += 1
+                self._begin(request)
 
     def _drop_waiting(self) -> list[OrderRequest]:
         """Remove and return all waiting requests."""
-        expired = list(self._expired)
-        self._expired.clear()
-        return self.admission.drop_waiting() + self._retries.drop() + expired
+        slotless = list(self._slotless)
+        self._slotless.clear()
+        return self.admission.drop_waiting() + self._retries.drop() + slotless
 
     def _start(self, call: Call[OrderRequest]) -> None:
         request = call.ticket
         request.call = call
-        request.cancel_token = CancelToken(call.patience)
+        request.cancel_token = CancelToken(call.patience, partial(self._call_began, call))
         self._begin(request)
 
-    def _begin(self, request: OrderRequest, *, expired: bool = False) -> None:
+    def _call_began(self, call: Call[OrderRequest]) -> None:
+        self.admission.began(call, self._clock.now())
+
+    def _begin(self, request: OrderRequest) -> None:
         """Spawn the request's green thread."""
         if request.key is not None:
             self._under_way[request.key] = request
+        expired = request.state is RequestState.EXPIRED
+        may_call = request.state is not RequestState.TO_CANCEL
         request.enter(RequestState.IN_FLIGHT)
         if not expired:
             self._timing.started(request)
-        thread = self._pool.apply_async(self._deliver, (request, expired), callback=_nothing)
+        arguments = request, expired, may_call
+        thread = self._pool.apply_async(self._deliver, arguments, callback=_nothing)
         # A raw link runs however the green thread ends, after the pool has released it.
-        thread.rawlink(partial(self._finished, request, expired))
+        thread.rawlink(partial(self._finished, request, request.call is not None))
 
-    def _deliver(self, request: OrderRequest, expired: bool) -> None:
+    def _deliver(self, request: OrderRequest, expired: bool, may_call: bool = True) -> None:
         """Attempt one order, on its green thread, until its outcome is committed."""
         record, came = request.read()
         decision = deliver(
@@ -335,6 +356,7 @@ class Dispatcher:
             routing_key=request.routing_key,
             cancel_token=request.cancel_token,
             expired=expired,
+            may_call=may_call,
             received=request.received,
         )
         request.decide(decision)
@@ -365,6 +387,9 @@ class Dispatcher:
             self._storing -= early
         if not is_ours:
             return  # another worker has the order: requeue the message
+        if decision.needs_pos:
+            request.need_pos()
+            return
         self._timing.settled(request, decision)
         if again is not None:
             request.retry_here(again)
@@ -374,7 +399,7 @@ class Dispatcher:
         request.acknowledge()
         failpoints.reach("acknowledged")
 
-    def _finished(self, request: OrderRequest, expired: bool, thread: Any) -> None:
+    def _finished(self, request: OrderRequest, had_slot: bool, thread: Any) -> None:
         """Its green thread has ended, however it did: see to its message, and to those that joined.
 
         On the hub, which must not block.
@@ -382,11 +407,12 @@ class Dispatcher:
         # Celery puts a bound method on the thread, a cycle: left to the garbage collector, tens
         # of thousands of them pause the worker for 50 ms now and then.
         vars(thread).clear()
+        request.cancel_token.on_begin = None  # another one: it has the call, which has the request
         if request.call is not None:
             self._release(request, None)
-        if expired:
-            self._expiring -= 1
-            if self._expired:
+        if not had_slot:
+            self._without_slot -= 1
+            if self._slotless:
                 self._wake.set()
         joined: list[OrderRequest] = []
         if request.key is not None:
@@ -400,6 +426,8 @@ class Dispatcher:
             self._keep(request.again, [request, *copies])
             if others:
                 self._concluding.spawn(self._offer_again, others, self._lost)
+        elif request.state is RequestState.NEEDS_POS and not request.is_stale:
+            self._concluding.spawn(self._offer_again, [request, *joined], self._lost)
         elif joined or request.state is not RequestState.ACKNOWLEDGED:
             self._concluding.spawn(self._conclude, request, copies, others, self._lost)
 
@@ -448,12 +476,13 @@ class Dispatcher:
         return False
 
     def _offer_again(self, requests: list[OrderRequest], lost: int) -> None:
-        """Take in requests that joined another one and do not share its outcome."""
+        """Take in requests that joined another one and do not share its outcome, or need a slot."""
         for request in requests:
             if self._closed:
                 request.reject(requeue=True)
             elif lost == self._lost:  # else the broker redelivers it
-                request.enter(RequestState.ARRIVED)
+                if request.state is not RequestState.NEEDS_POS:
+                    request.enter(RequestState.ARRIVED)
                 self.offer(request)
 
     def _release(self, request: OrderRequest, outcome: Outcome | None) -> None:
@@ -533,6 +562,8 @@ class Dispatcher:
 def _shares_outcome(joined: OrderRequest, request: OrderRequest) -> bool:
     """Whether a request's decision also applies to one that has joined it."""
     decision = request.decision
+    if joined.key != request.key:  # an order that waited for its cancel request
+        return False
     if decision is None or not request.is_committed or not joined.is_copy_of(request):
         return False
     if decision.again is not None:

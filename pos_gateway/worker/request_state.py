@@ -17,6 +17,10 @@ class RequestState(StrEnum):
     WAITING = "waiting"
     #: Past its deadline: for the commit of that.
     EXPIRED = "expired"
+    #: A cancel request that could not start: for an attempt without a slot, and without the POS.
+    TO_CANCEL = "to_cancel"
+    #: A cancel request whose order its POS may have: to be taken in again, for a slot.
+    NEEDS_POS = "needs_pos"
     #: For the outcome of another request for its order, which is in flight.
     JOINED = "joined"
     #: The same, but the outcome was decided before it joined.
@@ -45,13 +49,15 @@ _TAKEN_IN = {_S.EXPIRED, _S.IN_FLIGHT, _S.PARKING, *_JOINED}
 
 #: The states that may follow each. Any other transition is a bug.
 NEXT: dict[RequestState, set[RequestState]] = {
-    _S.ARRIVED: {_S.WAITING, *_TAKEN_IN, _S.REQUEUED},
+    _S.ARRIVED: {_S.WAITING, _S.TO_CANCEL, *_TAKEN_IN, _S.REQUEUED},
     _S.WAITING: {*_TAKEN_IN, _S.REQUEUED},
     _S.EXPIRED: {_S.IN_FLIGHT, *_JOINED, _S.REQUEUED},
+    _S.TO_CANCEL: {_S.IN_FLIGHT, *_JOINED, _S.REQUEUED},
+    _S.NEEDS_POS: {_S.WAITING, *_TAKEN_IN, _S.REQUEUED},
     _S.JOINED: {_S.ARRIVED, _S.RETRY_WAITING, _S.ACKNOWLEDGED, _S.REQUEUED},
     _S.JOINED_LATE: {_S.ARRIVED, _S.RETRY_WAITING, _S.ACKNOWLEDGED, _S.REQUEUED},
     _S.IN_FLIGHT: {_S.DECIDED, _S.REQUEUED},
-    _S.DECIDED: {_S.COMMITTED, _S.RETRY_DUE, _S.REQUEUED},
+    _S.DECIDED: {_S.COMMITTED, _S.RETRY_DUE, _S.NEEDS_POS, _S.REQUEUED},
     _S.COMMITTED: {_S.ACKNOWLEDGED},
     _S.RETRY_DUE: {_S.RETRY_WAITING, _S.REQUEUED},
     _S.RETRY_WAITING: {_S.ARRIVED, _S.REQUEUED},
@@ -60,7 +66,7 @@ NEXT: dict[RequestState, set[RequestState]] = {
     _S.REQUEUED: set(),
 }
 #: What ``celery inspect`` shows as reserved, and as active.
-_RESERVED = {_S.WAITING, _S.EXPIRED, _S.RETRY_WAITING, *_JOINED}
+_RESERVED = {_S.WAITING, _S.EXPIRED, _S.TO_CANCEL, _S.RETRY_WAITING, *_JOINED}
 _ACTIVE = {_S.IN_FLIGHT, _S.DECIDED, _S.COMMITTED, _S.RETRY_DUE}
 _OVER = {_S.ACKNOWLEDGED, _S.REQUEUED}
 _WRITTEN = {_S.COMMITTED, _S.RETRY_DUE, _S.ACKNOWLEDGED}
@@ -120,6 +126,11 @@ class TrackedRequest:
         """Its outcome is committed but for its retry, which this worker is to make."""
         self.again = again
         self.enter(RequestState.RETRY_DUE)
+
+    def need_pos(self) -> None:
+        """Nothing was decided without its POS: it is to be taken in again."""
+        self.decision = None
+        self.enter(RequestState.NEEDS_POS)
 
     def start_over(self) -> None:
         """Forget what was decided: it is to be taken in again."""

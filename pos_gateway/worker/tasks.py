@@ -7,6 +7,7 @@ alone; ``deliver`` never waits for the broker.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -105,6 +106,7 @@ def deliver(
     came: wire.Came | None = None,
     cancel_token: CancelToken | None = None,
     expired: bool = False,
+    may_call: bool = True,
     received: float | None = None,
 ) -> Decision:
     """Attempt once what a message asks for, and decide what follows.
@@ -118,6 +120,7 @@ def deliver(
         came: the raw body, which a retry republishes as it is.
         cancel_token: the attempt's part of the merchant's time limit; can end it early.
         expired: past its deadline; it is not attempted.
+        may_call: whether a cancel request may call the POS; else ``needs_pos`` says that it has to.
         received: when the message arrived (``perf_counter``), if known.
     """
     passed = stages.begin(received)
@@ -125,7 +128,7 @@ def deliver(
     context = MessageContext(
         wire.home_key(routing_key), _tries(headers), gate.clock.now(), trace, span=trace, came=came
     )
-    decide = _cancel if action is Action.CANCEL else _submit
+    decide = partial(_cancel, may_call=may_call) if action is Action.CANCEL else _submit
     if gate.tracing is None:
         return decide(gate, record, context, cancel_token, expired=expired)
     decided = None
@@ -209,6 +212,7 @@ def _cancel(
     cancel_token: CancelToken | None,
     *,
     expired: bool,
+    may_call: bool,
 ) -> Decision:
     try:
         request = CancelRequest.parse(record, context.source)
@@ -217,7 +221,9 @@ def _cancel(
         return decision.on_no_request(record, reason, context)
     attempt = None
     try:
-        attempt = gate.cancellation.attempt(request, cancel_token, expired=expired)
+        attempt = gate.cancellation.attempt(
+            request, cancel_token, expired=expired, may_call=may_call
+        )
         decided = decision.on_cancellation(request, attempt, context.at(gate.clock.now()))
         if not attempt.tells_again:
             return decided

@@ -178,6 +178,7 @@ class Bursts:
         self._at(worker.free_at, self._begin, worker, call)
 
     def _begin(self, worker: Worker, call: Call[str]) -> None:
+        worker.admission.began(call, self.now)
         seen = self.seen[call.ticket]
         if seen.idle_since is not None:
             seen.idle, seen.idle_since = seen.idle + self.now - seen.idle_since, None

@@ -173,8 +173,26 @@ FAULTS = [
     _fault(
         "a merchant is left alone when it asks for it",
         "health",
-        "        if retry_after is not None:\n",
+        "        if asked is not None:\n",
         "        if False:\n",
+    ),
+    _fault(
+        "a merchant is judged from when its exchange begins",
+        "health",
+        "        call.started = now\n",
+        "",
+    ),
+    _fault(
+        "only a merchant that says it is overloaded asks to be left alone",
+        "health",
+        "if retry_after is not None and contact is CallResult.OVERLOADED:",
+        "if retry_after is not None:",
+    ),
+    _fault(
+        "no merchant is left alone for longer than failures do",
+        "health",
+        "asked = min(retry_after, LONGEST_OPEN)",
+        "asked = retry_after",
     ),
     _fault(
         "a breaker half-opens when its time is over",

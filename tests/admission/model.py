@@ -57,6 +57,7 @@ class Sent:
 
     merchant: "Merchant"
     number: int
+    #: When it took its slot.
     started: float
     provider: str | None
     probe: int | None
@@ -64,6 +65,8 @@ class Sent:
     is_light: bool = False
     #: When it is out for longer than is usual, when that was seen, and of whom that was.
     unusual_at: float = inf
+    #: When its exchange began, by which its merchant is judged.
+    began: float = inf
     outlier_since: float = inf
     #: Its merchant took longer by then than when it began: it is passed over, and may be for good.
     is_usual: bool = False
@@ -371,7 +374,6 @@ class Model:
         assert merchant.terms is not None
         probe = merchant.spell if merchant.state == "half_open" else None
         sent = Sent(merchant, number, now, merchant.terms.provider, probe, is_light)
-        sent.unusual_at = now + self.unusual_after(merchant)
         self.sent.append(sent)
         merchant.starts.append(now)
         merchant.held.since.append(now)
@@ -384,6 +386,10 @@ class Model:
         if len(self.of(merchant)) >= merchant.limit:
             merchant.reached = True
         return sent
+
+    def begin(self, sent: Sent, now: float) -> None:
+        """Its claim is durable."""
+        sent.began, sent.unusual_at = now, now + self.unusual_after(sent.merchant)
 
     def release(self, sent: Sent) -> None:
         """Its slot is free."""
@@ -426,20 +432,20 @@ class Model:
         for each in self.out():
             if each.outlier_since == inf and each.unusual_at <= now:
                 each.outlier_since = now
-                each.is_usual = now - each.started < self.unusual_after(each.merchant)
+                each.is_usual = now - each.began < self.unusual_after(each.merchant)
                 each.was_stranger = each.merchant.mean is None
-                each.silent_at = each.started + self.silent_after(each.merchant)
+                each.silent_at = each.began + self.silent_after(each.merchant)
                 if each.merchant.mean is not None:
                     late = pace.LATE * each.merchant.mean
-                    each.late_at = each.started + max(self.limits.slow_after, late)
+                    each.late_at = each.began + max(self.limits.slow_after, late)
                 provider = self.provider(each.merchant.terms and each.merchant.terms.provider)
-                if not provider.silent and provider.last_answer < each.started:
+                if not provider.silent and provider.last_answer < each.began:
                     provider.silent_since = now
                 if each.is_light:
                     each.is_light = False
                     self.light.end(each.started, now)
         for each in [each for each in self.out() if not each.seen_silent and each.silent_at <= now]:
-            each.silent_at = each.started + self.silent_after(each.merchant)
+            each.silent_at = each.began + self.silent_after(each.merchant)
             if each.silent_at <= now:
                 each.seen_silent = each.merchant.silent = True
         for each in sorted(self.out(), key=lambda each: each.late_at):
@@ -468,7 +474,7 @@ class Model:
         self, sent: Sent, now: float, contact: CallResult, retry_after: float | None
     ) -> None:
         """Its slot is held: that is the caller's to end."""
-        merchant, seconds = sent.merchant, now - sent.started
+        merchant, seconds = sent.merchant, now - sent.began
         before = merchant.mean
         if contact in (CallResult.ANSWERED, CallResult.OVERLOADED):
             self.revive(merchant.terms.provider if merchant.terms else None)
@@ -486,7 +492,7 @@ class Model:
             merchant.answers = 0
         elif contact is not CallResult.NONE:
             merchant.answers, merchant.reached = 0, False
-            if sent.started >= merchant.halved and merchant.terms and merchant.terms.limit:
+            if sent.began >= merchant.halved and merchant.terms and merchant.terms.limit:
                 merchant.adapted = max(1, merchant.limit // 2)
                 merchant.halved = now
         if contact is CallResult.NONE:
@@ -537,7 +543,7 @@ class Model:
             merchant.results = [*merchant.results, (not good, sent.late)][-breaker.WINDOW :]
             if self.trip(merchant):
                 return
-        if retry_after is not None:
+        if retry_after is not None and contact is CallResult.OVERLOADED:
             self.open(merchant)
 
     def trip(self, merchant: Merchant) -> bool:

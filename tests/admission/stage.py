@@ -36,6 +36,8 @@ class Stage:
             in_fleet=in_fleet,
         )
         self.calls: list[Call[str]] = []
+        #: Orders that start wait for their claims.
+        self.database_stalls = False
         self.now = 0.0
 
     def terms_of(self, merchant_id: str) -> Terms | None:
@@ -48,7 +50,7 @@ class Stage:
     def offer(self, merchant_id: str, ticket: str = "o", *, within: float = inf) -> object:
         decision = self.admission.offer(merchant_id, ticket, self.now, self.now + within)
         if isinstance(decision, Call):
-            self.calls.append(decision)
+            self._start(decision)
             return START
         return decision
 
@@ -79,8 +81,19 @@ class Stage:
         started = []
         while (call := self.admission.next_start(self.now)) is not None:
             started.append(call.ticket)
-            self.calls.append(call)
+            self._start(call)
         return started
+
+    def _start(self, call: Call[str]) -> None:
+        self.calls.append(call)
+        if not self.database_stalls:
+            self.admission.began(call, self.now)
+
+    def database_is_back(self) -> None:
+        """The orders' claims are durable, and their exchanges begin."""
+        self.database_stalls = False
+        for call in self.calls:
+            self.admission.began(call, self.now)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

@@ -12,6 +12,7 @@ from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.latency import FIRST_DEVIATION
 from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.pace import LEAST
 from pos_gateway.admission.parking import AHEAD
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
@@ -245,11 +246,11 @@ def test_an_order_expires_where_it_waits_when_its_time_is_over() -> None:
 def test_an_order_that_cannot_start_in_time_expires_at_once() -> None:
     stage = Stage(limit=1, slots=8)
     stage.offer("m", "running")
-    stage.offer("m", "short", within=30.0)
+    stage.offer("m", "short", within=20.0)
     stage.offer("m", "long", within=300.0)
-    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=60.0)
+    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=25.0)
     assert stage.admission.expired() == ["short"]
-    assert stage.offer("m", within=59.0) is Verdict.EXPIRE
+    assert stage.offer("m", within=24.0) is Verdict.EXPIRE
     assert stage.offer("m", within=90.0) is Verdict.PARK
 
 
@@ -389,6 +390,66 @@ def test_a_merchant_is_left_alone_for_as_long_as_it_asks() -> None:
     assert stage.announced[-1].state is State.OPEN
 
 
+def test_however_long_a_merchant_asks_for_its_orders_wait_no_longer_than_after_failures() -> None:
+    """One reply, to one order, would end all others that have less time than it asks for."""
+    stage = Stage(limit=5, slots=50)
+    stage.offers("m", 3)
+    for _ in range(3):  # it is asked for again while the breaker is open
+        stage.reply("m", contact=CallResult.OVERLOADED, retry_after=900.0)
+        assert stage.announced[-1].seconds <= 1.05 * LONGEST_OPEN
+    assert stage.offer("m", within=32.0) is Verdict.PARK
+    assert stage.admission.expired() == []
+    stage.pass_time(stage.announced[-1].seconds)
+    assert stage.offer("m") == START
+    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=900.0)
+    assert stage.announced[-1].why == "probe_failed"
+    assert LONGEST_OPEN <= stage.announced[-1].seconds <= 1.05 * LONGEST_OPEN
+
+
+def test_a_wait_for_the_database_is_blamed_on_no_merchant() -> None:
+    """Of calls that wait for their claims none is cut short: ending them would free no slot."""
+    stage = Stage(limit=1, slots=4)
+    stage.know("m0", "m1", seconds=0.1)
+    stage.database_stalls = True
+    for n in range(4):
+        assert stage.offer(f"m{n}@provider") == START
+    assert stage.offer("waits") is Verdict.WAIT
+    stage.pass_time(10.0)
+    assert stage.cut_short() == []
+    assert not any(stage.standing(f"m{n}@provider").silent for n in range(4))
+    stage.database_is_back()
+    for n in range(4):
+        stage.reply(f"m{n}@provider", after=0.01)
+    assert stage.announced == []
+    assert stage.admission._lane("m3@provider").pace.mean == pytest.approx(0.04)
+
+
+def test_a_call_is_an_outlier_from_when_its_exchange_began() -> None:
+    stage = Stage(limit=1, slots=4)
+    stage.know("m", seconds=0.1)
+    stage.database_stalls = True
+    stage.offer("m")
+    stage.pass_time(5.0)
+    stage.database_is_back()
+    stage.pass_time(LEAST - 0.01)
+    assert not stage.standing("m").silent
+    stage.pass_time(0.01)
+    assert stage.standing("m").silent
+
+
+@pytest.mark.parametrize("contact", [CallResult.FAILED, CallResult.ANSWERED, CallResult.TIMED_OUT])
+def test_only_a_merchant_that_says_it_is_overloaded_is_left_alone(contact: CallResult) -> None:
+    """A 500, or a reply about one order, may have a Retry-After too."""
+    stage = Stage(limit=5, slots=50)
+    stage.offer("m")
+    stage.reply("m", contact=contact, retry_after=20.0)
+    assert stage.standing("m").breaker is State.CLOSED
+    while not stage.announced:
+        stage.offer("m")
+        stage.reply("m", contact=CallResult.FAILED, retry_after=20.0)
+    assert stage.announced[0].seconds <= 2.0
+
+
 def test_what_was_on_its_way_before_the_breaker_opened_decides_nothing() -> None:
     stage = Stage(limit=20, slots=50)
     stage.offers("m", MINIMUM + 4)
@@ -447,8 +508,10 @@ def test_nothing_holds_on_to_an_order_that_is_done() -> None:
     for n in range(50):
         order = Order()
         watched.append(weakref.ref(order))
-        admission.offer(f"m{n}", order, 0.0, 3600.0)
-    del order
+        started = admission.offer(f"m{n}", order, 0.0, 3600.0)
+        if isinstance(started, Call):
+            admission.began(started, 0.0)
+    del order, started
     busy = next(iter(admission._lanes))
     assert busy.bulkhead.in_flight == 1
     call: Call[Order] | None = admission._agenda._entries[0][3]  # type: ignore[assignment]

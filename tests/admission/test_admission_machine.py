@@ -55,6 +55,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.calls: list[tuple[Sent, Call[int]]] = []
         #: Those whose merchant is done with, while the broker stores nothing.
         self.held: list[tuple[Sent, Call[int]]] = []
+        #: Orders that start wait for their claims.
+        self.database_stalls = False
         self.announced: list[tuple[str, str]] = []
         self.short: set[str] = set()
         self.ended: set[int] = set()
@@ -85,6 +87,21 @@ class AdmissionMachine(RuleBasedStateMachine):
             self._dispatch()
         self._pass(seconds)
         self._dispatch()
+
+    @rule(merchants=st.lists(MERCHANTS, min_size=1, max_size=12), seconds=SECONDS)
+    def wait_for_the_database(self, merchants: list[str], seconds: float) -> None:
+        """Orders start, and their claims take so long."""
+        self.database_stalls = True
+        for merchant in merchants:
+            self._offer(merchant, inf)
+            self._dispatch()
+        self._pass(seconds)
+        self._dispatch()
+        self.every_merchant_stands_as_it_should()
+        self.database_stalls = False
+        for sent, call in self.calls:
+            if sent.began == inf:
+                self._begin(sent, call)
 
     @precondition(lambda self: self.calls)
     @rule(
@@ -386,7 +403,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         merchant = self.model.merchants[transition.merchant_id]
         if transition.state == "open":
             asked = transition.why in ("asked", "fleet")
-            longest = 1.05 * 40.0 if asked else max(LONGEST_OPEN, 1.05 * 40.0)
+            longest = max(31.0, 1.05 * LONGEST_OPEN)  # the longest that another worker says
             shortest = 0.999 if asked else FIRST_OPEN / 2
             assert shortest <= transition.seconds <= longest
             merchant.until = self.now + transition.seconds
@@ -423,6 +440,12 @@ class AdmissionMachine(RuleBasedStateMachine):
             was_light=call.light is not None,
         )
         self.calls.append((sent, call))
+        if not self.database_stalls:
+            self._begin(sent, call)
+
+    def _begin(self, sent: Sent, call: Call[int]) -> None:
+        self.admission.began(call, self.now)
+        self.model.begin(sent, self.now)
 
     def _pass(self, seconds: float) -> None:
         self.now += seconds
@@ -444,7 +467,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             others_answer = in_time and each.outlier_since <= self.model.last_answer
             if each.outlier_since > self.now - GRACE or not (others_answer or each.seen_silent):
                 continue
-            if self.now - each.started < self.model.unusual_after(each.merchant):
+            if self.now - each.began < self.model.unusual_after(each.merchant):
                 continue
             terms = each.merchant.terms
             may_be = terms is not None and terms.may_be_cut_short and not each.cut_short

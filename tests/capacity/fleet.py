@@ -141,6 +141,7 @@ class Fleet:
         self._feed(now)
 
     def _start(self, now: float, pod: Pod, call: Call[Order]) -> None:
+        pod.admission.began(call, now)
         order = call.ticket
         order.started = now
         mean = (

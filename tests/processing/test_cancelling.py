@@ -348,3 +348,50 @@ def test_a_request_that_a_pos_answers_with_an_hour_is_tried_once_more_in_its_tim
     again = gate.take_cancel(seconds=600).again
     assert again is not None
     assert again.delay == 600 - LAST_ATTEMPT
+
+
+def rows_of(gate: Gate) -> list[Any]:
+    columns = "action, state, attempts, doubt_since, pending, deliver_by, reason_code"
+    return [tuple(row) for row in gate.rows(f"select {columns} from orders order by action")]
+
+
+@pytest.mark.parametrize("answer", [ACCEPTED, (202, {"status": "pending", "id": "1"}), AWAY])
+def test_without_a_call_an_order_that_may_be_at_its_pos_stays_as_it_was(
+    tmp_path: Path, answer: Any
+) -> None:
+    gate = Gate(tmp_path, lambda _: answer)
+    gate.take(gate.an_order())
+    request = gate.a_request(seconds=600)
+    gate.pos = lambda _: AWAY
+    gate.take(request, Action.CANCEL)
+    before, said = rows_of(gate), list(gate.said)
+    stored = list(gate.stored)
+    decided = gate.take(request, Action.CANCEL, may_call=False)
+    assert (decided.needs_pos, decided.messages) == (True, ())
+    assert (rows_of(gate), gate.said, gate.stored) == (before, said, stored)
+    gate.pos = lambda _: CANCELLED
+    assert not gate.take(request, Action.CANCEL).needs_pos
+    assert gate.told()[-1] == ("cancelled", None)
+
+
+@pytest.mark.parametrize("answer", [None, (429, {}), (422, {})])
+def test_without_a_call_an_order_that_is_not_at_its_pos_is_cancelled_or_ends_as_it_had(
+    tmp_path: Path, answer: Any
+) -> None:
+    gate = Gate(tmp_path, lambda _: answer)
+    if answer is not None:
+        gate.take(gate.an_order())
+    said = list(gate.said)
+    decided = gate.take(gate.a_request(), Action.CANCEL, may_call=False)
+    assert not decided.needs_pos
+    gate.take(gate.an_order())
+    assert gate.said == said
+    ended = ("rejected", "rejected") if answer == (422, {}) else ("cancelled", None)
+    assert gate.told()[-1][0] == ended[0]
+    assert gate.row_state(action="cancel") in ("cancelled", "rejected")
+
+
+def test_without_a_call_a_request_that_is_too_late_ends(tmp_path: Path) -> None:
+    gate = accepted(tmp_path)
+    assert not gate.take(gate.a_request(seconds=-1), Action.CANCEL, may_call=False).needs_pos
+    assert reasons(gate) == ["cancel_expired"]

@@ -20,8 +20,8 @@ from pos_gateway.ledger.states import AttemptHistory, Claim, Key
 from pos_gateway.processing.call import Caller
 from pos_gateway.processing.delivery import Delivery, unsettled_for
 from pos_gateway.transport.deadline import CancelToken
-from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
-from pos_gateway.transport.exchange import Reply
+from pos_gateway.transport.errors import Misconfigured, NotBegun, NotSent, NoValidReply
+from pos_gateway.transport.exchange import Reply, Send
 from tests.orders import an_order
 
 MERCHANT = Merchant(id="m", base_url="https://pos.example.com", request_timeout=8)
@@ -145,6 +145,8 @@ def reply(status: int, body: bytes = b"", **headers: str) -> Reply:
         (NoValidReply("timeout", "too long"), CallResult.TIMED_OUT),
         (NoValidReply("cut_short", "others needed its place"), CallResult.TIMED_OUT),
         (NotSent("timeout", "connecting took too long"), CallResult.TIMED_OUT),
+        (NotBegun("timeout", "there was none"), CallResult.NONE),
+        (NotBegun("cut_short", "others needed its place"), CallResult.NONE),
         (NotSent("exchange", "refused"), CallResult.FAILED),
         (NoValidReply("exchange", "reset"), CallResult.FAILED),
         (NotSent("local", "too many open files"), CallResult.NONE),
@@ -155,6 +157,21 @@ def test_admission_hears_how_the_merchant_fared(
     answer: Reply | Exception, contact: CallResult
 ) -> None:
     assert attempt(Transport(answer)).contact is contact
+
+
+def test_a_call_begins_with_its_first_exchange_and_once() -> None:
+    """Until then it waits for the database, and for no answer of its merchant."""
+    begun: list[str] = []
+
+    class Twice(RestAdapter):
+        def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+            assert begun == []
+            super().submit(order, merchant, send)
+            return super().submit(order, merchant, send)
+
+    token = CancelToken(on_begin=lambda: begun.append("begun"))
+    attempt(Transport(reply(429)), adapter=Twice(), cancel_token=token)
+    assert begun == ["begun"]
 
 
 def test_what_an_adapter_stumbles_over_is_in_no_log_line() -> None:

@@ -1,5 +1,6 @@
 """What the backend is told of an order, whatever came under its id before: nothing is silenced."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import Reason
+from pos_gateway.ledger.states import Action
 from pos_gateway.processing.decision import MessageContext, on_unread
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.worker.tasks import deliver
@@ -112,3 +114,38 @@ def test_no_old_message_ends_an_order_that_an_operator_has_given_new_time(
     gate.pos = lambda _: ACCEPTED
     gate.take(record)
     assert gate.told() == [("accepted", None)]
+
+
+@pytest.mark.parametrize(
+    ("left", "why"),
+    [
+        (600, "the merchant's POS is not called before deliver_by"),
+        (0.01, "deliver_by has passed"),  # the clocks are not that exact
+        (-1, "deliver_by has passed"),
+    ],
+)
+def test_an_order_that_ends_before_its_time_says_so(tmp_path: Path, left: float, why: str) -> None:
+    """Admission ends it where its merchant's breaker is open for longer than it has."""
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    record, came = wire.read(wire.body_of(json.dumps(gate.an_order(seconds=700)).encode()))
+    gate.wait(700 - left)
+    decided = deliver(gate, record, headers={}, routing_key="orders", came=came, expired=True)
+    assert decided.outcome.reason == Reason("expired", why)
+
+
+@pytest.mark.parametrize(
+    ("left", "why"),
+    [
+        (600, "the merchant's POS is not called before deliver_by"),
+        (-1, "the POS did not answer in time"),
+    ],
+)
+def test_a_cancel_request_that_ends_before_its_time_says_so(
+    tmp_path: Path, left: float, why: str
+) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    gate.take(gate.an_order())
+    record, came = wire.read(wire.body_of(json.dumps(gate.a_request(seconds=left)).encode()))
+    asked: dict[str, Any] = {"headers": {}, "routing_key": "orders", "came": came}
+    decided = deliver(gate, record, Action.CANCEL, expired=True, **asked)
+    assert decided.outcome.reason == Reason("cancel_expired", why)

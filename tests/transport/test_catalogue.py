@@ -111,6 +111,6 @@ def test_an_attempt_that_was_cut_short_begins_no_further_exchange(green: Green) 
     """Between its look-up and its create, say: nothing is sent, and that is certain."""
     with peer(answers(a_reply())) as seen:
         result = green.play(seen.url(), times=1, cut_short=True)
-        assert result["came_of_them"] == {"NotSent cut_short": 1}
+        assert result["came_of_them"] == {"NotBegun cut_short": 1}
         assert seen.connections == 0
         assert green.play(seen.url(), times=1)["came_of_them"] == {"200": 1}

@@ -110,6 +110,8 @@ class Scene:
         self.taken_over = False
         #: Whether an attempt only finds how the order ended, and writes nothing.
         self.only_found = False
+        #: Cancel requests whose orders their POS has.
+        self.at_the_pos: set[str] = set()
         #: Seconds until the next attempt at what is to be tried again.
         self.delay = 30
         self._replies: dict[str, AsyncResult[Outcome]] = {}
@@ -172,8 +174,17 @@ class Scene:
         return self._replies.setdefault(order, AsyncResult())
 
     def _deliver(
-        self, _gate: Any, record: str, action: Action, *, expired: bool, **_: Any
+        self,
+        _gate: Any,
+        record: str,
+        action: Action,
+        *,
+        expired: bool,
+        may_call: bool = True,
+        **_: Any,
     ) -> Decision:
+        if not may_call and record in self.at_the_pos:
+            return Decision(Outcome(Kind.RETRY), needs_pos=True)
         outcome = Outcome(Kind.EXPIRED) if expired else self._reply(record).get(timeout=10)
         self._replies.pop(record, None)
         delay = self.delay if outcome.kind is Kind.RETRY else 0
@@ -231,9 +242,9 @@ def test_an_order_that_expires_while_every_slot_is_taken_needs_none_to_end(
 
 def test_of_many_orders_that_expire_at_once_a_few_are_written_at_a_time(scene: Scene) -> None:
     scene.broker_answers.clear()
-    late = [Order(f"late{number}", seconds=-1) for number in range(3 * subject.EXPIRING)]
+    late = [Order(f"late{number}", seconds=-1) for number in range(3 * subject.SLOTLESS)]
     scene.offer(*late)
-    assert scene.dispatcher.under_way == subject.EXPIRING
+    assert scene.dispatcher.under_way == subject.SLOTLESS
     scene.broker_answers.set()
     assert all(each.said.wait(10) for each in late)
     assert {each.word for each in late} == {"ack"}
@@ -243,13 +254,127 @@ def test_expired_orders_that_are_not_written_yet_go_back_when_the_worker_stops(
     scene: Scene,
 ) -> None:
     scene.broker_answers.clear()
-    late = [Order(f"late{number}", seconds=-1) for number in range(subject.EXPIRING + 1)]
+    late = [Order(f"late{number}", seconds=-1) for number in range(subject.SLOTLESS + 1)]
     scene.offer(*late)
     scene.dispatcher.close()
     scene.dispatcher.hand_back(1)
-    assert [each.word for each in late] == [""] * subject.EXPIRING + ["requeue"]
+    assert [each.word for each in late] == [""] * subject.SLOTLESS + ["requeue"]
     scene.broker_answers.set()
     assert all(each.said.wait(10) for each in late)
+
+
+def a_cancel_of(order_id: str, seconds: float = 300.0, merchant_id: str = "m") -> Order:
+    cancel = Order(f"cancel of {order_id}", merchant_id, seconds)
+    cancel.action, cancel.key = Action.CANCEL, (merchant_id, order_id, Action.CANCEL)
+    return cancel
+
+
+def leave_alone(scene: Scene, seconds: float) -> None:
+    """The merchant's breaker is open for so long."""
+    scene.dispatcher._dispatch()
+    scene.dispatcher.admission.open_breaker("m", seconds)
+
+
+def test_a_cancel_request_waits_for_no_order_of_its_merchant(scene: Scene) -> None:
+    """Its deliver_by is later than its order's, which would go first."""
+    scene.answer("first")
+    running, order, cancel = Order("running"), Order("o1"), a_cancel_of("o1")
+    scene.offer(running, order, cancel)
+    assert scene.is_sent("cancel of o1")
+    scene.reply("running")
+    assert running.said.wait(10)
+    gevent.sleep(0.01)
+    assert not scene.is_sent("o1"), "before its cancel request is done with"
+    scene.reply("cancel of o1", Outcome(Kind.CANCELLED))
+    assert cancel.said.wait(10)
+    scene.reply("o1", Outcome(Kind.CANCELLED))  # as the ledger has it
+    assert order.said.wait(10)
+    assert scene.stored[2:] == [("cancelled", "cancel of o1"), ("cancelled", "o1")]
+
+
+@pytest.mark.parametrize("why", ["its breaker is open", "it is paused", "no slot"])
+def test_an_order_that_was_never_sent_is_cancelled_whatever_its_merchant_does(
+    monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    scene = Scene(monkeypatch, paused=why == "it is paused")
+    cancel = a_cancel_of("o1")
+    if why == "its breaker is open":
+        leave_alone(scene, 30)
+    elif why == "no slot":
+        scene.offer(*(Order(f"o{n}", f"m{n}") for n in range(SLOTS)))
+    scene.reply("cancel of o1", Outcome(Kind.CANCELLED))
+    scene.offer(cancel)
+    assert cancel.said.wait(10)
+    assert (cancel.word, scene.stored) == ("ack", [("cancelled", "cancel of o1")])
+
+
+def test_a_cancel_request_whose_order_is_at_its_pos_waits_for_a_slot(scene: Scene) -> None:
+    scene.answer("first")
+    scene.at_the_pos.add("cancel of o1")
+    running, cancel, copy = Order("running"), a_cancel_of("o1"), a_cancel_of("o1")
+    scene.offer(running, cancel, copy)
+    gevent.sleep(0.01)
+    assert not scene.is_sent("cancel of o1")
+    assert (cancel.state, copy.state) == (RequestState.WAITING, RequestState.WAITING)
+    scene.reply("running")
+    for _ in range(2):  # one after the other
+        scene.reply("cancel of o1")
+        gevent.sleep(0.01)
+    assert (cancel.word, copy.word) == ("ack", "ack")
+
+
+def test_a_cancel_request_that_may_start_is_attempted_once(scene: Scene) -> None:
+    scene.at_the_pos.add("cancel of o1")  # to be found without a call, which it is not asked for
+    cancel = a_cancel_of("o1")
+    scene.offer(cancel)
+    assert scene.is_sent("cancel of o1")
+    assert cancel.call is not None
+    scene.reply("cancel of o1")
+    assert cancel.said.wait(10)
+
+
+def test_many_cancel_requests_take_no_slot_and_a_few_green_threads(scene: Scene) -> None:
+    leave_alone(scene, 30)
+    many = [a_cancel_of(f"o{n}") for n in range(3 * subject.SLOTLESS)]
+    scene.offer(*many, Order("other", "n"))
+    assert scene.dispatcher.under_way == subject.SLOTLESS + 1
+    assert scene.is_sent("other")
+    for each in many:
+        scene.reply(each.order_id, Outcome(Kind.CANCELLED))
+    assert all(each.said.wait(10) for each in many)
+
+
+@pytest.mark.parametrize("after", ["the connection was lost", "the worker stops"])
+def test_a_cancel_request_that_needs_its_pos_goes_back_where_it_cannot_wait(
+    scene: Scene, after: str
+) -> None:
+    leave_alone(scene, 30)
+    scene.at_the_pos.add("cancel of o1")
+    scene.broker_answers.clear()  # nothing is written meanwhile
+    cancel = a_cancel_of("o1")
+    scene.offer(cancel)
+    gevent.sleep(0)
+    if after == "the worker stops":
+        scene.dispatcher.close()
+    else:
+        scene.dispatcher.connection_lost()
+    scene.broker_answers.set()
+    assert cancel.said.wait(10)
+    assert cancel.word == "requeue"
+    assert scene.dispatcher.admission.waiting == 0
+
+
+def test_an_order_does_not_end_with_a_cancel_request_that_reads_like_it(scene: Scene) -> None:
+    """A backend may send the whole order to cancel it; its message is acknowledged by itself."""
+    order, cancel = Order("o1"), a_cancel_of("o1")
+    order.message = cancel.message
+    scene.offer(cancel, order)
+    scene.reply("cancel of o1", Outcome(Kind.RETRY))
+    assert cancel.said.wait(10)
+    gevent.sleep(0.01)
+    assert (order.word, scene.is_sent("o1")) == ("", True)
+    scene.reply("o1")
+    assert order.said.wait(10)
 
 
 def test_a_copy_is_not_parked_while_the_other_is_at_its_merchant(scene: Scene) -> None:
@@ -293,12 +418,31 @@ def test_an_order_that_ends_wakes_the_dispatcher_if_another_waits(scene: Scene) 
     assert not wake.set.called, "nobody waits"
 
 
-def test_an_order_leaves_nothing_to_the_garbage_collector(scene: Scene) -> None:
+def test_a_wait_for_the_database_is_blamed_on_no_merchant(scene: Scene) -> None:
+    """Nothing was said to their POSes: ending the calls would free no slot."""
+    claiming = [Order(f"o{n}", f"m{n}") for n in range(SLOTS)]
+    scene.offer(*claiming, Order("waits", "m9"))
+    look_again(scene, 3.2)
+    look_again(scene, 0.1)
+    standings = [scene.dispatcher.admission.merchant(each.merchant_id) for each in claiming]
+    assert not any(each is None or each.silent for each in standings)
+    assert not any(each.cancel_token.is_over for each in claiming)
+    for each in claiming:
+        each.cancel_token.exchange_begins()
+    look_again(scene, 3.2)
+    look_again(scene, 0.1)
+    assert [each.cancel_token.is_over for each in claiming] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_an_order_leaves_nothing_to_the_garbage_collector(scene: Scene, begins: bool) -> None:
     gc.disable()
     try:
         order = Order("o1")
         order_lives = weakref.ref(order)
         scene.offer(order)
+        if begins:
+            order.cancel_token.exchange_begins()
         scene.reply("o1")
         order.said.wait(10)
         gevent.sleep(0.01)
@@ -337,6 +481,36 @@ def test_a_merchant_is_judged_by_its_answer_not_by_a_broker_that_stores_nothing(
     standing = admission.merchant("m")
     assert standing is not None
     assert (standing.in_flight, standing.silent, standing.breaker) == (0, False, State.OPEN)
+
+
+ASKED = Outcome(Kind.RETRY, retry_after=900.0, contact=CallResult.OVERLOADED)
+
+
+def test_one_429_does_not_end_its_merchants_other_orders(scene: Scene) -> None:
+    first, other, soon = (
+        Order("first", seconds=3600),
+        Order("other", seconds=600),
+        Order("soon", seconds=20),
+    )
+    scene.offer(first, other, soon)
+    scene.reply("first", ASKED)
+    assert soon.said.wait(10)
+    gevent.sleep(0.01)
+    assert (scene.stored, other.state) == (
+        [("retry", "first"), ("expired", "soon")],
+        RequestState.WAITING,
+    )
+
+
+def test_a_last_attempt_begins_30_s_before_deliver_by_whatever_was_asked_for(scene: Scene) -> None:
+    first = Order("first", seconds=600)
+    scene.offer(first)
+    scene.reply("first", ASKED)
+    assert first.said.wait(10)
+    scene.now += 570  # as its message comes back
+    scene.offer(Order("first", seconds=30))
+    gevent.sleep(0.01)
+    assert scene.is_sent("first")
 
 
 def test_an_order_that_was_taken_over_comes_again(scene: Scene) -> None:

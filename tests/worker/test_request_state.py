@@ -16,7 +16,12 @@ from pos_gateway.worker.request_state import (
 
 ARCHITECTURE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
 IN_FLIGHT = (RequestState.IN_FLIGHT, RequestState.DECIDED, RequestState.COMMITTED)
-RESERVED = (RequestState.WAITING, RequestState.EXPIRED, RequestState.RETRY_WAITING)
+RESERVED = (
+    RequestState.WAITING,
+    RequestState.EXPIRED,
+    RequestState.TO_CANCEL,
+    RequestState.RETRY_WAITING,
+)
 
 
 class Request(TrackedRequest):
@@ -73,6 +78,19 @@ def test_celery_shows_what_waits_as_reserved_and_what_is_attempted_as_active() -
         shown = state in RESERVED or state in IN_FLIGHT
         assert (request in celery.reserved_requests) is shown, state
     assert not celery.requests
+
+
+def test_celery_shows_a_cancel_request_that_needs_its_pos_as_neither_until_it_waits() -> None:
+    request = Request()
+    for state in (RequestState.TO_CANCEL, RequestState.IN_FLIGHT, RequestState.DECIDED):
+        request.enter(state)
+        assert request in celery.reserved_requests, state
+    request.need_pos()
+    assert request not in celery.reserved_requests
+    assert request not in celery.active_requests
+    assert request.decision is None
+    request.enter(RequestState.WAITING)
+    assert request in celery.reserved_requests
 
 
 def test_celery_shows_a_retry_that_waits_as_reserved_only() -> None:

@@ -35,6 +35,7 @@ class Scene:
         for number in range(orders):
             found = self.admission.offer(merchant_id, f"o{number}", self.now)
             if isinstance(found, Call):
+                self.admission.began(found, self.now)
                 self.calls.setdefault(merchant_id, []).append(found)
 
     def open_breaker(self, merchant_id: str) -> None:

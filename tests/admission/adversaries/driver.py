@@ -225,6 +225,7 @@ class Driver:
                 self._park(order)
 
     def _start(self, call: Call[Order]) -> None:
+        self.admission.began(call, self._now)
         order, group = call.ticket, call.ticket.group
         seen, waited = self.seen[group.name], self._now - (order.offered or 0.0)
         seen.in_flight += 1
