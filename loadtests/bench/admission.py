@@ -112,6 +112,7 @@ def _decision(merchants: int, waiting: int, rounds: int = 20_000) -> float:
     for merchant in ids:
         known = admission.offer(merchant, 0, now)
         assert isinstance(known, Call)
+        admission.began(known, now)
         admission.release(known, now + 0.05)
     whose = cycle(Random(4).choices(ids, k=10_000))
     calls = _fill(admission, whose, waiting, now)
@@ -121,10 +122,12 @@ def _decision(merchants: int, waiting: int, rounds: int = 20_000) -> float:
         admission.release(calls.popleft(), now)
         decisions += 3
         while (call := admission.next_start(now)) is not None:
+            admission.began(call, now)
             calls.append(call)
             decisions += 1
         offered = admission.offer(next(whose), turn, now, now + 1800)
         if isinstance(offered, Call):
+            admission.began(offered, now)
             calls.append(offered)
     return (time.thread_time() - began) / decisions * 1e6
 
@@ -136,6 +139,7 @@ def _fill(
     while admission.waiting < waiting:
         offered = admission.offer(next(whose), 0, now, now + 1800)
         if isinstance(offered, Call):
+            admission.began(offered, now)
             calls.append(offered)
     return calls
 

@@ -75,6 +75,7 @@ class Storm:
                 self._dispatch(now)
 
     def _start(self, call: Call[Order], now: float) -> None:
+        self._admission.began(call, now)
         merchant, arrived = call.ticket
         stops = merchant < MERCHANTS // 2
         if now >= STRIKE and not stops:
