@@ -226,14 +226,36 @@ def test_an_order_that_the_pos_has_or_may_have_is_refused(
     assert (letters.numbers(), letters.numbers("orders")) == (["o-1"], [])
 
 
-def test_an_order_that_a_worker_died_with_is_refused_as_in_doubt(
-    connected: Program, books: Books, letters: Letters, order: Make
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("wish", [None, State.NEW, State.EXPIRED])
+@pytest.mark.parametrize("died", [False, True])
+def test_an_order_in_doubt_that_is_not_left_to_an_operator_is_put_on_the_queue(
+    connected: Program,
+    books: Books,
+    letters: Letters,
+    order: Make,
+    is_late: bool,
+    wish: State | None,
+    died: bool,
 ) -> None:
-    books.claimed("o-1")
-    books.worker_dies()
-    letters.order(order("o-1"))
-    assert "it is in doubt" in connected.invoke("dead", "replay", "o-1").stderr
-    assert letters.numbers("orders") == []
+    """Its only message may be this one: without it no event of it comes, and nothing resolves it."""
+    fields = late() if is_late else {}
+    claim = books.claimed("o-1", **fields)
+    if died:
+        books.worker_dies()
+    else:
+        now = time.time()
+        assert books.ledger.finish(claim, Entry(State.IN_DOUBT, now, 1, doubt_since=now))
+    if wish is not None:
+        books.cancellation(claim.key, wish)
+    before = books.now(claim.key)
+    letters.order(order("o-1", **fields), code="delivery_limit")
+    refused = connected.invoke("dead", "replay", "o-1", "--for", "30m")
+    assert (refused.exit_code, letters.numbers("orders")) == (1, [])
+    assert "replay it without" in refused.stderr
+    assert connected.invoke("dead", "replay", "o-1").exit_code == 0
+    assert books.now(claim.key) == before
+    assert (letters.numbers(), letters.numbers("orders")) == ([], ["o-1"])
 
 
 @pytest.mark.parametrize("state", [State.NEW, State.PENDING, State.SENDING])
@@ -262,7 +284,20 @@ def test_an_order_that_the_ledger_does_not_know_is_put_on_the_queue(
     assert letters.numbers("orders") == ["o-1"]
 
 
-def test_an_order_that_is_too_late_is_refused_unless_it_is_given_new_time(
+@pytest.mark.parametrize("state", [None, State.NEW, State.PENDING])
+def test_an_open_order_that_is_late_is_put_on_the_queue_to_end_there(
+    connected: Program, books: Books, letters: Letters, order: Make, state: State | None
+) -> None:
+    """The broker set it aside, so no event of it was told."""
+    if state is not None:
+        past = AttemptHistory(pending=state is State.PENDING)
+        books.order("o-1", state, past=past, **late())
+    letters.order(order("o-1", **late()), code="message_ttl")
+    assert connected.invoke("dead", "replay", "o-1").exit_code == 0
+    assert (letters.numbers(), letters.numbers("orders")) == ([], ["o-1"])
+
+
+def test_an_order_that_has_ended_too_late_is_refused_unless_it_is_given_new_time(
     connected: Program, books: Books, letters: Letters, order: Make
 ) -> None:
     key = books.order("o-1", State.EXPIRED, **late())
