@@ -745,6 +745,27 @@ def test_an_id_that_is_nobodys_is_said_and_the_others_are_dealt_with(
 
 
 @pytest.mark.parametrize("command", ["replay", "discard"])
+def test_an_id_that_several_merchants_have_asks_for_the_merchant(
+    connected: Program, books: Books, letters: Letters, order: Make, command: str
+) -> None:
+    for merchant_id in ("m-1", "m-2"):
+        key = books.order("1001", State.FAILED, merchant_id=merchant_id)
+        letters.order(order("1001", merchant_id=merchant_id))
+    letters.order(order("1002"))
+    done = connected.invoke("dead", command, "1001", "1002", "--limit", "1")
+    assert done.exit_code == 1
+    assert done.stdout in ("", "0 discarded\n")
+    assert "several merchants have the id '1001': m-1, m-2;" in done.stderr
+    assert "--merchant" in done.stderr
+    assert letters.numbers() == ["1001", "1001", "1002"]
+    assert connected.invoke("dead", command, "1001", "--merchant", "m-2").exit_code == 0
+    assert [who for _, who in books.audit(key)] == [f"dead.{command}"]
+    assert letters.numbers() == ["1001", "1002"]
+    assert connected.invoke("dead", command, "1001", "1002").exit_code == 0
+    assert letters.numbers() == []
+
+
+@pytest.mark.parametrize("command", ["replay", "discard"])
 @pytest.mark.parametrize("arguments", [[], ["o-1", "--all"]])
 def test_letters_must_be_named(program: Program, command: str, arguments: list[str]) -> None:
     done = program.invoke("dead", command, *arguments)
@@ -797,7 +818,8 @@ def test_letters_are_looked_through_however_many_there_are_and_are_all_back(
         (("list", "--json"), ["o-0", "o-1", "o-2"]),
         (("discard", "--all", "--yes"), "3 discarded\n"),
         (("replay", "--all"), "3 replayed, 0 refused\n"),
-        (("replay", "o-0", "o-4"), "1 replayed, 0 refused\n"),
+        (("replay", "o-0", "o-4", "--merchant", "m-1"), "1 replayed, 0 refused\n"),
+        (("replay", "o-0"), ""),  # another one may be another merchant's
     ],
 )
 def test_fewer_letters_than_there_were_are_a_failure_that_says_how_many(

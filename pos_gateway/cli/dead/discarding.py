@@ -41,7 +41,7 @@ def discard(
     discarded = 0
     try:
         with desk() as ledger, DeadLetters(Settings.from_environment().broker_url) as letters:
-            for letter in selection.of(letters, limit):
+            for letter in selection.to_change(letters, limit):
                 key = Key(letter.merchant_id or "", letter.order_id or letter.id)
                 # First: better audited and not removed than removed without an audit.
                 ledger.note(

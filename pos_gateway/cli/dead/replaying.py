@@ -97,7 +97,7 @@ def replay(
                 largest=settings.max_order_bytes,
                 dry_run=dry_run,
             )
-            for letter in ctrl_c.until_pressed(selection.of(letters, limit)):
+            for letter in ctrl_c.until_pressed(selection.to_change(letters, limit)):
                 why_not = replaying.replay(letter)
                 refused, replayed = refused + bool(why_not), replayed + (not why_not)
                 if as_json:
