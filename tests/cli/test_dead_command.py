@@ -731,6 +731,49 @@ def test_letters_are_removed_for_good_and_it_is_known_by_whom(
     assert letters.numbers() == []
 
 
+@pytest.mark.parametrize("state", [State.NEW, State.PENDING, State.IN_DOUBT, State.SENDING])
+def test_the_letter_of_an_order_that_has_not_ended_is_kept(
+    connected: Program, any_books: Books, letters: Letters, order: Make, state: State
+) -> None:
+    key = (
+        any_books.claimed("o-1").key
+        if state is State.SENDING
+        else any_books.order("o-1", state, past=AttemptHistory(pending=state is State.PENDING))
+    )
+    any_books.order("o-2", State.FAILED)
+    letters.order(order("o-1"))
+    letters.order(order("o-2"))
+    done = connected.invoke("dead", "discard", "--all", "--yes")
+    assert (done.exit_code, done.stdout) == (1, "1 discarded, 1 refused\n")
+    remedy = "orders resolve" if state is State.IN_DOUBT else "dlq replay"
+    assert "has not ended" in done.stderr and remedy in done.stderr
+    assert (letters.numbers(), any_books.audit(key)) == (["o-1"], [])
+    assert connected.invoke("dead", "discard", "o-1", "--open").exit_code == 0
+    assert (letters.numbers(), any_books.audit(key)) == ([], [("kim", "dead.discard")])
+
+
+def test_what_the_broker_set_aside_and_the_ledger_does_not_know_is_kept(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    """It has had no event. What replay refuses as well is no use to keep."""
+    ended = books.order("o-2", State.ACCEPTED)
+    books.cancellation(ended, State.NEW)
+    submit = {"task": wire.SUBMIT_ORDER, "id": "o-1", "x-death": [{"reason": "delivery_limit"}]}
+    letters.raw(wire.body_of(json.dumps(order("o-1")).encode()), submit, "o-1")
+    a_wish(letters, "o-2", datetime.now(UTC) + timedelta(hours=1))
+    bundle = a_bundle("m-1", [order("o-3")])
+    letters.raw(bundle.body, dict(bundle.headers), "parked")
+    letters.raw(b"?", TASK, "junk")
+    a_wish(letters, "o-4", datetime.now(UTC) - timedelta(hours=1))
+    books.cancellation(books.order("o-5", State.NEW), State.NEW)
+    letters.order(order("o-5"))
+    done = connected.invoke("dead", "discard", "--all", "--yes")
+    assert (done.exit_code, done.stdout) == (1, "3 discarded, 3 refused\n")
+    assert letters.numbers() == ["o-1", "o-2", "parked"]
+    done = connected.invoke("dead", "discard", "--all", "--yes", "--open")
+    assert (done.exit_code, done.stdout) == (0, "3 discarded\n")
+
+
 @pytest.mark.parametrize(
     ("command", "done"), [("replay", "1 replayed, 0 refused"), ("discard", "1 discarded")]
 )

@@ -335,8 +335,8 @@ def _require_replayable(order: OrderStanding, *, has_new_time: bool) -> None:
         )
     # The request has ended, and the order is reopened: by a replay that was killed just then.
     is_undone = order.state is State.NEW and order.cancellation in FINAL
-    may_be_there = order.is_in_doubt or order.state is State.PENDING
-    if order.cancellation is not None and not (is_undone or may_be_there):
+    would_be_sent = order.state in (State.NEW, *_REOPENED) and not is_undone
+    if order.cancellation is not None and would_be_sent:
         raise _Refused("it has a cancel request; discard the letter")
     if order.is_held and has_new_time:
         raise _Refused("a worker has it at this moment, so it cannot be given new time; try again")
