@@ -4,6 +4,7 @@
 
     client = OrderClient("amqp://...")
     client.submit(order)        # a dict as in docs/order.schema.json, or an Order
+    client.submit(order, again=True)  # it may be at the gateway already, and may be late by now
     client.cancel("o1", "m1")
 
 The message format is in ``docs/wire-format.md`` for backends in other languages.
@@ -31,6 +32,11 @@ __all__ = ["OrderClient", "in_canary"]
 
 #: How long a cancel request is retried by default: a kitchen is done by then.
 CANCEL_FOR = timedelta(minutes=15)
+
+_LATE = (
+    "is in the past; an order that may have been submitted before is submitted all the same with "
+    "again=True (enqueue --again)"
+)
 
 
 class OrderClient:
@@ -72,24 +78,28 @@ class OrderClient:
         self._clock = clock
         self._publisher = Publisher(url, declare=declare)
 
-    def submit(self, order: Order | Mapping[str, Any]) -> None:
+    def submit(self, order: Order | Mapping[str, Any], *, again: bool = False) -> None:
         """Return once the broker has stored the order in a queue.
 
         Submitting an order again (after an error, say) is harmless: the POS gets it once.
 
+        Args:
+            order: the order.
+            again: the order may have been submitted before, so it is submitted even if its
+                ``deliver_by`` has passed meanwhile: its event says how it ended, and if it was
+                never sent, that it has expired.
+
         Raises:
-            InvalidOrder: the order breaks the contract, or no worker could read it; ``.errors``
-                names the fields.
-            BrokerUnavailable: unreachable, or no confirm in time. Submit again.
+            InvalidOrder: the order breaks the contract, its ``deliver_by`` is in the past (without
+                ``again``), or no worker could read it; ``.errors`` names the fields.
+            BrokerUnavailable: unreachable, or no confirm in time. Submit again, with ``again``.
             PublishRefused: the broker refused it.
             Unroutable: no queue takes orders on this broker.
         """
         parsed = Order.parse(order)
         now = self._clock.now()
-        if parsed.expired(now):
-            raise InvalidOrder(
-                [FieldError("deliver_by", "is in the past", parsed.deliver_by.isoformat())]
-            )
+        if parsed.expired(now) and not again:
+            raise InvalidOrder([FieldError("deliver_by", _LATE, parsed.deliver_by.isoformat())])
         require_readable(parsed.source, self._largest)
         message = wire.submit_message(
             parsed.order_id, parsed.source, routing_key=self._key_of(parsed.merchant_id)

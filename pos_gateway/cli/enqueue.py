@@ -16,17 +16,20 @@ from pos_gateway.cli.failure import INTERRUPTED, Failure
     help="Percent of merchants whose orders go to the canary workers. "
     "Default: what pos-gateway canary status says.",
 )
-def enqueue(file: BinaryIO, canary_percent: float | None) -> None:
+@click.option("--again", is_flag=True, help="Send late orders too: they may have been sent before.")
+def enqueue(file: BinaryIO, canary_percent: float | None, again: bool) -> None:
     """Publish the orders in FILE (- is standard input), one JSON object a line, to the broker.
 
     Every line that is not an order is reported on standard error with its number, and the others
     are sent. The format of an order is in docs/order.schema.json. Sending an order again is
-    harmless: its merchant gets it once.
+    harmless: its merchant gets it once. With --again that holds for one whose deliver_by has passed
+    meanwhile, too: it ends as order.expired if it was never sent.
 
     \b
     Examples:
       pos-gateway enqueue orders.jsonl
       jq -c '.orders[]' export.json | pos-gateway enqueue -
+      pos-gateway enqueue --again without-event.jsonl
 
     Exit code: 0 if every line was sent, 1 if one was not, 130 after Ctrl-C.
     """
@@ -45,7 +48,7 @@ def enqueue(file: BinaryIO, canary_percent: float | None) -> None:
         ) as client,
         CtrlC() as ctrl_c,
     ):
-        sending = Sending(client)
+        sending = Sending(client, again=again)
         with progress_of(file) as progress:
             for problems in sending.send(file, ctrl_c):
                 for problem in problems:

@@ -38,10 +38,11 @@ class _Line:
 class Sending:
     """Sends the valid orders, counts the invalid ones, and stops when the broker is lost."""
 
-    def __init__(self, client: OrderClient) -> None:
+    def __init__(self, client: OrderClient, *, again: bool = False) -> None:
         self.sent = 0
         self.refused = 0
         self._client = client
+        self._again = again
         self._lock = threading.Lock()
         self._trouble: PublishError | None = None
         self._unreadable: OSError | None = None
@@ -77,7 +78,7 @@ class Sending:
         how_much = "not everything" if self._sent_after else "nothing"
         return (
             f"{str(self._trouble).rstrip('.')}; {self.sent} sent, {how_much} from line "
-            f"{self._unsent} on; to send from there again is harmless"
+            f"{self._unsent} on; to send from there again, with --again, is harmless"
         )
 
     def _read(self, stream: BinaryIO, ctrl_c: CtrlC) -> Iterator[_Line]:
@@ -111,7 +112,7 @@ class Sending:
         if line.order is None or self._trouble is not None:
             return line
         try:
-            self._client.submit(line.order)
+            self._client.submit(line.order, again=self._again)
         except InvalidOrder as error:
             return _Line(line.number, errors=error.errors)
         except PublishError as error:

@@ -45,6 +45,16 @@ def test_an_invalid_order_names_its_field_and_is_not_sent(broker_url: str) -> No
     assert queued(broker_url, "orders") == []
 
 
+def test_a_late_order_is_submitted_only_as_one_that_may_have_been_before(broker_url: str) -> None:
+    with OrderClient(broker_url) as client:
+        with pytest.raises(InvalidOrder, match="again=True"):
+            client.submit(an_order("o1", seconds=-0.5))
+        client.submit(an_order("o1", seconds=-0.5), again=True)
+        with pytest.raises(InvalidOrder, match="total"):
+            client.submit(an_order(total="a lot"), again=True)
+    assert queued(broker_url, "orders") == ["o1"]
+
+
 def nested(levels: int) -> Any:
     value: Any = 1
     for _ in range(levels):

@@ -226,14 +226,36 @@ def test_an_order_that_the_pos_has_or_may_have_is_refused(
     assert (letters.numbers(), letters.numbers("orders")) == (["o-1"], [])
 
 
-def test_an_order_that_a_worker_died_with_is_refused_as_in_doubt(
-    connected: Program, books: Books, letters: Letters, order: Make
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("wish", [None, State.NEW, State.EXPIRED])
+@pytest.mark.parametrize("died", [False, True])
+def test_an_order_in_doubt_that_is_not_left_to_an_operator_is_put_on_the_queue(
+    connected: Program,
+    books: Books,
+    letters: Letters,
+    order: Make,
+    is_late: bool,
+    wish: State | None,
+    died: bool,
 ) -> None:
-    books.claimed("o-1")
-    books.worker_dies()
-    letters.order(order("o-1"))
-    assert "it is in doubt" in connected.invoke("dead", "replay", "o-1").stderr
-    assert letters.numbers("orders") == []
+    """Its only message may be this one: without it no event of it comes, and nothing resolves it."""
+    fields = late() if is_late else {}
+    claim = books.claimed("o-1", **fields)
+    if died:
+        books.worker_dies()
+    else:
+        now = time.time()
+        assert books.ledger.finish(claim, Entry(State.IN_DOUBT, now, 1, doubt_since=now))
+    if wish is not None:
+        books.cancellation(claim.key, wish)
+    before = books.now(claim.key)
+    letters.order(order("o-1", **fields), code="delivery_limit")
+    refused = connected.invoke("dead", "replay", "o-1", "--for", "30m")
+    assert (refused.exit_code, letters.numbers("orders")) == (1, [])
+    assert "replay it without" in refused.stderr
+    assert connected.invoke("dead", "replay", "o-1").exit_code == 0
+    assert books.now(claim.key) == before
+    assert (letters.numbers(), letters.numbers("orders")) == ([], ["o-1"])
 
 
 @pytest.mark.parametrize("state", [State.NEW, State.PENDING, State.SENDING])
@@ -262,7 +284,20 @@ def test_an_order_that_the_ledger_does_not_know_is_put_on_the_queue(
     assert letters.numbers("orders") == ["o-1"]
 
 
-def test_an_order_that_is_too_late_is_refused_unless_it_is_given_new_time(
+@pytest.mark.parametrize("state", [None, State.NEW, State.PENDING])
+def test_an_open_order_that_is_late_is_put_on_the_queue_to_end_there(
+    connected: Program, books: Books, letters: Letters, order: Make, state: State | None
+) -> None:
+    """The broker set it aside, so no event of it was told."""
+    if state is not None:
+        past = AttemptHistory(pending=state is State.PENDING)
+        books.order("o-1", state, past=past, **late())
+    letters.order(order("o-1", **late()), code="message_ttl")
+    assert connected.invoke("dead", "replay", "o-1").exit_code == 0
+    assert (letters.numbers(), letters.numbers("orders")) == ([], ["o-1"])
+
+
+def test_an_order_that_has_ended_too_late_is_refused_unless_it_is_given_new_time(
     connected: Program, books: Books, letters: Letters, order: Make
 ) -> None:
     key = books.order("o-1", State.EXPIRED, **late())
@@ -696,6 +731,49 @@ def test_letters_are_removed_for_good_and_it_is_known_by_whom(
     assert letters.numbers() == []
 
 
+@pytest.mark.parametrize("state", [State.NEW, State.PENDING, State.IN_DOUBT, State.SENDING])
+def test_the_letter_of_an_order_that_has_not_ended_is_kept(
+    connected: Program, any_books: Books, letters: Letters, order: Make, state: State
+) -> None:
+    key = (
+        any_books.claimed("o-1").key
+        if state is State.SENDING
+        else any_books.order("o-1", state, past=AttemptHistory(pending=state is State.PENDING))
+    )
+    any_books.order("o-2", State.FAILED)
+    letters.order(order("o-1"))
+    letters.order(order("o-2"))
+    done = connected.invoke("dead", "discard", "--all", "--yes")
+    assert (done.exit_code, done.stdout) == (1, "1 discarded, 1 refused\n")
+    remedy = "orders resolve" if state is State.IN_DOUBT else "dlq replay"
+    assert "has not ended" in done.stderr and remedy in done.stderr
+    assert (letters.numbers(), any_books.audit(key)) == (["o-1"], [])
+    assert connected.invoke("dead", "discard", "o-1", "--open").exit_code == 0
+    assert (letters.numbers(), any_books.audit(key)) == ([], [("kim", "dead.discard")])
+
+
+def test_what_the_broker_set_aside_and_the_ledger_does_not_know_is_kept(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    """It has had no event. What replay refuses as well is no use to keep."""
+    ended = books.order("o-2", State.ACCEPTED)
+    books.cancellation(ended, State.NEW)
+    submit = {"task": wire.SUBMIT_ORDER, "id": "o-1", "x-death": [{"reason": "delivery_limit"}]}
+    letters.raw(wire.body_of(json.dumps(order("o-1")).encode()), submit, "o-1")
+    a_wish(letters, "o-2", datetime.now(UTC) + timedelta(hours=1))
+    bundle = a_bundle("m-1", [order("o-3")])
+    letters.raw(bundle.body, dict(bundle.headers), "parked")
+    letters.raw(b"?", TASK, "junk")
+    a_wish(letters, "o-4", datetime.now(UTC) - timedelta(hours=1))
+    books.cancellation(books.order("o-5", State.NEW), State.NEW)
+    letters.order(order("o-5"))
+    done = connected.invoke("dead", "discard", "--all", "--yes")
+    assert (done.exit_code, done.stdout) == (1, "3 discarded, 3 refused\n")
+    assert letters.numbers() == ["o-1", "o-2", "parked"]
+    done = connected.invoke("dead", "discard", "--all", "--yes", "--open")
+    assert (done.exit_code, done.stdout) == (0, "3 discarded\n")
+
+
 @pytest.mark.parametrize(
     ("command", "done"), [("replay", "1 replayed, 0 refused"), ("discard", "1 discarded")]
 )
@@ -706,6 +784,27 @@ def test_an_id_that_is_nobodys_is_said_and_the_others_are_dealt_with(
     ended = connected.invoke("dead", command, "nobody", "o-1")
     assert (ended.exit_code, ended.stdout) == (1, f"{done}\n")
     assert ended.stderr == "pos-gateway: no such letter has the id 'nobody'\n"
+    assert letters.numbers() == []
+
+
+@pytest.mark.parametrize("command", ["replay", "discard"])
+def test_an_id_that_several_merchants_have_asks_for_the_merchant(
+    connected: Program, books: Books, letters: Letters, order: Make, command: str
+) -> None:
+    for merchant_id in ("m-1", "m-2"):
+        key = books.order("1001", State.FAILED, merchant_id=merchant_id)
+        letters.order(order("1001", merchant_id=merchant_id))
+    letters.order(order("1002"))
+    done = connected.invoke("dead", command, "1001", "1002", "--limit", "1")
+    assert done.exit_code == 1
+    assert done.stdout in ("", "0 discarded\n")
+    assert "several merchants have the id '1001': m-1, m-2;" in done.stderr
+    assert "--merchant" in done.stderr
+    assert letters.numbers() == ["1001", "1001", "1002"]
+    assert connected.invoke("dead", command, "1001", "--merchant", "m-2").exit_code == 0
+    assert [who for _, who in books.audit(key)] == [f"dead.{command}"]
+    assert letters.numbers() == ["1001", "1002"]
+    assert connected.invoke("dead", command, "1001", "1002").exit_code == 0
     assert letters.numbers() == []
 
 
@@ -762,7 +861,8 @@ def test_letters_are_looked_through_however_many_there_are_and_are_all_back(
         (("list", "--json"), ["o-0", "o-1", "o-2"]),
         (("discard", "--all", "--yes"), "3 discarded\n"),
         (("replay", "--all"), "3 replayed, 0 refused\n"),
-        (("replay", "o-0", "o-4"), "1 replayed, 0 refused\n"),
+        (("replay", "o-0", "o-4", "--merchant", "m-1"), "1 replayed, 0 refused\n"),
+        (("replay", "o-0"), ""),  # another one may be another merchant's
     ],
 )
 def test_fewer_letters_than_there_were_are_a_failure_that_says_how_many(

@@ -83,6 +83,20 @@ def test_bad_lines_are_reported_in_their_order_and_the_good_ones_still_go(
     assert orders.take(len(bad)) == ["good"] * len(bad)
 
 
+def test_a_late_order_is_sent_only_as_one_that_may_have_been_before(
+    connected: Program, orders: Orders, order: MakeOrder
+) -> None:
+    past = datetime.now(UTC) - timedelta(hours=2)
+    placed = (past - timedelta(hours=1)).isoformat()
+    late = lines(order("late", placed_at=placed, deliver_by=past.isoformat()))
+    done = connected.run("enqueue", "-", stdin=late)
+    assert done.returncode == 1
+    assert "enqueue --again" in done.stderr
+    done = connected.run("enqueue", "--again", "-", stdin=late)
+    assert (done.returncode, done.stdout) == (0, "1 sent, 0 refused\n")
+    assert orders.take(1) == ["late"]
+
+
 def test_a_line_that_is_not_utf_8_is_refused(
     connected: Program, orders: Orders, order: MakeOrder
 ) -> None:

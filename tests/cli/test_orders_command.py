@@ -343,7 +343,8 @@ def test_an_order_that_a_worker_may_send_again_is_not_said_to_be_missing(
     assert any_books.ledger.finish(claim, doubt)
     done = connected.invoke("orders", "resolve", "o-1", "--not-sent")
     assert done.exit_code == 1
-    assert "a worker still finds out, and may send it again" in done.stderr
+    assert "a worker that gets its message still finds out, and may send it again" in done.stderr
+    assert "pos-gateway dlq replay o-1" in done.stderr
     any_books.cancellation(claim.key, State.EXPIRED)
     assert connected.invoke("orders", "resolve", "o-1", "--not-sent").exit_code == 1
     assert (any_books.now(claim.key).state, letters.on("orders")) == (State.IN_DOUBT, [])

@@ -42,9 +42,13 @@ class Backend:
             self.placed[order_id] = an_order(order_id, "m")
         self.submit_again(*order_ids)
 
+    def placed_long_ago(self, order_id: str) -> None:
+        """An order whose message was lost, and that is late by now."""
+        self.placed[order_id] = an_order(order_id, "m", seconds=-0.5)
+
     def submit_again(self, *order_ids: str) -> None:
         for order_id in order_ids:
-            self._lab.client.submit(self.placed[order_id])
+            self._lab.client.submit(self.placed[order_id], again=True)
 
     def consume(self, count: int) -> None:
         """So many events. Stops the program if a position comes with another id than before."""
@@ -166,6 +170,7 @@ def test_a_broker_that_is_lost_is_filled_again_by_the_backend_and_from_the_event
         backend.place("not-consumed")
         lab.wait_until_queued("order-events", 1)
     backend.place("not-sent")
+    backend.placed_long_ago("late")
     with Connection(lab.broker_url) as connection:
         for queue in topology.QUEUES:
             connection.default_channel.queue_delete(queue.name)
@@ -179,8 +184,8 @@ def test_a_broker_that_is_lost_is_filled_again_by_the_backend_and_from_the_event
         while backend.without_end:
             backend.consume(1)
     ends = {event["order_id"]: event["type"] for event in backend.applied}
-    assert ends == dict.fromkeys(backend.placed, "order.accepted")
-    assert [event["position"] for event in backend.applied] == [1, 2, 3]
+    assert ends == dict.fromkeys(backend.placed, "order.accepted") | {"late": "order.expired"}
+    assert [event["position"] for event in backend.applied] == [1, 2, 3, 4]
     assert lab.merchants.doubled() == []
 
 

@@ -65,6 +65,11 @@ class Letter:
             channel=message.channel,
         )
 
+    @property
+    def has_event(self) -> bool:
+        """Whether a worker dead-lettered it, with its reason and an event: the broker has neither."""
+        return "x-reason-code" in self.headers
+
     def content(self) -> Order | CancelRequest | Bundle:
         """The order, the cancel request, or the parked orders. Raises NotReplayable."""
         # A message that was too long for a worker with a lower limit may be an order.

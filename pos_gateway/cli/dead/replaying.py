@@ -60,9 +60,10 @@ def replay(
 ) -> None:
     """Send the orders with these IDs after all, once the cause is fixed.
 
-    A failed or expired order is reopened. An order that the POS has decided on, that is in doubt,
-    or that has a cancel request is refused, as is one whose deliver_by has passed, unless it is
-    given a new one. An invalid message is never replayed. Refused letters stay where they are.
+    A failed or expired order is reopened, if it has time left or is given new time. An open one is
+    put back on the queue: without time left it is only looked up, or expires. An order that the POS
+    has decided on, that is in doubt and left to an operator, or that has a cancel request is
+    refused. An invalid message is never replayed. Refused letters stay where they are.
     Ctrl-C ends it after the current letter. If it is killed, run it again: an order that is queued
     twice is sent once.
 
@@ -96,7 +97,7 @@ def replay(
                 largest=settings.max_order_bytes,
                 dry_run=dry_run,
             )
-            for letter in ctrl_c.until_pressed(selection.of(letters, limit)):
+            for letter in ctrl_c.until_pressed(selection.to_change(letters, limit)):
                 why_not = replaying.replay(letter)
                 refused, replayed = refused + bool(why_not), replayed + (not why_not)
                 if as_json:
@@ -221,7 +222,9 @@ class _Replaying:
             _require_replayable(row, has_new_time=self._until is not None)
             if row.state not in _REOPENED and self._until is None:
                 order = order.until(_later(row.deliver_by, order.deliver_by))
-        if order.expired(self._clock.now()):
+        # An open order has had no terminal event: without time left it gets one at the worker.
+        has_ended = row is not None and row.state in _REOPENED
+        if has_ended and order.expired(self._clock.now()):
             raise _Refused(
                 f"its deliver_by ({order.deliver_by.isoformat()}) is over; give it new time with "
                 "--for 30m"
@@ -229,7 +232,7 @@ class _Replaying:
         body = body if order is came else wire.body_of(order.source)
         home = self._home(order.merchant_id)
         message = wire.asking(wire.SUBMIT_ORDER, order.order_id, body, home, wire.ONE_OF_OURS)
-        is_written = row is not None and (row.state in _REOPENED or self._until is not None)
+        is_written = has_ended or self._until is not None
         return _Replay(message, key, order, row if is_written else None)
 
     def _cancel(self, request: CancelRequest, body: bytes) -> _Replay:
@@ -320,14 +323,20 @@ def _require_asks_for_more(request: OrderStanding, until: datetime) -> None:
 def _require_replayable(order: OrderStanding, *, has_new_time: bool) -> None:
     if order.state in _DECIDED:
         raise _Refused(f"it is {order.state.value}; discard the letter")
-    if order.is_in_doubt:
+    if order.is_in_doubt and order.told == Kind.IN_DOUBT:
         raise _Refused(
             "it is in doubt: ask the merchant, then pos-gateway orders resolve "
             f"{order.order_id} --merchant {order.merchant_id} --accepted (or --not-sent)"
         )
+    # This letter may be its only message, and without one it would stay in doubt for ever.
+    if order.is_in_doubt and has_new_time:
+        raise _Refused(
+            "it is in doubt, and cannot be given new time: replay it without, and it is looked up"
+        )
     # The request has ended, and the order is reopened: by a replay that was killed just then.
     is_undone = order.state is State.NEW and order.cancellation in FINAL
-    if order.cancellation is not None and not is_undone:
+    would_be_sent = order.state in (State.NEW, *_REOPENED) and not is_undone
+    if order.cancellation is not None and would_be_sent:
         raise _Refused("it has a cancel request; discard the letter")
     if order.is_held and has_new_time:
         raise _Refused("a worker has it at this moment, so it cannot be given new time; try again")

@@ -9,6 +9,9 @@ import click
 from pos_gateway.cli.dead.letter import Letter
 from pos_gateway.cli.failure import Failure
 
+#: Maximum merchants named when several have a letter's id.
+_NAMED = 10
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -38,12 +41,38 @@ class Selection:
         if missing:
             raise Failure(f"no such letter has the id {', '.join(map(repr, missing))}")
 
+    def to_change(self, letters: Iterable[Letter], limit: int | None = None) -> Iterator[Letter]:
+        """The same, none of them before it is known that the ids mean one merchant's orders.
+
+        Raises:
+            Failure: several merchants' letters have an id; or as ``of``.
+        """
+        if self.ids and self.merchant_id is None:
+            letters = [letter for letter in letters if self._has(letter)]
+            _require_one_merchant(letters)
+        yield from self.of(letters, limit)
+
     def _has(self, letter: Letter) -> bool:
         return (
             (not self.ids or letter.id in self.ids)
             and self.code in (None, letter.code)
             and self.merchant_id in (None, letter.merchant_id)
         )
+
+
+def _require_one_merchant(letters: Iterable[Letter]) -> None:
+    """An order's id is unique for its merchant only."""
+    theirs: dict[str, set[str]] = {}
+    for letter in letters:
+        theirs.setdefault(letter.id, set()).add(letter.merchant_id or "")
+    for letter_id, merchants in theirs.items():
+        if len(merchants) > 1:
+            whose = ", ".join(each or "(none)" for each in sorted(merchants)[:_NAMED])
+            more = ", …" if len(merchants) > _NAMED else ""
+            raise Failure(
+                f"letters of several merchants have the id {letter_id!r}: {whose}{more}; nothing "
+                "was done; say which with --merchant ID, or --reason CODE"
+            )
 
 
 def selecting(command: Command) -> Command:

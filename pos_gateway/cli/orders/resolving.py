@@ -243,8 +243,10 @@ def _require_final_doubt(order: OrderStanding) -> None:
     if order.told != Kind.IN_DOUBT:
         raise Failure(
             f"order {order.order_id!r} of merchant {order.merchant_id!r} is not left to you yet: a "
-            "worker still finds out, and may send it again. Once order.in_doubt was published, ask "
-            "the merchant again"
+            "worker that gets its message still finds out, and may send it again. Once "
+            "order.in_doubt was published, ask the merchant again. If that does not come, its "
+            f"message may be in orders.dead: pos-gateway dlq replay {order.order_id}. If it is not "
+            "there, have the backend submit it again: pos-gateway enqueue --again FILE"
         )
 
 
