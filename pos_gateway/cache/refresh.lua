@@ -3,13 +3,14 @@
 -- Keys, for each value two:
 --   value   hash: data, version, at (when it was loaded), young (how long it is not loaded again),
 --           lifetime, fence (the fencing token of the last claim)
---   lock    that claim: expires with its lease
+--   lock    that claim: expires with its lease; or that the load failed: expires with the pause
 -- and last of all
 --   fences  the last fencing token
 -- Times are milliseconds of Redis's own clock.
 --
 -- claim:    ARGV = 'claim', owner, lease, then for each value the oldest version that may be used.
---           For each value: 'found' version data age young lifetime | 'ours' fence | 'elsewhere'
+--           For each value: 'found' version data age young lifetime | 'ours' fence
+--           | 'elsewhere' | 'paused'
 -- store:    ARGV = 'store', owner, then for each value: fence version data age young lifetime
 --           For each value whether it was stored.
 -- give up:  ARGV = 'give up', owner, pause, then for each value its fence.
@@ -19,6 +20,7 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local what, owner = ARGV[1], ARGV[2]
 local values = (#KEYS - 1) / 2
 local replies = {}
+local PAUSED = 'paused'
 
 local function held_as(fence)
   return owner .. ' ' .. fence
@@ -32,7 +34,7 @@ if what == 'claim' then
     if data and tonumber(version) >= tonumber(ARGV[3 + i]) and now - at < tonumber(young) then
       replies[i] = {'found', version, data, now - at, young, redis.call('HGET', value, 'lifetime')}
     elseif redis.call('EXISTS', lock) == 1 then
-      replies[i] = {'elsewhere'}
+      replies[i] = {redis.call('GET', lock) == PAUSED and 'paused' or 'elsewhere'}
     else
       local fence = redis.call('INCR', KEYS[#KEYS])
       redis.call('SET', lock, held_as(fence), 'PX', lease)
@@ -64,7 +66,7 @@ else
   for i = 1, values do
     local lock = KEYS[2 * i]
     if redis.call('GET', lock) == held_as(ARGV[3 + i]) then
-      redis.call('PEXPIRE', lock, ARGV[3])
+      redis.call('SET', lock, PAUSED, 'PX', ARGV[3])
     end
     replies[i] = 1
   end

@@ -8,6 +8,7 @@ Redis Cluster is not supported: a script uses the keys of many values.
 """
 
 import platform
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -33,7 +34,8 @@ TIMEOUT = 0.5
 PAUSE = 5.0
 #: Seconds that a claim to load lasts: a slow load's, and a few more.
 LEASE = 15.0
-PREFIX = "pos_gateway:sealed:"
+#: Another one for another scheme of keys or fields: old and new workers share nothing.
+PREFIX = "pos_gateway:shared:"
 #: Values in one exchange with Redis, unless they are large.
 AT_ONCE = 500
 
@@ -80,9 +82,14 @@ class SharedValues(Generic[Value]):
         self._at_once = at_once
         self._clock, self._now = clock, clock.monotonic
         self._away_until = -inf
+        #: Since when another process has the right to load these, in the order seen.
+        self._elsewhere: dict[str, float] = {}
+        self._lock = threading.Lock()
 
     def claim(self, least: Mapping[str, float]) -> CacheState[Value]:
         """Values of these versions or newer, or the right to load them for as long as the lease.
+
+        A key that has been loaded elsewhere for longer than a lease is in none: it is loaded here.
 
         Raises:
             SharedUnavailable: Redis is away, or answers nonsense.
@@ -93,6 +100,7 @@ class SharedValues(Generic[Value]):
         for keys in self._batched(least):
             versions = [repr(least[key]) for key in keys]
             replies = self._do(keys, "claim", self._owner, _milliseconds(self._lease), *versions)
+            overdue = self._overdue(keys, replies)
             for key, reply in zip(keys, replies, strict=True):
                 match reply:
                     case [b"found", *rest]:
@@ -101,8 +109,11 @@ class SharedValues(Generic[Value]):
                             found[key] = loaded
                     case [b"ours", int(fence)]:
                         ours[key] = fence
-                    case [b"elsewhere"]:
+                    case [b"paused"]:
                         elsewhere.add(key)
+                    case [b"elsewhere"]:
+                        if key not in overdue:
+                            elsewhere.add(key)
                     case _:
                         raise self._is_away(f"an answer that is none: {reply!r:.80}")
         return CacheState(found, ours, frozenset(elsewhere))
@@ -155,14 +166,32 @@ class SharedValues(Generic[Value]):
             raise self._is_away(f"an answer that is none: {replies!r:.80}")
         return replies
 
+    def _overdue(self, keys: Sequence[str], replies: Sequence[Any]) -> set[str]:
+        """Those that other processes, one or several, have had for longer than a lease by now."""
+        now, overdue = self._now(), set()
+        with self._lock:
+            while self._elsewhere:  # keys that were not asked for again
+                key, since = next(iter(self._elsewhere.items()))
+                if now - since <= 2 * self._lease:
+                    break
+                del self._elsewhere[key]
+            for key, reply in zip(keys, replies, strict=True):
+                if reply != [b"elsewhere"]:
+                    self._elsewhere.pop(key, None)
+                elif now - self._elsewhere.setdefault(key, now) > self._lease:
+                    del self._elsewhere[key]
+                    overdue.add(key)
+        return overdue
+
     def _is_away(self, why: str) -> SharedUnavailable:
         log.warning("cache.not_shared", cache=self._name, error=why)
         self._away_until = self._now() + PAUSE
         return SharedUnavailable(why)
 
     def _names(self, key: str) -> tuple[bytes, bytes]:
-        name = f"{self._prefix}={key}".encode("utf-8", "surrogatepass")
-        return name, name + b":lock"
+        """Its value's name and its lock's. A key is last in both: no key's name is another's lock."""
+        value, lock = (f"{self._prefix}{kind}:{key}" for kind in ("value", "lock"))
+        return value.encode("utf-8", "surrogatepass"), lock.encode("utf-8", "surrogatepass")
 
     def _stored(self, key: str, gift: CacheEntry[Value]) -> Sequence[Any]:
         """A value's arguments for the script."""

@@ -11,7 +11,7 @@ from redis import Redis as Client
 
 from loadtests.servers.redis import Redis
 from pos_gateway.cache.refresh_ahead import CacheEntry, CacheState
-from pos_gateway.cache.shared import PREFIX, SharedValues
+from pos_gateway.cache.shared import LEASE, PREFIX, SharedValues
 from pos_gateway.domain.errors import SharedUnavailable
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.runtime.vault import CannotOpen, Vault, new_key
@@ -75,7 +75,7 @@ def client(redis_url: str) -> Iterator["Client[bytes]"]:
 
 
 def lock(key: str) -> str:
-    return f"{PREFIX}test:={key}:lock"
+    return f"{PREFIX}test:lock:{key}"
 
 
 def test_one_has_the_right_to_load_and_the_others_take_over(
@@ -145,6 +145,58 @@ def test_what_could_not_be_loaded_is_not_tried_by_all_at_once(
     assert client.pttl(lock("k")) <= 4000
 
 
+@pytest.mark.parametrize("first", ["k:lock", "lock:k", "=k", "=k:lock", "value:k", "fences", ""])
+@pytest.mark.parametrize("second", ["k", "k:lock", "lock:k"])
+def test_no_id_is_the_lock_of_another_one(
+    one: SharedValues[str], other: SharedValues[str], first: str, second: str
+) -> None:
+    """All of these are valid ids of merchants but the last."""
+    if first != second:
+        one.store({first: a_gift(one.claim({first: 0.0}).ours[first])})
+        assert one.claim({first: 7.0}).ours
+        assert other.claim({second: 0.0}).ours
+
+
+def test_what_others_have_not_loaded_within_a_lease_is_loaded_here(
+    redis_url: str, client: "Client[bytes]"
+) -> None:
+    """Each of them may have died, or may be as slow as the first."""
+    clock = _Later()
+    waiting = share(redis_url, clock=clock)
+    for seconds in (0.0, LEASE / 2, LEASE):
+        client.delete(lock("k"))
+        share(redis_url).claim({"k": 0.0})
+        clock.seconds = seconds
+        assert waiting.claim({"k": 0.0}).elsewhere == {"k"}
+    clock.seconds = LEASE + 0.1
+    assert waiting.claim({"k": 0.0}) == CacheState({}, {}, frozenset())
+    assert waiting.claim({"k": 0.0}).elsewhere == {"k"}  # it waits for another lease
+    waiting.close()
+
+
+def test_two_waits_for_others_are_not_one_long_one(redis_url: str, client: "Client[bytes]") -> None:
+    clock = _Later()
+    waiting = share(redis_url, clock=clock)
+    share(redis_url).claim({"k": 0.0})
+    assert waiting.claim({"k": 0.0}).elsewhere == {"k"}
+    clock.seconds = 10 * LEASE  # it was not asked for meanwhile
+    assert waiting.claim({"k": 0.0}).elsewhere == {"k"}
+    waiting.close()
+
+
+def test_a_pause_may_be_longer_than_a_lease(one: SharedValues[str], redis_url: str) -> None:
+    """Toast allows two logins an hour, of all processes together."""
+    clock = _Later()
+    waiting = share(redis_url, clock=clock)
+    mine = one.claim({"k": 0.0}).ours
+    assert waiting.claim({"k": 0.0}).elsewhere == {"k"}
+    one.give_up(mine, 1800.0)
+    for seconds in (1.0, LEASE + 1.0, 1700.0):
+        clock.seconds = seconds
+        assert waiting.claim({"k": 0.0}).elsewhere == {"k"}
+    waiting.close()
+
+
 def test_what_is_not_to_be_shared_is_not_there_and_keeps_nobody_waiting(
     one: SharedValues[str], client: "Client[bytes]"
 ) -> None:
@@ -208,7 +260,7 @@ def test_nor_is_it_for_a_value_of_another_kind(
     other_kind = share(redis_url, "other")
     for shared in (one, other_kind):
         shared.store({"k": a_gift(shared.claim({"k": 0.0}).ours["k"])})
-    client.hset(_value("k"), "data", client.hget(f"{PREFIX}other:=k", "data") or b"")
+    client.hset(_value("k"), "data", client.hget(f"{PREFIX}other:value:k", "data") or b"")
     assert not one.claim({"k": 0.0}).found
     other_kind.close()
 
@@ -229,7 +281,7 @@ def test_a_value_that_was_put_back_after_its_lifetime_is_none(
 
 
 def _value(key: str) -> bytes:
-    return f"{PREFIX}test:={key}".encode()
+    return f"{PREFIX}test:value:{key}".encode()
 
 
 def test_a_value_that_is_as_old_as_no_number_is_loaded_here(one: SharedValues[str]) -> None:
