@@ -83,8 +83,7 @@ class Delivery:
             SQLAlchemyError, LedgerUnavailable: the database is unavailable; nothing was claimed.
             Unfinished: a bug of ours, or the database is unavailable, after the claim.
         """
-        left = (order.deliver_by - self._clock.now()).total_seconds()
-        late = expired or left <= 0
+        late = expired or self._left(order) <= 0
         merchant, problem = self._merchant(order.merchant_id)
         if merchant is not None and merchant.paused and not late:
             return Attempt(Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused")))
@@ -97,13 +96,12 @@ class Delivery:
         with self._ledger.attempting(claim):
             if (newer := self._newer(claim, order)) is not None:
                 return Attempt(held(), claim, newer=newer)
+            late = late or self._left(order) <= 0  # the database may have been away for seconds
             if late and (expired or not claim.past.may_be_there):
                 return Attempt(_too_late(claim.past), claim)
             # After order.in_doubt an operator may have taken over: it is only looked up.
             late = late or (claim.past.may_be_there and claim.past.told == Kind.IN_DOUBT)
-            return self._attempt(
-                order, merchant, problem, claim, cancel_token, inf if late else left
-            )
+            return self._attempt(order, merchant, problem, claim, cancel_token, late=late)
 
     def failed(self, order: Order, outcome: Outcome) -> Attempt:
         """Claim an order whose attempt failed without a claim: the ledger's state of it counts.
@@ -136,9 +134,10 @@ class Delivery:
         problem: Reason | None,
         claim: Claim,
         cancel_token: CancelToken | None,
-        left: float,
+        *,
+        late: bool,
     ) -> Attempt:
-        """Attempt a claimed order within ``left`` seconds; inf: it is late, and only looked up."""
+        """Attempt a claimed order; one that is late is only looked up."""
         past = claim.past
         if past.possible_deaths >= POISONOUS:
             return Attempt(_poison(past), claim)
@@ -146,8 +145,9 @@ class Delivery:
             return Attempt(Outcome(Kind.FAILED, problem), claim)
         if past.may_be_there and has_moved(past, merchant):
             return Attempt(Outcome(Kind.IN_DOUBT, MOVED, for_operator=True), claim)
-        talk = partial(self._create, order, merchant, claim, late=left == inf)
-        return self._call(merchant, claim, talk, cancel_token or CancelToken(), left)
+        talk = partial(self._create, order, merchant, claim, late=late)
+        until = inf if late else order.deliver_by.timestamp()
+        return self._call(merchant, claim, talk, cancel_token or CancelToken(), until)
 
     def _call(
         self,
@@ -155,7 +155,7 @@ class Delivery:
         claim: Claim,
         talk: Callable[[Send], Outcome],
         cancel_token: CancelToken,
-        left: float,
+        until: float,
     ) -> Attempt:
         """Call the POS; a suspect of being poison only while no other suspect is called."""
         deaths = claim.past.possible_deaths
@@ -164,6 +164,7 @@ class Delivery:
                 return Attempt(suspect(), claim)
             if deaths >= SUSPECT:  # first make durable that other suspects are released
                 self._ledger.catch_up()
+            left = until - self._clock.now().timestamp()
             outcome = self._caller.call(merchant, claim, talk, cancel_token=cancel_token, left=left)
         return Attempt(self._for_whom(outcome, merchant), claim, called=True)
 
@@ -230,6 +231,10 @@ class Delivery:
         if until.timestamp() <= max(order.deliver_by.timestamp(), now.timestamp()):
             return None
         return order.until(until)
+
+    def _left(self, order: Order) -> float:
+        """Seconds until its ``deliver_by``."""
+        return (order.deliver_by - self._clock.now()).total_seconds()
 
     def _for_whom(self, outcome: Outcome, merchant: Merchant) -> Outcome:
         """An order in doubt at a POS without look-ups is for an operator."""
