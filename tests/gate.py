@@ -98,11 +98,19 @@ class Gate(Gateway):
         self.stored.extend(messages)
 
     def take(
-        self, record: Any, action: Action = Action.SUBMIT, *, settled: bool = True, **said: Any
+        self,
+        record: Any,
+        action: Action = Action.SUBMIT,
+        *,
+        settled: bool = True,
+        expired: bool = False,
+        **said: Any,
     ) -> Decision:
         """Deal with a message from its coming to its acknowledgement."""
         record, came = wire.read(wire.body_of(json.dumps(record).encode()))
-        decision = deliver(self, record, action, headers=said, routing_key="orders", came=came)
+        decision = deliver(
+            self, record, action, headers=said, routing_key="orders", came=came, expired=expired
+        )
         assert self.settle(decision, patience=1) is settled
         return decision
 

@@ -17,7 +17,15 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Action, Claim, Ended, Key, LeasedElsewhere, State
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.processing.call import Caller
-from pos_gateway.processing.delivery import MOVED, has_moved, held, poison, suspect, unsettled_for
+from pos_gateway.processing.delivery import (
+    MOVED,
+    RESOLVE_FOR,
+    has_moved,
+    held,
+    poison,
+    suspect,
+    unsettled_for,
+)
 from pos_gateway.processing.poison import POISONOUS, SUSPECT, PoisonIsolation
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen
@@ -98,7 +106,7 @@ class Cancellation:
             return CancelAttempt(held())
         if isinstance(claim, Ended):
             return CancelAttempt(claim.outcome, over=True)
-        late = expired or request.deliver_by <= self._clock.now()
+        late = expired or self._late_by(request) >= 0
         with self._ledger.attempting(claim):
             newer = self._newer(claim, request) if late else None
             if newer is not None:
@@ -107,13 +115,13 @@ class Cancellation:
             if isinstance(submission, LeasedElsewhere):
                 # Even if expired: the leasing worker may be dead, and no other message left.
                 return CancelAttempt(held(), claim)
+            late = late or self._late_by(request) >= 0  # a claim may take seconds
             if isinstance(submission, Ended):
                 if submission.state is State.CANCELLED:
                     outcome = Outcome(Kind.CANCELLED)
                 elif submission.state is State.ACCEPTED:
-                    outcome = (
-                        _too_late() if late else self._ask(key, claim, submission, cancel_token)
-                    )
+                    over = self._expired(request, claim, expired=expired) if late else None
+                    outcome = over or self._ask(key, claim, submission, cancel_token, late=late)
                 else:
                     reason = Reason.of("not_there", f"the order ended as {submission.state}")
                     outcome = Outcome(Kind.REJECTED, reason)
@@ -150,14 +158,30 @@ class Cancellation:
             return None
         return request.model_copy(update={"deliver_by": until})
 
+    def _late_by(self, request: CancelRequest) -> float:
+        """Seconds since its ``deliver_by``."""
+        return self._clock.now().timestamp() - request.deliver_by.timestamp()
+
+    def _expired(self, request: CancelRequest, claim: Claim, *, expired: bool) -> Outcome | None:
+        """The outcome of an expired request; None: first the POS is asked whether it cancelled."""
+        if not claim.past.in_doubt:
+            return _too_late()
+        if self._late_by(request) >= RESOLVE_FOR:
+            return _unknown()
+        if expired:  # without a slot, which a look-up needs
+            return Outcome(Kind.IN_DOUBT, Reason.of("expired_in_doubt", "it is looked up next"))
+        return None
+
     def _ask(  # noqa: PLR0911  (each names what is missing)
         self,
         key: Key,
         claim: Claim,
         submission: Claim | Ended,
         cancel_token: CancelToken | None,
+        *,
+        late: bool = False,
     ) -> Outcome:
-        """Cancel an order that the POS has, or may have."""
+        """Cancel an order that the POS has, or may have; late, only look it up."""
         deaths = claim.past.possible_deaths
         if deaths >= POISONOUS:
             reason = poison(claim.past)
@@ -180,6 +204,11 @@ class Cancellation:
         order = kept.in_ledger(past.known_since, past.deliver_by)
 
         def talk(send: Send) -> Outcome:
+            if late and adapter.guarantee is Guarantee.BLIND:
+                return _unknown()
+            if late:
+                wait = unsettled_for(claim.past, self._caller.time_limit(merchant), adapter)
+                return _look_up(adapter, order, merchant, send, wait)
             if not claim.sending and not self._ledger.sending(claim):
                 return held()
             is_again = claim.past.in_doubt and not is_open
@@ -229,6 +258,21 @@ def _cancel(
     return known if known.kind in (Kind.IN_DOUBT, Kind.RETRY) else outcome
 
 
+def _look_up(
+    adapter: Adapter, order: Order, merchant: Merchant, send: Send, wait: float
+) -> Outcome:
+    """Whether the POS has cancelled the order, which it may still do for ``wait`` seconds."""
+    known = adapter.look_up(order, merchant, send)
+    if known is None or known.kind is Kind.CANCELLED:
+        return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
+    if known.kind in (Kind.IN_DOUBT, Kind.RETRY):
+        return known
+    if wait > 0:
+        reason = Reason.of("unsettled", "the POS has it, and may be about to cancel it")
+        return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=CallResult.ANSWERED)
+    return _too_late()
+
+
 def _never_there(outcome: Outcome) -> bool:
     """Whether the POS says that it does not know the order."""
     code = outcome.reason.code if outcome.reason is not None else None
@@ -237,3 +281,8 @@ def _never_there(outcome: Outcome) -> bool:
 
 def _too_late() -> Outcome:
     return Outcome(Kind.EXPIRED, Reason.of("cancel_expired", "the POS did not answer in time"))
+
+
+def _unknown() -> Outcome:
+    why = "the POS was asked to cancel it, and has not said whether it did: ask the merchant"
+    return Outcome(Kind.EXPIRED, Reason.of("cancel_in_doubt", why))

@@ -29,6 +29,9 @@ from pos_gateway.transport.exchange import Send
 
 #: Why an order in doubt is for an operator, and its cancel request waits for one.
 MOVED = Reason("moved", "the merchant's adapter, base_url or pos was changed since it was sent")
+#: Seconds after ``deliver_by`` for which an order that the POS may have, or may have cancelled, is
+#: still looked up; after that it is for an operator.
+RESOLVE_FOR = 3600.0
 #: Seconds until the retry of an order that is leased elsewhere.
 HELD_FOR = 2.0
 

@@ -394,6 +394,13 @@ FAULTS = [
         "return",
     ),
     Fault(
+        "a cancellation in doubt is looked up before its end is told",
+        "processing.cancellation",
+        "if not claim.past.in_doubt:",
+        "if True:",
+        seed=49,
+    ),
+    Fault(
         "an order that cannot be read here is cancelled where it can be",
         "processing.cancellation",
         'return Outcome(Kind.RETRY, Reason.of("secret_key"',
