@@ -237,7 +237,7 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
         search = _search(merchant, since, until)
         while True:
             url, pages = f"{merchant.base_url}/v2/orders/search", pages - 1
-            reply = send(Request("POST", url, _encoded(search), _JSON, BODY_LIMIT))
+            reply = send(Request("POST", url, _encoded(search), _JSON, BODY_LIMIT, is_search=True))
             if reply.status != 200:
                 return no_answer(reply)
             page = json_object(reply)

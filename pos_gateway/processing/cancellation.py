@@ -6,6 +6,7 @@ request that arrives while the order is in flight is retried until that is over.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rejection import Rejection
@@ -30,7 +31,8 @@ from pos_gateway.processing.poison import POISONOUS, SUSPECT, PoisonIsolation
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.transport.deadline import CancelToken
-from pos_gateway.transport.exchange import Send
+from pos_gateway.transport.errors import NotSent
+from pos_gateway.transport.exchange import Reply, Request, Send
 
 #: Why a cancel request waits for an operator.
 BLIND = Reason("blind", "whether the POS has it, an operator has to say first")
@@ -209,10 +211,9 @@ class Cancellation:
             if late:
                 wait = unsettled_for(claim.past, self._caller.time_limit(merchant), adapter)
                 return _look_up(adapter, order, merchant, send, wait)
-            if not claim.sending and not self._ledger.sending(claim):
-                return held()
             is_again = claim.past.in_doubt and not is_open
-            return _cancel(adapter, order, merchant, send, is_again=is_again)
+            sending = partial(self._sending, claim, send)
+            return _cancel(adapter, order, merchant, sending, is_again=is_again)
 
         with self._alone.if_suspect(deaths) as may_start:
             if not may_start:
@@ -222,12 +223,23 @@ class Cancellation:
             outcome = self._caller.call(
                 merchant, claim, talk, cancel_token=cancel_token or CancelToken()
             )
+        if outcome.kind is Kind.IN_DOUBT and not claim.sending:
+            return replace(outcome, kind=Kind.RETRY)  # it was only looked up
         if not is_open or not _never_there(outcome):
             return outcome
         wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
         if wait > 0:
             return replace(outcome, kind=Kind.RETRY, look_again=wait, not_found=True)
         return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
+
+    def _sending(self, claim: Claim, send: Send, request: Request) -> Reply:
+        """Send the request; if it changes something, only once SENDING is durable.
+
+        An adapter looks the order up first: while that fails, the POS cannot have cancelled it.
+        """
+        if request.changes and not claim.sending and not self._ledger.sending(claim):
+            raise NotSent("fenced", "another worker has it")
+        return send(request)
 
     def _kept(self, key: Key) -> Order | Outcome:
         """The stored order; or, without it, the request's outcome."""

@@ -461,6 +461,65 @@ def test_an_order_that_its_pos_has_lost_is_sent_again_after_that_time(lab: Lab) 
     assert LONGEST <= lab.truth.time <= LONGEST + BEAT
 
 
+class Vendors:
+    """Has the order that it was sent; its list of orders is what the test says."""
+
+    def __init__(self) -> None:
+        self.found: list[Reply | Exception] = []
+        self.asked: list[str] = []
+
+    def handle(self, request: Request) -> Reply:
+        self.asked.append(request.method)
+        if request.changes and request.method == "POST":
+            accepted = {"id": "K", "state": "open", "note": "[o1]"}
+            made = {"id": "K", "state": "OPEN", "location_id": "L1"}
+            return _reply(200, {**accepted, "order": {**made, "metadata": {"order_id": "o1"}}})
+        answer = self.found.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize("trouble", [_reply(500, {}), NoValidReply("timeout", "no reply")])
+@pytest.mark.parametrize(
+    ("adapter", "ids", "nothing"),
+    [
+        ("clover", {"merchant_id": "M1"}, {"elements": []}),
+        ("square", {"location_id": "L1"}, {"orders": []}),
+    ],
+)
+def test_an_order_whose_pos_was_never_asked_to_cancel_it_is_not_told_as_cancelled(
+    lab: Lab, adapter: str, ids: dict[str, str], nothing: dict[str, Any], trouble: Any
+) -> None:
+    """Before it is cancelled it is looked up; and then the list of orders may lag behind."""
+    lab.merchant(adapter, pos=ids)
+    pos = Vendors()
+    gate = lab.worker(pos)
+    lab.deliver(gate, lab.order())
+    pos.found = [trouble, _reply(200, nothing)]
+    decision = lab.cancel(gate)
+    assert (decision.outcome.kind, len(decision.messages)) == (Kind.RETRY, 1)
+    assert [entry.doubt_since for _, entry in decision.entries] == [None]
+    lab.cancel(gate)
+    assert (lab.told(), pos.found) == (["accepted", "accepted"], [])
+
+
+@pytest.mark.parametrize("has_deleted", [False, True])
+def test_an_order_whose_pos_was_asked_to_cancel_it_may_be_cancelled(
+    lab: Lab, has_deleted: bool
+) -> None:
+    lab.merchant("clover", pos={"merchant_id": "M1"})
+    pos = Vendors()
+    gate = lab.worker(pos)
+    lab.deliver(gate, lab.order())
+    known = _reply(200, {"elements": [{"id": "K", "state": "open", "note": "[o1]"}]})
+    pos.found = [known, NoValidReply("timeout", "no reply")]
+    assert lab.cancel(gate).outcome.kind is Kind.IN_DOUBT
+    pos.found = [_reply(200, {"elements": []})] if has_deleted else [known, _reply(200, {})]
+    assert lab.cancel(gate).outcome.kind is Kind.CANCELLED
+    assert pos.asked.count("DELETE") == 2 - has_deleted
+
+
 @pytest.mark.parametrize("placed", [-120, 0, 6, 100])
 @pytest.mark.parametrize("skew", [-1800.0, 0.0, 1800.0])
 def test_an_order_is_found_at_its_pos_however_far_the_backend_s_clock_is_ahead(
