@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.replies import after_refusal
-from pos_gateway.domain.errors import UnknownMerchant
+from pos_gateway.domain.errors import NotLoaded, UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
@@ -87,7 +89,10 @@ class Delivery:
             Unfinished: a bug of ours, or the database is unavailable, after the claim.
         """
         late = expired or self._left(order) <= 0
-        merchant, problem = self._merchant(order.merchant_id)
+        # An expired order needs none: it ends also while its record or catalog cannot be read.
+        merchant, problem = None, None
+        if not expired:
+            merchant, problem = self._merchant(order.merchant_id, late=late)
         if merchant is not None and merchant.paused and not late:
             return Attempt(Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused")))
         claim = self._claim(order, merchant, send=not late and problem is None)
@@ -245,12 +250,16 @@ class Delivery:
         in_doubt = outcome.kind is Kind.IN_DOUBT
         return replace(outcome, for_operator=True) if is_blind and in_doubt else outcome
 
-    def _merchant(self, merchant_id: str) -> tuple[Merchant | None, Reason | None]:
+    def _merchant(self, merchant_id: str, *, late: bool) -> tuple[Merchant | None, Reason | None]:
         """The merchant, and why its configuration prevents any delivery."""
         try:
             merchant = self._directory.get(merchant_id)
         except UnknownMerchant as error:
             return None, Reason.of("unknown_merchant", error)
+        except (SQLAlchemyError, NotLoaded) as error:
+            if not late:
+                raise
+            return None, Reason.of("database", error)
         known = merchant.adapter in self._adapters
         return merchant, None if known else Reason.of("unknown_adapter", merchant.adapter)
 
