@@ -86,6 +86,7 @@ class SquareAdapter:
     """CreateOrder under an ``idempotency_key`` (at most 192 characters), which Square honours."""
 
     name = "square"
+    pos_fields = FIELDS
     guarantee = Guarantee.KEYED
     #: Square does not publish its rate limits.
     limits = Limits(request_bytes=2**20)

@@ -196,7 +196,7 @@ class Cancellation:
         if adapter is None:
             return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
         past, is_open = submission.past, isinstance(submission, Claim)
-        moved = has_moved(past, merchant)
+        moved = has_moved(past, merchant, adapter)
         is_blind = is_open and past.in_doubt and adapter.guarantee is Guarantee.BLIND
         if moved or is_blind:  # an operator has to say first whether the POS has it
             return Outcome(Kind.RETRY if is_open else Kind.FAILED, MOVED if moved else BLIND)

@@ -13,6 +13,7 @@ from math import inf
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.replies import after_refusal
 from pos_gateway.domain.errors import NotLoaded, UnknownMerchant
@@ -132,7 +133,7 @@ class Delivery:
             send=send,
             deliver_by=order.deliver_by.timestamp(),
             order=order.source,
-            endpoint=None if merchant is None else merchant.endpoint,
+            endpoint=None if merchant is None else self._endpoint(merchant),
         )
 
     def _attempt(
@@ -151,7 +152,8 @@ class Delivery:
             return Attempt(_poison(past), claim)
         if merchant is None or problem is not None:
             return Attempt(Outcome(Kind.FAILED, problem), claim)
-        if past.may_be_there and has_moved(past, merchant):
+        adapter = self._adapters[merchant.adapter]
+        if past.may_be_there and has_moved(past, merchant, adapter):
             return Attempt(Outcome(Kind.IN_DOUBT, MOVED, for_operator=True), claim)
         talk = partial(self._create, order, merchant, claim, late=late)
         until = inf if late else order.deliver_by.timestamp()
@@ -191,7 +193,7 @@ class Delivery:
                 return known
         if past.cancelling:  # each failing send would renew the doubt
             return Outcome(Kind.RETRY, Reason.of("cancelling", "a wish to cancel it is open"))
-        if not claim.sending and not self._ledger.sending(claim, merchant.endpoint):
+        if not claim.sending and not self._ledger.sending(claim, self._endpoint(merchant)):
             return held()
         failpoints.reach("sending.committed")
         outcome = adapter.submit(order, merchant, send)
@@ -240,6 +242,9 @@ class Delivery:
             return None
         return order.until(until)
 
+    def _endpoint(self, merchant: Merchant) -> str:
+        return endpoint(merchant, self._adapters.get(merchant.adapter))
+
     def _left(self, order: Order) -> float:
         """Seconds until its ``deliver_by``."""
         return (order.deliver_by - self._clock.now()).total_seconds()
@@ -280,12 +285,13 @@ def _longest_reply(adapter: Adapter, time_limit: float) -> float:
     return adapter.limits.longest_reply or time_limit
 
 
-def has_moved(past: AttemptHistory, merchant: Merchant) -> bool:
+def has_moved(past: AttemptHistory, merchant: Merchant, adapter: Adapter) -> bool:
     """Whether the order may be at another POS than the one that the merchant's record names now.
 
     That one does not know the order: its look-up would be believed, and the key is new to it.
     """
-    return past.endpoint not in (None, merchant.endpoint)
+    # The fingerprint with all of ``pos`` is in rows of the release before this one.
+    return past.endpoint not in (None, endpoint(merchant, adapter), merchant.endpoint)
 
 
 def held() -> Outcome:

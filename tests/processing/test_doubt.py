@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -19,12 +20,13 @@ from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.broker.message import Message
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.lease import BEAT
 from pos_gateway.ledger.ledger import ALONE
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import Action, Entry, Key, State
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.processing import delivery
 from pos_gateway.processing.decision import Decision
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.settings import Settings
@@ -578,6 +580,41 @@ def test_an_order_in_doubt_is_asked_for_where_it_is_whatever_else_is_edited(lab:
     lab.deliver(gate, order)
     lab.merchant(max_concurrency=3, request_timeout=5, provider="p")
     assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
+
+
+RESTAURANT, DINE_IN, TAKE_OUT = (f"{n}0000000-0000-4000-8000-000000000000" for n in range(3))
+CLOVER: dict[str, str] = {"merchant_id": "M1", "order_type": "OT1"}
+TOAST = {"restaurant": RESTAURANT, "dining_option": DINE_IN, "naming_authority": "N"}
+NOT_FOUND = {"clover": (200, {"elements": []}), "toast": (404, {})}
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["", "of the release before"])
+@pytest.mark.parametrize(
+    ("adapter", "pos", "edit", "has_moved"),
+    [
+        ("clover", CLOVER, {"order_type": "OT2"}, False),
+        ("clover", CLOVER, {"merchant_id": "M2"}, True),
+        ("toast", TOAST, {"dining_option": TAKE_OUT}, False),
+        ("toast", TOAST, {"payment": TAKE_OUT}, False),
+        ("toast", TOAST, {"naming_authority": "O"}, True),
+        ("toast", TOAST, {"restaurant": TAKE_OUT}, True),
+    ],
+)
+def test_only_what_names_the_pos_moves_an_order(
+    lab: Lab, adapter: str, pos: dict[str, str], edit: dict[str, str], has_moved: bool, before: bool
+) -> None:
+    lab.merchant(adapter, pos=pos, request_timeout=30)
+    gate = lab.worker(SimpleNamespace(handle=lambda request: _reply(*NOT_FOUND[adapter])))
+    order = lab.order()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate.adapters[adapter], "submit", lambda *_: Outcome(Kind.IN_DOUBT))
+        if before:  # it writes a fingerprint of all of it
+            patch.setattr(delivery, "endpoint", lambda merchant, _: merchant.endpoint)
+        lab.deliver(gate, order)
+    assert code(lab.deliver(gate, order)) == "unsettled"
+    lab.merchant(adapter, pos={**pos, **edit}, request_timeout=30)
+    moved = has_moved or before  # of which it is not known what was edited
+    assert code(lab.deliver(gate, order)) == ("moved" if moved else "unsettled")
 
 
 def test_an_order_that_was_not_processed_goes_where_its_merchant_is_now(lab: Lab) -> None:
