@@ -104,6 +104,7 @@ class Gate(Gateway):
         *,
         settled: bool = True,
         may_call: bool = True,
+        expired: bool = False,
         **said: Any,
     ) -> Decision:
         """Deal with a message from its coming to its acknowledgement."""
@@ -116,6 +117,7 @@ class Gate(Gateway):
             routing_key="orders",
             came=came,
             may_call=may_call,
+            expired=expired,
         )
         assert self.settle(decision, patience=1) is settled
         return decision

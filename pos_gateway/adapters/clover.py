@@ -42,7 +42,9 @@ from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {
     "merchant_id": PosField("the Clover merchant's id (mId)", r"[A-Za-z0-9]{1,64}"),
-    "order_type": PosField("the id of an order type", r"[A-Za-z0-9]{1,64}", required=False),
+    "order_type": PosField(
+        "the id of an order type", r"[A-Za-z0-9]{1,64}", required=False, names_pos=False
+    ),
 }
 
 #: An order's ``state``, in lower case: the documentation has both cases.
@@ -72,6 +74,7 @@ class CloverAdapter:
     """``POST /v3/merchants/{mId}/atomic_order/orders``; look-up by the note."""
 
     name = "clover"
+    pos_fields = FIELDS
     guarantee = Guarantee.QUERYABLE
     #: "API usage and rate limits": per token. Per app: 10 at once and 50 a second.
     limits = Limits(concurrency=5, per_second=16.0, request_bytes=2**20)

@@ -24,6 +24,19 @@ class PosField:
     meaning: str
     pattern: str = r"[A-Za-z0-9_-]+"
     required: bool = True
+    #: With another one an order would be at another POS, or not be found; else it may be edited
+    #: while orders are in doubt.
+    names_pos: bool = True
+
+
+def endpoint(merchant: Merchant, adapter: object) -> str:
+    """A fingerprint of the POS: ``adapter``, ``base_url``, and what names it in ``pos``.
+
+    That is all of ``pos``, but for what the adapter says otherwise of in its ``pos_fields``.
+    """
+    fields: Mapping[str, PosField] = getattr(adapter, "pos_fields", {})
+    others = [name for name in merchant.pos if name in fields and not fields[name].names_pos]
+    return merchant.endpoint_without(others) if others else merchant.endpoint
 
 
 def problems(

@@ -86,6 +86,7 @@ class SquareAdapter:
     """CreateOrder under an ``idempotency_key`` (at most 192 characters), which Square honours."""
 
     name = "square"
+    pos_fields = FIELDS
     guarantee = Guarantee.KEYED
     #: Square does not publish its rate limits.
     limits = Limits(request_bytes=2**20)
@@ -237,7 +238,7 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
         search = _search(merchant, since, until)
         while True:
             url, pages = f"{merchant.base_url}/v2/orders/search", pages - 1
-            reply = send(Request("POST", url, _encoded(search), _JSON, BODY_LIMIT))
+            reply = send(Request("POST", url, _encoded(search), _JSON, BODY_LIMIT, is_search=True))
             if reply.status != 200:
                 return no_answer(reply)
             page = json_object(reply)

@@ -40,12 +40,17 @@ from pos_gateway.transport.exchange import Reply, Request, Send
 
 FIELDS = {
     "restaurant": PosField("the restaurant's GUID", GUID),
-    "dining_option": PosField("the GUID of the dining option for these orders", GUID),
+    "dining_option": PosField(
+        "the GUID of the dining option for these orders", GUID, names_pos=False
+    ),
     "naming_authority": PosField(
         "the naming authority that Toast assigned, at most 16 characters", r"[A-Za-z0-9_-]{1,16}"
     ),
     "payment": PosField(
-        "the GUID of the alternative payment type for orders paid elsewhere", GUID, required=False
+        "the GUID of the alternative payment type for orders paid elsewhere",
+        GUID,
+        required=False,
+        names_pos=False,
     ),
 }
 
@@ -80,6 +85,7 @@ class ToastAdapter:
     """
 
     name = "toast"
+    pos_fields = FIELDS
     guarantee = Guarantee.QUERYABLE
     #: "Handling request timeouts for the orders API"; "Rate limiting".
     limits = Limits(longest_reply=30.0, per_second=20.0, requests=2, request_bytes=2**20)

@@ -1,7 +1,7 @@
 """A merchant: its POS's address and API, and its limits."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Self
@@ -90,8 +90,13 @@ class Merchant(Record):
 
     @cached_property
     def endpoint(self) -> str:
-        """A fingerprint of the POS, independent of credentials and limits."""
-        where = f"{self.adapter} {self.base_url} {sorted(self.pos.items())}"
+        """A fingerprint of the POS with all of ``pos``, independent of credentials and limits."""
+        return self.endpoint_without(())
+
+    def endpoint_without(self, fields: Collection[str]) -> str:
+        """The same, independent of these fields of ``pos``, too."""
+        ids = sorted(each for each in self.pos.items() if each[0] not in fields)
+        where = f"{self.adapter} {self.base_url} {ids}"
         return hashlib.blake2b(where.encode(), digest_size=16).hexdigest()
 
     def pos_id(self, sku: str | None) -> str | None:

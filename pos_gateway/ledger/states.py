@@ -89,7 +89,7 @@ class AttemptHistory:
     #: If in doubt: since when the POS has had time to create it, and those seconds at the claim.
     settling: Settling | None = None
     settled: float = 0.0
-    #: The POS that may have it, if known (see ``Merchant.endpoint``).
+    #: The POS that may have it, if known (see ``adapters/pos_fields.endpoint``).
     endpoint: str | None = None
 
     @property

@@ -45,6 +45,9 @@ _LEVELS = {Kind.FAILED: logging.WARNING, Kind.IN_DOUBT: logging.WARNING}
 #: An adapter's part of a call: sends requests to the POS, and returns the outcome.
 Talk = Callable[[Send], Outcome]
 
+#: Seconds for its reply without which no request is sent, or half of the time limit if that is less.
+LEAST = 1.0
+
 
 class Caller:
     """Calls POSes. Safe for any number of green threads at once."""
@@ -101,13 +104,12 @@ class Caller:
     ) -> Outcome:
         """Call the merchant's POS within its time limit, or ``left`` seconds if they are fewer.
 
-        If the green thread is killed meanwhile, the claim is abandoned to the next attempt.
+        Time that the ledger takes meanwhile is part of it. If the green thread is killed meanwhile, the claim is abandoned to the next attempt.
         """
         passed = stages.call()
         sending = _Sending()
-        seconds = min(self.time_limit(merchant) * cancel_token.part, left)
         try:
-            send = partial(self._send, merchant, claim, sending, cancel_token, seconds)
+            send = partial(self._send, merchant, claim, sending, cancel_token, left)
             outcome = self._heard(talk, send, sending)
         except Exception as error:  # noqa: BLE001  (a bug of ours, or of an adapter)
             trace = Trace.of(error, messages=False)
@@ -134,7 +136,10 @@ class Caller:
         except Misconfigured as error:
             return Outcome(Kind.FAILED, Reason.of(error.code, error))
         except NotSent as error:
-            return Outcome(Kind.RETRY, Reason.of(error.code, error), contact=_contact(error))
+            contact = _contact(error)
+            if isinstance(error, _NoTimeLeft):
+                contact = CallResult.ANSWERED if sending.answered else CallResult.NONE
+            return Outcome(Kind.RETRY, Reason.of(error.code, error), contact=contact)
         except NoValidReply as error:
             return Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), contact=_contact(error))
         failpoints.reach("reply")
@@ -150,13 +155,14 @@ class Caller:
         claim: Claim,
         sending: "_Sending",
         cancel_token: CancelToken,
-        seconds: float,
+        left: float,
     ) -> Send:
         """One deadline over all that the adapter sends (it may look up first, then create)."""
-        until = self._clock.monotonic() + seconds
+        limit = self.time_limit(merchant) * cancel_token.part
+        until, least = self._clock.monotonic() + min(limit, left), min(LEAST, limit / 2)
 
         def left_of_it() -> float:
-            return max(0.001, until - self._clock.monotonic())
+            return max(0.0, until - self._clock.monotonic())
 
         def fence() -> None:
             failpoints.reach("byte.first")
@@ -165,11 +171,14 @@ class Caller:
             sending.begun = claim.sent = True
 
         def send(request: Request) -> Reply:
+            seconds = left_of_it()
+            if seconds < least:  # its reply would come too late, and leave the order in doubt
+                raise _NoTimeLeft("timeout", f"{seconds:.3g} s were left for the POS's reply")
             reply = self._exchange(
                 request,
                 key=f"{merchant.id} {merchant.auth.fingerprint}",
                 connections=merchant.max_concurrency or self._default_concurrency,
-                seconds=left_of_it(),
+                seconds=seconds,
                 cancel_token=cancel_token,
                 identity=merchant.auth.tls,
                 fence=fence,
@@ -198,6 +207,10 @@ class _Sending:
     """How far a call has come: whether a byte may have left, and whether there was a reply."""
 
     begun = answered = False
+
+
+class _NoTimeLeft(NotSent):
+    """Other things took the call's time, of which the merchant knows nothing."""
 
 
 def log_attempt(

@@ -6,6 +6,7 @@ request that arrives while the order is in flight is retried until that is over.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rejection import Rejection
@@ -19,6 +20,7 @@ from pos_gateway.merchants.directory import Directory
 from pos_gateway.processing.call import Caller
 from pos_gateway.processing.delivery import (
     MOVED,
+    RESOLVE_FOR,
     has_moved,
     held,
     poison,
@@ -30,7 +32,8 @@ from pos_gateway.processing.poison import POISONOUS, SUSPECT, PoisonIsolation
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.transport.deadline import CancelToken
-from pos_gateway.transport.exchange import Send
+from pos_gateway.transport.errors import NotSent
+from pos_gateway.transport.exchange import Reply, Request, Send
 
 #: Why a cancel request waits for an operator.
 BLIND = Reason("blind", "whether the POS has it, an operator has to say first")
@@ -115,11 +118,12 @@ class Cancellation:
             return CancelAttempt(held())
         if isinstance(claim, Ended):
             return CancelAttempt(claim.outcome, over=True)
-        left = (request.deliver_by - self._clock.now()).total_seconds()
-        late = expired or left <= 0
+        late = expired or self._late_by(request) >= 0
 
         def ask(submission: Claim | Ended) -> Outcome:
-            return self._ask(key, claim, submission, cancel_token) if may_call else NEEDS_POS
+            if not may_call:
+                return NEEDS_POS
+            return self._ask(key, claim, submission, cancel_token, late=late)
 
         with self._ledger.attempting(claim):
             newer = self._newer(claim, request) if late else None
@@ -129,11 +133,13 @@ class Cancellation:
             if isinstance(submission, LeasedElsewhere):
                 # Even if expired: the leasing worker may be dead, and no other message left.
                 return CancelAttempt(held(), claim)
+            late = late or self._late_by(request) >= 0  # a claim may take seconds
             if isinstance(submission, Ended):
                 if submission.state is State.CANCELLED:
                     outcome = Outcome(Kind.CANCELLED)
                 elif submission.state is State.ACCEPTED:
-                    outcome = _too_late(left) if late else ask(submission)
+                    over = self._expired(request, claim, expired=expired) if late else None
+                    outcome = over or ask(submission)
                 else:
                     reason = Reason.of("not_there", f"the order ended as {submission.state}")
                     outcome = Outcome(Kind.REJECTED, reason)
@@ -142,7 +148,7 @@ class Cancellation:
                 if not submission.past.may_be_there:
                     outcome = Outcome(Kind.CANCELLED)
                 elif late:
-                    outcome = _too_late(left)
+                    outcome = _too_late(-self._late_by(request))
                 else:
                     outcome = ask(submission)
                 return CancelAttempt(outcome, claim, submission)
@@ -170,14 +176,30 @@ class Cancellation:
             return None
         return request.model_copy(update={"deliver_by": until})
 
+    def _late_by(self, request: CancelRequest) -> float:
+        """Seconds since its ``deliver_by``."""
+        return self._clock.now().timestamp() - request.deliver_by.timestamp()
+
+    def _expired(self, request: CancelRequest, claim: Claim, *, expired: bool) -> Outcome | None:
+        """The outcome of an expired request; None: first the POS is asked whether it cancelled."""
+        if not claim.past.in_doubt:
+            return _too_late(-self._late_by(request))
+        if self._late_by(request) >= RESOLVE_FOR:
+            return _unknown()
+        if expired:  # without a slot, which a look-up needs
+            return Outcome(Kind.IN_DOUBT, Reason.of("expired_in_doubt", "it is looked up next"))
+        return None
+
     def _ask(  # noqa: PLR0911  (each names what is missing)
         self,
         key: Key,
         claim: Claim,
         submission: Claim | Ended,
         cancel_token: CancelToken | None,
+        *,
+        late: bool = False,
     ) -> Outcome:
-        """Cancel an order that the POS has, or may have."""
+        """Cancel an order that the POS has, or may have; late, only look it up."""
         deaths = claim.past.possible_deaths
         if deaths >= POISONOUS:
             reason = poison(claim.past)
@@ -190,7 +212,7 @@ class Cancellation:
         if adapter is None:
             return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
         past, is_open = submission.past, isinstance(submission, Claim)
-        moved = has_moved(past, merchant)
+        moved = has_moved(past, merchant, adapter)
         is_blind = is_open and past.in_doubt and adapter.guarantee is Guarantee.BLIND
         if moved or is_blind:  # an operator has to say first whether the POS has it
             return Outcome(Kind.RETRY if is_open else Kind.FAILED, MOVED if moved else BLIND)
@@ -200,10 +222,14 @@ class Cancellation:
         order = kept.in_ledger(past.known_since, past.deliver_by)
 
         def talk(send: Send) -> Outcome:
-            if not claim.sending and not self._ledger.sending(claim):
-                return held()
+            if late and adapter.guarantee is Guarantee.BLIND:
+                return _unknown()
+            if late:
+                wait = unsettled_for(claim.past, self._caller.time_limit(merchant), adapter)
+                return _look_up(adapter, order, merchant, send, wait)
             is_again = claim.past.in_doubt and not is_open
-            return _cancel(adapter, order, merchant, send, is_again=is_again)
+            sending = partial(self._sending, claim, send)
+            return _cancel(adapter, order, merchant, sending, is_again=is_again)
 
         with self._alone.if_suspect(deaths) as may_start:
             if not may_start:
@@ -213,12 +239,23 @@ class Cancellation:
             outcome = self._caller.call(
                 merchant, claim, talk, cancel_token=cancel_token or CancelToken()
             )
+        if outcome.kind is Kind.IN_DOUBT and not claim.sending:
+            return replace(outcome, kind=Kind.RETRY)  # it was only looked up
         if not is_open or not _never_there(outcome):
             return outcome
         wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
         if wait > 0:
             return replace(outcome, kind=Kind.RETRY, look_again=wait, not_found=True)
         return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
+
+    def _sending(self, claim: Claim, send: Send, request: Request) -> Reply:
+        """Send the request; if it changes something, only once SENDING is durable.
+
+        An adapter looks the order up first: while that fails, the POS cannot have cancelled it.
+        """
+        if request.changes and not claim.sending and not self._ledger.sending(claim):
+            raise NotSent("fenced", "another worker has it")
+        return send(request)
 
     def _kept(self, key: Key) -> Order | Outcome:
         """The stored order; or, without it, the request's outcome."""
@@ -249,12 +286,32 @@ def _cancel(
     return known if known.kind in (Kind.IN_DOUBT, Kind.RETRY) else outcome
 
 
+def _look_up(
+    adapter: Adapter, order: Order, merchant: Merchant, send: Send, wait: float
+) -> Outcome:
+    """Whether the POS has cancelled the order, which it may still do for ``wait`` seconds."""
+    known = adapter.look_up(order, merchant, send)
+    if known is None or known.kind is Kind.CANCELLED:
+        return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
+    if known.kind in (Kind.IN_DOUBT, Kind.RETRY):
+        return known
+    if wait > 0:
+        reason = Reason.of("unsettled", "the POS has it, and may be about to cancel it")
+        return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=CallResult.ANSWERED)
+    return _too_late()
+
+
 def _never_there(outcome: Outcome) -> bool:
     """Whether the POS says that it does not know the order."""
     code = outcome.reason.code if outcome.reason is not None else None
     return outcome.kind is Kind.REJECTED and code == Rejection.UNKNOWN_ORDER
 
 
-def _too_late(left: float) -> Outcome:
+def _too_late(left: float = 0.0) -> Outcome:
     why = why_late(left, "the POS did not answer in time")
     return Outcome(Kind.EXPIRED, Reason.of("cancel_expired", why))
+
+
+def _unknown() -> Outcome:
+    why = "the POS was asked to cancel it, and has not said whether it did: ask the merchant"
+    return Outcome(Kind.EXPIRED, Reason.of("cancel_in_doubt", why))

@@ -35,15 +35,12 @@ from pos_gateway.ledger.states import (
     open_state,
 )
 from pos_gateway.processing.cancellation import CancelAttempt
-from pos_gateway.processing.delivery import Attempt
+from pos_gateway.processing.delivery import RESOLVE_FOR, Attempt
 from pos_gateway.telemetry import metrics
 
 BACKOFF = Backoff()
 #: Longest seconds between two look-ups of a pending order.
 PENDING_FOR = 300.0
-#: Seconds after ``deliver_by`` for which an order that the POS may have is still looked up; after
-#: that it is for an operator.
-RESOLVE_FOR = 3600.0
 #: Seconds before ``deliver_by`` at which the last attempt begins, however long the delay would be.
 LAST_ATTEMPT = 30.0
 #: Bytes that distinguish messages that are too long to be read.
@@ -384,21 +381,24 @@ class _Cancelling:
         """Retry; the order itself is released meanwhile."""
         if self._attempt.needs_pos and claim is not None:
             return self._undone(claim)
-        left = (self._request.deliver_by - self._context.now).total_seconds()
+        since = None if claim is None else claim.past.doubt_since
+        if self._outcome.kind is Kind.IN_DOUBT and since is None:
+            since = self._at
+        left = in_time = (self._request.deliver_by - self._context.now).total_seconds()
+        if since is not None and in_time <= 0:
+            left += RESOLVE_FOR
         delay = _in_time(_delay(self._outcome, self._context.tries), left)
-        metrics.retries.inc()
         delay = min(delay, max(1.0, left))
+        metrics.retries.inc()
+        resolve = since is not None and delay >= in_time
         message = self._context.message(
             wire.CANCEL_ORDER,
             self._request.order_id,
             self._request.to_json(),
-            {wire.ATTEMPTS: self._context.tries + 1},
+            {wire.ATTEMPTS: self._context.tries + 1, wire.RESOLVE: resolve},
         ).delayed(delay, before=_latest(delay, left))
         entries = self._let_go()
         if claim is not None:
-            since = claim.past.doubt_since
-            if self._outcome.kind is Kind.IN_DOUBT and since is None:
-                since = self._at
             entries.append((claim, replace(self._entry(State.NEW, claim), doubt_since=since)))
         return Decision(self._outcome, entries, messages=[message])
 

@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.replies import after_refusal
-from pos_gateway.domain.errors import UnknownMerchant
+from pos_gateway.domain.errors import NotLoaded, UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
@@ -32,6 +35,9 @@ MOVED = Reason("moved", "the merchant's adapter, base_url or pos was changed sin
 #: Seconds before its ``deliver_by`` by which an order expires early. It waits by another clock than
 #: the time of day, which may be slewed meanwhile.
 EARLY = 1.0
+#: Seconds after ``deliver_by`` for which an order that the POS may have, or may have cancelled, is
+#: still looked up; after that it is for an operator.
+RESOLVE_FOR = 3600.0
 #: Seconds until the retry of an order that is leased elsewhere.
 HELD_FOR = 2.0
 
@@ -86,9 +92,11 @@ class Delivery:
             SQLAlchemyError, LedgerUnavailable: the database is unavailable; nothing was claimed.
             Unfinished: a bug of ours, or the database is unavailable, after the claim.
         """
-        left = (order.deliver_by - self._clock.now()).total_seconds()
-        late = expired or left <= 0
-        merchant, problem = self._merchant(order.merchant_id)
+        late = expired or self._left(order) <= 0
+        # An expired order needs none: it ends also while its record or catalog cannot be read.
+        merchant, problem = None, None
+        if not expired:
+            merchant, problem = self._merchant(order.merchant_id, late=late)
         if merchant is not None and merchant.paused and not late:
             return Attempt(Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused")))
         claim = self._claim(order, merchant, send=not late and problem is None)
@@ -100,13 +108,12 @@ class Delivery:
         with self._ledger.attempting(claim):
             if (newer := self._newer(claim, order)) is not None:
                 return Attempt(held(), claim, newer=newer)
+            late = late or self._left(order) <= 0  # the database may have been away for seconds
             if late and (expired or not claim.past.may_be_there):
-                return Attempt(_too_late(claim.past, left), claim)
+                return Attempt(_too_late(claim.past, self._left(order)), claim)
             # After order.in_doubt an operator may have taken over: it is only looked up.
             late = late or (claim.past.may_be_there and claim.past.told == Kind.IN_DOUBT)
-            return self._attempt(
-                order, merchant, problem, claim, cancel_token, inf if late else left
-            )
+            return self._attempt(order, merchant, problem, claim, cancel_token, late=late)
 
     def failed(self, order: Order, outcome: Outcome) -> Attempt:
         """Claim an order whose attempt failed without a claim: the ledger's state of it counts.
@@ -129,7 +136,7 @@ class Delivery:
             send=send,
             deliver_by=order.deliver_by.timestamp(),
             order=order.source,
-            endpoint=None if merchant is None else merchant.endpoint,
+            endpoint=None if merchant is None else self._endpoint(merchant),
         )
 
     def _attempt(
@@ -139,18 +146,21 @@ class Delivery:
         problem: Reason | None,
         claim: Claim,
         cancel_token: CancelToken | None,
-        left: float,
+        *,
+        late: bool,
     ) -> Attempt:
-        """Attempt a claimed order within ``left`` seconds; inf: it is late, and only looked up."""
+        """Attempt a claimed order; one that is late is only looked up."""
         past = claim.past
         if past.possible_deaths >= POISONOUS:
             return Attempt(_poison(past), claim)
         if merchant is None or problem is not None:
             return Attempt(Outcome(Kind.FAILED, problem), claim)
-        if past.may_be_there and has_moved(past, merchant):
+        adapter = self._adapters[merchant.adapter]
+        if past.may_be_there and has_moved(past, merchant, adapter):
             return Attempt(Outcome(Kind.IN_DOUBT, MOVED, for_operator=True), claim)
-        talk = partial(self._create, order, merchant, claim, late=left == inf)
-        return self._call(merchant, claim, talk, cancel_token or CancelToken(), left)
+        talk = partial(self._create, order, merchant, claim, late=late)
+        until = inf if late else order.deliver_by.timestamp()
+        return self._call(merchant, claim, talk, cancel_token or CancelToken(), until)
 
     def _call(
         self,
@@ -158,7 +168,7 @@ class Delivery:
         claim: Claim,
         talk: Callable[[Send], Outcome],
         cancel_token: CancelToken,
-        left: float,
+        until: float,
     ) -> Attempt:
         """Call the POS; a suspect of being poison only while no other suspect is called."""
         deaths = claim.past.possible_deaths
@@ -167,6 +177,7 @@ class Delivery:
                 return Attempt(suspect(), claim)
             if deaths >= SUSPECT:  # first make durable that other suspects are released
                 self._ledger.catch_up()
+            left = until - self._clock.now().timestamp()
             outcome = self._caller.call(merchant, claim, talk, cancel_token=cancel_token, left=left)
         return Attempt(self._for_whom(outcome, merchant), claim, called=True)
 
@@ -185,7 +196,7 @@ class Delivery:
                 return known
         if past.cancelling:  # each failing send would renew the doubt
             return Outcome(Kind.RETRY, Reason.of("cancelling", "a wish to cancel it is open"))
-        if not claim.sending and not self._ledger.sending(claim, merchant.endpoint):
+        if not claim.sending and not self._ledger.sending(claim, self._endpoint(merchant)):
             return held()
         failpoints.reach("sending.committed")
         outcome = adapter.submit(order, merchant, send)
@@ -234,18 +245,29 @@ class Delivery:
             return None
         return order.until(until)
 
+    def _endpoint(self, merchant: Merchant) -> str:
+        return endpoint(merchant, self._adapters.get(merchant.adapter))
+
+    def _left(self, order: Order) -> float:
+        """Seconds until its ``deliver_by``."""
+        return (order.deliver_by - self._clock.now()).total_seconds()
+
     def _for_whom(self, outcome: Outcome, merchant: Merchant) -> Outcome:
         """An order in doubt at a POS without look-ups is for an operator."""
         is_blind = self._adapters[merchant.adapter].guarantee is Guarantee.BLIND
         in_doubt = outcome.kind is Kind.IN_DOUBT
         return replace(outcome, for_operator=True) if is_blind and in_doubt else outcome
 
-    def _merchant(self, merchant_id: str) -> tuple[Merchant | None, Reason | None]:
+    def _merchant(self, merchant_id: str, *, late: bool) -> tuple[Merchant | None, Reason | None]:
         """The merchant, and why its configuration prevents any delivery."""
         try:
             merchant = self._directory.get(merchant_id)
         except UnknownMerchant as error:
             return None, Reason.of("unknown_merchant", error)
+        except (SQLAlchemyError, NotLoaded) as error:
+            if not late:
+                raise
+            return None, Reason.of("database", error)
         known = merchant.adapter in self._adapters
         return merchant, None if known else Reason.of("unknown_adapter", merchant.adapter)
 
@@ -266,12 +288,13 @@ def _longest_reply(adapter: Adapter, time_limit: float) -> float:
     return adapter.limits.longest_reply or time_limit
 
 
-def has_moved(past: AttemptHistory, merchant: Merchant) -> bool:
+def has_moved(past: AttemptHistory, merchant: Merchant, adapter: Adapter) -> bool:
     """Whether the order may be at another POS than the one that the merchant's record names now.
 
     That one does not know the order: its look-up would be believed, and the key is new to it.
     """
-    return past.endpoint not in (None, merchant.endpoint)
+    # The fingerprint with all of ``pos`` is in rows of the release before this one.
+    return past.endpoint not in (None, endpoint(merchant, adapter), merchant.endpoint)
 
 
 def held() -> Outcome:

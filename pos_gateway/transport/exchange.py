@@ -61,6 +61,13 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Maximum bytes of the reply's body; a refusal's is never above ACKNOWLEDGEMENT.
     expects: int = ACKNOWLEDGEMENT
+    #: A search: it changes nothing at the POS, though its method is not GET.
+    is_search: bool = False
+
+    @property
+    def changes(self) -> bool:
+        """Whether it may change something at the POS."""
+        return self.method != "GET" and not self.is_search
 
 
 @dataclass(frozen=True, slots=True)

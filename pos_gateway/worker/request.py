@@ -12,6 +12,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.domain.order import timestamp
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.states import Action
+from pos_gateway.processing.delivery import RESOLVE_FOR
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.worker.request_state import RequestState, TrackedRequest
 
@@ -100,10 +101,13 @@ class OrderRequest(TrackedRequest):
         self.merchant_id = identifier(said.get("merchant_id")) or ""
         self.order_id = identifier(said.get("order_id"))
         #: When it was placed and when it expires (Unix time, by the backend's clock); None if the
-        #: message does not say, or if the order is looked up even after it has expired.
+        #: message does not say, or if the order is looked up even after it has expired. For how long
+        #: it is looked up whether a late request has cancelled it is bounded: nothing was told yet.
         self.placed_at = timestamp(said.get("placed_at"))
-        is_late_allowed = self.headers.get(wire.RESOLVE) is True
-        self.deliver_by = None if is_late_allowed else timestamp(said.get("deliver_by"))
+        until = timestamp(said.get("deliver_by"))
+        if until is not None and self.headers.get(wire.RESOLVE) is True:
+            until = until + RESOLVE_FOR if self.action is Action.CANCEL else None
+        self.deliver_by = until
         #: Identifies duplicates; None if the message lacks an id.
         self.key: tuple[str, str, Action] | None = None
         if self.merchant_id and self.order_id:

@@ -217,6 +217,18 @@ def test_an_order_is_cancelled_kept_or_unknown(vendor: Vendor) -> None:
     assert (unknown.kind, unknown.reason.code) == (Kind.REJECTED, "unknown_order")
 
 
+def test_only_what_cancels_an_order_says_that_it_changes_something(vendor: Vendor) -> None:
+    """The gateway writes down that a POS may have cancelled it before that, and not before."""
+    *first, last = vendor.cancelled(vendor.accepted(ORDER.order_id))
+    send = Scripted(*first, last)
+    vendor.adapter.cancel(ORDER, vendor.merchant, send)
+    assert [each.changes for each in send.requests] == [False] * len(first) + [True]
+    send = Scripted(vendor.unknown)
+    vendor.adapter.look_up(ORDER, vendor.merchant, send)
+    assert [each.changes for each in send.requests] == [False]
+    assert creation(vendor, ORDER).changes
+
+
 def test_the_same_order_is_always_the_same_bytes_under_the_same_key(vendor: Vendor) -> None:
     one, again = (creation(vendor, Order.parse_json(ORDER.to_json())) for _ in range(2))
     assert one == again

@@ -7,12 +7,14 @@ from unittest.mock import Mock
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.broker import wire
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.states import Action
 from pos_gateway.merchants.directory import LOOK
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.processing.decision import LAST_ATTEMPT
+from pos_gateway.processing.delivery import RESOLVE_FOR
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply
 from tests.gate import Gate
@@ -40,6 +42,7 @@ def test_a_second_request_with_more_time_is_tried_again(tmp_path: Path) -> None:
     first = gate.a_request(seconds=60)
     gate.take(first, Action.CANCEL)
     gate.wait(61)
+    gate.pos = lambda _: ACCEPTED
     gate.take(first, Action.CANCEL)
     assert gate.row_state(action="cancel") == "expired"
     assert reasons(gate) == ["cancel_expired"]
@@ -117,7 +120,7 @@ def test_a_pos_that_let_go_of_an_order_without_a_word_may_refuse_to_do_it_again(
     gate.take(first, Action.CANCEL)
     before = [("accepted", None)]
     if expires:
-        gate.wait(61)
+        gate.wait(61 + RESOLVE_FOR)
         gate.take(first, Action.CANCEL)
         before.append(("accepted", "not_cancelled"))
     gate.pos = lambda request: known if request.method == "GET" else refusal
@@ -135,6 +138,104 @@ def test_a_pos_that_was_not_asked_before_is_believed_that_it_keeps_the_order(
     gate.take_cancel()
     assert gate.told()[-1] == ("accepted", "not_cancelled")
     assert len(gate.said) == said + 1
+
+
+def in_doubt_and_late(folder: Path) -> tuple[Gate, dict[str, Any]]:
+    """A gateway whose POS may have cancelled an order, and did not say so in time; the request."""
+    gate = accepted(folder)
+    gate.pos = lambda _: NoValidReply("timeout", "no reply")
+    request = gate.a_request(seconds=60)
+    gate.take(request, Action.CANCEL)
+    gate.wait(61)
+    return gate, request
+
+
+@pytest.mark.parametrize(
+    ("known", "told", "reason"),
+    [
+        (CANCELLED, ("cancelled", None), []),
+        (UNKNOWN, ("cancelled", None), []),
+        (ACCEPTED, ("accepted", "not_cancelled"), ["cancel_expired"]),
+    ],
+    ids=["cancelled", "unknown", "kept"],
+)
+def test_a_cancellation_in_doubt_is_looked_up_before_its_end_is_told(
+    tmp_path: Path, known: Any, told: tuple[str, str | None], reason: list[str]
+) -> None:
+    gate, request = in_doubt_and_late(tmp_path)
+    gate.pos = lambda _: AWAY
+    again = gate.take(request, Action.CANCEL).again
+    assert again is not None
+    assert again.headers[wire.RESOLVE] is True
+    gate.pos, said = lambda _: known, len(gate.said)
+    gate.take(request, Action.CANCEL)
+    assert gate.told() == [("accepted", None), told]
+    assert gate.said[said:] == [("GET", "/orders/o1")]  # it is not cancelled any more
+    assert (reasons(gate), gate.row_state(action="cancel") == "new") == (reason, False)
+
+
+def test_a_pos_has_the_time_to_cancel_an_order_before_it_is_believed_that_it_has_not(
+    tmp_path: Path,
+) -> None:
+    gate = accepted(tmp_path)
+    gate.pos = lambda _: NoValidReply("timeout", "no reply")
+    request = gate.a_request(seconds=5)
+    gate.take(request, Action.CANCEL)
+    gate.pos = lambda _: ACCEPTED
+    gate.wait(6)  # of the merchant's 10 s
+    decided = gate.take(request, Action.CANCEL)
+    assert decided.outcome.reason is not None
+    assert (decided.outcome.reason.code, decided.again is not None) == ("unsettled", True)
+    gate.wait(5)
+    gate.take(request, Action.CANCEL)
+    assert reasons(gate) == ["cancel_expired"]
+
+
+def test_a_cancellation_stays_in_doubt_for_an_hour_and_is_told_as_that(tmp_path: Path) -> None:
+    gate, request = in_doubt_and_late(tmp_path)
+    tries, since = 0, gate.hand.seconds
+    while (again := gate.take(request, Action.CANCEL, **{wire.ATTEMPTS: tries}).again) is not None:
+        assert again.headers[wire.RESOLVE] is True
+        tries += 1
+        gate.wait(again.delay)
+    assert reasons(gate) == ["cancel_in_doubt"]
+    assert RESOLVE_FOR - 60 <= gate.hand.seconds - since <= RESOLVE_FOR
+    assert tries < 200
+    gate.pos = lambda _: CANCELLED
+    gate.take_cancel()  # one with more time is tried anew
+    assert gate.told()[-1] == ("cancelled", None)
+
+
+def test_a_blind_pos_is_not_asked_what_became_of_a_cancellation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, request = in_doubt_and_late(tmp_path)
+    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.BLIND)
+    said = len(gate.said)
+    gate.take(request, Action.CANCEL)
+    assert (reasons(gate), len(gate.said)) == (["cancel_in_doubt"], said)
+
+
+def test_a_cancellation_in_doubt_that_expires_without_a_slot_is_looked_up_with_one(
+    tmp_path: Path,
+) -> None:
+    gate, request = in_doubt_and_late(tmp_path)
+    gate.pos, said = lambda _: CANCELLED, len(gate.said)
+    again = gate.take(request, Action.CANCEL, expired=True).again
+    assert (again is not None and again.headers[wire.RESOLVE], len(gate.said)) == (True, said)
+    gate.take(request, Action.CANCEL)
+    assert gate.told()[-1] == ("cancelled", None)
+
+
+def test_a_cancellation_that_is_in_no_doubt_expires_without_a_look_up(tmp_path: Path) -> None:
+    gate = accepted(tmp_path)
+    gate.pos = lambda _: (429, {})
+    request = gate.a_request(seconds=60)
+    gate.take(request, Action.CANCEL)
+    gate.wait(61)
+    said = len(gate.said)
+    gate.take(request, Action.CANCEL)
+    assert (reasons(gate), len(gate.said)) == (["cancel_expired"], said)
 
 
 @pytest.mark.parametrize("repeated", ["order", "request"])

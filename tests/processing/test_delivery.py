@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from pos_gateway.processing.delivery import Delivery, unsettled_for
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import Misconfigured, NotBegun, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Send
+from tests.gate import Gate
 from tests.orders import an_order
 
 MERCHANT = Merchant(id="m", base_url="https://pos.example.com", request_timeout=8)
@@ -299,3 +301,55 @@ def test_a_merchants_own_certificates_go_with_its_orders() -> None:
     transport = Transport(reply(500))
     attempt(transport, directory=Directory(merchant))
     assert transport.identity.authority == authority
+
+
+def slow(gate: Gate, patch: pytest.MonkeyPatch, what: str, seconds: float) -> None:
+    """This operation of the ledger takes so long: its database fails over."""
+    do = getattr(gate.ledger, what)
+
+    def after_a_while(*args: Any, **named: Any) -> Any:
+        gate.wait(seconds)
+        return do(*args, **named)
+
+    patch.setattr(gate.ledger, what, after_a_while)
+
+
+@pytest.mark.parametrize("tries", [0, 1], ids=["fresh", "with a history"])
+@pytest.mark.parametrize("seconds", [2, 8.5])
+def test_no_attempt_begins_after_deliver_by_however_long_its_claim_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tries: int, seconds: float
+) -> None:
+    """Nor shortly before it: its reply would come too late."""
+    gate = Gate(tmp_path, lambda _: (429, {}))
+    order = gate.an_order(seconds=seconds)
+    for _ in range(tries):
+        gate.take(order)
+    said = len(gate.said)
+    slow(gate, monkeypatch, "claim", 8)
+    gate.take(order)
+    assert (len(gate.said), [kind for kind, _ in gate.told()]) == (said, ["expired"])
+
+
+def test_nothing_is_sent_for_whose_reply_the_ledger_left_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be in doubt, and the merchant blamed for it."""
+    gate = Gate(tmp_path, lambda _: (429, {}), request_timeout=5)
+    order = gate.an_order()
+    gate.take(order)  # it has a history now
+    said = len(gate.said)
+    with monkeypatch.context() as patch:
+        slow(gate, patch, "sending", 4.5)
+        outcome = gate.take(order).outcome
+    assert (outcome.kind, outcome.reason and outcome.reason.code) == (Kind.RETRY, "timeout")
+    assert (outcome.contact, gate.row_state(), len(gate.said)) == (CallResult.NONE, "new", said)
+    slow(gate, monkeypatch, "sending", 3.9)
+    gate.take(order)
+    assert len(gate.said) == said + 1
+
+
+def test_a_merchant_with_a_short_time_limit_has_half_of_it_at_least() -> None:
+    merchant = MERCHANT.model_copy(update={"request_timeout": 0.2})
+    transport = Transport(reply(500))
+    attempt(transport, directory=Directory(merchant))
+    assert transport.seconds == 0.2

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -19,12 +20,13 @@ from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.broker.message import Message
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.lease import BEAT
 from pos_gateway.ledger.ledger import ALONE
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import Action, Entry, Key, State
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.processing import delivery
 from pos_gateway.processing.decision import Decision
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.settings import Settings
@@ -461,6 +463,65 @@ def test_an_order_that_its_pos_has_lost_is_sent_again_after_that_time(lab: Lab) 
     assert LONGEST <= lab.truth.time <= LONGEST + BEAT
 
 
+class Vendors:
+    """Has the order that it was sent; its list of orders is what the test says."""
+
+    def __init__(self) -> None:
+        self.found: list[Reply | Exception] = []
+        self.asked: list[str] = []
+
+    def handle(self, request: Request) -> Reply:
+        self.asked.append(request.method)
+        if request.changes and request.method == "POST":
+            accepted = {"id": "K", "state": "open", "note": "[o1]"}
+            made = {"id": "K", "state": "OPEN", "location_id": "L1"}
+            return _reply(200, {**accepted, "order": {**made, "metadata": {"order_id": "o1"}}})
+        answer = self.found.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize("trouble", [_reply(500, {}), NoValidReply("timeout", "no reply")])
+@pytest.mark.parametrize(
+    ("adapter", "ids", "nothing"),
+    [
+        ("clover", {"merchant_id": "M1"}, {"elements": []}),
+        ("square", {"location_id": "L1"}, {"orders": []}),
+    ],
+)
+def test_an_order_whose_pos_was_never_asked_to_cancel_it_is_not_told_as_cancelled(
+    lab: Lab, adapter: str, ids: dict[str, str], nothing: dict[str, Any], trouble: Any
+) -> None:
+    """Before it is cancelled it is looked up; and then the list of orders may lag behind."""
+    lab.merchant(adapter, pos=ids)
+    pos = Vendors()
+    gate = lab.worker(pos)
+    lab.deliver(gate, lab.order())
+    pos.found = [trouble, _reply(200, nothing)]
+    decision = lab.cancel(gate)
+    assert (decision.outcome.kind, len(decision.messages)) == (Kind.RETRY, 1)
+    assert [entry.doubt_since for _, entry in decision.entries] == [None]
+    lab.cancel(gate)
+    assert (lab.told(), pos.found) == (["accepted", "accepted"], [])
+
+
+@pytest.mark.parametrize("has_deleted", [False, True])
+def test_an_order_whose_pos_was_asked_to_cancel_it_may_be_cancelled(
+    lab: Lab, has_deleted: bool
+) -> None:
+    lab.merchant("clover", pos={"merchant_id": "M1"})
+    pos = Vendors()
+    gate = lab.worker(pos)
+    lab.deliver(gate, lab.order())
+    known = _reply(200, {"elements": [{"id": "K", "state": "open", "note": "[o1]"}]})
+    pos.found = [known, NoValidReply("timeout", "no reply")]
+    assert lab.cancel(gate).outcome.kind is Kind.IN_DOUBT
+    pos.found = [_reply(200, {"elements": []})] if has_deleted else [known, _reply(200, {})]
+    assert lab.cancel(gate).outcome.kind is Kind.CANCELLED
+    assert pos.asked.count("DELETE") == 2 - has_deleted
+
+
 @pytest.mark.parametrize("placed", [-120, 0, 6, 100])
 @pytest.mark.parametrize("skew", [-1800.0, 0.0, 1800.0])
 def test_an_order_is_found_at_its_pos_however_far_the_backend_s_clock_is_ahead(
@@ -519,6 +580,41 @@ def test_an_order_in_doubt_is_asked_for_where_it_is_whatever_else_is_edited(lab:
     lab.deliver(gate, order)
     lab.merchant(max_concurrency=3, request_timeout=5, provider="p")
     assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
+
+
+RESTAURANT, DINE_IN, TAKE_OUT = (f"{n}0000000-0000-4000-8000-000000000000" for n in range(3))
+CLOVER: dict[str, str] = {"merchant_id": "M1", "order_type": "OT1"}
+TOAST = {"restaurant": RESTAURANT, "dining_option": DINE_IN, "naming_authority": "N"}
+NOT_FOUND = {"clover": (200, {"elements": []}), "toast": (404, {})}
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["", "of the release before"])
+@pytest.mark.parametrize(
+    ("adapter", "pos", "edit", "has_moved"),
+    [
+        ("clover", CLOVER, {"order_type": "OT2"}, False),
+        ("clover", CLOVER, {"merchant_id": "M2"}, True),
+        ("toast", TOAST, {"dining_option": TAKE_OUT}, False),
+        ("toast", TOAST, {"payment": TAKE_OUT}, False),
+        ("toast", TOAST, {"naming_authority": "O"}, True),
+        ("toast", TOAST, {"restaurant": TAKE_OUT}, True),
+    ],
+)
+def test_only_what_names_the_pos_moves_an_order(
+    lab: Lab, adapter: str, pos: dict[str, str], edit: dict[str, str], has_moved: bool, before: bool
+) -> None:
+    lab.merchant(adapter, pos=pos, request_timeout=30)
+    gate = lab.worker(SimpleNamespace(handle=lambda request: _reply(*NOT_FOUND[adapter])))
+    order = lab.order()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate.adapters[adapter], "submit", lambda *_: Outcome(Kind.IN_DOUBT))
+        if before:  # it writes a fingerprint of all of it
+            patch.setattr(delivery, "endpoint", lambda merchant, _: merchant.endpoint)
+        lab.deliver(gate, order)
+    assert code(lab.deliver(gate, order)) == "unsettled"
+    lab.merchant(adapter, pos={**pos, **edit}, request_timeout=30)
+    moved = has_moved or before  # of which it is not known what was edited
+    assert code(lab.deliver(gate, order)) == ("moved" if moved else "unsettled")
 
 
 def test_an_order_that_was_not_processed_goes_where_its_merchant_is_now(lab: Lab) -> None:

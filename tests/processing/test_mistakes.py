@@ -1,6 +1,7 @@
 """Mistakes of ours at every step of an attempt: no order is left claimed, or told wrongly as failed."""
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from celery import Celery
 from celery.exceptions import Reject
 
+from pos_gateway.broker import wire
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
@@ -163,3 +165,60 @@ def test_a_synchronous_worker_gives_an_order_back_that_it_could_not_write_down(
     with pytest.raises(Reject) as rejected:
         task.run(gate.an_order())
     assert rejected.value.requeue
+
+
+def unreadable_catalog(gate: Gate) -> None:
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql(
+            "insert into catalogs (merchant_id, entries, updated_at) values ('m', '[]', 1.0)"
+        )
+    gate.directory._catalogs.outdated("m", inf)
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["late", "expired"])
+@pytest.mark.parametrize("is_known", [False, True], ids=["fresh", "in doubt"])
+def test_an_order_ends_though_its_merchant_cannot_be_read(
+    tmp_path: Path, is_known: bool, expired: bool
+) -> None:
+    """One that its POS may have is looked for as long as any other, and is an operator's then."""
+    gate = Gate(tmp_path, lambda _: NO_REPLY)
+    order = gate.an_order(seconds=60)
+    if is_known:
+        gate.take(order)
+    unreadable_catalog(gate)
+    decided = gate.take(order)
+    assert (decided.outcome.kind, decided.claims) == ("retry", [])  # it may be read in time
+    gate.wait(61)
+    tries = 0
+    while (again := gate.take(order, expired=expired, **{wire.ATTEMPTS: tries}).again) is not None:
+        expired = again.headers[wire.RESOLVE] is not True
+        tries += 1
+        gate.wait(max(600, again.delay))
+    assert [kind for kind, _ in gate.told()] == ["in_doubt" if is_known else "expired"]
+    assert gate.row_state() == ("in_doubt" if is_known else "expired")
+    assert bool(tries) is is_known
+    assert tries < 10
+
+
+def test_a_cancel_request_ends_though_its_merchant_cannot_be_read(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    gate.take(gate.an_order())
+    unreadable_catalog(gate)
+    request, tries = gate.a_request(seconds=60), 0
+    while (again := gate.take(request, Action.CANCEL, **{wire.ATTEMPTS: tries}).again) is not None:
+        tries += 1
+        gate.wait(again.delay)
+    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert (gate.row_state(action="cancel"), 0 < tries < 20) == ("expired", True)
+
+
+def test_an_order_that_has_expired_waits_for_no_merchants_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen that wait would keep all others of their worker from expiring."""
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    planted(monkeypatch, gate, "directory", AssertionError("it is not asked"))
+    order = gate.an_order(seconds=60)
+    gate.wait(61)
+    gate.take(order, expired=True)
+    assert gate.told() == [("expired", "expired")]

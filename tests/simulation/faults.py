@@ -24,7 +24,7 @@ FAULTS = [
     Fault(
         "SENDING is durable before the first byte",
         "processing.delivery",
-        "if not claim.sending and not self._ledger.sending(claim, merchant.endpoint):",
+        "if not claim.sending and not self._ledger.sending(claim, self._endpoint(merchant)):",
         "if False:",
     ),
     Fault(
@@ -351,7 +351,7 @@ FAULTS = [
     Fault(
         "an order in doubt is asked for and sent where it may be",
         "processing.delivery",
-        "if past.may_be_there and has_moved(past, merchant):",
+        "if past.may_be_there and has_moved(past, merchant, adapter):",
         "if False:",
         seed=19,
     ),
@@ -365,7 +365,7 @@ FAULTS = [
     Fault(
         "which POS is sent an order is written before the first byte",
         "processing.delivery",
-        "endpoint=None if merchant is None else merchant.endpoint,",
+        "endpoint=None if merchant is None else self._endpoint(merchant),",
         "endpoint=None,",
     ),
     Fault(
@@ -392,6 +392,13 @@ FAULTS = [
         "ledger.batch",
         "return row.is_overtaken or",
         "return",
+    ),
+    Fault(
+        "a cancellation in doubt is looked up before its end is told",
+        "processing.cancellation",
+        "if not claim.past.in_doubt:",
+        "if True:",
+        seed=49,
     ),
     Fault(
         "an order that cannot be read here is cancelled where it can be",

@@ -20,6 +20,7 @@ from pos_gateway.domain.order import CancelRequest
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import Action
 from pos_gateway.processing.decision import Decision
+from pos_gateway.processing.delivery import RESOLVE_FOR
 from pos_gateway.worker import strategy
 from pos_gateway.worker.request import OrderRequest
 from pos_gateway.worker.request_state import RequestState
@@ -69,10 +70,12 @@ def commit(request: OrderRequest) -> None:
     request.enter(RequestState.COMMITTED)
 
 
-def told(deliver_by: object) -> float | None:
+def told(
+    deliver_by: object, action: Action = Action.SUBMIT, *, resolve: bool = False
+) -> float | None:
     """What admission goes by, of an order that says so."""
-    message = SimpleNamespace(headers={"id": "o1"}, body=b"")
-    task, consumer = SimpleNamespace(action=Action.SUBMIT), SimpleNamespace(event_dispatcher=None)
+    message = SimpleNamespace(headers={"id": "o1", wire.RESOLVE: resolve}, body=b"")
+    task, consumer = SimpleNamespace(action=action), SimpleNamespace(event_dispatcher=None)
     payload = [[{**ORDER, "deliver_by": deliver_by}], {}, {}]
     request = OrderRequest(
         message, payload, ack=_say(""), reject=_say(""), task=task, consumer=consumer, received=0.0
@@ -182,6 +185,15 @@ def test_it_becomes_what_its_next_attempt_would_bring_and_stays_the_message_that
     assert said == [("ack", (OSError,))]
     state.task_ready(request_)
     assert state.requests == {}  # Celery knows it by the id that it came with
+
+
+def test_a_late_request_that_is_looked_up_has_an_end_and_an_order_has_none() -> None:
+    """What became of the request was not told yet, and its merchant may be paused for days."""
+    at = datetime.fromisoformat(ORDER["deliver_by"]).timestamp()
+    assert told(ORDER["deliver_by"], Action.CANCEL) == at
+    assert told(ORDER["deliver_by"], Action.CANCEL, resolve=True) == at + RESOLVE_FOR
+    assert told("never", Action.CANCEL, resolve=True) is None
+    assert told(ORDER["deliver_by"], resolve=True) is None
 
 
 def test_the_broker_is_told_once(request_: OrderRequest) -> None:
