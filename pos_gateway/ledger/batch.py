@@ -69,6 +69,8 @@ Operation = Claiming | Sending | Finishing | Recording | Looking
 
 
 _NO_PAST = AttemptHistory()
+#: Of an order that has no row yet, and whose cancel request is open: it is not sent.
+_TO_BE_CANCELLED = AttemptHistory(cancelling=True)
 #: Most leases kept in ``taken_from``: more than make an order poison.
 MOST_TAKEN_FROM = 8
 #: Seconds after which an abandoned claim that is not in its row never will be: PostgreSQL may run
@@ -209,7 +211,12 @@ class Batch:
             match each:
                 case Claiming() if each.ticket in written:
                     results[id(each)] = Claim(
-                        each.key, self._lease_id, 1, each.ticket, _NO_PAST, each.send
+                        each.key, self._lease_id, 1, each.ticket, _NO_PAST, sending=True
+                    )
+                case Claiming() if -each.ticket in written:
+                    past = _TO_BE_CANCELLED if each.send else _NO_PAST
+                    results[id(each)] = Claim(
+                        each.key, self._lease_id, 1, each.ticket, past, sending=False
                     )
                 case Claiming():
                     known[each.ticket] = each

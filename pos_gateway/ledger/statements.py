@@ -66,34 +66,41 @@ _GENERATION = """case when {action} = 'cancel' then (
            where submission.merchant_id = {merchant_id} and submission.order_id = {order_id}
              and submission.action = 'submit') end"""
 
+# A cancel request for the order is open.
+_CANCELLING = """exists (
+           select 1 from orders wish
+           where wish.merchant_id = {merchant_id} and wish.order_id = {order_id}
+             and wish.action = 'cancel' and wish.state in ('new', 'claimed', 'sending')
+             and wish.deliver_by > {now})"""
+
+# Not a claim that a failover has lost, and under which the order was sent.
 _INSERT = f"""
 insert into orders (merchant_id, order_id, action, state, owner, ticket, epoch, attempts, deaths,
                     pending, reopened, generation, deliver_by, payload, endpoint, created_at,
                     updated_at)
-select {{merchant_id}}, {{order_id}}, {{action}}, {{state}}, {{owner}}, {{ticket}},
+select {{merchant_id}}, {{order_id}}, {{action}},
+       case when {{state}} = 'sending' and {{next_epoch}} is null and {_CANCELLING}
+            then 'claimed' else {{state}} end,
+       {{owner}}, {{ticket}},
        coalesce({{next_epoch}}, 1), 0, 0, false, 0,
        {_GENERATION}, {{deliver_by}}, {{payload}}, {{endpoint}}, {{now}}, {{now}}
 {{from_rows}} where true
 on conflict (merchant_id, order_id, action) do nothing"""
 
 _FIND = (
-    """
+    f"""
 select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.owner,
        orders.ticket, orders.epoch, orders.attempts, orders.deaths, orders.doubt_since,
        orders.pending, orders.told, orders.reopened, orders.external_id, orders.reason_code,
        orders.reason_message, orders.created_at, orders.updated_at, orders.deliver_by,
        orders.settling, orders.taken_from, orders.endpoint,
-       orders.action = 'submit' and exists (
-           select 1 from orders wish
-           where wish.merchant_id = orders.merchant_id and wish.order_id = orders.order_id
-             and wish.action = 'cancel' and wish.state in ('new', 'claimed', 'sending')
-             and wish.deliver_by > {now}),
+       orders.action = 'submit' and {_CANCELLING},
        orders.action = 'cancel' and exists (
            select 1 from orders submission
            where submission.merchant_id = orders.merchant_id
              and submission.order_id = orders.order_id and submission.action = 'submit'
              and submission.reopened > coalesce(orders.generation, 0))
-from orders{and_rows}"""
+from orders{{and_rows}}"""
     + _THIS
 )
 
@@ -160,8 +167,8 @@ class Statements(Protocol):
         """Write rows by their ``op``, with their events.
 
         Returns:
-            The tickets written: of claims, if there was no row yet; of the others, if their
-            claim still held.
+            The tickets written: of claims, if there was no row yet, and negative if the order is
+            CLAIMED only; of the others, if their claim still held.
         """
         ...
 
@@ -218,7 +225,7 @@ class PostgreSQL(_Common):
 
         done = " returning orders.ticket"
         of_those = f" and ({{op}} = 'tell'{_ONCE} or {{ticket}} in (select ticket from finished))"
-        fresh = _INSERT.replace("where true", "where {op} = 'claim'") + done
+        fresh = _INSERT.replace("where true", "where {op} = 'claim'") + done + ", orders.state"
         sent = f"{_SENDING} and {{op}} = 'send'{done}"
         finished = f"{_FINISH} and {{op}} = 'finish'{done}"
         told = _TELL + of_those
@@ -226,7 +233,7 @@ class PostgreSQL(_Common):
         write = f"""
 with r as materialized (select * from {self._rows}),
 fresh as ({fresh}), sent as ({sent}), finished as ({finished}), told as ({told})
-select ticket from fresh union all select ticket from sent union all select ticket from finished"""
+select case state when 'claimed' then -ticket else ticket end from fresh union all select ticket from sent union all select ticket from finished"""
         self._write = Prepared("ledger_write", write.replace("%(rows)s", "$1::json"))
         self._find, self._take = self._of(self._rows, _FIND), self._of(self._rows, _TAKE + done)
 
@@ -260,12 +267,17 @@ class SQLite(_Common):
             _filled(text, _VALUES, ":{}", from_rows="", and_rows="")
             for text in (_INSERT, _SENDING, _FINISH, _FIND, _TAKE, _TELL, _TELL + _ONCE)
         )
-        self._texts = {CLAIM: insert, SEND: sending, FINISH: finish}
+        self._insert = insert + " returning state"
+        self._texts = {SEND: sending, FINISH: finish}
 
     def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         written = set()
         for row in rows:
             values = _all(row)
+            if row["op"] == CLAIM:
+                for (state,) in cursor.execute(self._insert, values).fetchall():
+                    written.add(-row["ticket"] if state == "claimed" else row["ticket"])
+                continue
             text = self._texts.get(row["op"])
             is_written = text is None or cursor.execute(text, values).rowcount > 0
             if is_written and "event_id" in row:

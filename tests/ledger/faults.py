@@ -662,6 +662,27 @@ FAULTS = [
         "failover::which_pos_may_have_an_order",
     ),
     Fault(
+        "a fresh order whose cancel request is open is not sent",
+        "ledger/statements",
+        "case when {{state}} = 'sending' and",
+        "case when false and",
+        "claims::a_fresh_order_is_not_sent_while",
+    ),
+    Fault(
+        "and its claim says so",
+        "ledger/batch",
+        "past = _TO_BE_CANCELLED if each.send else _NO_PAST",
+        "past = _NO_PAST",
+        "claims::a_fresh_order_is_not_sent_while",
+    ),
+    Fault(
+        "a claim that is written again is of an order that was sent",
+        "ledger/statements",
+        "and {{next_epoch}} is null and",
+        "and",
+        "failover::a_claim_under_which_an_order_was_sent",
+    ),
+    Fault(
         "an order is where it may be until another POS is sent it",
         "ledger/batch",
         '"endpoint": None,  # nothing is sent there yet, and another POS may have it\n',

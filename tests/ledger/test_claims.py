@@ -97,6 +97,47 @@ def test_an_order_that_is_to_be_cancelled_is_claimed_as_such_while_the_wish_is_o
     assert not is_to_be_cancelled()
 
 
+@pytest.mark.parametrize(
+    ("of", "seconds", "end", "is_sent"),
+    [
+        ("o1", 60, State.NEW, False),
+        ("o1", 60, None, False),  # a worker is at it
+        ("o1", -1, State.NEW, True),
+        ("o1", 60, State.EXPIRED, True),
+        ("another", 60, State.NEW, True),
+    ],
+)
+def test_a_fresh_order_is_not_sent_while_its_request_is_open(
+    worker: Workers, rows: Rows, of: str, seconds: float, end: State | None, is_sent: bool
+) -> None:
+    """It came first, and could not claim the order, since the database was away."""
+    one = worker()
+    cancel = replace(KEY, order_id=of, action=Action.CANCEL)
+    wish = claimed(one.claim(cancel, send=False, deliver_by=DAY + seconds))
+    if end is not None:
+        one.finish(wish, untold(end))
+    fresh = [one.claim(KEY, send=True), one.claim(replace(KEY, order_id="o2"), send=True)]
+    claim, other = map(claimed, fresh)
+    assert (claim.sending, claim.past.cancelling, claim.epoch) == (is_sent, not is_sent, 1)
+    assert rows.order().state == (State.SENDING if is_sent else State.CLAIMED)
+    assert (other.sending, other.past) == (True, AttemptHistory())
+    assert one.finish(claim, untold())
+    assert claimed(one.claim(KEY, send=True)).past.cancelling is not is_sent
+
+
+def test_many_fresh_orders_are_claimed_together_each_as_it_may_be(worker: Workers) -> None:
+    one = worker()
+    for n in (1, 3):
+        cancel = Key("m", f"o{n}", Action.CANCEL)
+        one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 60)), untold())
+    keys = [Key("m", f"o{n}") for n in range(5)]
+    claims = one.together(
+        *(Claiming(key, one.ticket(), key.order_id != "o4", DAY + 60, None) for key in keys)
+    )
+    assert [claimed(each).sending for each in claims] == [True, False, True, False, False]
+    assert [each.past.cancelling for each in claims] == [False, True, False, True, False]
+
+
 @pytest.mark.parametrize("end", [State.CANCELLED, State.REJECTED, State.FAILED, State.EXPIRED])
 def test_a_wish_to_cancel_that_is_over_holds_no_order_back(worker: Workers, end: State) -> None:
     one, cancel = worker(), replace(KEY, action=Action.CANCEL)

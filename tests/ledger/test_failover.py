@@ -4,6 +4,7 @@ The database is set back by hand to what it was some commits ago.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from pos_gateway.database.schema import events, orders, workers
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.journal import REMEMBERED
-from pos_gateway.ledger.states import Ended, Key, LeasedElsewhere, State
+from pos_gateway.ledger.states import Action, Ended, Key, LeasedElsewhere, State
 from pos_gateway.telemetry import metrics
-from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
 
 Workers = Callable[..., Worker]
 TABLES = (orders, events, workers)
@@ -88,6 +89,30 @@ def test_which_pos_may_have_an_order_is_written_with_an_outcome_whose_claim_was_
     before.promote(one)
     assert one.finish(claim, untold(State.IN_DOUBT, doubt_since=5.0))
     assert (rows.order().state, rows.order().endpoint) == ("in_doubt", "here")
+
+
+def test_a_claim_under_which_an_order_was_sent_is_written_again_as_that(
+    worker: Workers, standby: Standbys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its cancel request is open: its worker may die before the outcome is written."""
+    one = worker()
+    one.beat()
+    cancel = replace(KEY, action=Action.CANCEL)
+    before = standby()
+    claim = claimed(one.claim(KEY, send=True))
+    before.promote(one)
+    wish = claimed(one.claim(cancel, send=False, deliver_by=DAY + 60))
+    assert one.finish(wish, untold())
+    write, tickets = one._writer.say.write, set[int]()
+
+    def seen(*arguments: Any) -> set[int]:
+        written = write(*arguments)
+        tickets.update(written)
+        return written
+
+    monkeypatch.setattr(one._writer.say, "write", seen)
+    assert one.finish(claim, an_entry())
+    assert tickets == {claim.ticket}  # negative where it is CLAIMED
 
 
 def test_an_outcome_is_written_over_an_earlier_one_that_is_all_the_database_knows_of(

@@ -9,8 +9,9 @@ from sqlalchemy.exc import OperationalError
 
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.broker import wire
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.ledger.states import Action
+from pos_gateway.ledger.states import Action, Key
 from pos_gateway.merchants.directory import LOOK
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.processing.decision import LAST_ATTEMPT
@@ -325,6 +326,30 @@ def test_an_order_whose_request_came_first_is_cancelled_and_so_is_the_request(
     gate.take(gate.an_order())
     gate.take_cancel(seconds=600)
     assert gate.row_state(action="cancel") == "cancelled"
+    assert (gate.said, gate.told()) == ([], [("cancelled", None)])
+
+
+def test_a_request_that_is_recorded_first_stops_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database was away between its claim of the request and that of the order."""
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    claim = gate.ledger.claim
+
+    def away(key: Key, **named: Any) -> Any:
+        if key.action is Action.SUBMIT:
+            raise LedgerUnavailable("away")
+        return claim(key, **named)
+
+    request = gate.a_request(seconds=600)
+    with monkeypatch.context() as patch:
+        patch.setattr(gate.ledger, "claim", away)
+        gate.take(request, Action.CANCEL)
+    decided = gate.take(gate.an_order())
+    assert (decided.outcome.reason and decided.outcome.reason.code) == "cancelling"
+    assert (gate.row_state(), gate.row_state(action="cancel")) == ("new", "new")
+    gate.take(request, Action.CANCEL)
+    gate.take(gate.an_order())
     assert (gate.said, gate.told()) == ([], [("cancelled", None)])
 
 
