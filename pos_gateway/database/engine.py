@@ -1,6 +1,6 @@
 """Opens and migrates the database, and checks that this version can use its schema."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,8 @@ def open_database(url: str) -> Engine:
         raise InvalidSettings([FieldError("POS_GATEWAY_DATABASE_URL", problem, scheme)]) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
+    elif scheme == "postgresql+psycopg":
+        event.listen(engine, "do_connect", _connect_to_postgresql)
     return engine
 
 
@@ -158,6 +160,14 @@ def _alembic(connection: Connection | None = None) -> "Config":
     config.set_main_option("script_location", "pos_gateway:database/migrations")
     config.attributes["connection"] = connection
     return config
+
+
+def _connect_to_postgresql(
+    _dialect: object, _record: object, arguments: Sequence[Any], named: Mapping[str, Any]
+) -> Any:
+    from pos_gateway.database.confirmed import ConfirmedConnection  # noqa: PLC0415  (needs psycopg)
+
+    return ConfirmedConnection.connect(*arguments, **named)
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

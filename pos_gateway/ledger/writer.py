@@ -16,8 +16,6 @@ from pos_gateway.runtime.green import green
 _STATEMENT_TIMEOUT = 10
 #: Seconds for PostgreSQL's answer: a peer that has vanished never sends one.
 _ANSWER = 15.0
-#: PostgreSQL's function that waits for the synchronous standby: unlike messages, not translated.
-_WAIT_FOR_STANDBY = "SyncRepWaitForLSN"
 #: Session settings. Every statement finds its few rows by key. PostgreSQL keeps the plan of a
 #: frequent statement, and one made while the tables are empty would scan them as they grow.
 _SESSION = (
@@ -50,8 +48,6 @@ class Writer:
         self._pid = os.getpid()
         #: How often it has connected.
         self.connects = 0
-        #: PostgreSQL has confirmed a commit that its synchronous standby may lack.
-        self._unconfirmed = False
 
     def write(self, do: Callable[[Any], Any]) -> Any:
         """Call with a cursor, and commit; returns the call's result.
@@ -70,7 +66,7 @@ class Writer:
             result = do(cursor)
             if self._is_sqlite:
                 cursor.execute("commit")
-            if self._unconfirmed:
+            elif cursor.connection.unconfirmed:
                 raise away("the wait for the synchronous standby was cancelled")
         except BaseException as error:
             # Also if the green thread is killed midway: the connection is out of step.
@@ -87,7 +83,6 @@ class Writer:
         """Drop the connection; the next write makes a new one. Idempotent."""
         self._mind_forks()
         connection, self._connection = self._connection, None
-        self._unconfirmed = False
         if connection is not None:
             if self._cursor_of_it is not None:
                 # SQLite keeps its lock until a failed statement is reset.
@@ -111,7 +106,6 @@ class Writer:
             # Forked: two processes that share a socket would read each other's answers.
             _INHERITED.append((self._connection, self._cursor_of_it))
             self._pid, self._connection, self._cursor_of_it = os.getpid(), None, None
-            self._unconfirmed = False
 
     def _cursor(self) -> Any:
         self._mind_forks()
@@ -125,16 +119,11 @@ class Writer:
                 driver.execute("pragma synchronous = full")
             else:
                 driver.wait = _wait(driver)
-                driver.add_notice_handler(self._noticed)
                 driver.autocommit = True
                 patience = f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; "
                 driver.execute(patience + _SESSION + self._session)
             self._cursor_of_it = driver.cursor()
         return self._cursor_of_it
-
-    def _noticed(self, notice: Any) -> None:
-        """PostgreSQL confirms even a commit whose wait was cancelled, with a warning."""
-        self._unconfirmed |= notice.source_function == _WAIT_FOR_STANDBY
 
 
 def _wait(driver: Any) -> Callable[..., Any]:

@@ -572,9 +572,16 @@ FAULTS = [
     Fault(
         "a commit whose wait for the standby was cancelled is none",
         "ledger/writer",
-        "if self._unconfirmed:",
-        "if False:",
+        "elif cursor.connection.unconfirmed:",
+        "elif False:",
         "synchronous_standby::cancelled",
+    ),
+    Fault(
+        "an operator's commit whose wait for the standby was cancelled is none",
+        "database/confirmed",
+        "        if self.unconfirmed:",
+        "        if False:",
+        "synchronous_standby::an_operators",
     ),
     Fault(
         "of several hosts the primary is taken",

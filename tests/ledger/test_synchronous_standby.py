@@ -3,24 +3,29 @@
 Restarted, it shows what it never confirmed; the standby that is promoted elsewhere has none of it.
 """
 
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from psycopg import sql
 from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
 
 from loadtests.servers.postgresql import PostgreSQL, Standby
+from pos_gateway.cli.database import desk, merchant_store
+from pos_gateway.cli.failure import Failure
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.events.leadership import Leadership
 from pos_gateway.events.outbox import Outbox, Term
 from pos_gateway.ledger import writer
 from pos_gateway.ledger.batch import Claiming, Finishing, Sending
-from pos_gateway.ledger.states import Claim, Ended
+from pos_gateway.ledger.states import Claim, Ended, State
+from pos_gateway.merchants.store import MerchantStore
 from tests.events.lab import Events
-from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed
+from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
 
 #: No standby has this name.
 NOBODY = "nobody"
@@ -135,32 +140,77 @@ def test_who_leads_as_no_standby_knows_does_not_lead(
     one._writer.close()
 
 
+@pytest.fixture
+def cancelled(primary: PostgreSQL) -> Callable[..., BaseException | None]:
+    """Has this written while the standby is away, cancels the wait; returns what came of it."""
+
+    def cancel(write: Callable[[], Any]) -> BaseException | None:
+        primary.commit_with(NOBODY)
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(write)
+            while not (waiting := primary.commits_waiting()):
+                pass
+            primary.execute(sql.SQL("select pg_cancel_backend({})").format(waiting[0]))
+            error = writing.exception()
+        primary.commit_with("")
+        return error
+
+    return cancel
+
+
 def test_a_wait_for_the_standby_that_is_cancelled_is_no_commit(
-    engine: Engine, primary: PostgreSQL
+    engine: Engine, cancelled: Callable[..., BaseException | None]
 ) -> None:
     """PostgreSQL confirms it with a warning."""
     one = Worker(engine)
     one.beat()
-    primary.commit_with(NOBODY)
-    came_to: list[Any] = []
-
-    def write() -> None:
-        try:
-            one.tell(KEY, an_entry(), b"{}", patience=0)
-        except LedgerUnavailable as error:
-            came_to.append(str(error))
-
-    writing = threading.Thread(target=write)
-    writing.start()
-    while not (waiting := primary.commits_waiting()):
-        pass
-    primary.execute(sql.SQL("select pg_cancel_backend({})").format(waiting[0]))
-    writing.join()
-    assert came_to == ["the wait for the synchronous standby was cancelled"]
-    primary.commit_with("")
+    error = cancelled(lambda: one.tell(KEY, an_entry(), b"{}", patience=0))
+    assert isinstance(error, LedgerUnavailable)
+    assert str(error) == "the wait for the synchronous standby was cancelled"
     one.tell(KEY, an_entry(), b"{}")
     assert len(Rows(engine).events()) == 1
     one._writer.close()
+
+
+def an_operators(change: str) -> None:
+    if change == "pause":
+        with merchant_store() as store:
+            assert not store.pause([KEY.merchant_id], paused=True)
+        return
+    with desk() as orders:
+        seen = orders.one(KEY)
+        assert seen is not None
+        if change == "note":
+            orders.note(KEY, operator="kim", what="x", details="")
+        else:
+            orders.change(seen, untold(State.NEW), operator="kim", what="x", details="")
+
+
+@pytest.mark.parametrize("change", ["change", "note", "pause"])
+def test_nor_is_it_for_an_operators_change(
+    engine: Engine,
+    cancelled: Callable[..., BaseException | None],
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+) -> None:
+    monkeypatch.setenv("POS_GATEWAY_DATABASE_URL", engine.url.render_as_string(False))
+    one = Worker(engine)
+    one.finish(claimed(one.claim(KEY, send=True)), untold(State.IN_DOUBT))
+    MerchantStore(engine).put([Merchant(id=KEY.merchant_id, base_url="https://pos.example.com")])
+    error = cancelled(lambda: an_operators(change))
+    assert isinstance(error, Failure)
+    assert "run it again" in str(error)
+    an_operators(change)
+    one._writer.close()
+
+
+def test_a_connection_whose_commit_was_not_confirmed_is_used_again(
+    engine: Engine, cancelled: Callable[..., BaseException | None]
+) -> None:
+    store = MerchantStore(engine)
+    record = Merchant(id=KEY.merchant_id, base_url="https://pos.example.com")
+    assert isinstance(cancelled(lambda: store.put([record])), OperationalError)
+    assert store.put([record]) == 1
 
 
 def test_of_several_hosts_the_primary_is_taken(engine: Engine, primary: PostgreSQL) -> None:

@@ -100,7 +100,11 @@ def resolve(
 
 
 class _Resolving:
-    """Writes the decision and its event, then queues the order. Repeated, it only queues."""
+    """Writes the decision and its event, then queues the order.
+
+    Repeated, it writes only an audit row, and queues the order: a decision that was read, and whose
+    own commit nothing has confirmed, is confirmed by a commit after it.
+    """
 
     def __init__(
         self,
@@ -127,6 +131,7 @@ class _Resolving:
                     f"order {order.order_id!r} is accepted already, with the external id {known}; "
                     f"{external_id!r} was not written"
                 )
+            self._note_again(order, "accepted")
         else:
             _require_doubt(order)
             self._require_as_seen(order)
@@ -151,6 +156,7 @@ class _Resolving:
                     f"order {order.order_id!r} has expired already, and its letter is in orders.dead. "
                     "To send it all the same: pos-gateway dlq replay ID --for 30m"
                 )
+            self._note_again(order, "not_sent")
             return self._end_late(order, to_send)
         late = to_send.expired(self._now)
         is_decided = _is_resolved(order, State.NEW)
@@ -168,6 +174,8 @@ class _Resolving:
             self._write(order, entry, "not_sent", details=given, **also)
             if late:
                 return self._end_late(order, to_send)
+        else:
+            self._note_again(order, "not_sent")
         home = home_of(order.merchant_id, self._split)
         text = to_send.source
         self._publish(
@@ -182,6 +190,8 @@ class _Resolving:
             self._require_as_seen(order)
             entry = _entry(order, State.CANCELLED, self._now, _NOT_THERE)
             self._write(order, entry, "not_sent", details="a cancel request is open")
+        else:
+            self._note_again(order, "not_sent")
         return "was not sent, and is cancelled, as a cancel request asks; the event is recorded"
 
     def _end_late(self, order: OrderStanding, expired: Order) -> str:
@@ -213,6 +223,10 @@ class _Resolving:
             details=details,
             **also,
         )
+
+    def _note_again(self, order: OrderStanding, decision: str) -> None:
+        what = f"orders.resolve.{decision}"
+        self._ledger.note(order.key, operator=self._operator, what=what, details="again")
 
     def _publish(self, message: Any) -> None:
         try:
