@@ -11,6 +11,7 @@ Helpers lock rows and never wait (``skip locked``), so they cannot deadlock with
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine
@@ -153,12 +154,13 @@ class Outbox:
         rows = [{"id": row_id, "body": body} for row_id, body in bodies]
         self._do(lambda cursor: self._say.write(cursor, rows))
 
-    def prune(self, before: float, most: int) -> int:
+    def prune(self, before: float, most: int, now: float = inf) -> int:
         """Remove the older (Unix time) of the first ``most`` published events; returns how many.
 
-        Fewer than ``most``: no older one is left, or it is behind a newer one.
+        Fewer than ``most``: no older one is left, or it is behind a newer one. Events dated ahead of
+        ``now`` do not count as such: a machine's clock was wrong, and they may be many.
         """
-        values = {"before": before, "most": most}
+        values = {"before": before, "most": most, "now": now}
         return self._do(lambda cursor: self._say.prune(cursor, values))
 
     def close(self) -> None:
@@ -232,7 +234,8 @@ _PRUNE = """
 delete from events where id in (
     select id from (
         select id, occurred_at from events
-        where position <= (select published from pipeline where id = 1)
+        where occurred_at <= {now}
+          and position <= (select published from pipeline where id = 1)
         order by position limit {most}) front
     where occurred_at < {before})"""
 

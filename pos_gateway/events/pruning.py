@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, and_, delete, func, select
 
 from pos_gateway.database.schema import events, pipeline
-from pos_gateway.events.outbox import Outbox
 
 #: Events per transaction: workers wait for no more than that.
 BATCH = 500
 
+_PUBLISHED = select(pipeline.c.published).scalar_subquery()
+
 
 def countable(engine: Engine, before: float) -> int:
     """How many ``prune`` would remove."""
-    published = select(pipeline.c.published).scalar_subquery()
     query = select(func.count()).where(
-        events.c.position <= published, events.c.occurred_at < before
+        events.c.position <= _PUBLISHED, events.c.occurred_at < before
     )
     with engine.connect() as connection:
         return connection.execute(query).scalar_one()
@@ -24,15 +24,22 @@ def countable(engine: Engine, before: float) -> int:
 def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[int]:
     """Remove published events from before this moment (Unix time); yields how many in each batch.
 
-    It ends at the first batch without any: an older event behind a batch of newer ones is left to
-    the next time.
-
-    Raises:
-        LedgerUnavailable: the database went away.
+    It goes on behind newer ones: a machine whose clock was ahead may have recorded them.
     """
-    outbox = Outbox(engine)
-    try:
-        while removed := outbox.prune(before, batch):
-            yield removed
-    finally:
-        outbox.close()
+    last = 0
+    while True:
+        old = and_(
+            events.c.position > last,
+            events.c.position <= _PUBLISHED,
+            events.c.occurred_at < before,
+        )
+        query = select(events.c.id, events.c.position).where(old).order_by(events.c.position)
+        with engine.begin() as connection:
+            rows = connection.execute(query.limit(batch)).all()
+            if rows:
+                ids = [row.id for row in rows]
+                connection.execute(delete(events).where(events.c.id.in_(ids)))
+        if not rows:
+            return
+        last = rows[-1].position
+        yield len(rows)

@@ -23,7 +23,7 @@ from pos_gateway.events.pipeline import Pipeline
 from pos_gateway.events.traced import traced
 from pos_gateway.ledger.lease import Lease
 from pos_gateway.ledger.ledger import Run, here
-from pos_gateway.ledger.pruning import prune_orders
+from pos_gateway.ledger.pruning import present, prune_orders
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.telemetry import metrics
 
@@ -161,8 +161,8 @@ class Relay:
     def _prune(self) -> None:
         now = self._clock.monotonic()
         if self._keep and now >= self._prune_at:
-            before = self._clock.now().timestamp() - self._keep
-            removed = self._outboxes[1].prune(before, PRUNED)
+            present_time = self._present()
+            removed = self._outboxes[1].prune(present_time - self._keep, PRUNED, present_time)
             self._prune_at = now if removed == PRUNED else now + PRUNE_EVERY
 
     def _prune_orders(self) -> None:
@@ -170,9 +170,14 @@ class Relay:
             return
         now = self._clock.monotonic()
         if now >= self._prune_orders_at:
+            before = self._present() - self._keep_orders
             self._prune_orders_at = now + PRUNE_ORDERS_EVERY
-            before = self._clock.now().timestamp() - self._keep_orders
             self._pass = prune_orders(self._engine, before)
+
+    def _present(self) -> float:
+        now = self._clock.now().timestamp()
+        earlier: float = self._run(lambda: present(self._engine, now))
+        return earlier
 
     def _for_ever(self, part: Callable[[], None]) -> None:
         """Repeat it after any exception: while the lease beats, no other process takes over."""

@@ -19,6 +19,7 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    text,
     tuple_,
     update,
 )
@@ -35,10 +36,31 @@ TOMBSTONE = 30 * 86_400.0
 #: Seconds that the row of an order that was cancelled and never came stays: it may still come.
 UNSEEN = 366 * 86_400.0
 
+_THEIR_TIME = text("select extract(epoch from now())::float8")
+
 _KEY = (orders.c.merchant_id, orders.c.order_id, orders.c.action)
 _PLACE = (orders.c.updated_at, *_KEY)
 #: The columns that may contain personal data.
 _CONTENT = {"payload": None, "reason_code": None, "reason_message": None}
+
+
+def present(engine: Engine, now: float) -> float:
+    """The time of day by which rows are old: this machine's, or PostgreSQL's if that is earlier.
+
+    A machine whose clock is ahead would remove the rows of orders that have just ended. SQLite is on
+    this machine, and has no other clock.
+
+    Raises:
+        LedgerUnavailable: the database is away.
+    """
+    if engine.dialect.name == "sqlite":
+        return now
+    try:
+        with engine.connect() as connection:
+            theirs: float = connection.execute(_THEIR_TIME).scalar_one()
+    except SQLAlchemyError as error:
+        raise LedgerUnavailable(str(error)) from error
+    return min(now, theirs)
 
 
 def countable(engine: Engine, before: float) -> tuple[int, int, int]:

@@ -46,14 +46,20 @@ class MerchantStore:
     def put(self, records: Iterable[Merchant]) -> int:
         """Write the records, replacing those with the same id, all or none; returns how many.
 
+        A record that does not say ``paused`` leaves its merchant paused, or not, as it is.
+
         Raises:
             CannotOpen: a record has secrets, and there is no key to seal them with.
         """
         latest = {merchant.id: merchant for merchant in records}
         rows = [self._row(merchant) for merchant in latest.values()]
         with self._engine.begin() as connection:
-            stamp = self._next_stamp(connection)
-            upsert(connection, merchants, [{**row, "updated_at": stamp} for row in rows])
+            stamp = self._next_stamp(connection)  # locks the table: who is paused stays so
+            silent = [each.id for each in latest.values() if "paused" not in each.model_fields_set]
+            paused = {*self._paused(connection, silent)}
+            for row in rows:
+                row |= {"paused": row["paused"] or row["id"] in paused, "updated_at": stamp}
+            upsert(connection, merchants, rows)
         return len(rows)
 
     def get(self, ids: Sequence[str]) -> dict[str, Merchant]:
@@ -113,6 +119,11 @@ class MerchantStore:
                 change = update(merchants).where(merchants.c.id.in_(batch))
                 connection.execute(change.values(paused=paused, updated_at=stamp))
         return missing
+
+    def _paused(self, connection: Connection, ids: list[str]) -> Iterator[str]:
+        for batch in _batches(ids):
+            of_these = merchants.c.id.in_(batch) & merchants.c.paused
+            yield from connection.scalars(select(merchants.c.id).where(of_these))
 
     def all(self) -> Iterator[Merchant]:
         """Every merchant, by id."""

@@ -74,7 +74,7 @@ FAULTS = [
     Fault(
         "only what is published is pruned",
         "events/outbox",
-        "where position <= (select published from pipeline where id = 1)",
+        "and position <= (select published from pipeline where id = 1)",
         "",
         "outbox::only_what_is_published",
     ),

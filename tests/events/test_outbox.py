@@ -16,6 +16,7 @@ from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox, Term
+from pos_gateway.events.pruning import countable, prune
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import Vault
@@ -168,6 +169,25 @@ def test_only_what_is_published_and_old_is_pruned(outbox: Outbox, told: Events, 
     assert outbox.prune(DAY + 1, 2) == 2
     assert outbox.prune(DAY + 1000, 10) == 1
     assert sorted(given(rows)) == ["e3", "e4"]
+
+
+def test_what_is_dated_ahead_keeps_nothing_behind_it_from_being_pruned(
+    outbox: Outbox, told: Events, rows: Rows, engine: Engine
+) -> None:
+    """A worker's clock was a year ahead for a while."""
+    told.write(4, occurred_at=DAY + 365 * 86_400)
+    told.write(3)
+    told.write(1, occurred_at=DAY + 100)
+    told.write(1)
+    term = outbox.assign(led(outbox), 9)
+    assert term is not None
+    outbox.assign(replace(term, published=8), 9)  # the last one's publishing is not confirmed
+    assert outbox.prune(DAY + 1, 2, DAY + 200) == 2
+    assert sorted(given(rows)) == ["e0", "e1", "e2", "e3", "e6", "e7", "e8"]
+    assert list(prune(engine, DAY + 1, batch=1)) == [1]
+    assert countable(engine, DAY + 1) == 0
+    assert outbox.prune(DAY + 101, 2, DAY + 200) == 1
+    assert sorted(given(rows)) == ["e0", "e1", "e2", "e3", "e8"]
 
 
 def test_chunks_are_taken_from_the_back_and_from_no_one_alive(outbox: Outbox, told: Events) -> None:

@@ -3,22 +3,27 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from kombu import Connection
-from sqlalchemy import Engine
+from sqlalchemy import Engine, insert, text
 from structlog.testing import capture_logs
 
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
+from pos_gateway.database.engine import open_database
+from pos_gateway.database.schema import pipeline
 from pos_gateway.events import relay as relays
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.relay import Relay
+from pos_gateway.ledger.lease import Lease
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.runtime.clock import SystemClock
 from pos_gateway.runtime.vault import Vault
 from tests.events.lab import Events
 from tests.ledger.lab import SOON, Rows
@@ -139,8 +144,8 @@ def test_whoever_leads_removes_what_is_published_and_old(
     monkeypatch.setattr(relays, "LOOK", 0.01)
     prune, pruned, counts = Outbox.prune, threading.Event(), list[int]()
 
-    def watched(outbox: Outbox, before: float, most: int) -> int:
-        removed = prune(outbox, before, most)
+    def watched(outbox: Outbox, *arguments: Any) -> int:
+        removed = prune(outbox, *arguments)
         counts.append(removed)
         if sum(counts) == 5:
             pruned.set()
@@ -154,6 +159,50 @@ def test_whoever_leads_removes_what_is_published_and_old(
     assert len(queue.take(6)) == 6
     assert pruned.wait(SOON)
     assert [each.event_id for each in rows.events()] == ["e5"]
+
+
+class Ahead(SystemClock):
+    """The clock of a machine on which it is three months later."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(days=90)
+
+
+def test_a_leader_whose_clock_is_ahead_removes_nothing_of_today(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_database(postgresql_url)
+    told = Events(engine)
+    told.write(1, occurred_at=time.time())
+    with engine.begin() as connection:
+        connection.execute(text("update events set position = id"))
+        connection.execute(pipeline.delete())
+        row = {"id": 1, "epoch": 1, "assigned": 2**40, "published": 2**40}
+        connection.execute(insert(pipeline).values(row))
+    before: list[float] = []
+
+    def prune_orders(_: Engine, moment: float) -> Iterator[tuple[int, int]]:
+        before.append(moment)
+        return iter(())
+
+    monkeypatch.setattr(relays, "prune_orders", prune_orders)
+    month = 30 * 86_400.0
+    relay = Relay(
+        engine,
+        Hydration(Payloads(Vault())),
+        Lease,
+        broker_url="amqp://127.0.0.1:1//",
+        keep=month,
+        keep_orders=month,
+        clock=Ahead(),
+    )
+    relay._prune()
+    relay._prune_orders()
+    relay.stop()
+    assert len(Rows(engine).events()) == 1
+    [moment] = before
+    assert abs(time.time() - month - moment) < 3600
+    engine.dispose()
 
 
 class _Steps:

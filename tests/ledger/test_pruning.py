@@ -1,10 +1,11 @@
 """What is removed of orders that are over, and how much of it at a time."""
 
+import time
 from collections.abc import Callable
 
 from sqlalchemy import Engine
 
-from pos_gateway.ledger.pruning import TOMBSTONE, UNSEEN, prune_orders
+from pos_gateway.ledger.pruning import TOMBSTONE, UNSEEN, present, prune_orders
 from pos_gateway.ledger.states import FINAL, Action, Key, State
 from tests.ledger.lab import DAY, Rows, Worker, claimed, untold
 
@@ -28,6 +29,14 @@ def test_orders_are_pruned_in_bounded_batches_and_open_ones_never(
     left = [State(row.state) for row in rows.orders()]
     assert len(left) == 3 * (len(State) - len(FINAL))
     assert not any(state.is_final for state in left)
+
+
+def test_what_is_old_is_not_judged_by_a_clock_that_is_ahead(engine: Engine) -> None:
+    """SQLite has no other one."""
+    ahead, now = time.time() + 90 * 86_400, time.time()
+    seen = present(engine, ahead)
+    assert seen == ahead if engine.dialect.name == "sqlite" else abs(seen - now) < 3600
+    assert present(engine, now - 7200) == now - 7200
 
 
 def test_an_order_that_was_cancelled_and_never_came_stays_cancelled_for_a_year(

@@ -72,6 +72,17 @@ def test_a_record_replaces_the_one_before_it(store: MerchantStore) -> None:
     assert store.get(["m"])["m"].max_concurrency == 5
 
 
+def test_a_record_that_does_not_say_so_neither_pauses_nor_resumes(store: MerchantStore) -> None:
+    """An import of what was edited must not send orders to a merchant that was paused since."""
+    store.put([a_merchant("m"), a_merchant("n")])
+    store.pause(["m"], paused=True)
+    assert store.put([a_merchant("m", provider="p"), a_merchant("n")]) == 2
+    found = store.get(["m", "n"])
+    assert [(each.provider, each.paused) for each in found.values()] == [("p", True), (None, False)]
+    store.put([a_merchant("m", paused=False), a_merchant("n", paused=True)])
+    assert [each.paused for each in store.get(["m", "n"]).values()] == [False, True]
+
+
 def test_ten_thousand_merchants_are_stored_and_found(store: MerchantStore) -> None:
     ids = [f"m{n:05}" for n in range(10_000)]
     assert store.put(a_merchant(each) for each in ids) == 10_000

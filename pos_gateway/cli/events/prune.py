@@ -25,9 +25,10 @@ def prune(older_than: timedelta, dry_run: bool) -> None:
       pos-gateway events prune --older-than 7d
     """
     from pos_gateway.events import pruning
+    from pos_gateway.ledger.pruning import present
 
-    before = (datetime.now(UTC) - older_than).timestamp()
     with database() as engine:
+        before = present(engine, datetime.now(UTC).timestamp()) - older_than.total_seconds()
         removed = count = pruning.countable(engine, before)
         if not dry_run:
             removed = 0

@@ -24,7 +24,8 @@ def import_(file: BinaryIO) -> None:
     """Write the merchants in FILE (- is standard input): one JSON object a line, or one list.
 
     Every record is checked first, and if one is wrong none is written. A record replaces the one
-    with the same id; merchants that are not in FILE stay as they are.
+    with the same id; merchants that are not in FILE stay as they are. A paused merchant stays
+    paused unless its record says otherwise.
 
     \b
     Examples:

@@ -35,9 +35,10 @@ def prune(older_than: timedelta, dry_run: bool) -> None:
             "less than 1d: a message that comes again must still find its order",
             param_hint="--older-than",
         )
-    before = (datetime.now(UTC) - older_than).timestamp()
     counts = (0, 0, 0)
     with database() as engine:
+        now = pruning.present(engine, datetime.now(UTC).timestamp())
+        before = now - older_than.total_seconds()
         if dry_run:
             counts = pruning.countable(engine, before)
         else:
