@@ -1,9 +1,9 @@
 """Reads past events: those that have a position and are still kept."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Engine, Select, bindparam, func, select, text
+from sqlalchemy import ColumnElement, Engine, bindparam, func, select, text
 
 from pos_gateway.broker.message import Message
 from pos_gateway.database.schema import events, pipeline
@@ -47,10 +47,16 @@ class Archive:
 
     def read(self, first: int, last: int, batch: int) -> Iterator[list[tuple[int, Message]]]:
         """The kept events of these positions, each with its position, in batches, in order."""
-        ids = select(events.c.id).order_by(events.c.position).limit(batch)
-        while rows := self._rows(ids.where(events.c.position.between(first, last))):
-            yield rows
-            first = rows[-1][0] + 1
+        page = select(events.c.id, events.c.position).order_by(events.c.position).limit(batch)
+        while True:
+            with self._engine.connect() as connection:
+                found = connection.execute(page.where(events.c.position.between(first, last))).all()
+            if not found:
+                return
+            # All of them may have been pruned by now, and later ones not.
+            if rows := self._hydrated([row.id for row in found]):
+                yield rows
+            first = found[-1].position + 1
 
     def by_ids(self, event_ids: Collection[str]) -> tuple[set[str], list[Message]]:
         """Which of these events are kept, and those of them that are published, in order."""
@@ -59,7 +65,7 @@ class Archive:
             kept = connection.execute(columns.where(events.c.event_id.in_(event_ids))).all()
             published = connection.scalar(select(pipeline.c.published)) or 0
         ids = [row.id for row in kept if row.position is not None and row.position <= published]
-        rows = self._rows(select(events.c.id).where(events.c.id.in_(ids))) if ids else []
+        rows = self._hydrated(ids)
         return {row.event_id for row in kept}, [message for _, message in rows]
 
     def latest(
@@ -90,11 +96,13 @@ class Archive:
             if wanted:
                 conditions.append(column.in_(list(wanted)))
         last = select(events.c.id).where(*conditions).order_by(events.c.position.desc()).limit(most)
-        return [message for _, message in self._rows(last)]
-
-    def _rows(self, which: Select[tuple[int]]) -> list[tuple[int, Message]]:
         with self._engine.connect() as connection:
-            ids = connection.scalars(which).all()
+            ids = connection.scalars(last).all()
+        return [message for _, message in self._hydrated(ids)]
+
+    def _hydrated(self, ids: Sequence[int]) -> list[tuple[int, Message]]:
+        """Those of these events that are still kept, in order."""
+        with self._engine.connect() as connection:
             rows = [Row(*each) for each in connection.execute(_BY_ID, {"ids": ids})]
         return [(row.position or 0, self._hydration.message(row)) for row in rows]
 

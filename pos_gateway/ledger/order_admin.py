@@ -25,7 +25,7 @@ from pos_gateway.domain.errors import OrderChanged
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Action, Entry, Key, State
+from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 #: Characters kept of an audit row's details.
@@ -136,6 +136,19 @@ class OrderAdmin:
                 orders.c.state == state, orders.c.action == Action.SUBMIT
             )
             return connection.execute(query).scalar_one()
+
+    def unanswered_cancels(self, before: float) -> tuple[int, OrderStanding | None]:
+        """How many cancel requests are open whose ``deliver_by`` was before, and the oldest."""
+        unanswered = and_(
+            orders.c.action == Action.CANCEL,
+            orders.c.state.in_([state for state in State if state not in FINAL]),  # by the index
+            orders.c.deliver_by < before,
+        )
+        with self._engine.connect() as connection:
+            query = select(func.count()).select_from(orders).where(unanswered)
+            count = connection.execute(query).scalar_one()
+        oldest = self._read(_standing().where(unanswered).order_by(orders.c.deliver_by).limit(1))
+        return count, oldest[0] if oldest else None
 
     def order_json(self, key: Key) -> bytes | None:
         """The order's JSON; None if it is not kept. Raises CannotOpen."""

@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.database.schema import events, orders, pipeline
 from pos_gateway.domain.errors import LedgerUnavailable
-from pos_gateway.ledger.states import FINAL
+from pos_gateway.ledger.states import FINAL, State
 
 #: Rows per transaction: workers wait for no more than that.
 BATCH = 500
@@ -100,8 +100,8 @@ def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[i
 def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[int, int]]:
     """Empty orders that ended before this moment (Unix time), and remove those long empty.
 
-    An order has ended once its ``deliver_by`` has passed too, and its cancel request is terminal.
-    Each batch reads a bounded number of rows; yields how many it has emptied and removed.
+    An order has ended once its ``deliver_by`` has passed too, and its cancel request is terminal,
+    or was never answered and its ``deliver_by`` was before this moment: its message is lost. Each batch reads a bounded number of rows; yields how many it has emptied and removed.
 
     Raises:
         LedgerUnavailable: the database is away.
@@ -120,8 +120,8 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
 
 
 def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequence[Any]]:
-    """The keys of terminal rows, oldest first: along the index, a batch at a time."""
-    for state in FINAL:
+    """The keys of unchanged rows by state, oldest first: along the index, a batch at a time."""
+    for state in State:
         last: Any = (0.0, "", "", "")
         while True:
             here = and_(orders.c.state == state, orders.c.updated_at >= last[0])
@@ -154,7 +154,8 @@ def _ended(rows: FromClause, before: float, unseen: float = 0.0) -> ColumnElemen
     never_came = and_(rows.c.action == "submit", rows.c.deliver_by.is_(None))
     ended_at = rows.c.updated_at + case((never_came, unseen), else_=0.0)
     in_the_past = or_(rows.c.deliver_by.is_(None), rows.c.deliver_by < before)
-    return and_(rows.c.state.in_(FINAL), ended_at < before, in_the_past)
+    is_lost = and_(rows.c.action == "cancel", rows.c.deliver_by < before)
+    return and_(or_(rows.c.state.in_(FINAL), is_lost), ended_at < before, in_the_past)
 
 
 def _has_content() -> ColumnElement[bool]:

@@ -1,6 +1,7 @@
 """``pos-gateway doctor``: a line for each finding, and never a traceback."""
 
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from pos_gateway.cli.doctor import command
 from pos_gateway.cli.doctor.finding import Level
 from pos_gateway.cli.doctor.patching import check_patching
 from pos_gateway.cli.doctor.redis import check_redis
+from pos_gateway.ledger.states import State
 from pos_gateway.runtime.vault import new_key
 from pos_gateway.settings import Settings
 from tests.cli.books import Books
@@ -156,6 +158,20 @@ def test_orders_that_need_somebody_are_a_warning_with_the_command_to_run(
     assert f"{in_clear}pos-gateway secrets rotate" in with_key.stdout
     assert program.invoke("secrets", "rotate", POS_GATEWAY_SECRET_KEY=key).exit_code == 0
     assert "kept in clear" not in program.invoke("doctor", POS_GATEWAY_SECRET_KEY=key).stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_cancel_requests_that_nothing_ends_are_a_warning(
+    program: Program, any_books: Books
+) -> None:
+    for order_id, ago in (("o-1", 3600.0), ("o-2", 7200.0), ("o-3", 30.0)):
+        key = any_books.order(order_id, State.ACCEPTED)
+        any_books.cancellation(key, State.NEW, deliver_by=time.time() - ago)
+    ended = any_books.order("o-4", State.ACCEPTED)
+    any_books.cancellation(ended, State.EXPIRED, deliver_by=time.time() - 9000)
+    done = program.invoke("doctor")
+    assert "warn  cancel requests: 2 unanswered, the oldest until 20" in done.stdout
+    assert "pos-gateway cancel o-2 --merchant m-1" in done.stdout
 
 
 @pytest.mark.usefixtures("unpatched")

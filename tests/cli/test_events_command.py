@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.request import urlopen
@@ -16,7 +16,9 @@ from kombu import Connection
 
 from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
+from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.cli.events import replay
 from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.events.archive import Archive
 from pos_gateway.events.hydration import Hydration
@@ -293,6 +295,25 @@ def test_what_is_pruned_meanwhile_is_said_and_nothing_was_broken_off(
         return found
 
     monkeypatch.setattr(Archive, "count", counted)
+    done = connected.invoke("events", "replay", "--from", "1", "--to", "4")
+    assert (done.exit_code, done.stdout) == (0, "2 published again\n")
+    assert done.stderr.splitlines() == ["2 were pruned meanwhile"]
+    assert [event["position"] for event in queue()] == [3, 4]
+
+
+def test_a_replay_goes_on_behind_a_batch_that_was_pruned_as_it_was_read(
+    connected: Program, books: Books, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        told(books, f"o-{number}", at=time.time() - 3600 * (4 - number))
+    hydrated = Archive._hydrated
+
+    def pruned_first(archive: Archive, ids: Sequence[int]) -> list[tuple[int, Message]]:
+        connected.invoke("events", "prune", "--older-than", "150m")
+        return hydrated(archive, ids)
+
+    monkeypatch.setattr(Archive, "_hydrated", pruned_first)
+    monkeypatch.setattr(replay, "BATCH", 2)
     done = connected.invoke("events", "replay", "--from", "1", "--to", "4")
     assert (done.exit_code, done.stdout) == (0, "2 published again\n")
     assert done.stderr.splitlines() == ["2 were pruned meanwhile"]

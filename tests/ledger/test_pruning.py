@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+import pytest
 from sqlalchemy import Engine
 
 from pos_gateway.ledger.pruning import TOMBSTONE, UNSEEN, present, prune_orders
@@ -37,6 +38,24 @@ def test_what_is_old_is_not_judged_by_a_clock_that_is_ahead(engine: Engine) -> N
     seen = present(engine, ahead)
     assert seen == ahead if engine.dialect.name == "sqlite" else abs(seen - now) < 3600
     assert present(engine, now - 7200) == now - 7200
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_cancel_request_whose_message_was_lost_does_not_keep_its_order(
+    engine: Engine, rows: Rows, worker: Callable[..., Worker], is_held: bool
+) -> None:
+    one, cancel = worker(), Key("m", "o1", Action.CANCEL)
+    claim = claimed(one.claim(Key("m", "o1"), send=True, deliver_by=DAY, order=b"{}"))
+    one.finish(claim, untold(State.ACCEPTED))
+    wish = claimed(one.claim(cancel, send=False, deliver_by=DAY + 100))
+    if not is_held:
+        one.finish(wish, untold(State.NEW))
+    list(prune_orders(engine, DAY + 50))
+    assert all(row.payload for row in rows.orders() if row.action == "submit")
+    list(prune_orders(engine, DAY + 101))
+    assert [row.payload for row in rows.orders()] == [None, None]
+    list(prune_orders(engine, DAY + 101 + TOMBSTONE))
+    assert rows.orders() == []
 
 
 def test_an_order_that_was_cancelled_and_never_came_stays_cancelled_for_a_year(

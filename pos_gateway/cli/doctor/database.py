@@ -7,6 +7,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.cli.database import reason, require_exists
 from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
+from pos_gateway.cli.moments import shown
 from pos_gateway.database.engine import open_database, require_current
 from pos_gateway.database.schema import merchants
 from pos_gateway.domain.errors import InvalidSettings, PendingMigration, SchemaTooNew
@@ -14,12 +15,15 @@ from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import any_in_clear
 from pos_gateway.ledger.states import State
+from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
 
 #: Seconds to wait for PostgreSQL, whose driver would wait for minutes.
 _PATIENCE = "5"
+#: Seconds after its ``deliver_by`` by which a cancel request has ended, unless its message is lost.
+_ANSWERED = 600.0
 _SETTINGS = """
 select name, setting from pg_settings
 where name in ('synchronous_commit', 'fsync', 'synchronous_standby_names')"""
@@ -84,11 +88,19 @@ def _durability(engine: Engine) -> Iterator[Finding]:
 
 
 def _ledger(engine: Engine, settings: Settings) -> Iterator[Finding]:
-    in_doubt = OrderAdmin(engine, Payloads(Vault())).count(State.IN_DOUBT)
+    admin = OrderAdmin(engine, Payloads(Vault()))
+    in_doubt = admin.count(State.IN_DOUBT)
     if in_doubt:
         yield warn(f"orders: {in_doubt} in doubt", "pos-gateway orders list --state in_doubt")
     else:
         yield ok("orders: none in doubt")
+    count, oldest = admin.unanswered_cancels(SYSTEM_CLOCK.now().timestamp() - _ANSWERED)
+    if oldest is not None:
+        yield warn(
+            f"cancel requests: {count} unanswered, the oldest until {shown(oldest.deliver_by)}",
+            "look in orders.dead, or ask again: pos-gateway cancel "
+            f"{oldest.order_id} --merchant {oldest.merchant_id}",
+        )
     if any_in_clear(engine):
         yield warn(
             "orders: kept in clear, with people's names in them",
