@@ -38,7 +38,7 @@ from pos_gateway.transport.exchange import Reply, Request, Send
 #: Why a cancel request waits for an operator.
 BLIND = Reason("blind", "whether the POS has it, an operator has to say first")
 #: The outcome of an attempt that may not call the POS, and has to: nothing was done.
-NEEDS_POS = Outcome(Kind.RETRY, Reason("needs_pos", "its POS may have the order"))
+NEEDS_POS = Outcome(Kind.RETRY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from urllib3.util import Timeout
 from pos_gateway.runtime import tls
 from pos_gateway.transport import connect
 from pos_gateway.transport.deadline import CancelToken, DeadlineExceeded, deadline
-from pos_gateway.transport.errors import Misconfigured, NotBegun, NoValidReply, TransportError
+from pos_gateway.transport.errors import Misconfigured, NoValidReply, TransportError
 from pos_gateway.transport.failures import bare, by_progress, failure
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.head import framing, head, host
@@ -206,12 +206,12 @@ class Transport:
         except TransportError:
             raise
         except DeadlineExceeded:
-            code, problem = "timeout", f"no reply within {seconds:.3g} s"
+            sent, begun = progress.sent, progress.begun
             if cancel_token.is_over:
-                code, problem = "cut_short", "others needed its place"
-            if not progress.begun:
-                raise NotBegun(code, problem) from None
-            raise by_progress(code, problem, sent=progress.sent) from None
+                problem = "others needed its place"
+                raise by_progress("cut_short", problem, sent=sent, begun=begun) from None
+            problem = f"no reply within {seconds:.3g} s"
+            raise by_progress("timeout", problem, sent=sent, begun=begun) from None
         except (HTTPError, OSError, ValueError, HTTPException) as error:
             # ValueError: http.client's and urllib3's error for a reply they cannot parse.
             raise failure(error, sent=progress.sent) from bare(error)

@@ -14,7 +14,13 @@ from typing import NamedTuple
 import requests.exceptions
 import urllib3.exceptions
 
-from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
+from pos_gateway.transport.errors import (
+    Misconfigured,
+    NotBegun,
+    NotSent,
+    NoValidReply,
+    TransportError,
+)
 
 
 class Verdict(StrEnum):
@@ -136,9 +142,13 @@ def bare(error: BaseException) -> BaseException:
     return error
 
 
-def by_progress(code: str, problem: object, *, sent: bool) -> NotSent | NoValidReply:
+def by_progress(
+    code: str, problem: object, *, sent: bool, begun: bool = True
+) -> NotSent | NoValidReply:
     """The rule itself."""
-    return NoValidReply(code, problem) if sent else NotSent(code, problem)
+    if sent:
+        return NoValidReply(code, problem)
+    return NotSent(code, problem) if begun else NotBegun(code, problem)
 
 
 def _is_refusal(error: BaseException) -> bool:

@@ -107,8 +107,10 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule(
         which=st.integers(0, 20),
         seconds=SECONDS,
-        contact=st.sampled_from([*CallResult, CallResult.ANSWERED, CallResult.ANSWERED]),
-        retry_after=st.sampled_from([None, None, None, 2.0, 40.0]),
+        contact=st.sampled_from(
+            [*CallResult, *[CallResult.ANSWERED] * 2, *[CallResult.OVERLOADED] * 2]
+        ),
+        retry_after=st.sampled_from([None, None, 2.0, 40.0]),
         held=st.sampled_from([False, False, True]),
     )
     def complete(

@@ -66,7 +66,10 @@ class Lab:
     def open_merchants(self, *ids: str, **fields: Any) -> None:
         """Have these merchants known to the gateway."""
         self._store.put(
-            Merchant.parse({"id": i, "base_url": self.merchants.base_url(i), **fields}) for i in ids
+            Merchant.parse(
+                {"id": i, "base_url": self.merchants.base_url(i), "paused": False, **fields}
+            )
+            for i in ids
         )
 
     def import_catalog(self, merchant_id: str, **skus: str) -> None:
