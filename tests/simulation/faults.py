@@ -303,7 +303,7 @@ FAULTS = [
     Fault(
         "an order that was to be cancelled is not replayed",
         "cli.dead.replaying",
-        "if order.cancellation is not None and not is_undone:",
+        "if order.cancellation is not None and would_be_sent:",
         "if False:",
         seed=3,
     ),

@@ -357,7 +357,11 @@ class Operators:
         self._world.broker.store(message)
 
     def _is_unwanted(self, letter: Letter) -> bool:
-        query = "select 1 from orders where order_id = ? and action = 'cancel'"
+        query = (
+            "select 1 from orders as wish join orders as submission using (merchant_id, order_id) "
+            "where order_id = ? and wish.action = 'cancel' and submission.action = 'submit' "
+            "and submission.state in ('failed', 'expired')"
+        )
         is_order = letter.headers.get("task") == wire.SUBMIT_ORDER
         return is_order and bool(self._world.database.rows(query, letter.order_id))
 

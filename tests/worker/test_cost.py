@@ -41,6 +41,7 @@ from pos_gateway.settings import Settings
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, Reply, Request
 from pos_gateway.worker import strategy
 from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.request_state import RequestState
 from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.tasks import OrderTask, deliver
 from tests.adapters.vendors import VENDORS, guid, known_as
@@ -524,19 +525,23 @@ def test_orders_that_are_due_together_are_read_anew_in_turns() -> None:
     message = SimpleNamespace(body=body, headers=dict(TASK), delivery_info={})
     again = Message("orders", "orders", body, "o1", {wire.ATTEMPTS: 1})
     task, consumer = SimpleNamespace(action=Action.SUBMIT), SimpleNamespace(event_dispatcher=None)
-    request = OrderRequest(
-        *(message, [[{}], {}, {}]),
-        ack=lambda *_: None,
-        reject=lambda *_: None,
-        task=task,
-        consumer=consumer,
-        received=0.0,
-    )
+
+    def a_request() -> OrderRequest:
+        request = OrderRequest(
+            *(message, [[{}], {}, {}]),
+            ack=lambda *_: None,
+            reject=lambda *_: None,
+            task=task,
+            consumer=consumer,
+            received=0.0,
+        )
+        request.state = RequestState.RETRY_WAITING
+        return request
 
     def go(loop: Loop) -> None:
         retries, read = Retries(20), 0
         for _ in range(20):
-            retries.keep(request, again, 0.0)
+            retries.keep(a_request(), again, 0.0)
         while due := retries.due(0.0):
             read += len(due)
             loop.turn()
