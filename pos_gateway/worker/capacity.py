@@ -24,6 +24,9 @@ HELD = 0.01
 #: MiB of an idle worker, per slot with its waiting orders, and per known merchant
 #: (docs/performance.md: memory, admission).
 IDLE_MIB, SLOT_MIB, MERCHANT_MIB = 95.0, 0.12, 0.0025
+#: Share of the slots that heavy merchants leave free beyond the reserve, since light ones' calls come
+#: at random (docs/why-admission.md; 3 % are enough in virtual time, ``tests/capacity``).
+CHANCE = 0.03
 #: Orders that a worker prefetches per slot, those in flight included.
 WINDOW = 10
 #: Events a second that the one publishing worker sustains (docs/performance.md: events).
@@ -247,7 +250,7 @@ def mean_of(p50: float, p99: float) -> float:
 def _slots(demand: Demand, pods: int) -> int:
     """Slots per pod, with the reserve that heavy merchants leave free."""
     under_way = staffed(demand.under_way / pods) + staffed(demand.slow_under_way / pods)
-    return max(1, ceil(under_way / (1 - RESERVE)))
+    return max(1, ceil(under_way / (1 - RESERVE - CHANCE)))
 
 
 def _check_positive(options: Demand | Pod, *names: str) -> None:

@@ -10,6 +10,7 @@ from pos_gateway.admission.limits import RESERVE
 from pos_gateway.ledger.commits import GATHER
 from pos_gateway.worker import consumer
 from pos_gateway.worker.capacity import (
+    CHANCE,
     IDLE_MIB,
     WINDOW,
     Demand,
@@ -93,7 +94,7 @@ class TestTheArithmetic:
     def test_there_are_slots_that_heavy_merchants_leave_free(self) -> None:
         demand = Demand(500, latency=0.2, slow=0.1, slow_latency=5.0)
         needed = staffed(demand.under_way) + staffed(demand.slow_under_way)
-        assert plan(demand, IDLE).slots == ceil(needed / (1 - RESERVE))
+        assert plan(demand, IDLE).slots == ceil(needed / (1 - RESERVE - CHANCE))
 
     def test_what_gives_way_first_is_first(self) -> None:
         made = plan(Demand(300, latency=1.0, busiest=0.2), Pod())
