@@ -65,7 +65,7 @@ class Backend:
     def place(self, order: Mapping[str, Any]) -> bool:
         """Submit the order until the broker has confirmed it; False if the backend was stopped."""
         name = order["merchant_id"], order["order_id"]
-        if not self._until_confirmed(lambda: self._client.submit(order)):
+        if not self._until_confirmed(lambda: self._client.submit(order, again=True)):
             return False
         with self._news:
             self.placed.append(name)

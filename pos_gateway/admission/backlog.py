@@ -52,8 +52,8 @@ class Backlog(Generic[Ticket]):
     ) -> list[Ticket]:
         """Orders waiting since before ``until`` whose merchant cannot start them; up to ``most``.
 
-        Orders that lack only a slot stay, unless their merchant itself is silent: parking would
-        only delay them. They are checked again after the same wait, lest each check see thousands.
+        Those of a merchant that takes orders stay, for it or for a slot: parking would only delay
+        them. They are checked again after the same wait, lest each check see thousands.
         """
         out: list[Ticket] = []
         again: list[Waiting[Ticket]] = []
@@ -65,7 +65,7 @@ class Backlog(Generic[Ticket]):
             if waiting.done:
                 continue
             lane = waiting.lane
-            if (lane.queue is not None and not lane.is_silent) or may_stay(lane):
+            if may_stay(lane):
                 waiting.since = now
                 again.append(waiting)
                 self._changed(lane)  # its usage has decayed

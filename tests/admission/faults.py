@@ -147,10 +147,10 @@ FAULTS = [
         "pass",
     ),
     _fault(
-        "an order that waits for a slot only is not parked",
+        "an order whose merchant takes orders is not parked however long it waits",
         "backlog",
-        "if (lane.queue is not None and not lane.is_silent) or may_stay(lane):",
         "if may_stay(lane):",
+        "if False:",
     ),
     _fault(
         "orders that wait are counted by whether their merchant is in trouble",
@@ -681,7 +681,7 @@ FAULTS = [
         "room",
         "pace.mean - pace.deviation",
         "pace.mean",
-        "bursts::slow_replies_beside",
+        "admission::one_slow_reply_does_not_make",
     ),
     _fault(
         "first replies, which may open connections, do not make turns seem long",
@@ -702,7 +702,7 @@ FAULTS = [
         "parking",
         "seconds = ahead * state.turn - AHEAD",
         "seconds = ahead * state.turn",
-        "bursts::beside_the_backlogs",
+        "parking::orders_are_back_before_those_ahead",
     ),
     _fault(
         "while few bundles are parked all are back soon, whatever the estimate",
