@@ -54,6 +54,16 @@ def test_an_order_is_priced_and_then_posted_under_its_external_id() -> None:
     ]
 
 
+def test_every_request_names_the_restaurant() -> None:
+    """Toast answers none that does not."""
+    found = TOAST.accepted(ORDER.order_id)
+    send = Scripted(reply(200, found), reply(200, {**found, "voided": True}))
+    assert TOAST.adapter.cancel(ORDER, TOAST.merchant, send).kind is Kind.CANCELLED
+    assert [request.method for request in send.requests] == ["GET", "POST"]
+    for request in send.requests:
+        assert request.headers["Toast-Restaurant-External-ID"] == guid("restaurant")
+
+
 def test_the_groups_guid_stands_before_the_items() -> None:
     modifier = {"sku": f"{guid('sauces')}/{guid('mayo')}", "name": "mayo", "quantity": 2}
     item = {"sku": f"{guid('mains')}/{guid('burger')}", "name": "b", "quantity": 1, "unit_price": 5}

@@ -380,11 +380,12 @@ def test_a_merchant_that_has_become_slow_for_good_is_not_locked_out() -> None:
 
 def test_a_merchant_is_left_alone_for_as_long_as_it_asks() -> None:
     stage = Stage(limit=5, slots=50)
-    stage.offers("m", 2)
+    stage.offers("m", 3)
     stage.reply("m", contact=CallResult.OVERLOADED, retry_after=7.0)
     assert stage.announced[-1].why == "asked"
     assert 7.0 <= stage.announced[-1].seconds <= 7.5
     stage.reply("m", contact=CallResult.OVERLOADED, retry_after=20.0)
+    stage.reply("m", contact=CallResult.OVERLOADED, retry_after=3.0)
     assert stage.announced[-1].seconds >= 20.0
     stage.pass_time(19.9)
     assert stage.announced[-1].state is State.OPEN

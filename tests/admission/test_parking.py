@@ -149,6 +149,11 @@ def test_no_more_come_than_may_wait_and_those_on_their_way_count() -> None:
     assert ParkingQueue().let_out(64, replace(state, waiting=120)) == 0
 
 
+def test_those_on_their_way_are_counted_however_often_some_more_are_let_out() -> None:
+    queue, state = ParkingQueue(), replace(ANSWERING, room=100)
+    assert [queue.let_out(40, state) for _ in range(3)] == [40, 40, 0]
+
+
 def test_a_bundle_comes_apart_only_if_half_of_the_room_is_free() -> None:
     state = replace(ANSWERING, room=100)
     assert ParkingQueue().let_out(64, replace(state, waiting=51)) == 0

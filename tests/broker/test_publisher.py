@@ -174,6 +174,18 @@ def test_a_patient_publish_outlasts_the_broker(
     assert count(broker_url) == 2
 
 
+def test_a_patient_publish_makes_the_queue_that_was_deleted(
+    publisher: Publisher, broker_url: str
+) -> None:
+    publisher.publish(a_message(1))
+    with Connection(broker_url) as connection:
+        connection.default_channel.queue_delete("orders")
+    troubles: list[PublishError] = []
+    publisher.publish_patiently(a_message(2), on_trouble=troubles.append, patience=20)
+    assert [type(error) for error in troubles] == [Unroutable]
+    assert count(broker_url) == 1
+
+
 def test_closing_ends_a_patient_publish(broker_url: str) -> None:
     publisher = Publisher("amqp://guest:guest@127.0.0.1:1//")
     errors: list[PublishError] = []
@@ -301,6 +313,7 @@ def test_a_delayed_message_is_back_when_its_delay_is_over(
 def test_a_delay_is_not_rounded_past_the_moment_before_which_it_must_end() -> None:
     assert a_message().delayed(33, before=40).delay == 33
     assert a_message().delayed(33, before=50).delay == 48
+    assert a_message().delayed(33, before=48).delay == 33
 
 
 def test_the_first_routing_key_is_found_again_behind_a_delay() -> None:

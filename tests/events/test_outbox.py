@@ -13,6 +13,7 @@ from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import events, pipeline
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.trace_context import TraceContext
+from pos_gateway.events.archive import Archive
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox, Term
@@ -44,6 +45,20 @@ def led(outbox: Outbox, leader: str = "me-1") -> Term:
 
 def given(rows: Rows) -> dict[str, int | None]:
     return {each.event_id: each.position for each in rows.events()}
+
+
+def test_an_event_that_has_a_position_and_is_not_published_comes_in_its_turn_only(
+    outbox: Outbox, told: Events, engine: Engine
+) -> None:
+    """Repeated for a message that came again, it would overtake those before it."""
+    told.write(3)
+    term = outbox.assign(led(outbox), 3)
+    assert term is not None
+    outbox.assign(replace(term, published=2), 3)
+    archive = Archive(engine, Hydration(Payloads(Vault())))
+    kept, messages = archive.by_ids(["e0", "e1", "e2", "pruned"])
+    assert kept == {"e0", "e1", "e2"}
+    assert [each.message_id for each in messages] == ["e0", "e1"]
 
 
 def test_positions_follow_the_rows_and_go_on_where_they_ended(

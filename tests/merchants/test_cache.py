@@ -191,6 +191,28 @@ def test_what_processes_share_may_be_loaded_anew_as_soon_as_any_of_them_refreshe
     assert [(each.young, each.lifetime) for each in given.values()] == [(soonest, LIFETIME)] * 3
 
 
+def test_a_value_that_another_process_has_loaded_is_valid_for_the_rest_of_its_lifetime() -> None:
+    class Shared:
+        def claim(self, least: Mapping[str, float]) -> CacheState[str]:
+            if scene.source.seconds:
+                return CacheState(ours=dict.fromkeys(least, 1))
+            return CacheState(found={"k": Loaded("theirs", 1.0, age=0.6 * LIFETIME)})
+
+        def store(self, gifts: Mapping[str, CacheEntry[str]]) -> None:
+            pass
+
+        def give_up(self, fences: Mapping[str, int], pause: float) -> None:
+            raise AssertionError("it was loaded")
+
+    scene = Scene(shared=Shared())
+    scene.source.rows["k"] = "ours", 1.0
+    assert scene.cache.get("k") == "theirs"
+    scene.source.seconds = 0.4 * LIFETIME - 0.1
+    assert scene.cache.get("k") == "theirs"
+    scene.source.seconds = 0.4 * LIFETIME
+    assert scene.cache.get("k") == "ours"
+
+
 def test_many_that_are_wanted_are_one_load() -> None:
     with threaded() as scene:
         scene.source.rows = {f"k{n}": ("value", 1.0) for n in range(50)}

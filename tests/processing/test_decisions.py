@@ -365,6 +365,15 @@ def test_an_order_that_another_worker_has_is_looked_at_again_soon() -> None:
     assert decision.outcome.retry_after is None
 
 
+@pytest.mark.parametrize("seconds", [3.0, 0.2, -60.0])
+def test_an_order_that_could_not_be_tried_is_back_by_its_deadline(seconds: float) -> None:
+    order, now = order_at(seconds)
+    outcome = Outcome(Kind.RETRY, Reason("database", "it is away"))
+    for _ in range(50):
+        decision = on_submission(order, Attempt(outcome), MessageContext("orders", 20, now))
+        assert decision.messages[0].delay <= max(1.0, seconds)
+
+
 def test_a_mistake_of_ours_sets_the_order_aside_and_says_so(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: None)
     gate.directory = Crashing(ZeroDivisionError("oops"))  # type: ignore[assignment]

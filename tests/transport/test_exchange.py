@@ -296,6 +296,19 @@ def test_connections_are_never_shared_between_merchants() -> None:
     assert seen.connections == 2
 
 
+def test_of_more_merchants_than_have_pools_the_one_that_was_called_longest_ago_loses_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pos_gateway.transport.exchange.POOLS", 2)
+    transport = Transport(guard=Guard(allow_all=True))
+    with peer(answers(a_reply())) as seen:
+        connections = []
+        for key in ("a", "b", "a", "c", "c", "a", "b"):
+            transport.send(Request("GET", seen.url()), key=key, connections=2, seconds=5)
+            connections.append(seen.connections)
+    assert connections == [1, 2, 2, 3, 3, 3, 4]
+
+
 def test_nothing_is_taken_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -35,6 +35,13 @@ def test_what_was_written_is_read() -> None:
     assert Split.parse_json(b"{}") == Split()
 
 
+def test_what_is_not_changed_stays() -> None:
+    now = datetime.now(UTC)
+    before = Split(percent=5, pins=frozenset({"m-1"}))
+    assert before.changed("kim", now, percent=10).pins == {"m-1"}
+    assert before.changed("kim", now, pins=["m-2"]).percent == 5
+
+
 @pytest.mark.parametrize(
     ("text", "field"),
     [

@@ -239,6 +239,16 @@ def test_as_many_as_may_come_are_let_out_and_the_others_parked_before_it_is_ackn
     assert scene.admission.parked_count.of("m") == MOST_ORDERS - len(out)
 
 
+def test_the_last_order_of_a_bundle_is_parked_again_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(limit=10)
+    monkeypatch.setattr(scene.admission, "let_out", lambda *_: 9)
+    original = scene.bring_back(10)
+    scene.settle()
+    assert {m.message_id for m in scene.gate.stored} == {f"o{n}" for n in range(10)}
+    assert [bool(m.delay) for m in scene.gate.stored] == [False] * 9 + [True]
+    assert original.said == ["ack"]
+
+
 def test_orders_wait_longer_for_others_where_nobody_waits_for_them_to_be_back() -> None:
     scene = Scene()
     scene.admission.answers("paused", monotonic())  # from now on it is known
