@@ -629,8 +629,8 @@ FAULTS = [
     _fault(
         "orders that wait for a silent merchant's slot are parked after a while",
         "backlog",
-        " and not lane.is_silent",
-        "",
+        "if may_stay(lane):",
+        "if True:",
     ),
     _fault(
         "a merchant that may start nothing leaves its fair part to others",
