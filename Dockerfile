@@ -40,11 +40,11 @@ ENV PYTHONUNBUFFERED=1 \
 WORKDIR /src
 COPY deploy/image/merchants.txt ./
 RUN pip install --require-hashes --only-binary=:all: -r merchants.txt
-COPY loadtests/__init__.py ./loadtests/
-COPY loadtests/merchants ./loadtests/merchants
+COPY testkit/__init__.py ./testkit/
+COPY testkit/merchants ./testkit/merchants
 USER 10001:10001
 EXPOSE 8080
-CMD ["python", "-m", "loadtests.merchants", "--host", "0.0.0.0", "--port", "8080"]
+CMD ["python", "-m", "testkit.merchants", "--host", "0.0.0.0", "--port", "8080"]
 
 FROM python:${PYTHON}${PYTHON_DIGEST:+@$PYTHON_DIGEST}
 ARG VERSION

@@ -1,1 +1,1 @@
-"""Benchmarks and load tests, and the simulated world that they run against."""
+"""Benchmarks, load tests and the demo; the world that they run against is `testkit`."""

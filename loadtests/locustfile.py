@@ -36,12 +36,12 @@ from loadtests.load.arrivals import orders
 from loadtests.load.outcomes import Outcomes
 from loadtests.load.record import EVENTS, FEED
 from loadtests.load.scenario import LoadScenario, class_of
-from loadtests.merchants.client import MerchantsClient
-from loadtests.merchants.errors import ScenarioError
 from pos_gateway.broker import topology
 from pos_gateway.client import OrderClient
 from pos_gateway.domain.errors import PosGatewayError
 from pos_gateway.settings import setting
+from testkit.merchants.client import MerchantsClient
+from testkit.merchants.errors import ScenarioError
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from loadtests.merchants.client import SimulatedMerchants
-from loadtests.servers.postgresql import PostgreSQL
-from loadtests.servers.rabbitmq import RabbitMQ
-from loadtests.servers.redis import Redis
+from testkit.merchants.client import SimulatedMerchants
+from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.rabbitmq import RabbitMQ
+from testkit.servers.redis import Redis
 
 # A shell's background job ignores Ctrl-C, and so would every program that a test starts and presses
 # it in.

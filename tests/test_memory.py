@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from loadtests.merchants.client import SimulatedMerchants
+from testkit.merchants.client import SimulatedMerchants
 
 ROOT = Path(__file__).resolve().parents[1]
 

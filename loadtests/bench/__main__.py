@@ -16,8 +16,8 @@ from loadtests.bench.machine import machine
 from loadtests.bench.run import InvalidRunError
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import WorkerEndedError
-from loadtests.servers.postgresql import PostgreSQL
-from loadtests.servers.rabbitmq import RabbitMQ
+from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.rabbitmq import RabbitMQ
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from loadtests.bench.reading import CANDIDATES
 from loadtests.bench.report import table
 from loadtests.bench.slow_source import SlowSource
 from loadtests.load.histogram import percentile
-from loadtests.servers.redis import Redis
+from testkit.servers.redis import Redis
 
 NAME = "cache"
 #: Readers in all, and the processes that they are in.

@@ -11,9 +11,9 @@ from loadtests import baselines
 from loadtests.baselines import plain_celery
 from loadtests.bench.orders import PlacedOrder
 from loadtests.bench.world import World
-from loadtests.servers.process import free_port
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.message import Message
+from testkit.servers.process import free_port
 
 
 class RivalMissingError(RuntimeError):

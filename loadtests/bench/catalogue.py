@@ -16,7 +16,7 @@ from loadtests.bench.candidate import OURS
 from loadtests.bench.report import accounted, table
 from loadtests.bench.servers import Servers
 from loadtests.bench.verdict import Verdict
-from loadtests.hostile.catalogue import CATALOGUE
+from testkit.hostile.catalogue import CATALOGUE
 
 NAME = "catalogue"
 #: MiB by which the worker may grow.

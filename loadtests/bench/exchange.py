@@ -7,7 +7,7 @@ from typing import Any
 
 from loadtests.bench.patched import figures_of
 from loadtests.bench.report import table
-from loadtests.merchants.client import SimulatedMerchants
+from testkit.merchants.client import SimulatedMerchants
 
 NAME = "exchange"
 #: Milliseconds of CPU that an exchange may take.

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from loadtests.bench.cores import left_cores
-from loadtests.meanwhile import Meanwhile
+from testkit.background import Background
 
 #: Seconds between two looks, each of which takes 7 ms of a core (psutil reads all processes).
 _PERIOD = 0.5
@@ -32,7 +32,7 @@ class Reading:
     held: Mapping[str, float] = field(default_factory=dict)
 
 
-class Gauge(Meanwhile):
+class Gauge(Background):
     """Looks at process trees from a thread of its own while its block lasts.
 
     Args:

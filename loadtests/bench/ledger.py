@@ -10,7 +10,7 @@ from typing import Any
 
 from loadtests.bench.patched import figures_of
 from loadtests.bench.report import table
-from loadtests.servers.postgresql import PostgreSQL
+from testkit.servers.postgresql import PostgreSQL
 
 NAME = "ledger"
 #: Orders a second.

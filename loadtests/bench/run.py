@@ -25,7 +25,7 @@ from loadtests.bench.servers import Servers
 from loadtests.bench.window import window
 from loadtests.bench.worker import MakeWorker, Worker
 from loadtests.bench.world import World, world
-from loadtests.merchants.client import SimulatedMerchants
+from testkit.merchants.client import SimulatedMerchants
 
 #: Seconds between two looks at whether all orders have come.
 _LOOK = 0.2

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from loadtests.bench.cores import on_the_workers_core
-from loadtests.servers.process import end
+from testkit.servers.process import end
 
 ROOT = Path(__file__).resolve().parents[2]
 

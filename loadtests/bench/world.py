@@ -11,10 +11,10 @@ from typing import Any
 from loadtests.bench.gauge import BROKER, DATABASE, SIMULATOR, WORKER
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import Worker
-from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
+from testkit.merchants.client import SimulatedMerchants
 
 #: POS vendors that the merchants are spread over, so that one silent vendor does not silence all.
 _PROVIDERS = 20

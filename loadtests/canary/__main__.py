@@ -14,10 +14,10 @@ from subprocess import CalledProcessError
 from rich.console import Console
 
 from loadtests.canary.rehearsal import Rehearsal, open_merchants
-from loadtests.faults.site import site
-from loadtests.servers.postgresql import PostgreSQL
-from loadtests.servers.process import ServerFailedError
-from loadtests.servers.rabbitmq import RabbitMQ
+from testkit.faults.site import site
+from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.process import ServerFailedError
+from testkit.servers.rabbitmq import RabbitMQ
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

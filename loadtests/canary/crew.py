@@ -2,7 +2,7 @@
 
 import psutil
 
-from loadtests.faults.site import Site, Worker
+from testkit.faults.site import Site, Worker
 
 
 class Crew:

@@ -7,14 +7,14 @@ from datetime import datetime
 from random import Random
 
 from loadtests.bench.orders import place
-from loadtests.faults.backend import TERMINAL, Backend, Name
-from loadtests.meanwhile import Meanwhile
+from testkit.background import Background
+from testkit.faults.backend import TERMINAL, Backend, Name
 
 #: A step, and whether the order's merchant was in the canary.
 Where = tuple[str, bool]
 
 
-class Orders(Meanwhile):
+class Orders(Background):
     """Places orders on a thread of its own while the block lasts. Customers do not wait in line."""
 
     def __init__(self, backend: Backend, merchants: Sequence[str], rate: float, seed: int) -> None:

@@ -8,9 +8,6 @@ from rich.console import Console
 from loadtests.canary.crew import Crew
 from loadtests.canary.orders import Orders
 from loadtests.canary.report import Step, table
-from loadtests.faults.adapters import QueryableAdapter
-from loadtests.faults.site import Site
-from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.canary.evidence import gather
 from pos_gateway.canary.verdict import Finding, judge
 from pos_gateway.cli.canary.traffic import look
@@ -18,6 +15,9 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
+from testkit.faults.adapters import QueryableAdapter
+from testkit.faults.site import Site
+from testkit.merchants.client import SimulatedMerchants
 
 #: Merchants that answer as most do, and some that are too slow to count as healthy. Those have no
 #: key, and one reply in three is lost: sent again before it is asked for, the order is made twice.

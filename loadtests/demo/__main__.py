@@ -26,7 +26,7 @@ from kombu import Connection, Queue
 from loadtests.demo.cast import DELIVER_WITHIN, PARTS, PROFILES, REQUEST_TIMEOUT, orders, part_of
 from loadtests.demo.score import Books
 from loadtests.demo.screen import Screen
-from loadtests.merchants.client import SimulatedMerchants
+from testkit.merchants.client import SimulatedMerchants
 
 #: Orders a second, and for how many seconds.
 RATE = 80.0

@@ -16,17 +16,17 @@ from loadtests.bench.cores import keep_off_the_workers_core
 from loadtests.bench.run import InvalidRunError
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import WorkerEndedError
-from loadtests.faults.adapters import install
 from loadtests.load.page import page
 from loadtests.load.run import ProducerEndedError, play
 from loadtests.load.scenario import FOLDER, LoadScenario, names
 from loadtests.load.story import story
 from loadtests.load.terminal import summary
 from loadtests.load.verdict import Word, judge
-from loadtests.merchants.errors import ScenarioError
-from loadtests.servers.postgresql import PostgreSQL
-from loadtests.servers.process import ServerFailedError, ServerMissingError
-from loadtests.servers.rabbitmq import RabbitMQ
+from testkit.faults.adapters import install
+from testkit.merchants.errors import ScenarioError
+from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.process import ServerFailedError, ServerMissingError
+from testkit.servers.rabbitmq import RabbitMQ
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,12 +15,12 @@ from loadtests.bench.gauge import PRODUCER, WORKER, Gauge, Reading
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import ROOT, Worker
 from loadtests.bench.world import World, world
-from loadtests.faults.adapters import install
 from loadtests.load.record import Record
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.scraper import Sample, Scraper
-from loadtests.servers.process import end, free_port
 from pos_gateway.broker import topology
+from testkit.faults.adapters import install
+from testkit.servers.process import end, free_port
 
 #: Seconds between two looks at whether locust and the worker still run.
 _LOOK = 0.5

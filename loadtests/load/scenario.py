@@ -10,11 +10,11 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from pydantic import model_validator as validator
 
-from loadtests.faults.adapters import QueryableAdapter
 from loadtests.load.shapes import AnyShape, Seconds
-from loadtests.merchants.errors import ScenarioError
-from loadtests.merchants.profiles import parse_profile
 from pos_gateway.domain.record import field_errors
+from testkit.faults.adapters import QueryableAdapter
+from testkit.merchants.errors import ScenarioError
+from testkit.merchants.profiles import parse_profile
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
 
@@ -62,7 +62,7 @@ class Outage(_Part):
 class MerchantClass(_Part):
     """Merchants that are alike.
 
-    A behaviour is what ``loadtests/merchants/behaviour.py`` has: the name of a kind, a kind with its
+    A behaviour is what ``testkit/merchants/behaviour.py`` has: the name of a kind, a kind with its
     figures, a list of them with weights, two that alternate, or ``create`` and ``lookups``.
     """
 

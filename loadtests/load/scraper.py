@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from math import inf
 
-from loadtests.meanwhile import Meanwhile
 from pos_gateway.broker.queue_metrics import Depths
+from testkit.background import Background
 
 #: Seconds between two scrapes, each of which takes a few milliseconds of the worker's time.
 PERIOD = 1.0
@@ -31,7 +31,7 @@ class Sample:
     figures: Mapping[str, float]
 
 
-class Scraper(Meanwhile):
+class Scraper(Background):
     """Scrapes from a thread of its own while its block lasts."""
 
     def __init__(self, port: int, broker_url: str) -> None:

@@ -28,8 +28,8 @@ from loadtests.profile.flame import flame_graph
 from loadtests.profile.parts import PARTS, shares
 from loadtests.profile.recording import COMMAND, PROFILER, Sampled
 from loadtests.profile.stacks import Stack, read
-from loadtests.servers.postgresql import PostgreSQL
-from loadtests.servers.rabbitmq import RabbitMQ
+from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.rabbitmq import RabbitMQ
 
 #: Orders of a full queue, and seconds at a steady rate, that are sampled.
 ORDERS, SECONDS = 15_000, 20.0

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtests.hostile.peer import a_reply, peer, read_request
 from pos_gateway.adapters.clover import _Cart
 from pos_gateway.adapters.registry import BUILT_IN
 from pos_gateway.adapters.replies import LOOK_UP, json_object
@@ -24,6 +23,7 @@ from pos_gateway.transport.exchange import (
     Transport,
 )
 from pos_gateway.transport.guard import Guard
+from testkit.hostile.peer import a_reply, peer, read_request
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import VENDORS, Vendor, body, guid, known_as, order_of
 from tests.orders import an_order

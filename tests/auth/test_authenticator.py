@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import trustme
 
-from loadtests.hostile.peer import a_reply, answers, peer
 from pos_gateway.auth.authenticator import Authenticator
 from pos_gateway.domain.credentials import Unreadable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.transport.errors import Misconfigured, NotSent
 from pos_gateway.transport.exchange import Reply, Request, Transport
 from pos_gateway.transport.guard import Guard
+from testkit.hostile.peer import a_reply, answers, peer
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 CLOCK: Any = SimpleNamespace(now=lambda: NOW, monotonic=lambda: 100.0)

@@ -6,12 +6,12 @@ from threading import Event
 import pytest
 from kombu import Connection
 
-from loadtests.servers.proxy import Proxy
 from pos_gateway.broker import connection as answers
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.queue_metrics import Depths
+from testkit.servers.proxy import Proxy
 
 EMPTY = {queue.name: 0 for queue in topology.QUEUES}
 

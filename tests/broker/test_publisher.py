@@ -15,8 +15,6 @@ from kombu.transport.native_delayed_delivery import (
 )
 from structlog.testing import capture_logs
 
-from loadtests.servers.proxy import Proxy
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import connection as answers
 from pos_gateway.broker import publisher as publishing
 from pos_gateway.broker import topology
@@ -30,6 +28,8 @@ from pos_gateway.domain.errors import (
     PublishRefused,
     Unroutable,
 )
+from testkit.servers.proxy import Proxy
+from testkit.servers.rabbitmq import RabbitMQ
 
 
 def a_message(number: int = 0, *, routing_key: str = topology.ORDERS_KEY) -> Message:

@@ -14,8 +14,6 @@ import pytest
 from kombu import Connection, Queue
 from structlog.testing import capture_logs
 
-from loadtests.servers.proxy import Proxy
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
@@ -24,6 +22,8 @@ from pos_gateway.domain.errors import BrokerUnavailable, InvalidSplit
 from pos_gateway.domain.split import Split
 from pos_gateway.routing import splits
 from pos_gateway.routing.splits import SplitWatch
+from testkit.servers.proxy import Proxy
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.broker.test_order_client import queued
 from tests.orders import an_order
 

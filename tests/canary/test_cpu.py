@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import REGISTRY, generate_latest
 
-from loadtests.servers.process import free_port
 from pos_gateway.canary import cpu
 from pos_gateway.canary.cpu import LOOKS, costs_of
 from pos_gateway.domain.errors import MetricsUnavailable
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.serving import Answer, Server
+from testkit.servers.process import free_port
 
 
 class Pages:

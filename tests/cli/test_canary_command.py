@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from kombu import Connection
 
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.canary.evidence import ENOUGH
@@ -25,6 +24,7 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import State
 from pos_gateway.routing import splits
 from pos_gateway.routing.splits import message_of
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.cli.books import Books
 from tests.cli.conftest import Orders, Program
 from tests.ledger.lab import Clock

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from loadtests.hostile.peer import Peer, a_reply, peer, read_request
 from pos_gateway.database.engine import open_database
 from pos_gateway.runtime.vault import new_key
+from testkit.hostile.peer import Peer, a_reply, peer, read_request
 from tests.adapters.vendors import TOAST, guid
 from tests.cli.conftest import PATIENCE, Program, on_terminal
 from tests.cli.test_catalog_command import entry, imported

@@ -8,8 +8,6 @@ import pytest
 from kombu import Connection, Queue
 from psycopg import sql
 
-from loadtests.servers.postgresql import PostgreSQL, Standby
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
@@ -20,6 +18,8 @@ from pos_gateway.cli.doctor.redis import check_redis
 from pos_gateway.ledger.states import State
 from pos_gateway.runtime.vault import new_key
 from pos_gateway.settings import Settings
+from testkit.servers.postgresql import PostgreSQL, Standby
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.cli.books import Books
 from tests.cli.conftest import Orders, Program
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loadtests.servers.proxy import Proxy
 from pos_gateway.broker import topology
+from testkit.servers.proxy import Proxy
 from tests.cli.conftest import Orders, Program, press_ctrl_c
 
 MakeOrder = Callable[..., dict[str, Any]]

@@ -14,7 +14,6 @@ from urllib.request import urlopen
 import pytest
 from kombu import Connection
 
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
@@ -26,6 +25,7 @@ from pos_gateway.events.outbox import Outbox, Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.runtime.vault import Vault
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.cli.books import Books
 from tests.cli.conftest import PATIENCE, Program, on_terminal, press_ctrl_c
 

@@ -18,12 +18,12 @@ from typing import Any
 from kombu import Connection
 from sqlalchemy import Engine, event
 
-from loadtests.servers.postgresql import PostgreSQL
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway import __version__
 from pos_gateway.broker import topology
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.database.engine import open_database, upgrade
+from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.compatibility import scenario
 from tests.compatibility.release import RELEASES
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from kombu import Connection, Exchange, Queue
 
-from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database, upgrade
+from testkit.merchants.client import SimulatedMerchants
 from tests.compatibility import scenario
 from tests.compatibility.record import on_the_wire
 from tests.compatibility.release import Release, releases, without_chance

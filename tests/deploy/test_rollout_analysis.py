@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from loadtests.servers.process import program
+from testkit.servers.process import program
 from tests.deploy.kustomize import of_kind, render
 
 TEMPLATE = of_kind("AnalysisTemplate", render("overlays/canary-rollout"))["pos-gateway"]

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("loadtests/**/*.md")]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("loadtests/**/*.md"),
+    *ROOT.glob("testkit/**/*.md"),
+]
 
 
 def without_code(page: Path) -> str:

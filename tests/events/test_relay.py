@@ -11,7 +11,6 @@ from kombu import Connection
 from sqlalchemy import Engine, insert, text
 from structlog.testing import capture_logs
 
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.database.engine import open_database
@@ -25,6 +24,7 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.clock import SystemClock
 from pos_gateway.runtime.vault import Vault
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.events.lab import Events
 from tests.ledger.lab import SOON, Rows
 

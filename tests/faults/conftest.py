@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.merchants.client import SimulatedMerchants
+from testkit.merchants.client import SimulatedMerchants
 from tests.faults.lab import FaultLab
 
 

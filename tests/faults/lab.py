@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from loadtests.faults import books, invariants
-from loadtests.faults.adapters import ADAPTERS, install
-from loadtests.faults.backend import Backend
-from loadtests.faults.invariants import Evidence, Verdict
-from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.adapters.protocol import Guarantee
+from testkit.faults import books, invariants
+from testkit.faults.adapters import ADAPTERS, install
+from testkit.faults.backend import Backend
+from testkit.faults.invariants import Evidence, Verdict
+from testkit.merchants.client import SimulatedMerchants
 from tests.orders import an_order
 from tests.worker.lab import PATIENCE, Lab, WorkerProcess
 
@@ -28,7 +28,7 @@ class FaultLab(Lab):
         super().__init__(broker_url, database_url, merchants, folder)
         self.backend = Backend(broker_url)
         self.backend.__enter__()
-        #: Where workers find the adapters of ``loadtests.faults``.
+        #: Where workers find the adapters of ``testkit.faults``.
         self.python_path = install(folder)
         self._placed = 0
 

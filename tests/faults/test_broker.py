@@ -1,7 +1,7 @@
 """A broker that goes away in every way, and one that takes back what it thinks is forgotten."""
 
-from loadtests.servers.proxy import Proxy
-from loadtests.servers.rabbitmq import RabbitMQ
+from testkit.servers.proxy import Proxy
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.faults.lab import FaultLab
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.merchants.client import SimulatedMerchants
-from loadtests.servers.rabbitmq_cluster import NODES, Node, RabbitMQCluster
+from testkit.merchants.client import SimulatedMerchants
+from testkit.servers.rabbitmq_cluster import NODES, Node, RabbitMQCluster
 from tests.faults.lab import FaultLab
 
 ROUNDS = int(os.environ.get("CLUSTER", "0"))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from sqlalchemy import create_engine
 
-from loadtests.merchants.client import SimulatedMerchants
-from loadtests.servers.postgresql import PostgreSQL
-from loadtests.servers.proxy import Proxy
+from testkit.merchants.client import SimulatedMerchants
+from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.proxy import Proxy
 from tests.faults.lab import FaultLab
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.merchants.client import SimulatedMerchants
-from loadtests.servers.postgresql import PostgreSQL, Standby
-from loadtests.servers.proxy import Proxy
+from testkit.merchants.client import SimulatedMerchants
+from testkit.servers.postgresql import PostgreSQL, Standby
+from testkit.servers.proxy import Proxy
 from tests.faults.lab import FaultLab
 
 #: Seconds between two orders of the load.

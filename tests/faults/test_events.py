@@ -20,9 +20,6 @@ import pytest
 from kombu import Connection, Queue
 from sqlalchemy import Engine, delete, func, insert, select
 
-from loadtests.faults.backend import connection_errors
-from loadtests.servers.proxy import Proxy
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.database.schema import events, pipeline, workers
@@ -30,6 +27,9 @@ from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.pipeline import BATCH
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.runtime.failpoints import OF_EVENTS
+from testkit.faults.backend import connection_errors
+from testkit.servers.proxy import Proxy
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.events.lab import Events, row
 from tests.faults.lab import FaultLab
 from tests.worker.lab import PATIENCE, ROOT, WorkerProcess

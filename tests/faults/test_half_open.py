@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtests.servers.proxy import Proxy
-from loadtests.servers.rabbitmq import RabbitMQ
+from testkit.servers.proxy import Proxy
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.faults.lab import FaultLab
 
 #: Seconds between the broker's heartbeats, so that a test need not wait for half a minute.

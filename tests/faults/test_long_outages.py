@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from loadtests.servers.proxy import Proxy
-from loadtests.servers.rabbitmq import RabbitMQ
+from testkit.servers.proxy import Proxy
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.faults.lab import FaultLab
 from tests.worker.lab import GREEN, WorkerProcess
 

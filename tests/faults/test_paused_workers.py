@@ -2,7 +2,7 @@
 
 import signal
 
-from loadtests.servers.rabbitmq import RabbitMQ
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.faults.lab import FaultLab
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from kombu import Connection
 
-from loadtests.merchants.client import SimulatedMerchants
-from loadtests.servers.postgresql import PostgreSQL
 from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database
+from testkit.merchants.client import SimulatedMerchants
+from testkit.servers.postgresql import PostgreSQL
 from tests.orders import an_order
 from tests.worker.lab import ROOT, Lab
 

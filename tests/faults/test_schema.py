@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from sqlalchemy import create_engine
 
-from loadtests.servers.process import free_port
 from pos_gateway.database.engine import upgrade
+from testkit.servers.process import free_port
 from tests.faults.lab import FaultLab
 from tests.worker.lab import ROOT
 from tests.worker.test_watching import said, wait_until

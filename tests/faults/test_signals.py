@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.servers.postgresql import PostgreSQL
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.database.engine import open_database, require_current, upgrade
+from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.deploy.commands import ROOT, Command, commands
 from tests.deploy.container import Container
 from tests.faults.lab import FaultLab

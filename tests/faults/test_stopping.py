@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from loadtests.servers.proxy import Proxy
+from testkit.servers.proxy import Proxy
 from tests.faults.lab import FaultLab
 
 ORDERS = [f"o{number}" for number in range(20)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.servers.redis import Redis
+from testkit.servers.redis import Redis
 
 
 @pytest.fixture(scope="session")

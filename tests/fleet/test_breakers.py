@@ -3,9 +3,9 @@
 import pytest
 from redis import Redis as Client
 
-from loadtests.servers.redis import Redis
 from pos_gateway.fleet.breakers import KEPT, BreakerNews
 from pos_gateway.fleet.permits import PREFIX
+from testkit.servers.redis import Redis
 from tests.fleet.pods import Pod, beats, start
 
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis import Redis as Client
 
-from loadtests.servers.redis import Redis
 from pos_gateway.admission.breaker import LONGEST_OPEN
 from pos_gateway.domain.errors import FleetUnavailable, InvalidSettings
 from pos_gateway.fleet.permits import PREFIX, RedisPermits
 from pos_gateway.fleet.reply import read_reply
 from pos_gateway.fleet.sync import Ask, Report
 from pos_gateway.fleet.timing import Timing
+from testkit.servers.redis import Redis
 from tests.fleet.liar import lying
 from tests.fleet.pods import PROMPT, Pod, beats, start
 

@@ -8,11 +8,11 @@ from redis import Redis as Client
 from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
-from loadtests.servers.redis import Redis
 from pos_gateway.domain.errors import FleetUnavailable
 from pos_gateway.fleet.coordinator import State
 from pos_gateway.fleet.permits import PREFIX
 from pos_gateway.fleet.sync import Answer, Ask, Report
+from testkit.servers.redis import Redis
 from tests.fleet.pods import PROMPT, Pod, beats, end_settling, expire, held, start
 
 CAUTIOUS = replace(PROMPT, settle=2.0)

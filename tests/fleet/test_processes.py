@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 
 from redis import Redis as Client
 
-from loadtests.servers.redis import Redis
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
+from testkit.servers.redis import Redis
 from tests.fleet.hammer import LIMITS
 from tests.fleet.pods import Pod
 

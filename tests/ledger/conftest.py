@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from loadtests.servers.postgresql import PostgreSQL
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.database.schema import metadata
 from pos_gateway.ledger import ledger
+from testkit.servers.postgresql import PostgreSQL
 from tests.ledger.lab import SOON, Rows, Worker
 
 KINDS = ["sqlite", "postgresql"]

@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 
-from loadtests.servers.postgresql import PostgreSQL
 from pos_gateway.database import engine as database
 from pos_gateway.database.engine import open_database
 from pos_gateway.domain.errors import LedgerUnavailable
@@ -20,6 +19,7 @@ from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.schema_watch import SchemaWatch
 from pos_gateway.ledger.states import Claim, Key, LeasedElsewhere, State
+from testkit.servers.postgresql import PostgreSQL
 from tests.ledger.breaking import backend, terminate
 from tests.ledger.lab import KEY, SOON, Rows, Worker, an_entry, claimed
 from tests.ledger.test_commits import Caller

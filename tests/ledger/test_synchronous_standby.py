@@ -12,7 +12,6 @@ from psycopg import sql
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
-from loadtests.servers.postgresql import PostgreSQL, Standby
 from pos_gateway.cli.database import desk, merchant_store
 from pos_gateway.cli.failure import Failure
 from pos_gateway.database.engine import open_database, upgrade
@@ -24,6 +23,7 @@ from pos_gateway.ledger import writer
 from pos_gateway.ledger.batch import Claiming, Finishing, Sending
 from pos_gateway.ledger.states import Claim, Ended, State
 from pos_gateway.merchants.store import MerchantStore
+from testkit.servers.postgresql import PostgreSQL, Standby
 from tests.events.lab import Events
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
 

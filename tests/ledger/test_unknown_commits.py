@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from loadtests.servers.proxy import Proxy
 from pos_gateway.database.engine import open_database
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind
@@ -18,6 +17,7 @@ from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import Claiming, Finishing
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.states import AttemptHistory, Key, LeasedElsewhere, State
+from testkit.servers.proxy import Proxy
 from tests.ledger.breaking import BreakingCommit, BreakingStatements, backend
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
 

@@ -3,8 +3,8 @@
 import pytest
 
 from loadtests.bench.servers import Servers
-from loadtests.servers.postgresql import PostgreSQL
-from loadtests.servers.rabbitmq import RabbitMQ
+from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.rabbitmq import RabbitMQ
 
 
 @pytest.fixture

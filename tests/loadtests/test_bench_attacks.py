@@ -47,10 +47,10 @@ from loadtests.bench.gauge import Reading
 from loadtests.bench.servers import Servers
 from loadtests.bench.verdict import Verdict
 from loadtests.bench.window import Window
-from loadtests.hostile.catalogue import CATALOGUE
-from loadtests.hostile.client import HostilePeers
-from loadtests.merchants.profiles import parse_profile
 from pos_gateway.domain.merchant import Merchant
+from testkit.hostile.catalogue import CATALOGUE
+from testkit.hostile.client import HostilePeers
+from testkit.merchants.profiles import parse_profile
 
 FEW = Population((Group("ill", 1, 0.1), Group("healthy", 20, 0.9)), orders=1000, quick_orders=300)
 ONE_ILL = Attack("ill", "x", "one is ill", FEW, troubled=("ill",), mid_run=False)

@@ -10,12 +10,12 @@ from rich.console import Console
 from loadtests.canary import __main__ as canary
 from loadtests.canary.rehearsal import open_merchants
 from loadtests.canary.report import Step, table
-from loadtests.faults.adapters import QueryableAdapter
-from loadtests.merchants.client import SimulatedMerchants
-from loadtests.servers.postgresql import PostgreSQL
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.merchants.store import MerchantStore
+from testkit.faults.adapters import QueryableAdapter
+from testkit.merchants.client import SimulatedMerchants
+from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.rabbitmq import RabbitMQ
 
 STEPS = ("0 %", "10 %", "50 %", "canary killed", "100 %", "moved back")
 

@@ -48,7 +48,7 @@ from loadtests.bench.scenario import CASES
 from loadtests.bench.scraping import PERIOD, Scraping
 from loadtests.bench.servers import Servers
 from loadtests.bench.slow_merchants import Beside, SlowMerchants
-from loadtests.servers.process import free_port
+from testkit.servers.process import free_port
 
 MIB = 2**20
 

@@ -8,7 +8,7 @@ from statistics import fmean, pvariance
 
 import pytest
 
-from loadtests.merchants.latency import parse_latency
+from testkit.merchants.latency import parse_latency
 
 NUMBER = 20_000
 

@@ -21,7 +21,7 @@ from loadtests.load.slices import Slices
 from loadtests.load.story import story
 from loadtests.load.terminal import summary
 from loadtests.load.verdict import judge
-from loadtests.servers.process import ServerFailedError, ServerMissingError
+from testkit.servers.process import ServerFailedError, ServerMissingError
 from tests.loadtests.load_runs import ORDERS, SCENARIO, a_record, a_run, samples
 
 RUN = a_run(samples=samples({"parked_orders": 3, "queue_messages.orders": 12}))

@@ -14,15 +14,15 @@ import pytest
 from pydantic import TypeAdapter
 
 import loadtests.load.shapes
-from loadtests.faults.adapters import QueryableAdapter
 from loadtests.load.__main__ import main
 from loadtests.load.arrivals import arrivals, orders
 from loadtests.load.scenario import LoadScenario, MerchantClass, names
 from loadtests.load.shapes import AnyShape, Shape
-from loadtests.merchants.behaviour import Kind, Stage
-from loadtests.merchants.client import SimulatedMerchants
-from loadtests.merchants.errors import ScenarioError
-from loadtests.merchants.profiles import parse_profile
+from testkit.faults.adapters import QueryableAdapter
+from testkit.merchants.behaviour import Kind, Stage
+from testkit.merchants.client import SimulatedMerchants
+from testkit.merchants.errors import ScenarioError
+from testkit.merchants.profiles import parse_profile
 
 GOOD = """
 description = "good"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from loadtests.faults.books import Books, Entry
-from loadtests.faults.invariants import Evidence, judge
-from loadtests.faults.parts import Result
+from loadtests.soak.parts import Result
+from testkit.faults.books import Books, Entry
+from testkit.faults.invariants import Evidence, judge
 
 ORDER = ("keyed-0", "o1")
 

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from loadtests.faults import load
-from loadtests.faults.backend import Backend
-from loadtests.faults.load import Load
+from loadtests.soak import load
+from loadtests.soak.load import Load
+from testkit.faults.backend import Backend
 
 MERCHANTS = ["a", "b"]
 

@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
-from loadtests.servers.redis import Redis
 from pos_gateway.domain.errors import UnknownMerchant
 from pos_gateway.merchants import directory as subject
 from pos_gateway.merchants.catalogs import CatalogStore
@@ -16,6 +15,7 @@ from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.processing.shared_cache import SharedCache
 from pos_gateway.runtime.vault import Vault, new_key
+from testkit.servers.redis import Redis
 from tests.merchants.conftest import HandClock
 from tests.merchants.test_store import a_merchant
 

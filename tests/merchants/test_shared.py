@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from redis import Redis as Client
 
-from loadtests.servers.redis import Redis
 from pos_gateway.cache.refresh_ahead import CacheEntry, CacheState
 from pos_gateway.cache.shared import LEASE, PREFIX, SharedValues
 from pos_gateway.domain.errors import SharedUnavailable
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.runtime.vault import CannotOpen, Vault, new_key
+from testkit.servers.redis import Redis
 from tests.fleet.liar import lying
 from tests.merchants.conftest import HandClock
 from tests.merchants.test_cache import SOON, Scene, threaded

@@ -11,7 +11,6 @@ import trustme
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
-from loadtests.faults.adapters import BlindAdapter, QueryableAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.domain.merchant import Merchant
@@ -23,6 +22,7 @@ from pos_gateway.processing.delivery import Delivery, unsettled_for
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import Misconfigured, NotBegun, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Send
+from testkit.faults.adapters import BlindAdapter, QueryableAdapter
 from tests.gate import Gate
 from tests.orders import an_order
 

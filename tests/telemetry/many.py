@@ -7,7 +7,6 @@ has.
 import sys
 from typing import Any
 
-from loadtests.servers.process import free_port
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.limits import Limits, Terms
@@ -17,6 +16,7 @@ from pos_gateway.domain.outcome import Kind
 from pos_gateway.telemetry import log, metrics
 from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.worker.standings import Standings
+from testkit.servers.process import free_port
 from tests.telemetry.lab import get
 
 #: Labels whose values are the code's own: each metric's, all of them.

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from prometheus_client import Counter, Histogram
 
-from loadtests.servers.process import program
 from pos_gateway.settings import PREFIX, Settings
 from pos_gateway.telemetry import metrics
+from testkit.servers.process import program
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus"

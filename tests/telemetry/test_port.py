@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from loadtests.servers.process import free_port
 from pos_gateway.runtime import green
 from pos_gateway.telemetry import loop_lag
 from pos_gateway.telemetry.loop_lag import PERIOD, LoopLag
 from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.telemetry.scrape import IN_A_ROW, Scrape
+from testkit.servers.process import free_port
 from tests.telemetry.lab import Samples, get, get_json, value
 
 

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
-from loadtests.servers.process import free_port
 from pos_gateway.telemetry import serving
 from pos_gateway.telemetry.serving import Answer, Page, Server
+from testkit.servers.process import free_port
 from tests.telemetry.lab import get, get_json
 
 Serve = Callable[[Mapping[str, Page]], int]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from loadtests.hostile.catalogue import CATALOGUE, DOUBT, Behaviour
-from loadtests.hostile.certificates import Certificates
-from loadtests.hostile.peer import Peer, a_reply, answers, peer
+from testkit.hostile.catalogue import CATALOGUE, DOUBT, Behaviour
+from testkit.hostile.certificates import Certificates
+from testkit.hostile.peer import Peer, a_reply, answers, peer
 
 #: Seconds that an exchange may take.
 DEADLINE = 0.4

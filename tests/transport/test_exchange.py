@@ -15,7 +15,6 @@ from types import FrameType, SimpleNamespace
 import pytest
 import trustme
 
-from loadtests.hostile.peer import Peer, Script, a_reply, answers, hangs, peer, read_request
 from pos_gateway.runtime import green
 from pos_gateway.transport.connect import HTTPPool, TrackedHTTPConnection
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
@@ -29,6 +28,7 @@ from pos_gateway.transport.exchange import (
 )
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.response import _FIELD, HEAD_LIMIT
+from testkit.hostile.peer import Peer, Script, a_reply, answers, hangs, peer, read_request
 
 
 def exchange(

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import trustme
 
-from loadtests.hostile.peer import Script, peer
 from pos_gateway.transport import connect
 from pos_gateway.transport.errors import Misconfigured, NotSent
 from pos_gateway.transport.exchange import Transport
 from pos_gateway.transport.guard import Guard
+from testkit.hostile.peer import Script, peer
 from tests.transport.test_catalogue import Green
 
 

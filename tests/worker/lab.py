@@ -19,7 +19,6 @@ from kombu import Connection
 from kombu.transport.native_delayed_delivery import MAX_NUMBER_OF_BITS_TO_USE, level_name
 from sqlalchemy import select
 
-from loadtests.merchants.client import SimulatedMerchants
 from pos_gateway.broker import topology
 from pos_gateway.broker.bundle import Bundle, ParkedOrder
 from pos_gateway.broker.message import Message
@@ -33,6 +32,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
+from testkit.merchants.client import SimulatedMerchants
 from tests.orders import an_order
 
 ROOT = Path(__file__).parents[2]

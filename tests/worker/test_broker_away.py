@@ -2,7 +2,7 @@
 
 import signal
 
-from loadtests.servers.proxy import Proxy
+from testkit.servers.proxy import Proxy
 from tests.worker.lab import Lab, by_type
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.hostile.peer import a_reply, peer, read_request
+from testkit.hostile.peer import a_reply, peer, read_request
 from tests.orders import an_order
 from tests.worker.lab import Lab
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from loadtests.servers.redis import Redis
+from testkit.servers.redis import Redis
 from tests.worker.lab import Lab, WorkerProcess, by_type
 
 ORDERS = [f"o{n}" for n in range(60)]

@@ -13,9 +13,9 @@ import psutil
 import pytest
 import trustme
 
-from loadtests.merchants.client import SimulatedMerchants
-from loadtests.servers.process import free_port
 from pos_gateway.worker import slim_celery as light_celery
+from testkit.merchants.client import SimulatedMerchants
+from testkit.servers.process import free_port
 from tests.orders import an_order
 from tests.telemetry.lab import Samples, get
 from tests.worker.lab import GREEN, GREEN_COMMAND, PATIENCE, ROOT, Lab, by_type

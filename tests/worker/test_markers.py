@@ -23,9 +23,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from loadtests.hostile.peer import Peer, a_reply, peer, read_request
-from loadtests.servers.process import free_port
 from pos_gateway.runtime.vault import new_key
+from testkit.hostile.peer import Peer, a_reply, peer, read_request
+from testkit.servers.process import free_port
 from tests.orders import an_order
 from tests.worker.lab import ROOT, Lab
 

@@ -13,7 +13,7 @@ from kombu.transport.native_delayed_delivery import (
     level_name,
 )
 
-from loadtests.servers.rabbitmq import RabbitMQ
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.orders import an_order
 from tests.worker.lab import Lab, by_type
 

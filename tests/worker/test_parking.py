@@ -5,8 +5,8 @@ import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from loadtests.servers.rabbitmq import RabbitMQ
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.orders import an_order
 from tests.worker.lab import Lab, a_bundle, by_type
 from tests.worker.test_nothing_lost import everything_ended_once

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from loadtests.merchants.client import SimulatedMerchants
-from loadtests.servers.process import free_port
-from loadtests.servers.prometheus import Prometheus
-from loadtests.servers.rabbitmq import RabbitMQ
-from loadtests.servers.redis import Redis
+from testkit.merchants.client import SimulatedMerchants
+from testkit.servers.process import free_port
+from testkit.servers.prometheus import Prometheus
+from testkit.servers.rabbitmq import RabbitMQ
+from testkit.servers.redis import Redis
 from tests.worker.lab import PATIENCE, Lab
 
 ROOT = Path(__file__).parents[2]

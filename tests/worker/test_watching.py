@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from loadtests.servers.process import free_port
-from loadtests.servers.proxy import Proxy
+from testkit.servers.process import free_port
+from testkit.servers.proxy import Proxy
 from tests.telemetry.lab import Samples, get, get_json
 from tests.worker.lab import PATIENCE, Lab
 

@@ -29,8 +29,8 @@ from loadtests.bench.servers import Servers
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import World, world
 from loadtests.load.histogram import percentile
-from loadtests.merchants.levels import BUCKETS
 from pos_gateway.broker import topology
+from testkit.merchants.levels import BUCKETS
 
 DEAD, HEALTHY = "dead", "healthy"
 _DEAD_ID = f"{DEAD}-0"

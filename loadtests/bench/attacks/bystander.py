@@ -19,8 +19,8 @@ from kombu.transport.native_delayed_delivery import (
 )
 
 from loadtests.bench.run import InvalidRunError
-from loadtests.servers.process import end
 from pos_gateway.broker.message import Message
+from testkit.servers.process import end
 
 _ROOT = Path(__file__).resolve().parents[3]
 _QUEUE = Queue(

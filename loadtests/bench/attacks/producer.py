@@ -21,7 +21,7 @@ from loadtests.bench.attacks.schedule import TOLERANCE, Schedule, lateness
 from loadtests.bench.candidate import BY_NAME, Candidate
 from loadtests.bench.filling import Confirms
 from loadtests.bench.run import InvalidRunError
-from loadtests.servers.process import end
+from testkit.servers.process import end
 
 _ROOT = Path(__file__).resolve().parents[3]
 

@@ -5,7 +5,7 @@ from math import ceil, floor
 from typing import Any
 
 from loadtests.bench.attacks.observation import Observation
-from loadtests.merchants.levels import BUCKETS
+from testkit.merchants.levels import BUCKETS
 
 
 def series(kind: str, seen: Observation) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from loadtests.bench.attacks.population import Population
 from loadtests.bench.candidate import Candidate
 from loadtests.bench.servers import Servers
 from loadtests.bench.world import World, world
-from loadtests.hostile.client import HostilePeers
+from testkit.hostile.client import HostilePeers
 
 #: Seconds after which an exchange is given up, unless the attack says otherwise.
 TIMEOUT = 10.0

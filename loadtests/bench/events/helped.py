@@ -16,9 +16,9 @@ from loadtests.bench.events.stream import Stream
 from loadtests.bench.run import InvalidRunError
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import ROOT
-from loadtests.servers.process import end
 from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database, upgrade
+from testkit.servers.process import end
 
 #: Seconds that an event's hydration takes, and events.
 COST, SIZES = 0.005, {False: 6000, True: 4000}

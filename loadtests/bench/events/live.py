@@ -23,9 +23,9 @@ from loadtests.bench.orders import spread
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import ROOT, Worker
 from loadtests.bench.world import World, world
-from loadtests.servers.process import end
 from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database
+from testkit.servers.process import end
 
 #: Orders a second beside it, of merchants that reply after so many seconds.
 RATE, REPLY = 200.0, 0.05

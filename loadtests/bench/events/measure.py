@@ -11,7 +11,7 @@ from loadtests.bench.events.live import CHUNKS, OURS_NAME, SINGLY, Live
 from loadtests.bench.report import table
 from loadtests.bench.servers import Servers
 from loadtests.bench.verdict import Verdict
-from loadtests.servers.postgresql import PostgreSQL
+from testkit.servers.postgresql import PostgreSQL
 
 NAME = "events"
 #: Seconds until 95 % were received, at most: of a worker's own, and of bulks by their size.

@@ -9,13 +9,13 @@ from typing import Any
 from kombu import Connection
 
 from loadtests.bench.run import InvalidRunError
-from loadtests.meanwhile import Meanwhile
 from pos_gateway.broker import topology
+from testkit.background import Background
 
 _POSITION = re.compile(r'"position":(\d+)')
 
 
-class Stream(Meanwhile):
+class Stream(Background):
     """Takes events off the queue on a thread of its own while its block lasts."""
 
     def __init__(self, broker_url: str) -> None:

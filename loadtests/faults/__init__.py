@@ -1,1 +1,0 @@
-"""What goes wrong on purpose, and whether anything was lost or made twice over it."""

@@ -1,0 +1,1 @@
+"""What tests and load tests share: real servers, simulated merchants, fault proxies, hostile peers."""

@@ -1,0 +1,274 @@
+"""A RabbitMQ node of our own."""
+
+import itertools
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import quote, unquote
+
+from testkit.servers.process import Server, end, free_port, program
+
+_BIN = Path("/usr/lib/rabbitmq/bin")
+
+_EVERY_QUEUE_HAS_ITS_LEADER = (
+    "lists:all(fun(Queue) -> {Name, _} = amqqueue:get_pid(Queue), "
+    "[leader] =:= [element(2, State) || State <- ets:lookup(ra_state, Name)] end, "
+    "[Queue || Queue <- rabbit_amqqueue:list(), amqqueue:is_quorum(Queue)])"
+)
+#: The coordinator of streams knows of each how far it is with writing down its leader.
+_LEADER_IS_WRITTEN_DOWN = (
+    "{{ok, Stream}} = rabbit_amqqueue:lookup({name}), "
+    "Id = maps:get(name, amqqueue:get_type_state(Stream)), "
+    "{{ok, {{_, Known}}, _}} = "
+    "ra:local_query({{rabbit_stream_coordinator, node()}}, fun(State) -> State end), "
+    "lists:keymember(updated, 1, [Each || Each <- tuple_to_list(maps:get(Id, element(2, Known))), "
+    "is_tuple(Each)])"
+)
+
+
+class RabbitMQ(Server):
+    """One node with an epmd (Erlang's name server) of its own.
+
+    The node's Erlang shell is held open on its standard input. An expression there takes a
+    millisecond where every `rabbitmqctl` takes a second, and the node ends when the shell's input
+    does, that is with us.
+    """
+
+    package: ClassVar[str] = "rabbitmq-server"
+
+    def __init__(self, *, configuration: str = "") -> None:
+        """`configuration` is added to rabbitmq.conf."""
+        super().__init__()
+        self._configuration = configuration
+        self._distribution_port = 0
+        self._epmd_port = 0
+        self._epmd: subprocess.Popen[bytes] | None = None
+        self._numbers = itertools.count(1)
+        #: Virtual hosts whose deletion may not be over yet.
+        self._deleting: list[str] = []
+
+    @property
+    def url(self) -> str:
+        """The default virtual host, as Celery and kombu write it."""
+        return self.url_of("/")
+
+    def add_vhost(self, name: str | None = None) -> str:
+        """Add a virtual host that guest may use, and return its URL."""
+        name = name or f"v{next(self._numbers)}"
+        vhost = binary(name)
+        self.eval(
+            f'ok = rabbit_vhost:add({vhost}, <<"tests">>), '
+            f'rabbit_auth_backend_internal:set_permissions(<<"guest">>, {vhost}, '
+            '<<".*">>, <<".*">>, <<".*">>, <<"tests">>)'
+        )
+        return self.url_of(quote(name, safe=""))
+
+    def delete_vhost(self, url: str) -> None:
+        """Delete the virtual host behind a URL of `add_vhost`, in the background."""
+        name = unquote(url.rpartition("/")[2])
+        self._deleting.append(name)
+        self.eval(f'spawn(fun() -> rabbit_vhost:delete({binary(name)}, <<"tests">>) end)')
+
+    def add_user(self, name: str, url: str) -> str:
+        """Add a user who may use the virtual host behind a URL; the URL for it, password and all."""
+        vhost = binary(unquote(url.rpartition("/")[2]))
+        self.set_password(name, name)
+        self.eval(
+            f"rabbit_auth_backend_internal:set_permissions({binary(name)}, {vhost}, "
+            '<<".*">>, <<".*">>, <<".*">>, <<"tests">>)'
+        )
+        return url.replace("guest:guest@", f"{name}:{name}@", 1)
+
+    def set_password(self, name: str, password: str) -> None:
+        """Have the user log in with this from now on; one that is not there yet is added."""
+        self.eval(
+            f"rabbit_auth_backend_internal:put_user(#{{name => {binary(name)}, "
+            f'password => {binary(password)}, tags => <<"">>}}, <<"tests">>)'
+        )
+
+    def drop_connections(self) -> None:
+        """Have the broker close every client's connection."""
+        self.eval(
+            '[catch rabbit_networking:close_connection(C, "dropped by a test") '  # it may be gone
+            "|| C <- rabbit_networking:connections()]"
+        )
+
+    def lose_leader(self, url: str, queue: str) -> None:
+        """Leave a stream with no leader, as a crash seconds after its making can."""
+        vhost = unquote(url.rpartition("/")[2])
+        name = f"rabbit_misc:r({binary(vhost)}, queue, {binary(queue)})"
+        # Who leads a new stream is written down a moment after it was declared, over what is gone.
+        self._wait_for(
+            lambda: self.eval(_LEADER_IS_WRITTEN_DOWN.format(name=name)) == "true",
+            self._running(),
+            f"did not write down who leads {queue}",
+        )
+        self.eval(f"mnesia:dirty_delete(rabbit_queue, {name})")
+
+    @contextmanager
+    def memory_alarm(self) -> Iterator[None]:
+        """Keep the memory alarm raised, which blocks every connection that publishes."""
+        before = self.eval("vm_memory_monitor:get_vm_memory_high_watermark()")
+        self.eval("vm_memory_monitor:set_vm_memory_high_watermark(0.00001)")
+        # It is raised, and every connection has heard of it, once they have answered.
+        self.eval(
+            "[_ | _] = rabbit_alarm:get_alarms(), "
+            "[catch rabbit_reader:info(Each, [state]) || Each <- rabbit_networking:connections()]"
+        )
+        try:
+            yield
+        finally:
+            self.eval(f"vm_memory_monitor:set_vm_memory_high_watermark({before})")
+
+    @contextmanager
+    def consumer_timeout(self, seconds: float) -> Iterator[None]:
+        """Have it close channels over messages that are unacknowledged for so long.
+
+        It looks at a channel once in a tick, a minute by default.
+        """
+        names = ("channel_tick_interval", "consumer_timeout")
+        before = [self.eval(f"element(2, application:get_env(rabbit, {name}))") for name in names]
+        self._set(names, (500, int(seconds * 1000)))
+        try:
+            yield
+        finally:
+            self._set(names, before)
+
+    def _set(self, names: Sequence[str], values: Sequence[object]) -> None:
+        for name, value in zip(names, values, strict=True):
+            self.eval(f"application:set_env(rabbit, {name}, {value})")
+
+    def eval(self, expression: str) -> str:
+        """Evaluate an Erlang expression in the node, and return its value as Erlang writes it."""
+        shell = self._running().stdin
+        assert shell is not None
+        reply, written = self.folder / "reply", self.folder / "reply.written"
+        # Renaming makes the reply appear whole or not at all.
+        shell.write(
+            f"(fun() -> Reply = try {{ok, begin {expression} end}} "
+            "catch Kind:Reason -> {Kind, Reason} end, "
+            f'ok = file:write_file("{reply}", io_lib:format("~0tp~n~0tp", '
+            "[element(1, Reply), element(2, Reply)])), "
+            f'ok = file:rename("{reply}", "{written}") end)().\n'.encode()
+        )
+        shell.flush()
+        self._wait_for(written.exists, self._running(), f"did not evaluate `{expression}`")
+        outcome, _, value = written.read_text().partition("\n")
+        written.unlink()
+        if outcome != "ok":
+            raise RuntimeError(f"`{expression}` raised {outcome}: {value}")
+        return value
+
+    def ctl(self, *arguments: str) -> str:
+        """Run rabbitmqctl against this node, which takes a second, and return its output."""
+        command = self._program("rabbitmqctl")
+        return self._run([command, "--quiet", "--node", self._node(), *arguments])
+
+    def kill(self) -> None:
+        """End the node at once, as a crash does."""
+        if self._process is not None and not self._paused:
+            # RabbitMQ 3.10 notes a new quorum queue's name on disk three seconds late, and a crash
+            # before that costs the queue and all it holds. Queues in production are older.
+            self.eval("[dets:sync(Table) || Table <- dets:all()]")
+            self._finish_deleting()
+        super().kill()
+
+    def close(self) -> None:
+        """End the node and its epmd, and remove its data."""
+        super().close()
+        if self._epmd is not None:
+            end(self._epmd, signal.SIGKILL)
+            self._epmd = None
+
+    def _prepare(self) -> None:
+        self._distribution_port = free_port()
+        (self.folder / "enabled_plugins").write_text("[].\n")
+        (self.folder / "rabbitmq.conf").write_text(
+            f"log.console = false\nlog.file = rabbitmq.log\n{self._configuration}\n"
+        )
+        self._start_epmd()
+
+    def _start_epmd(self) -> None:
+        self._epmd_port = free_port()
+        # In the foreground and as our child; the one that a node starts outlives the node.
+        self._epmd = self._spawn([program("epmd", "erlang-base")])
+        self._wait_for(
+            lambda: _listens(self._epmd_port), self._epmd, "has an epmd that did not answer"
+        )
+
+    def _command(self) -> Sequence[str | Path]:
+        return [self._program("rabbitmq-server")]
+
+    def _stdin(self) -> int:
+        return subprocess.PIPE
+
+    def _environment(self) -> Mapping[str, str]:
+        folder = self.folder
+        return {
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "RABBITMQ_ALLOW_INPUT": "true",  # the shell; and no process between us and the node
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_CONFIG_FILES": str(folder / "no-conf.d"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_NODENAME": self._node(),
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            # Two schedulers, and none that spins while it has nothing to do: it shares the
+            # machine with what it is there to test.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none -start_epmd false"
+            ),
+            "TERM": "dumb",
+        }
+
+    def _answers(self) -> bool:
+        """Whether it greets an AMQP client and every quorum queue has its leader.
+
+        After a restart the greeting comes first, and the leaders half a second later.
+        """
+        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as client:
+            client.sendall(b"AMQP\x00\x00\x09\x01")
+            return bool(client.recv(1)) and self._has_leaders()
+
+    def _finish_deleting(self) -> None:
+        """Wait for virtual hosts to be gone: half of one is more than a node recovers from."""
+        gone = " andalso ".join(
+            f"not rabbit_vhost:exists({binary(each)})" for each in self._deleting
+        )
+        if gone:
+            complaint = "did not delete its virtual hosts"
+            self._wait_for(lambda: self.eval(gone) == "true", self._running(), complaint)
+        self._deleting.clear()
+
+    def _has_leaders(self) -> bool:
+        return self.eval(_EVERY_QUEUE_HAS_ITS_LEADER) == "true"
+
+    def _node(self) -> str:
+        return f"pos-gateway-{self.port}@localhost"
+
+    def _program(self, name: str) -> Path:
+        return program(name, self.package, _BIN)
+
+    def url_of(self, vhost: str) -> str:
+        """A virtual host's, whose name is quoted."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/{vhost}"
+
+
+def _listens(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+
+
+def binary(name: str) -> str:
+    """A name as an Erlang binary that needs no quoting rules."""
+    return f"<<{','.join(map(str, name.encode()))}>>"
