@@ -39,8 +39,7 @@ class Backlog(Generic[Ticket]):
 
     def expire_before(self, lane: Lane[Ticket], time: float) -> None:
         """Expire the lane's orders with a deadline by ``time``, when it may next start one."""
-        while (first := lane.first()) is not None and first.deadline <= time:
-            self._expired.append(lane.take(first))
+        self._expired += [lane.take(each) for each in lane.expiring(time)]
 
     def expired(self) -> list[Ticket]:
         """Remove and return orders that expired while waiting, or will before they can start."""

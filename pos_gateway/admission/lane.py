@@ -215,14 +215,18 @@ class Lane(Generic[Ticket]):
         return self.is_idle and now - self.last_call > QUIET
 
     def put(self, ticket: Ticket, now: float, deadline: float) -> Waiting[Ticket]:
-        """Let an order wait; the earliest deadline goes first."""
+        """Let an order wait; the earliest deadline goes first.
+
+        One without a deadline is looked up after its own has passed, and so goes before all others.
+        """
         waiting = Waiting(self, ticket, now, deadline)
         self._number += 1
         self.waiting += 1
         if len(self._queue) > 2 * self.waiting + 16:  # most entries are done
             self._queue = [entry for entry in self._queue if not entry[2].done]
             heapq.heapify(self._queue)
-        heapq.heappush(self._queue, (deadline, self._number, waiting))
+        urgency = deadline if deadline < inf else -inf
+        heapq.heappush(self._queue, (urgency, self._number, waiting))
         return waiting
 
     def first(self) -> Waiting[Ticket] | None:
@@ -230,6 +234,11 @@ class Lane(Generic[Ticket]):
         while self._queue and self._queue[0][2].done:
             heapq.heappop(self._queue)
         return self._queue[0][2] if self._queue else None
+
+    def expiring(self, time: float) -> list[Waiting[Ticket]]:
+        """Waiting orders with a deadline by ``time``, the earliest first."""
+        left = [each for each in self._queue if not each[2].done and each[2].deadline <= time]
+        return [waiting for _, _, waiting in sorted(left)]
 
     def take(self, waiting: Waiting[Ticket]) -> Ticket:
         """Remove a waiting order and return its ticket. No reference to it is kept."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from pydantic_core import to_json
 
 from pos_gateway.ledger.lease import Beat, LeaseRow
+from pos_gateway.ledger.states import RESOLVE_FOR
 
 Row = Mapping[str, Any]
 
@@ -66,12 +67,14 @@ _GENERATION = """case when {action} = 'cancel' then (
            where submission.merchant_id = {merchant_id} and submission.order_id = {order_id}
              and submission.action = 'submit') end"""
 
-# A cancel request for the order is open.
-_CANCELLING = """exists (
+# A cancel request for the order is open; one in doubt, which the POS may have carried out, is for
+# as long as it is looked up.
+_CANCELLING = f"""exists (
            select 1 from orders wish
-           where wish.merchant_id = {merchant_id} and wish.order_id = {order_id}
+           where wish.merchant_id = {{merchant_id}} and wish.order_id = {{order_id}}
              and wish.action = 'cancel' and wish.state in ('new', 'claimed', 'sending')
-             and wish.deliver_by > {now})"""
+             and wish.deliver_by > {{now}}
+                 - case when wish.doubt_since is null then 0 else {RESOLVE_FOR} end)"""
 
 # Not a claim that a failover has lost, and under which the order was sent.
 _INSERT = f"""

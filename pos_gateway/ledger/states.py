@@ -7,6 +7,10 @@ from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.settling import Settling
 
+#: Seconds after ``deliver_by`` for which an order that the POS may have, or may have cancelled, is
+#: still looked up; after that it is for an operator.
+RESOLVE_FOR = 3600.0
+
 
 class Action(StrEnum):
     """What a message asks for; each action has its own row."""

@@ -9,18 +9,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
-from pos_gateway.adapters.rejection import Rejection
+from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.domain.errors import InvalidOrder, UnknownMerchant
-from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import Action, Claim, Ended, Key, LeasedElsewhere, State
+from pos_gateway.ledger.states import (
+    RESOLVE_FOR,
+    Action,
+    Claim,
+    Ended,
+    Key,
+    LeasedElsewhere,
+    State,
+)
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.processing.call import Caller
 from pos_gateway.processing.delivery import (
     MOVED,
-    RESOLVE_FOR,
     has_moved,
     held,
     poison,
@@ -37,6 +43,8 @@ from pos_gateway.transport.exchange import Reply, Request, Send
 
 #: Why a cancel request waits for an operator.
 BLIND = Reason("blind", "whether the POS has it, an operator has to say first")
+#: The reason code of a request that ends without the POS's word on it.
+CANCEL_IN_DOUBT = "cancel_in_doubt"
 #: The outcome of an attempt that may not call the POS, and has to: nothing was done.
 NEEDS_POS = Outcome(Kind.RETRY)
 
@@ -61,6 +69,12 @@ class CancelAttempt:
     def needs_pos(self) -> bool:
         """Whether the POS may have the order, and was not to be called."""
         return self.outcome is NEEDS_POS
+
+    @property
+    def leaves_doubt(self) -> bool:
+        """Whether the POS never said whether it has cancelled the order."""
+        reason = self.outcome.reason
+        return reason is not None and reason.code == CANCEL_IN_DOUBT
 
     @property
     def tells_again(self) -> bool:
@@ -145,12 +159,13 @@ class Cancellation:
                     outcome = Outcome(Kind.REJECTED, reason)
                 return CancelAttempt(outcome, claim, ended=submission)
             with self._ledger.attempting(submission):
-                if not submission.past.may_be_there:
-                    outcome = Outcome(Kind.CANCELLED)
-                elif late:
-                    outcome = _too_late(-self._late_by(request))
-                else:
-                    outcome = ask(submission)
+                outcome = Outcome(Kind.CANCELLED)
+                if submission.past.may_be_there:
+                    over = self._expired(request, claim, expired=expired) if late else None
+                    outcome = over or ask(submission)
+                refused = outcome.kind in (Kind.REJECTED, Kind.FAILED)
+                if refused and not outcome.for_operator:  # once the order is decided it may not
+                    outcome = replace(outcome, kind=Kind.RETRY)
                 return CancelAttempt(outcome, claim, submission)
 
     def crashed(self, request: CancelRequest, attempt: CancelAttempt) -> CancelAttempt:
@@ -222,14 +237,16 @@ class Cancellation:
         order = kept.in_ledger(past.known_since, past.deliver_by)
 
         def talk(send: Send) -> Outcome:
-            if late and adapter.guarantee is Guarantee.BLIND:
-                return _unknown()
-            if late:
-                wait = unsettled_for(claim.past, self._caller.time_limit(merchant), adapter)
-                return _look_up(adapter, order, merchant, send, wait)
-            is_again = claim.past.in_doubt and not is_open
-            sending = partial(self._sending, claim, send)
-            return _cancel(adapter, order, merchant, sending, is_again=is_again)
+            outcome = _too_late()
+            look_up = partial(adapter.look_up, order, merchant, send)
+            wait = unsettled_for(claim.past, self._caller.time_limit(merchant), adapter)
+            is_again, is_blind = claim.past.in_doubt, adapter.guarantee is Guarantee.BLIND
+            if not late:
+                outcome = adapter.cancel(order, merchant, partial(self._sending, claim, send))
+                if not is_again or outcome.kind is not Kind.REJECTED or _never_there(outcome):
+                    return outcome
+            # It may have cancelled the order before, and refuse to do so a second time.
+            return _unknown() if is_blind else _standing(look_up(), wait, outcome)
 
         with self._alone.if_suspect(deaths) as may_start:
             if not may_start:
@@ -241,9 +258,9 @@ class Cancellation:
             )
         if outcome.kind is Kind.IN_DOUBT and not claim.sending:
             return replace(outcome, kind=Kind.RETRY)  # it was only looked up
-        if not is_open or not _never_there(outcome):
+        if not _never_there(outcome) or not (is_open or claim.past.in_doubt):
             return outcome
-        wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
+        wait = unsettled_for(past, self._caller.time_limit(merchant), adapter) if is_open else 0.0
         if wait > 0:
             return replace(outcome, kind=Kind.RETRY, look_again=wait, not_found=True)
         return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
@@ -272,33 +289,19 @@ class Cancellation:
         return Outcome(Kind.FAILED, Reason.of("unknown_order", why))
 
 
-def _cancel(
-    adapter: Adapter, order: Order, merchant: Merchant, send: Send, *, is_again: bool
-) -> Outcome:
-    """Cancel the order at its POS, which may refuse to cancel it a second time."""
-    outcome = adapter.cancel(order, merchant, send)
-    is_refused = is_again and outcome.kind is Kind.REJECTED
-    if not is_refused or adapter.guarantee is Guarantee.BLIND:
-        return outcome
-    known = None if _never_there(outcome) else adapter.look_up(order, merchant, send)
-    if known is None or known.kind is Kind.CANCELLED:
-        return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
-    return known if known.kind in (Kind.IN_DOUBT, Kind.RETRY) else outcome
+def _standing(known: Outcome | None, wait: float, otherwise: Outcome) -> Outcome:
+    """What a look-up after a cancellation in doubt says; ``otherwise``: the POS keeps the order.
 
-
-def _look_up(
-    adapter: Adapter, order: Order, merchant: Merchant, send: Send, wait: float
-) -> Outcome:
-    """Whether the POS has cancelled the order, which it may still do for ``wait`` seconds."""
-    known = adapter.look_up(order, merchant, send)
-    if known is None or known.kind is Kind.CANCELLED:
-        return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
-    if known.kind in (Kind.IN_DOUBT, Kind.RETRY):
+    It may still cancel it for ``wait`` seconds.
+    """
+    if known is None:
+        return rejected(Rejection.UNKNOWN_ORDER, "the POS does not know the order")
+    if known.kind in (Kind.CANCELLED, Kind.IN_DOUBT, Kind.RETRY):
         return known
     if wait > 0:
         reason = Reason.of("unsettled", "the POS has it, and may be about to cancel it")
         return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=CallResult.ANSWERED)
-    return _too_late()
+    return otherwise
 
 
 def _never_there(outcome: Outcome) -> bool:
@@ -314,4 +317,4 @@ def _too_late(left: float = 0.0) -> Outcome:
 
 def _unknown() -> Outcome:
     why = "the POS was asked to cancel it, and has not said whether it did: ask the merchant"
-    return Outcome(Kind.EXPIRED, Reason.of("cancel_in_doubt", why))
+    return Outcome(Kind.EXPIRED, Reason.of(CANCEL_IN_DOUBT, why))

@@ -25,6 +25,7 @@ from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.repeating import Repeats
 from pos_gateway.ledger.states import (
+    RESOLVE_FOR,
     Action,
     AttemptHistory,
     Claim,
@@ -35,7 +36,7 @@ from pos_gateway.ledger.states import (
     open_state,
 )
 from pos_gateway.processing.cancellation import CancelAttempt
-from pos_gateway.processing.delivery import RESOLVE_FOR, Attempt
+from pos_gateway.processing.delivery import Attempt
 from pos_gateway.telemetry import metrics
 
 BACKOFF = Backoff()
@@ -415,16 +416,28 @@ class _Cancelling:
         if self._attempt.ended is not None:
             decided = self.ended(claim, self._attempt.ended)
         else:
-            entry = replace(self._entry(State.FAILED, claim), doubt_since=claim.past.doubt_since)
-            decided = Decision(self._outcome, [*self._let_go(), (claim, entry)])
+            submission, since = self._attempt.submission, claim.past.doubt_since
+            entry = replace(self._entry(State.FAILED, claim), doubt_since=since)
+            order = self._let_go()
+            if submission is not None and since is not None:
+                order = [(submission, self._in_doubt(submission.past))]
+            decided = Decision(self._outcome, [*order, (claim, entry)])
         return replace(decided, messages=[dead])
 
     def decided(self, claim: Claim, submission: Claim) -> Decision:
-        """The order was not terminal; cancelled, it is."""
-        closing = claim, self._entry(State(self._outcome.kind.value), claim)
+        """The order was not terminal; cancelled, it is.
+
+        One that the POS may have cancelled is not sent again: it would be a second order.
+        """
+        entry = self._entry(State(self._outcome.kind.value), claim)
+        if self._outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
+            entry = replace(entry, doubt_since=claim.past.doubt_since)
+        closing = claim, entry
+        past, trace = submission.past, self._context.span
+        if self._attempt.leaves_doubt:
+            return Decision(self._outcome, [(submission, self._in_doubt(past))], closing=closing)
         if self._outcome.kind is not Kind.CANCELLED:
             return Decision(self._outcome, self._let_go(), closing=closing)
-        past, trace = submission.past, self._context.span
         event = dehydrated(self._order, Kind.CANCELLED, reopened=past.reopened, trace=trace)
         end = replace(self._entry(State.CANCELLED, submission), attempts=past.attempts, event=event)
         return Decision(self._outcome, [(submission, end)], closing=closing)
@@ -446,6 +459,15 @@ class _Cancelling:
         event = dehydrated(self._key, said.kind, reopened=reopened, trace=trace)
         entry = replace(entry, external_id=said.external_id, reason=said.reason, event=event)
         return Decision(outcome, [(claim, entry)])
+
+    def _in_doubt(self, past: AttemptHistory) -> Entry:
+        """The entry of an order in doubt, with its event unless that was recorded before."""
+        since, trace = past.doubt_since or self._at, self._context.span
+        entry = Entry(State.IN_DOUBT, self._at, past.attempts, since, reason=self._outcome.reason)
+        if past.told == Kind.IN_DOUBT:
+            return entry
+        event = dehydrated(self._order, Kind.IN_DOUBT, reopened=past.reopened, trace=trace)
+        return replace(entry, event=event)
 
     def _entry(self, state: State, claim: Claim) -> Entry:
         outcome = self._outcome

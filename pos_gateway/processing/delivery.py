@@ -35,9 +35,6 @@ MOVED = Reason("moved", "the merchant's adapter, base_url or pos was changed sin
 #: Seconds before its ``deliver_by`` by which an order expires early. It waits by another clock than
 #: the time of day, which may be slewed meanwhile.
 EARLY = 1.0
-#: Seconds after ``deliver_by`` for which an order that the POS may have, or may have cancelled, is
-#: still looked up; after that it is for an operator.
-RESOLVE_FOR = 3600.0
 #: Seconds until the retry of an order that is leased elsewhere.
 HELD_FOR = 2.0
 
@@ -189,7 +186,9 @@ class Delivery:
         order = order.in_ledger(past.known_since or self._clock.now().timestamp(), past.deliver_by)
         if past.in_doubt and adapter.guarantee is Guarantee.BLIND:
             return Outcome(Kind.IN_DOUBT, Reason.of("blind", "this POS cannot be asked"))
-        ask_first = past.in_doubt and adapter.guarantee is Guarantee.QUERYABLE
+        is_queryable = adapter.guarantee is Guarantee.QUERYABLE
+        # While a cancel request is open it is not sent, and a key learns nothing.
+        ask_first = past.in_doubt and (is_queryable or past.cancelling)
         if past.pending or ask_first or late:
             known = self._ask(order, merchant, past, send, late=late)
             if known is not None:

@@ -11,8 +11,7 @@ from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.order import timestamp
 from pos_gateway.domain.record import identifier
-from pos_gateway.ledger.states import Action
-from pos_gateway.processing.delivery import RESOLVE_FOR
+from pos_gateway.ledger.states import RESOLVE_FOR, Action
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.worker.request_state import RequestState, TrackedRequest
 

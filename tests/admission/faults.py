@@ -54,8 +54,20 @@ FAULTS = [
     _fault(
         "the most urgent of a merchant's orders goes first",
         "lane",
-        "heapq.heappush(self._queue, (deadline, self._number, waiting))",
+        "heapq.heappush(self._queue, (urgency, self._number, waiting))",
         "heapq.heappush(self._queue, (0.0, self._number, waiting))",
+    ),
+    _fault(
+        "an order without a deadline goes first",
+        "lane",
+        "urgency = deadline if deadline < inf else -inf",
+        "urgency = deadline",
+    ),
+    _fault(
+        "an order without a deadline does not expire",
+        "lane",
+        "if not each[2].done and each[2].deadline <= time]",
+        "if not each[2].done and each[0] <= time]",
     ),
     _fault("an order expires once", "lane", "        waiting.done = True\n", ""),
     _fault(

@@ -220,13 +220,22 @@ def test_what_is_parked_is_counted_until_it_is_due() -> None:
 def test_the_most_urgent_of_a_merchants_orders_goes_first() -> None:
     stage = Stage(limit=1, slots=8, max_waiting=9)
     stage.offer("m", "running")
-    for order, within in (("later", 50.0), ("whenever", inf), ("soon", 20.0), ("soon too", 20.0)):
+    for order, within in (("later", 50.0), ("in doubt", inf), ("soon", 20.0), ("soon too", 20.0)):
         stage.offer("m", order, within=within)
     started = []
     while stage.calls:
         stage.reply("m", after=0.1)
         started += stage.starts()
-    assert started == ["soon", "soon too", "later", "whenever"]
+    assert started == ["in doubt", "soon", "soon too", "later"]
+
+
+def test_an_order_without_a_deadline_does_not_hide_those_that_expire() -> None:
+    stage = Stage(limit=1, slots=8)
+    stage.offer("m", "running")
+    for order, within in (("in doubt", inf), ("late", 2.0), ("later", 3.0), ("in time", 90.0)):
+        stage.offer("m", order, within=within)
+    stage.admission.open_breaker("m", 20.0)
+    assert stage.admission.expired() == ["late", "later"]
 
 
 def test_an_order_expires_where_it_waits_when_its_time_is_over() -> None:

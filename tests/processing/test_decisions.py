@@ -15,11 +15,19 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.trace_context import TraceContext
-from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Ended, Entry, Key, State
+from pos_gateway.ledger.states import (
+    RESOLVE_FOR,
+    Action,
+    AttemptHistory,
+    Claim,
+    Ended,
+    Entry,
+    Key,
+    State,
+)
 from pos_gateway.processing.cancellation import CancelAttempt
 from pos_gateway.processing.decision import (
     LAST_ATTEMPT,
-    RESOLVE_FOR,
     Decision,
     MessageContext,
     on_cancellation,

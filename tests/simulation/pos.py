@@ -32,6 +32,8 @@ class Record:
     status: str
     decides_at: float = 0.0
     decides_as: str = ""
+    #: The reply to its create, which its key gets again.
+    first: tuple[int, dict[str, str]] = (0, {})
 
     @property
     def is_alive(self) -> bool:
@@ -50,7 +52,7 @@ class Pos:
     is_slow: bool
     has_trouble: bool = True
     records: list[Record] = field(default_factory=list)
-    _characters: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    _characters: dict[str, tuple[str, bool, bool]] = field(default_factory=dict)
 
     def of(self, order_id: str) -> list[Record]:
         """All orders that it has by this id; more than one is a meal cooked twice."""
@@ -79,15 +81,15 @@ class Pos:
         """Whether it is the create of an order that it has."""
         return request.body is not None and bool(self.of(json.loads(request.body)["order_id"]))
 
-    def character(self, order_id: str) -> tuple[str, bool]:
-        """How it decides about an order, and whether it lets go of it again."""
+    def character(self, order_id: str) -> tuple[str, bool, bool]:
+        """How it decides about an order, whether it cancels it, and whether it does so twice."""
         if order_id not in self._characters:
             draw = self.scheduler.random.random
             kinds = ["accepted"] * 6 + ["rejected", "pending", "pending"]
             if self.guarantee is Guarantee.BLIND:
                 kinds = ["accepted"] * 6 + ["rejected"]
             kind = self.scheduler.random.choice(kinds)
-            self._characters[order_id] = kind, draw() < 0.7
+            self._characters[order_id] = kind, draw() < 0.7, draw() < 0.5
         return self._characters[order_id]
 
     def _handle(self, request: Request) -> Reply:
@@ -100,6 +102,8 @@ class Pos:
         self._decide(record)
         if request.method == "GET":
             return self._show(200, record)
+        if record.status == "cancelled" and not self.character(record.order_id)[2]:
+            return _reply(409, {"error": {"code": "cancelled_before", "message": ""}})
         if record.status != "cancelled":
             if record.status == "rejected" or not self.character(record.order_id)[1]:
                 return _reply(409, {"error": {"code": "too_late", "message": ""}})
@@ -108,11 +112,11 @@ class Pos:
         return self._show(200, record)
 
     def _create(self, order_id: str, request: Request) -> Reply:
-        kind, _ = self.character(order_id)
+        kind, *_ = self.character(order_id)
         known = self.of(order_id)
         if known and request.headers.get("Idempotency-Key") == order_id:
-            self._decide(known[0])
-            return self._show(200, known[0])
+            # As most do, it keeps a key's first reply, whatever has become of the order.
+            return _reply(*known[0].first)
         if kind == "rejected":
             return _reply(422, {"error": {"code": "sold_out", "message": ""}})
         record = Record(order_id, kind)
@@ -122,14 +126,19 @@ class Pos:
             record.decides_as = random.choice(("accepted", "accepted", "rejected"))
         self.records.append(record)
         self.scheduler.say(f"POS makes {order_id} {kind}")
-        return self._show(202 if kind == "pending" else 201, record)
+        record.first = 202 if kind == "pending" else 201, self._shown(record)
+        return _reply(*record.first)
 
     def _decide(self, record: Record) -> None:
         if record.status == "pending" and self.scheduler.time >= record.decides_at:
             record.status = record.decides_as
 
     def _show(self, status: int, record: Record) -> Reply:
-        return _reply(status, {"id": f"at-{record.order_id}", "status": record.status})
+        return _reply(status, self._shown(record))
+
+    @staticmethod
+    def _shown(record: Record) -> dict[str, str]:
+        return {"id": f"at-{record.order_id}", "status": record.status}
 
 
 class Transport:

@@ -18,9 +18,8 @@ from pos_gateway.broker import wire
 from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.order import CancelRequest
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.ledger.states import Action
+from pos_gateway.ledger.states import RESOLVE_FOR, Action
 from pos_gateway.processing.decision import Decision
-from pos_gateway.processing.delivery import RESOLVE_FOR
 from pos_gateway.worker import strategy
 from pos_gateway.worker.request import OrderRequest
 from pos_gateway.worker.request_state import RequestState

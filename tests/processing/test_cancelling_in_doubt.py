@@ -1,0 +1,250 @@
+"""A cancel request whose POS gave no answer, or refused, beside an order that has not ended."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.broker import wire
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
+from pos_gateway.ledger.states import RESOLVE_FOR, Action
+from pos_gateway.transport.errors import NoValidReply
+from tests.gate import Gate
+
+NO_REPLY = NoValidReply("timeout", "no reply")
+REFUSED: tuple[int, Any] = (409, {"error": {"code": "not_now", "message": "ask later"}})
+
+
+class KeyedPos:
+    """Answers a key with its first reply, whatever became of the order, and cancels an order once."""
+
+    def __init__(self) -> None:
+        self.status: str | None = None
+        self.created_as = "accepted"
+        self.creates = 0
+        #: It forgets cancelled orders.
+        self.forgets = False
+        #: It does what it is asked to, and the reply is lost.
+        self.is_deaf = False
+        self.is_away = False
+        self.refuses = False
+        self.refusal = REFUSED
+
+    def __call__(self, request: Any) -> Any:
+        if self.is_away:
+            return NO_REPLY
+        reply = self._reply(request)
+        return NO_REPLY if self.is_deaf else reply
+
+    def _reply(self, request: Any) -> Any:
+        if request.method == "GET":
+            return (404, {}) if self.status is None else self._shown(self.status)
+        if not request.url.endswith("/cancel"):
+            if self.status is None:
+                self.status, self.creates = self.created_as, self.creates + 1
+            return self._shown(self.created_as)
+        if self.status is None:
+            return 404, {}
+        if self.refuses or self.status == "cancelled":
+            return self.refusal
+        self.status = None if self.forgets else "cancelled"
+        return self._shown("cancelled")
+
+    @staticmethod
+    def _shown(status: str) -> Any:
+        return (202 if status == "pending" else 200), {"id": "pos-1", "status": status}
+
+
+def until_over(gate: Gate, record: dict[str, Any], action: Action = Action.SUBMIT) -> None:
+    """Deliver a message until it is not retried any more."""
+    for tries in range(200):
+        again = gate.take(record, action, **{wire.ATTEMPTS: tries}).again
+        if again is None:
+            return
+        gate.wait(again.delay)
+    raise AssertionError("it is retried without end")
+
+
+@pytest.fixture
+def pos() -> KeyedPos:
+    return KeyedPos()
+
+
+@pytest.fixture
+def gate(tmp_path: Path, pos: KeyedPos) -> Gate:
+    return Gate(tmp_path, pos)
+
+
+def in_doubt(gate: Gate, pos: KeyedPos) -> dict[str, Any]:
+    """An order whose POS made it, and whose reply was lost."""
+    order = gate.an_order(seconds=7200)
+    pos.is_deaf = True
+    gate.take(order)
+    gate.wait(40)
+    return order
+
+
+def cancelled_unheard(gate: Gate, pos: KeyedPos) -> dict[str, Any]:
+    """A cancel request that the POS carried out, and whose reply was lost."""
+    request = gate.a_request(seconds=60)
+    gate.take(request, Action.CANCEL)
+    gate.wait(3)
+    return request
+
+
+def test_a_refusal_to_cancel_a_second_time_is_looked_up_beside_an_open_order(
+    gate: Gate, pos: KeyedPos
+) -> None:
+    order = in_doubt(gate, pos)
+    request = cancelled_unheard(gate, pos)
+    pos.is_deaf = False
+    gate.take(request, Action.CANCEL)
+    gate.take(order)
+    assert (gate.told(), pos.status) == ([("cancelled", None)], "cancelled")
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["keeps it", "forgets it"])
+@pytest.mark.parametrize("guarantee", [Guarantee.KEYED, Guarantee.QUERYABLE])
+def test_an_order_that_may_be_cancelled_is_not_sent_again(
+    gate: Gate,
+    pos: KeyedPos,
+    monkeypatch: pytest.MonkeyPatch,
+    guarantee: Guarantee,
+    forgets: bool,
+) -> None:
+    monkeypatch.setattr(gate.adapters["rest"], "guarantee", guarantee)
+    pos.forgets = forgets
+    order = in_doubt(gate, pos)
+    request = cancelled_unheard(gate, pos)
+    pos.is_away = True
+    gate.wait(60)  # past the request's deadline
+    assert gate.take(request, Action.CANCEL).again is not None
+    gate.take(order)
+    pos.is_away = pos.is_deaf = False
+    gate.take(order)  # while the request is open, the order is only looked up
+    until_over(gate, request, Action.CANCEL)
+    until_over(gate, order)
+    assert (gate.told(), pos.creates) == ([("cancelled", None)], 1)
+
+
+def test_a_cancellation_that_is_never_answered_leaves_its_order_in_doubt(
+    gate: Gate, pos: KeyedPos
+) -> None:
+    pos.forgets = True
+    order = in_doubt(gate, pos)
+    request = cancelled_unheard(gate, pos)
+    pos.is_away = True
+    until_over(gate, request, Action.CANCEL)
+    assert gate.row_state(action="cancel") == "expired"
+    assert gate.told() == [("in_doubt", "cancel_in_doubt")]
+    pos.is_away = pos.is_deaf = False
+    until_over(gate, order)
+    assert (gate.told()[1:], pos.creates) == ([("expired", "expired")], 1)
+
+
+def test_it_does_not_say_so_twice(gate: Gate, pos: KeyedPos) -> None:
+    order = in_doubt(gate, pos)
+    request = cancelled_unheard(gate, pos)
+    pos.is_away = True
+    gate.wait(7300)
+    gate.take(order)  # past its own deadline
+    assert gate.told() == [("in_doubt", "timeout")]
+    until_over(gate, request, Action.CANCEL)
+    assert gate.told() == [("in_doubt", "timeout")]
+    assert gate.row_state() == "in_doubt"
+
+
+@pytest.mark.parametrize("refusal", [REFUSED, (401, {})], ids=["refused", "unauthorised"])
+@pytest.mark.parametrize("keeps", [False, True], ids=["cancels it", "keeps it"])
+def test_a_pos_that_has_not_decided_is_asked_again_to_cancel(
+    gate: Gate, pos: KeyedPos, keeps: bool, refusal: tuple[int, Any]
+) -> None:
+    pos.created_as, pos.refuses, pos.refusal = "pending", True, refusal
+    order, request = gate.an_order(seconds=3600), gate.a_request(seconds=900)
+    gate.take(order)
+    assert gate.take(request, Action.CANCEL).again is not None
+    pos.status, pos.refuses = "accepted", keeps
+    gate.wait(5)
+    gate.take(order)
+    gate.take(request, Action.CANCEL)
+    end = ("accepted", "not_cancelled") if keeps else ("cancelled", None)
+    assert gate.told() == [("pending", None), ("accepted", None), end]
+
+
+def test_an_order_in_doubt_does_not_wait_for_a_refused_request(gate: Gate, pos: KeyedPos) -> None:
+    order = in_doubt(gate, pos)
+    pos.is_deaf, pos.refuses = False, True
+    request = gate.a_request(seconds=900)
+    assert gate.take(request, Action.CANCEL).again is not None
+    gate.take(order)
+    assert gate.told() == [("accepted", None)]
+    gate.take(request, Action.CANCEL)
+    assert gate.told()[1:] == [("accepted", "not_cancelled")]
+
+
+def test_a_lost_request_in_doubt_stops_its_order_no_longer_than_it_is_looked_up(
+    gate: Gate, pos: KeyedPos
+) -> None:
+    order = in_doubt(gate, pos)
+    cancelled_unheard(gate, pos)
+    pos.is_away = True
+    gate.wait(60 + RESOLVE_FOR - 10)
+    reason = gate.take(order).outcome.reason
+    assert reason is not None
+    pos.is_away = pos.is_deaf = False
+    pos.status = "accepted"  # it was not carried out after all
+    gate.wait(20)
+    gate.take(order)
+    assert gate.told() == [("accepted", None)]
+
+
+def accepted_and_unheard(gate: Gate, pos: KeyedPos) -> dict[str, Any]:
+    """A cancel request for an accepted order, whose POS has not cancelled it yet and says nothing."""
+    gate.take(gate.an_order(seconds=7200))
+    request = gate.a_request(seconds=600)
+    pos.is_away = True
+    gate.take(request, Action.CANCEL)
+    gate.wait(2)
+    pos.is_away = False
+    return request
+
+
+def test_a_refusal_while_an_earlier_request_may_still_run_is_not_the_end(
+    gate: Gate, pos: KeyedPos
+) -> None:
+    request = accepted_and_unheard(gate, pos)
+    pos.refuses = True
+    assert gate.take(request, Action.CANCEL).again is not None
+    pos.status = "cancelled"  # by the first request
+    gate.wait(5)
+    gate.take(request, Action.CANCEL)
+    assert gate.told()[1:] == [("cancelled", None)]
+
+
+def test_a_blind_pos_that_refuses_a_second_time_has_said_nothing(
+    gate: Gate, pos: KeyedPos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = accepted_and_unheard(gate, pos)
+    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.BLIND)
+    pos.refuses = True
+    gate.take(request, Action.CANCEL)
+    [(message,)] = gate.rows(
+        "select reason_message from events where reason_code = 'not_cancelled'"
+    )
+    assert message.startswith("cancel_in_doubt")
+
+
+def test_a_request_in_doubt_that_workers_die_of_leaves_its_order_in_doubt(
+    gate: Gate, pos: KeyedPos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pos.forgets = True
+    order = in_doubt(gate, pos)
+    request = cancelled_unheard(gate, pos)
+    pos.is_deaf = False
+    poison = Outcome(Kind.FAILED, Reason.of("poison", "3 workers died of it"), for_operator=True)
+    monkeypatch.setattr(gate.cancellation, "_ask", lambda *_, **__: poison)
+    gate.take(request, Action.CANCEL)
+    assert (gate.told(), gate.row_state(action="cancel")) == ([("in_doubt", "poison")], "failed")
+    until_over(gate, order)
+    assert pos.creates == 1
