@@ -18,7 +18,7 @@ COMMANDS = {
     "enqueue": Lazy("pos_gateway.cli.enqueue:enqueue", "Put orders on the broker."),
     "cancel": Lazy("pos_gateway.cli.cancel:cancel", "Ask for an order to be cancelled."),
     "orders": Lazy("pos_gateway.cli.orders:orders", "Look orders up; decide on those in doubt."),
-    "dlq": Lazy("pos_gateway.cli.dead:dead", "Administer dead letters."),
+    "dlq": Lazy("pos_gateway.cli.dlq:dlq", "Administer dead letters."),
     "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),
     "canary": Lazy("pos_gateway.cli.canary:canary", "Move merchants to a canary, and back."),
     "plan": Lazy("pos_gateway.cli.plan:plan", "Say how many workers a load takes."),

@@ -14,11 +14,12 @@ from pos_gateway.cli import output
 from pos_gateway.cli.canary.traffic import Traffic, look
 from pos_gateway.cli.database import database
 from pos_gateway.cli.failure import Failure
-from pos_gateway.cli.moments import age, shown
+from pos_gateway.cli.moments import age
 from pos_gateway.domain.errors import PendingMigration
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.routing.splits import in_force
+from pos_gateway.runtime.clock import shown
 from pos_gateway.runtime.vault import CannotOpen, Vault
 from pos_gateway.settings import Settings
 

@@ -7,7 +7,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.cli.database import reason, require_exists
 from pos_gateway.cli.doctor.finding import Finding, fail, ok, warn
-from pos_gateway.cli.moments import shown
 from pos_gateway.database.engine import open_database, require_current
 from pos_gateway.database.schema import merchants
 from pos_gateway.domain.errors import InvalidSettings, PendingMigration, SchemaTooNew
@@ -15,7 +14,7 @@ from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import any_in_clear
 from pos_gateway.ledger.states import State
-from pos_gateway.runtime.clock import SYSTEM_CLOCK
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, shown
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings

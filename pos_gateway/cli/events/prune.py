@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from pos_gateway.cli.database import database
-from pos_gateway.cli.moments import Length, shown
+from pos_gateway.cli.moments import Length
 from pos_gateway.cli.progress import progress_to
+from pos_gateway.runtime.clock import shown
 
 
 @click.command()

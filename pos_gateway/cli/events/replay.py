@@ -9,7 +9,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.cli import output
 from pos_gateway.cli.counts import POSITION
-from pos_gateway.cli.database import desk
+from pos_gateway.cli.database import order_admin
 from pos_gateway.cli.events.archive import archive
 from pos_gateway.cli.failure import INTERRUPTED, Failure
 from pos_gateway.cli.interrupt import CtrlC
@@ -44,7 +44,7 @@ def replay(first: int, last: int, queue: str | None, dry_run: bool, operator: st
     """
     if first > last:
         raise click.UsageError(f"--from {first} is behind --to {last}")
-    with archive() as kept, desk() as ledger:
+    with archive() as kept, order_admin() as ledger:
         count = _count(kept, first, last)
         if dry_run:
             click.echo(f"{count} would be published again")

@@ -1,27 +1,15 @@
-"""``pos-gateway dlq replay``: republishes dead-lettered orders."""
+"""Replays dead letters: has their orders sent after all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-
-import click
+from datetime import datetime
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import Bundle
+from pos_gateway.broker.dead_letter import TOO_LARGE, DeadLetter
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.publisher import Publisher
-from pos_gateway.cli import output
-from pos_gateway.cli.counts import LIMIT
-from pos_gateway.cli.database import desk
-from pos_gateway.cli.dead.letter import TOO_LARGE, Letter, NotReplayable
-from pos_gateway.cli.dead.queue import DeadLetters
-from pos_gateway.cli.dead.selection import Selection, require_named, selecting
-from pos_gateway.cli.failure import INTERRUPTED
-from pos_gateway.cli.interrupt import CtrlC
-from pos_gateway.cli.moments import deadline, new_deadline, shown
-from pos_gateway.cli.operator import by_operator
 from pos_gateway.client import home_of
-from pos_gateway.domain.errors import InvalidOrder, OrderChanged
+from pos_gateway.domain.errors import AdminError, InvalidOrder, OrderChanged
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.split import Split
@@ -29,108 +17,14 @@ from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
-from pos_gateway.routing.splits import in_force
-from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
-from pos_gateway.settings import Settings
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix, shown
 
 _REOPENED = (State.FAILED, State.EXPIRED)
 _DECIDED = (State.ACCEPTED, State.REJECTED, State.CANCELLED)
 
 
-@click.command()
-@click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All of them.")
-@selecting
-@click.option("--limit", type=LIMIT, metavar="N", help="At most N of them.")
-@new_deadline
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="JSON Lines: the outcome of each.")
-@by_operator
-def replay(
-    ids: tuple[str, ...],
-    everything: bool,
-    code: str | None,
-    merchant_id: str | None,
-    limit: int | None,
-    moment: datetime | None,
-    length: timedelta | None,
-    dry_run: bool,
-    as_json: bool,
-    operator: str,
-) -> None:
-    """Send the orders with these IDs after all, once the cause is fixed.
-
-    A failed or expired order is reopened, if it has time left or is given new time. An open one is
-    put back on the queue: without time left it is only looked up, or expires. An order that the POS
-    has decided on, that is in doubt and left to an operator, or that has a cancel request is
-    refused. An invalid message is never replayed. Refused letters stay where they are.
-    Ctrl-C ends it after the current letter. If it is killed, run it again: an order that is queued
-    twice is sent once.
-
-    \b
-    Examples:
-      pos-gateway dlq replay --all --reason unknown_merchant --dry-run
-      pos-gateway dlq replay --all --reason unknown_merchant --for 30m
-      pos-gateway dlq replay A-1001 A-1002
-
-    Exit code: 0; 1 if anything was refused, or not all letters came; or 130 if it was broken off.
-    """
-    require_named(ids, everything=everything)
-    until = deadline(moment, length)
-    settings = Settings.from_environment()
-    selection = Selection(ids, code, merchant_id)
-    refused = replayed = 0
-    publisher = Publisher(settings.broker_url)
-    try:
-        with (
-            desk() as ledger,
-            DeadLetters(settings.broker_url) as letters,
-            CtrlC() as ctrl_c,
-        ):
-            replaying = _Replaying(
-                ledger,
-                publish=publisher.publish,
-                acknowledge=letters.acknowledge,
-                operator=operator,
-                split=in_force(settings.broker_url, settings.canary_percent),
-                until=until,
-                largest=settings.max_order_bytes,
-                dry_run=dry_run,
-            )
-            for letter in ctrl_c.until_pressed(selection.to_change(letters, limit)):
-                why_not = replaying.replay(letter)
-                refused, replayed = refused + bool(why_not), replayed + (not why_not)
-                if as_json:
-                    result = (
-                        "refused" if why_not else "would_be_replayed" if dry_run else "replayed"
-                    )
-                    output.json_line(
-                        {
-                            "id": letter.id,
-                            "order_id": letter.order_id,
-                            "merchant_id": letter.merchant_id,
-                            "result": result,
-                            "why": why_not,
-                        }
-                    )
-                elif why_not:
-                    output.notice(f"{letter.id}: {why_not}")
-    finally:
-        publisher.close()
-        if not as_json and replayed + refused:
-            click.echo(f"{replayed} {'would be ' if dry_run else ''}replayed, {refused} refused")
-    if ctrl_c.pressed:
-        raise click.exceptions.Exit(INTERRUPTED)
-    if refused:
-        raise click.exceptions.Exit(1)
-
-
-class _Refused(Exception):
-    """Raised for a letter that is not replayed; the text says why."""
-
-
 @dataclass(frozen=True, slots=True)
-class _Replay:
+class _Plan:
     """The plan for a letter."""
 
     message: Message
@@ -144,7 +38,7 @@ class _Replay:
         return self.row is not None and self.row.state in _REOPENED
 
 
-class _Replaying:
+class Replay:
     """Replays letters one by one.
 
     The order's row is reopened, its message published, and after the broker's confirm the letter
@@ -159,7 +53,7 @@ class _Replaying:
         ledger: OrderAdmin,
         *,
         publish: Callable[[Message], None],
-        acknowledge: Callable[[Letter], None],
+        acknowledge: Callable[[DeadLetter], None],
         operator: str,
         split: Split,
         until: datetime | None,
@@ -177,24 +71,24 @@ class _Replaying:
         self._largest = largest
         self._dry_run = dry_run
 
-    def replay(self, letter: Letter) -> str | None:
+    def replay(self, letter: DeadLetter) -> str | None:
         """Replay a letter; returns why it was refused, or None."""
         try:
             plan = self._plan(letter)
             if not self._dry_run:
                 self._do(letter, plan)
-        except (_Refused, NotReplayable, OrderChanged, InvalidOrder) as error:
+        except (AdminError, OrderChanged, InvalidOrder) as error:
             return str(error)
         return None
 
-    def _plan(self, letter: Letter) -> _Replay:
+    def _plan(self, letter: DeadLetter) -> _Plan:
         content, size = letter.content(), len(letter.body)
         if (
             size > self._largest
             and letter.code == TOO_LARGE
             and wire.ATTEMPTS not in letter.headers
         ):
-            raise _Refused(
+            raise AdminError(
                 f"it has {size} bytes; {self._largest} are allowed (POS_GATEWAY_MAX_ORDER_BYTES)"
             )
         match content:
@@ -204,18 +98,20 @@ class _Replaying:
                 return self._cancel(request, letter.body)
             case Bundle() as bundle:
                 if self._until is not None:
-                    raise _Refused("parked orders are replayed as they are, without new time")
+                    raise AdminError("parked orders are replayed as they are, without new time")
                 bundle.routing_key = self._home(bundle.merchant_id)
-                return _Replay(bundle.message(), Key(bundle.merchant_id, letter.id))
+                return _Plan(bundle.message(), Key(bundle.merchant_id, letter.id))
 
     def _with_time(self, order: Order) -> Order:
         try:
             return order.until(self._until)
         except InvalidOrder:
             placed_at = order.placed_at.isoformat()
-            raise _Refused(f"it was placed at {placed_at}; give it time until after that") from None
+            raise AdminError(
+                f"it was placed at {placed_at}; give it time until after that"
+            ) from None
 
-    def _order(self, order: Order, came: Order, body: bytes) -> _Replay:
+    def _order(self, order: Order, came: Order, body: bytes) -> _Plan:
         key = Key(order.merchant_id, order.order_id)
         row = self._ledger.one(key)
         if row is not None:
@@ -225,7 +121,7 @@ class _Replaying:
         # An open order has had no terminal event: without time left it gets one at the worker.
         has_ended = row is not None and row.state in _REOPENED
         if has_ended and order.expired(self._clock.now()):
-            raise _Refused(
+            raise AdminError(
                 f"its deliver_by ({order.deliver_by.isoformat()}) is over; give it new time with "
                 "--for 30m"
             )
@@ -233,12 +129,12 @@ class _Replaying:
         home = self._home(order.merchant_id)
         message = wire.asking(wire.SUBMIT_ORDER, order.order_id, body, home, wire.ONE_OF_OURS)
         is_written = has_ended or self._until is not None
-        return _Replay(message, key, order, row if is_written else None)
+        return _Plan(message, key, order, row if is_written else None)
 
-    def _cancel(self, request: CancelRequest, body: bytes) -> _Replay:
+    def _cancel(self, request: CancelRequest, body: bytes) -> _Plan:
         until = self._until or request.deliver_by
         if until <= self._clock.now():
-            raise _Refused(
+            raise AdminError(
                 f"it is a wish to cancel an order until {until.isoformat()}, which is over; "
                 "discard it, or ask again with pos-gateway cancel"
             )
@@ -249,9 +145,9 @@ class _Replaying:
             body = wire.body_of(request.model_copy(update={"deliver_by": until}).to_json())
         home = self._home(request.merchant_id)
         message = wire.asking(wire.CANCEL_ORDER, request.order_id, body, home, wire.ONE_OF_OURS)
-        return _Replay(message, Key(request.merchant_id, request.order_id))
+        return _Plan(message, Key(request.merchant_id, request.order_id))
 
-    def _do(self, letter: Letter, plan: _Replay) -> None:
+    def _do(self, letter: DeadLetter, plan: _Plan) -> None:
         what, details = "dead.replay", f"{letter.code}: {letter.reason}"
         if plan.order is not None and self._until is not None:
             details = f"deliver_by {plan.order.deliver_by.isoformat()}; {details}"
@@ -288,7 +184,7 @@ class _Replaying:
         self._ledger.change(
             row, entry, operator=self._operator, what="dead.replay", details=details
         )
-        raise _Refused(f"{details}: it is cancelled, and order.cancelled is published")
+        raise AdminError(f"{details}: it is cancelled, and order.cancelled is published")
 
     def _home(self, merchant_id: str) -> str:
         return home_of(merchant_id, self._split)
@@ -312,9 +208,9 @@ def _later(known: float | None, given: datetime) -> datetime | None:
 def _require_asks_for_more(request: OrderStanding, until: datetime) -> None:
     """A cancel request that has ended is queued only with more time: a queued one is tried."""
     if request.state in _DECIDED:
-        raise _Refused(f"it is a cancel request, and {request.state.value}; discard the letter")
+        raise AdminError(f"it is a cancel request, and {request.state.value}; discard the letter")
     if request.state in _REOPENED and until.timestamp() <= (request.deliver_by or 0.0):
-        raise _Refused(
+        raise AdminError(
             f"it is a cancel request, has {request.state.value}, and is tried again only with "
             f"more time than until {shown(request.deliver_by)}; give it that with --deliver-by"
         )
@@ -322,21 +218,23 @@ def _require_asks_for_more(request: OrderStanding, until: datetime) -> None:
 
 def _require_replayable(order: OrderStanding, *, has_new_time: bool) -> None:
     if order.state in _DECIDED:
-        raise _Refused(f"it is {order.state.value}; discard the letter")
+        raise AdminError(f"it is {order.state.value}; discard the letter")
     if order.is_in_doubt and order.told == Kind.IN_DOUBT:
-        raise _Refused(
+        raise AdminError(
             "it is in doubt: ask the merchant, then pos-gateway orders resolve "
             f"{order.order_id} --merchant {order.merchant_id} --accepted (or --not-sent)"
         )
     # This letter may be its only message, and without one it would stay in doubt for ever.
     if order.is_in_doubt and has_new_time:
-        raise _Refused(
+        raise AdminError(
             "it is in doubt, and cannot be given new time: replay it without, and it is looked up"
         )
     # The request has ended, and the order is reopened: by a replay that was killed just then.
     is_undone = order.state is State.NEW and order.cancellation in FINAL
     would_be_sent = order.state in (State.NEW, *_REOPENED) and not is_undone
     if order.cancellation is not None and would_be_sent:
-        raise _Refused("it has a cancel request; discard the letter")
+        raise AdminError("it has a cancel request; discard the letter")
     if order.is_held and has_new_time:
-        raise _Refused("a worker has it at this moment, so it cannot be given new time; try again")
+        raise AdminError(
+            "a worker has it at this moment, so it cannot be given new time; try again"
+        )

@@ -1,18 +1,16 @@
-"""Selects a command's letters."""
+"""Selects dead letters by id, reason and merchant."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
-import click
+from pos_gateway.domain.errors import AdminError
 
-from pos_gateway.cli.dead.letter import Letter
-from pos_gateway.cli.failure import Failure
+if TYPE_CHECKING:
+    from pos_gateway.broker.dead_letter import DeadLetter
 
 #: Maximum merchants named when several have a letter's id.
 _NAMED = 10
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +21,13 @@ class Selection:
     code: str | None = None
     merchant_id: str | None = None
 
-    def of(self, letters: Iterable[Letter], limit: int | None = None) -> Iterator[Letter]:
+    def of(
+        self, letters: "Iterable[DeadLetter]", limit: int | None = None
+    ) -> "Iterator[DeadLetter]":
         """The matching letters, ``limit`` at most. Reads all letters.
 
         Raises:
-            Failure: an id matches no letter.
+            AdminError: an id matches no letter.
         """
         found: set[str] = set()
         given = 0
@@ -39,20 +39,22 @@ class Selection:
                     yield letter
         missing = [each for each in self.ids if each not in found]
         if missing:
-            raise Failure(f"no such letter has the id {', '.join(map(repr, missing))}")
+            raise AdminError(f"no such letter has the id {', '.join(map(repr, missing))}")
 
-    def to_change(self, letters: Iterable[Letter], limit: int | None = None) -> Iterator[Letter]:
+    def to_change(
+        self, letters: "Iterable[DeadLetter]", limit: int | None = None
+    ) -> "Iterator[DeadLetter]":
         """The same, none of them before it is known that the ids mean one merchant's orders.
 
         Raises:
-            Failure: several merchants' letters have an id; or as ``of``.
+            AdminError: several merchants' letters have an id; or as ``of``.
         """
         if self.ids and self.merchant_id is None:
             letters = [letter for letter in letters if self._has(letter)]
             _require_one_merchant(letters)
         yield from self.of(letters, limit)
 
-    def _has(self, letter: Letter) -> bool:
+    def _has(self, letter: "DeadLetter") -> bool:
         return (
             (not self.ids or letter.id in self.ids)
             and self.code in (None, letter.code)
@@ -60,7 +62,7 @@ class Selection:
         )
 
 
-def _require_one_merchant(letters: Iterable[Letter]) -> None:
+def _require_one_merchant(letters: "Iterable[DeadLetter]") -> None:
     """An order's id is unique for its merchant only."""
     theirs: dict[str, set[str]] = {}
     for letter in letters:
@@ -69,20 +71,7 @@ def _require_one_merchant(letters: Iterable[Letter]) -> None:
         if len(merchants) > 1:
             whose = ", ".join(each or "(none)" for each in sorted(merchants)[:_NAMED])
             more = ", …" if len(merchants) > _NAMED else ""
-            raise Failure(
+            raise AdminError(
                 f"letters of several merchants have the id {letter_id!r}: {whose}{more}; nothing "
                 "was done; say which with --merchant ID, or --reason CODE"
             )
-
-
-def selecting(command: Command) -> Command:
-    """Add the options of a selection."""
-    code = click.option("--reason", "code", metavar="CODE", help="Only those with this reason.")
-    merchant = click.option("--merchant", "merchant_id", metavar="ID", help="Only this merchant's.")
-    return code(merchant(command))
-
-
-def require_named(ids: tuple[str, ...], *, everything: bool) -> None:
-    """Raises UsageError unless letters are named, or all are selected."""
-    if bool(ids) == everything:
-        raise click.UsageError("give the IDs of letters, or --all")

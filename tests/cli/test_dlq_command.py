@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from kombu import Connection
 
+from pos_gateway.broker import dead_letter_queue as queue
 from pos_gateway.broker import topology, wire
+from pos_gateway.broker.dead_letter import DeadLetter
+from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.cli.dead import queue, replaying
-from pos_gateway.cli.dead.letter import Letter
-from pos_gateway.cli.dead.queue import DeadLetters
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import BrokerUnavailable
+from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Entry, State
 from tests.cli.books import Books, Letters
 from tests.cli.conftest import Program
@@ -88,7 +89,7 @@ def test_thousands_of_letters_are_looked_through_and_are_all_back_in_their_order
         while dead.queue_declare(passive=True).message_count < MANY:
             pass  # published without confirms
         for _ in range(2):
-            with DeadLetters(broker_url) as letters:
+            with DeadLetterQueue(broker_url) as letters:
                 assert [int(letter.id) for letter in letters] == list(range(MANY))
 
 
@@ -167,7 +168,7 @@ def test_why_rabbitmq_moved_a_message_is_not_that_it_had_been_delayed(last: str,
     message = SimpleNamespace(
         body=b"", headers=headers, properties={}, delivery_tag=1, channel=None
     )
-    assert Letter.of(message).code == code
+    assert DeadLetter.of(message).code == code
 
 
 def test_a_queue_that_is_not_there_yet_is_empty(connected: Program) -> None:
@@ -346,14 +347,14 @@ def test_an_order_that_is_cancelled_while_it_is_reopened_ends_as_cancelled(
     """The request saw it as it had ended before, and has ended itself."""
     key = books.order("o-1", State.FAILED)
     letters.order(order("o-1"))
-    change = replaying.OrderAdmin.change
+    change = OrderAdmin.change
 
     def overtaken(desk: Any, seen: Any, *arguments: Any, **named: Any) -> None:
         if seen.state is State.FAILED:
             books.cancellation(key, State.REJECTED)
         change(desk, seen, *arguments, **named)
 
-    monkeypatch.setattr(replaying.OrderAdmin, "change", overtaken)
+    monkeypatch.setattr(OrderAdmin, "change", overtaken)
     done = connected.invoke("dead", "replay", "o-1")
     assert (done.exit_code, done.stdout) == (1, "0 replayed, 1 refused\n")
     assert books.now(key).state is State.CANCELLED
@@ -379,7 +380,7 @@ def test_a_replay_that_is_killed_at_any_step_is_repaired_by_the_next_one(
     """With the new time that the order was given, although that is not said again."""
     key = books.order("o-1", state, **late())
     letters.order(order("o-1", **late()))
-    owner: Any = Publisher if step == "publish" else DeadLetters
+    owner: Any = Publisher if step == "publish" else DeadLetterQueue
 
     def kill(*_: Any, **__: Any) -> None:
         raise Killed
@@ -410,7 +411,7 @@ def test_a_replay_that_is_killed_as_its_order_is_cancelled_is_repaired_by_the_ne
     """Else the order stays NEW for ever: its request has ended, and each further replay is refused."""
     key = books.order("o-1", State.FAILED)
     letters.order(order("o-1"))
-    change = replaying.OrderAdmin.change
+    change = OrderAdmin.change
 
     def killed(*arguments: Any, **named: Any) -> None:
         books.cancellation(key, State.REJECTED)
@@ -418,7 +419,7 @@ def test_a_replay_that_is_killed_as_its_order_is_cancelled_is_repaired_by_the_ne
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(replaying.OrderAdmin, "change", killed)
+        patch.setattr(OrderAdmin, "change", killed)
         with pytest.raises(Killed):
             connected.invoke("dead", "replay", "o-1")
     assert books.now(key).state is State.NEW
@@ -653,13 +654,13 @@ def test_what_is_set_aside_meanwhile_is_left_for_the_next_time(
     connected: Program, books: Books, letters: Letters, order: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An order that fails again at once would else be replayed without end."""
-    note = replaying.OrderAdmin.note
+    note = OrderAdmin.note
 
     def fails_again(*arguments: Any, **named: Any) -> None:
         note(*arguments, **named)
         letters.order(order("o-1"))
 
-    monkeypatch.setattr(replaying.OrderAdmin, "note", fails_again)
+    monkeypatch.setattr(OrderAdmin, "note", fails_again)
     letters.order(order("o-1"))
     assert connected.invoke("dead", "replay", "--all").stdout == "1 replayed, 0 refused\n"
     assert letters.numbers() == ["o-1"]
@@ -680,7 +681,7 @@ def test_a_replay_that_breaks_off_after_publishing_is_harmless(
         raise BrokerUnavailable("the broker is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(DeadLetters, "acknowledge", breaks)
+        broken.setattr(DeadLetterQueue, "acknowledge", breaks)
         assert connected.invoke("dead", "replay", "o-1").exit_code == 1
     assert (letters.numbers(), letters.numbers("orders")) == (["o-1"], ["o-1"])
     assert connected.invoke("dead", "replay", "o-1").exit_code == 0
@@ -822,7 +823,7 @@ def test_somebody_who_stops_in_the_middle_gives_everything_back(
     ids = [f"o-{n}" for n in range(100)]
     for order_id in ids:
         letters.order(order(order_id))
-    with pytest.raises(KeyboardInterrupt), DeadLetters(broker_url) as looked_through:
+    with pytest.raises(KeyboardInterrupt), DeadLetterQueue(broker_url) as looked_through:
         for letter in looked_through:
             if letter.id == "o-40":
                 raise KeyboardInterrupt
@@ -842,7 +843,7 @@ def test_letters_are_looked_through_however_many_there_are_and_are_all_back(
     ids = [f"o-{number}" for number in range(11)]
     for order_id in ids:
         letters.order(order(order_id))
-    with DeadLetters(broker_url) as looked_through:
+    with DeadLetterQueue(broker_url) as looked_through:
         seen = []
         for letter in looked_through:
             seen.append(letter.id)
@@ -879,17 +880,17 @@ def test_fewer_letters_than_there_were_are_a_failure_that_says_how_many(
     for order_id in reversed(ids):
         letters.order(order(order_id))
     monkeypatch.setattr(queue, "_PATIENCE", 0.2)
-    counted = DeadLetters._count
+    counted = DeadLetterQueue._count
     with Connection(letters.url) as another:
         channel = another.channel()
 
-        def count(self: DeadLetters) -> int:
+        def count(self: DeadLetterQueue) -> int:
             number = counted(self)
             while number == 5 and channel.basic_get(topology.DEAD_KEY) and counted(self) > 3:
                 pass
             return number
 
-        monkeypatch.setattr(DeadLetters, "_count", count)
+        monkeypatch.setattr(DeadLetterQueue, "_count", count)
         ended = connected.invoke("dead", *command)
     printed = (
         [json.loads(each)["id"] for each in ended.stdout.splitlines()]

@@ -1,105 +1,27 @@
-"""``pos-gateway orders resolve``: records the merchant's answer about an order in doubt."""
+"""Resolves an order in doubt by the merchant's answer: the POS has it, or not."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
-
-import click
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.cli.database import desk
-from pos_gateway.cli.failure import Failure
-from pos_gateway.cli.moments import Moment, deadline, new_deadline, shown
-from pos_gateway.cli.operator import by_operator
-from pos_gateway.cli.orders.finding import the_order
 from pos_gateway.client import home_of
-from pos_gateway.domain.errors import PublishError
+from pos_gateway.domain.errors import AdminError, PublishError
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Kind, Reason, one_line
+from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.domain.split import Split
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.states import Entry, State
-from pos_gateway.routing.splits import in_force
-from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, shown
 from pos_gateway.runtime.vault import CannotOpen
-from pos_gateway.settings import Settings
 
 #: The reason in the ledger and the event; it also marks a decision of this command.
 _THERE = Reason("resolved", "an operator says that the POS has it")
 _NOT_THERE = Reason("resolved", "an operator says that the POS does not have it")
 
 
-@click.command()
-@click.argument("order_id", metavar="ORDER_ID")
-@click.option("--merchant", "merchant_id", metavar="ID", help="Whose, if several have that id.")
-@click.option("--accepted", "decision", flag_value="accepted", help="The POS has it.")
-@click.option("--not-sent", "decision", flag_value="not_sent", help="The POS does not have it.")
-@click.option("--external-id", metavar="ID", help="The POS's own id for it, with --accepted.")
-@click.option(
-    "--since",
-    type=Moment(),
-    metavar="TIME",
-    help="Only if nothing has happened to it since: SINCE of orders list, before the merchant was asked.",
-)
-@new_deadline
-@by_operator
-def resolve(
-    order_id: str,
-    merchant_id: str | None,
-    decision: str | None,
-    external_id: str | None,
-    since: datetime | None,
-    moment: datetime | None,
-    length: timedelta | None,
-    operator: str,
-) -> None:
-    """Decide on an order in doubt, after asking the merchant whether the POS has it.
-
-    --accepted ends it, and publishes order.accepted. --not-sent has it sent again; if its
-    deliver_by has passed it ends as order.expired, unless it is given a new one; if it has a cancel
-    request, as order.cancelled. If the command is interrupted, run it again.
-
-    \b
-    Examples:
-      pos-gateway orders resolve A-1001 --accepted --external-id K-77
-      pos-gateway orders resolve A-1001 --merchant m1 --not-sent --for 30m
-      pos-gateway orders resolve A-1001 --not-sent --since 2026-01-31T12:00:00Z
-
-    Exit code: 0, or 1 if the order is not in doubt or a worker has it at this moment.
-    """
-    if decision is None:
-        raise click.UsageError("say what the merchant said: --accepted or --not-sent")
-    there = decision == "accepted"
-    until = deadline(moment, length)
-    if there and until is not None:
-        raise click.UsageError("--for and --deliver-by are for an order that is --not-sent")
-    if not there and external_id is not None:
-        raise click.UsageError("--external-id is for an order that is --accepted")
-    if external_id is not None and not _is_an_id(external_id):
-        raise click.UsageError(
-            "--external-id has 1 to 256 characters on one line that can be printed"
-        )
-    settings = Settings.from_environment()
-    publisher = Publisher(settings.broker_url)
-    split = Split()
-    try:
-        if not there:  # before anything is written: the order must be published afterwards
-            publisher.connect()
-            split = in_force(settings.broker_url, settings.canary_percent)
-        with desk() as ledger:
-            resolving = _Resolving(ledger, publisher, operator, split, since=since)
-            order = the_order(ledger, order_id, merchant_id)
-            if there:
-                done = resolving.accepted(order, external_id)
-            else:
-                done = resolving.not_sent(order, until)
-    finally:
-        publisher.close()
-    click.echo(f"order {order.order_id!r} of merchant {order.merchant_id!r} {done}")
-
-
-class _Resolving:
+class Resolution:
     """Writes the decision and its event, then queues the order.
 
     Repeated, it writes only an audit row, and queues the order: a decision that was read, and whose
@@ -127,7 +49,7 @@ class _Resolving:
         if _is_resolved(order, State.ACCEPTED):
             if external_id not in (None, order.external_id):
                 known = "none" if order.external_id is None else repr(order.external_id)
-                raise Failure(
+                raise AdminError(
                     f"order {order.order_id!r} is accepted already, with the external id {known}; "
                     f"{external_id!r} was not written"
                 )
@@ -146,13 +68,13 @@ class _Resolving:
         try:
             order_json = self._ledger.order_json(order.key)
         except CannotOpen as error:
-            raise Failure(f"the order itself, which is to be sent, is {error}") from None
+            raise AdminError(f"the order itself, which is to be sent, is {error}") from None
         if order_json is None:
-            raise Failure("the order itself is not kept: only a wish to cancel it came")
+            raise AdminError("the order itself is not kept: only a wish to cancel it came")
         to_send = Order.parse_json(order_json).until(until)
         if _is_resolved(order, State.EXPIRED):
             if until is not None:
-                raise Failure(
+                raise AdminError(
                     f"order {order.order_id!r} has expired already, and its letter is in orders.dead. "
                     "To send it all the same: pos-gateway dlq replay ID --for 30m"
                 )
@@ -207,7 +129,7 @@ class _Resolving:
         """The merchant's answer is true only of earlier attempts."""
         last = shown(order.updated_at)
         if self._since is not None and last != shown(self._since.timestamp()):
-            raise Failure(
+            raise AdminError(
                 f"something has happened to order {order.order_id!r} of merchant "
                 f"{order.merchant_id!r} since then: SINCE is {last} now; ask the merchant again"
             )
@@ -232,7 +154,7 @@ class _Resolving:
         try:
             self._publisher.publish(message)
         except PublishError as error:
-            raise Failure(
+            raise AdminError(
                 f"the decision is written, and the order not on its queue yet: {error}; run the "
                 "same command again"
             ) from error
@@ -240,12 +162,12 @@ class _Resolving:
 
 def _require_doubt(order: OrderStanding) -> None:
     if order.is_held:
-        raise Failure(
+        raise AdminError(
             f"a worker ({order.owner}) has order {order.order_id!r} of merchant "
             f"{order.merchant_id!r} at this moment, or died with it; try again in a minute"
         )
     if not order.is_in_doubt:
-        raise Failure(
+        raise AdminError(
             f"order {order.order_id!r} of merchant {order.merchant_id!r} is not in doubt: it is "
             f"{order.state.value}"
         )
@@ -255,7 +177,7 @@ def _require_final_doubt(order: OrderStanding) -> None:
     """Before order.in_doubt a worker may send it again, even after the merchant was asked."""
     _require_doubt(order)
     if order.told != Kind.IN_DOUBT:
-        raise Failure(
+        raise AdminError(
             f"order {order.order_id!r} of merchant {order.merchant_id!r} is not left to you yet: a "
             "worker that gets its message still finds out, and may send it again. Once "
             "order.in_doubt was published, ask the merchant again. If that does not come, its "
@@ -268,10 +190,6 @@ def _is_unwanted(order: OrderStanding) -> bool:
     """Whether it has a cancel request, open or ended, or was cancelled for one here."""
     is_asked = order.cancellation is not None and not _is_resolved(order, State.NEW)
     return _is_resolved(order, State.CANCELLED) or is_asked
-
-
-def _is_an_id(text: str) -> bool:
-    return 0 < len(text) <= 256 and one_line(text) == text
 
 
 def _is_resolved(order: OrderStanding, state: State) -> bool:

@@ -8,11 +8,11 @@ from typing import Any, Self
 
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import PARKED_ORDERS, Bundle
-from pos_gateway.domain.errors import InvalidBundle, InvalidOrder
+from pos_gateway.broker.properties import COMPRESSION
+from pos_gateway.domain.errors import AdminError, InvalidBundle, InvalidOrder
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import one_line
 from pos_gateway.domain.record import identifier
-from pos_gateway.worker.properties import COMPRESSION
 
 #: Only a message that a worker could not parse has this header.
 _UNREAD = "x-content-type"
@@ -20,12 +20,12 @@ _UNREAD = "x-content-type"
 TOO_LARGE = "too_large"
 
 
-class NotReplayable(Exception):
+class NotReplayable(AdminError):
     """Raised for a message that is no order; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """One dead-lettered message."""
 
     #: Its ID on the command line: its order's, if the message has one.
@@ -96,20 +96,15 @@ class Letter:
         raise NotReplayable("it is no message of the gateway's")
 
 
-def _record(body: bytes) -> Any:
-    """The order in the body. Raises ValueError."""
-    match json.loads(body):
-        case [[record, *_], *_]:
-            return record
-    raise ValueError("not [[order], {}, {}]")
-
-
 def _named(body: bytes) -> dict[str, Any]:
+    """The order, or cancel request, in the body; empty if there is none."""
     try:
-        record = _record(body)
+        match json.loads(body):
+            case [[dict() as record, *_], *_]:
+                return record
     except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
+        pass
+    return {}
 
 
 #: Reasons for which RabbitMQ itself dead-letters a message: our code and text. No event is

@@ -2,7 +2,7 @@
 
 import json
 
-from pos_gateway.cli.masking import MASK, masked
+from pos_gateway.domain.masking import MASK, masked
 from pos_gateway.domain.order import Order
 from tests.orders import an_order
 

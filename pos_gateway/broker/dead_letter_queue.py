@@ -11,20 +11,18 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from amqp.exceptions import NotFound
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
+from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.link import CONNECTION_ERRORS
+from pos_gateway.broker.properties import tolerate_bad_properties
 from pos_gateway.broker.publisher import CONNECT_TIMEOUT
-from pos_gateway.cli.dead.letter import Letter
-from pos_gateway.cli.failure import Failure
-from pos_gateway.domain.errors import BrokerUnavailable
+from pos_gateway.domain.errors import AdminError, BrokerUnavailable
 from pos_gateway.runtime.urls import mask_url
-from pos_gateway.worker.properties import tolerate_bad_properties
 
 #: Maximum unacknowledged messages of a consumer: AMQP's prefetch count has 16 bits.
 WINDOW = 60_000
@@ -33,18 +31,18 @@ WINDOW = 60_000
 _PATIENCE = 10.0
 
 
-class DeadLetters:
+class DeadLetterQueue:
     """The letters, in queue order, while entered.
 
     Raises:
         BrokerUnavailable: the broker cannot be reached, or is lost.
-        Failure: at the end of the iteration, if fewer letters came than there were.
+        AdminError: at the end of the iteration, if fewer letters came than there were.
     """
 
     def __init__(self, broker_url: str) -> None:
         self._shown = mask_url(broker_url)
         self._connection = AnsweredConnection(broker_url, connect_timeout=CONNECT_TIMEOUT)
-        self._received: deque[Letter] = deque()
+        self._received: deque[DeadLetter] = deque()
         self._come = self._removed = 0
         #: The channels of letters, in order, and how many unacknowledged letters the last one has.
         self._channels: list[Any] = []
@@ -65,12 +63,7 @@ class DeadLetters:
             raise BrokerUnavailable(f"cannot reach the broker at {self._shown}: {error}") from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(*CONNECTION_ERRORS):  # a lost connection has requeued them
             while self._channels and self._next_is_here():
                 self._received.clear()
@@ -81,19 +74,19 @@ class DeadLetters:
                 pass  # the next command must see all of them
         self._connection.collect(socket_timeout=1)
 
-    def __iter__(self) -> Iterator[Letter]:
+    def __iter__(self) -> Iterator[DeadLetter]:
         try:
             while self._next_is_here():
                 yield self._received.popleft()
         except CONNECTION_ERRORS as error:
             raise BrokerUnavailable(f"the broker is gone: {error}") from error
         if self._come < self.ready:
-            raise Failure(
+            raise AdminError(
                 f"only {self._come} of {self.ready} letters came within {_PATIENCE:g} s; the others "
                 "may be in the hands of another pos-gateway dlq: run it again"
             )
 
-    def acknowledge(self, letter: Letter) -> None:
+    def acknowledge(self, letter: DeadLetter) -> None:
         """Remove it from the queue."""
         letter.channel.basic_ack(letter.tag)
         self._removed += 1
@@ -103,7 +96,7 @@ class DeadLetters:
     def _receive(self, message: Any) -> None:
         self._come += 1
         self._unacknowledged += 1
-        self._received.append(Letter.of(message))
+        self._received.append(DeadLetter.of(message))
 
     def _next_is_here(self) -> bool:
         """Wait for the next one; False when all have come, or none comes in time."""
