@@ -1,4 +1,4 @@
-"""The two queues of orders: their ready messages and consumers."""
+"""The ready messages and the consumers of the two queues of orders."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from pos_gateway.runtime.urls import mask_url
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class QueueState:
     """One queue's counts."""
 
     queue: str
@@ -23,7 +23,7 @@ class Traffic:
     consumers: int
 
 
-def look(broker_url: str) -> tuple[Traffic, Traffic]:
+def queue_states(broker_url: str) -> tuple[QueueState, QueueState]:
     """The counts of ``orders`` and of ``orders.canary``. Raises BrokerUnavailable."""
     connection = AnsweredConnection(broker_url, connect_timeout=CONNECT_TIMEOUT)
     try:
@@ -39,6 +39,6 @@ def look(broker_url: str) -> tuple[Traffic, Traffic]:
     return found[0], found[1]
 
 
-def _of(connection: Connection, queue: str) -> Traffic:
+def _of(connection: Connection, queue: str) -> QueueState:
     state = connection.default_channel.queue_declare(queue, passive=True)
-    return Traffic(queue, state.message_count, state.consumer_count)
+    return QueueState(queue, state.message_count, state.consumer_count)

@@ -1,4 +1,4 @@
-"""``pos-gateway canary status``."""
+"""``pos-gateway canary status``: does the canary do as well as the stable workers?"""
 
 import time
 from collections.abc import Sequence
@@ -7,20 +7,19 @@ from typing import Any
 
 import click
 
+from pos_gateway.broker.queue_state import QueueState, queue_states
 from pos_gateway.canary.cpu import LOOKS, costs_of
 from pos_gateway.canary.evidence import gather
 from pos_gateway.canary.verdict import Costs, Decision, Finding, Verdict, judge
-from pos_gateway.cli import output
-from pos_gateway.cli.canary.traffic import Traffic, look
-from pos_gateway.cli.database import database
+from pos_gateway.cli import options, output
+from pos_gateway.cli.database import database, payloads
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.moments import age
 from pos_gateway.domain.errors import PendingMigration
 from pos_gateway.domain.split import Split
-from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.routing.splits import in_force
 from pos_gateway.runtime.clock import shown
-from pos_gateway.runtime.vault import CannotOpen, Vault
+from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.settings import Settings
 
 #: Maximum seconds of orders that are compared; and seconds that an order may take until it counts.
@@ -66,7 +65,7 @@ class Page(click.ParamType[tuple[str, str]]):
     help="How long to look at the CPU.",
 )
 @click.option("--exit-code", is_flag=True, help="0: promote, 3: hold, 4: abort.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@options.as_json_object
 def status(
     pages: Sequence[tuple[str, str]], seconds: float, exit_code: bool, as_json: bool
 ) -> None:
@@ -85,25 +84,22 @@ def status(
     """
     settings = Settings.from_environment()
     split = in_force(settings.broker_url, settings.canary_percent)
-    queues = look(settings.broker_url)
+    queues = queue_states(settings.broker_url)
     cpu = _costs(pages, seconds)
     verdict, why_not = None, ""
     try:
-        verdict = _verdict(settings, split, queues, cpu)
+        verdict = _verdict(split, queues, cpu)
     except (Failure, PendingMigration, CannotOpen) as error:
         why_not = str(error)
-    if as_json:
-        _print_json(split, queues, verdict, why_not)
-    else:
-        _print(split, queues, verdict, why_not)
+    show = _print_json if as_json else _print
+    show(split, queues, verdict, why_not)
     if exit_code:
         raise click.exceptions.Exit(EXIT_CODES[verdict.decision] if verdict else 1)
 
 
 def _verdict(
-    settings: Settings,
     split: Split,
-    queues: tuple[Traffic, Traffic],
+    queues: tuple[QueueState, QueueState],
     cpu: tuple[Costs, Costs] | None,
 ) -> Verdict:
     """Raises Failure, PendingMigration or CannotOpen if there is none."""
@@ -113,11 +109,9 @@ def _verdict(
         raise Failure("since when they do is not known; pos-gateway canary set notes it")
     now, changed_at = time.time(), split.changed_at.timestamp()
     since = max(changed_at, now - LONGEST)
-    payloads = Payloads(Vault(settings.secret_keys))
+    times = {"changed_at": changed_at, "since": since, "until": now - SETTLE}
     with database() as engine:
-        sides = gather(
-            engine, payloads, split, changed_at=changed_at, since=since, until=now - SETTLE
-        )
+        sides = gather(engine, payloads(), split, **times)
     stable, canary = queues
     return judge(
         *sides,
@@ -139,7 +133,7 @@ def _costs(pages: Sequence[tuple[str, str]], seconds: float) -> tuple[Costs, Cos
 
 
 def _print(
-    split: Split, queues: tuple[Traffic, Traffic], verdict: Verdict | None, why_not: str
+    split: Split, queues: tuple[QueueState, QueueState], verdict: Verdict | None, why_not: str
 ) -> None:
     since = ""
     if split.changed_at is not None:
@@ -161,7 +155,7 @@ def _print(
 
 
 def _print_json(
-    split: Split, queues: tuple[Traffic, Traffic], verdict: Verdict | None, why_not: str
+    split: Split, queues: tuple[QueueState, QueueState], verdict: Verdict | None, why_not: str
 ) -> None:
     output.json_document(
         {
