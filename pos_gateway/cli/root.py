@@ -9,7 +9,7 @@ from pos_gateway.cli.lazy import Lazy, LazyGroup
 #: In the order in which a new user needs them.
 COMMANDS = {
     "demo": Lazy("pos_gateway.cli.demo:demo", "See it work on this machine, with nothing set up."),
-    "doctor": Lazy("pos_gateway.cli.doctor.command:doctor", "Say what is right and wrong here."),
+    "doctor": Lazy("pos_gateway.cli.doctor:doctor", "Say what is right and wrong here."),
     "settings": Lazy("pos_gateway.cli.settings:settings", "Show every setting and its value."),
     "db": Lazy("pos_gateway.cli.db:db", "Bring the database's schema to this version."),
     "merchants": Lazy("pos_gateway.cli.merchants:merchants", "Import, list and show merchants."),
