@@ -10,13 +10,13 @@ from typing import NamedTuple
 import click
 
 from pos_gateway.adapters.pos_fields import POS_ID
+from pos_gateway.adapters.registry import misfits
 from pos_gateway.cli import output
 from pos_gateway.cli.database import catalog_store, merchant_store
 from pos_gateway.cli.failure import INTERRUPTED
 from pos_gateway.cli.findings import fail, ok, show
 from pos_gateway.cli.interrupt import CtrlC
-from pos_gateway.cli.merchants.importing import misfits
-from pos_gateway.cli.merchants.showing import require
+from pos_gateway.cli.merchants import require
 from pos_gateway.cli.pipeline import in_order
 from pos_gateway.cli.progress import progress_to
 from pos_gateway.domain.merchant import Merchant

@@ -1,4 +1,4 @@
-"""``pos-gateway merchants catalog import``: writes catalogs from a file, all of them or none."""
+"""``pos-gateway merchants catalog``: the POSes' ids for the items of our orders."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
@@ -7,18 +7,26 @@ import click
 
 from pos_gateway.adapters.pos_fields import POS_ID
 from pos_gateway.adapters.registry import adapters
-from pos_gateway.cli import jsonl
+from pos_gateway.cli import jsonl, output
 from pos_gateway.cli.database import catalog_store, merchant_store
 from pos_gateway.cli.failure import Failure
-from pos_gateway.cli.merchants.importing import unusable
-from pos_gateway.cli.merchants.records import records
-from pos_gateway.cli.output import notice
+from pos_gateway.cli.groups import Group
+from pos_gateway.cli.merchants import require, unusable
 from pos_gateway.domain.catalog import MOST, CatalogEntry
 from pos_gateway.domain.errors import FieldError, InvalidCatalogEntry, InvalidRecord
 from pos_gateway.domain.merchant import Merchant
 
 
-@click.command("import")
+@click.group(cls=Group)
+def catalog() -> None:
+    """Map the items and modifiers of our orders, by sku, to a merchant's POS's ids.
+
+    An item in the catalog is sent under the POS's id, any other by its name and price if the POS
+    accepts that. Workers see a change within seconds.
+    """
+
+
+@catalog.command("import", short_help="Write catalogs from a file.")
 @click.argument("file", type=click.File("rb"))
 def import_(file: BinaryIO) -> None:
     """Write the catalogs in FILE (- is standard input): one JSON object a line, or one list.
@@ -35,7 +43,7 @@ def import_(file: BinaryIO) -> None:
 
     Exit code: 0, or 1 if nothing was written.
     """
-    given = [(place, _entry(record)) for place, record in records(file)]
+    given = [(place, _entry(record)) for place, record in jsonl.records(file)]
     ids = {entry.merchant_id for _, entry in given if isinstance(entry, CatalogEntry)}
     with merchant_store() as merchants:
         checked = _Checked(merchants.get(sorted(ids)))
@@ -50,9 +58,48 @@ def import_(file: BinaryIO) -> None:
     click.echo(f"{len(given)} {entries} imported for {len(ids)} {of}")
 
 
+@catalog.command(short_help="Show a merchant's catalog.")
+@click.argument("merchant_id", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines, as catalog import takes them.")
+def show(merchant_id: str, as_json: bool) -> None:
+    """Show the catalog of the merchant with this ID, by sku.
+
+    \b
+    Examples:
+      pos-gateway merchants catalog show m1
+      pos-gateway merchants catalog show m1 --json > catalog.jsonl
+    """
+    require([merchant_id])
+    with catalog_store() as catalogs:
+        entries = sorted(catalogs.get(merchant_id).items())
+    if as_json:
+        for sku, pos_id in entries:
+            output.json_line({"merchant_id": merchant_id, "sku": sku, "pos_id": pos_id})
+    else:
+        output.table(("SKU", "POS_ID"), entries)
+
+
+@catalog.command(short_help="Forget merchants' catalogs.")
+@click.argument("merchant_ids", metavar="ID...", nargs=-1, required=True)
+def clear(merchant_ids: Sequence[str]) -> None:
+    """Remove the catalogs of the merchants with these IDs.
+
+    Their orders are sent as if there had been none.
+
+    \b
+    Example:
+      pos-gateway merchants catalog clear m1 m2
+    """
+    require(merchant_ids)
+    with catalog_store() as catalogs:
+        catalogs.put({merchant_id: {} for merchant_id in merchant_ids})
+    number = len(set(merchant_ids))
+    click.echo(f"{number} catalog{'' if number == 1 else 's'} cleared")
+
+
 def _entry(record: Any) -> CatalogEntry | InvalidRecord:
-    if isinstance(record, jsonl.InvalidLine):
-        return InvalidCatalogEntry([record.error])
+    if isinstance(record, InvalidRecord):
+        return record
     try:
         return CatalogEntry.parse(record)
     except InvalidCatalogEntry as error:
@@ -74,7 +121,7 @@ class _Checked:
         if errors:
             self.problems += 1
             for each in errors:
-                notice(f"{place}: {each}")
+                output.notice(f"{place}: {each}")
         elif isinstance(entry, CatalogEntry):
             self.catalogs.setdefault(entry.merchant_id, {})[entry.sku] = entry.pos_id
             self._places[entry.merchant_id, entry.sku] = place
