@@ -4,7 +4,7 @@ import click
 
 from pos_gateway import __version__
 from pos_gateway.cli.failure import in_words
-from pos_gateway.cli.lazy import Lazy, LazyGroup
+from pos_gateway.cli.groups import Group, Lazy
 
 #: In the order in which a new user needs them.
 COMMANDS = {
@@ -16,7 +16,7 @@ COMMANDS = {
     "secrets": Lazy("pos_gateway.cli.secrets:secrets", "Keys for the merchants' secrets."),
     "worker": Lazy("pos_gateway.cli.worker:worker", "Send orders to merchants: run a worker."),
     "enqueue": Lazy("pos_gateway.cli.enqueue:enqueue", "Put orders on the broker."),
-    "cancel": Lazy("pos_gateway.cli.cancel:cancel", "Ask for an order to be cancelled."),
+    "cancel": Lazy("pos_gateway.cli.enqueue:cancel", "Ask for an order to be cancelled."),
     "orders": Lazy("pos_gateway.cli.orders:orders", "Look orders up; decide on those in doubt."),
     "dlq": Lazy("pos_gateway.cli.dlq:dlq", "Administer dead letters."),
     "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),
@@ -28,7 +28,7 @@ COMMANDS = {
 ALIASES = {"dead": "dlq"}
 
 
-class Root(LazyGroup):
+class Root(Group):
     """Turns errors of every command into messages."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
