@@ -28,10 +28,21 @@ def test_help_lists_every_command_and_imports_none() -> None:
     for name, lazy in COMMANDS.items():
         assert f"{name}  " in shown
         assert lazy.summary in shown
+    assert imported_with("root") == "set()"
+
+
+def test_a_groups_help_imports_neither_the_database_nor_the_broker() -> None:
+    groups = ("db", "merchants", "secrets", "enqueue", "orders", "dlq", "events", "canary")
+    assert imported_with(*groups) == "set()"
+
+
+def imported_with(*modules: str) -> str:
+    """What these modules of the command line import that is heavy."""
     heavy = "{'rich', 'kombu', 'sqlalchemy', 'pydantic', 'celery', 'gevent'}"
-    probe = f"import sys, pos_gateway.cli.root; sys.exit(str({heavy} & sys.modules.keys()))"
+    imports = ", ".join(f"pos_gateway.cli.{module}" for module in modules)
+    probe = f"import sys, {imports}; sys.exit(str({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, cwd=ROOT, check=False)
-    assert done.stderr.decode().strip() == "set()"
+    return done.stderr.decode().strip()
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])
