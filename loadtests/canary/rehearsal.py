@@ -8,9 +8,9 @@ from rich.console import Console
 from loadtests.canary.crew import Crew
 from loadtests.canary.orders import Orders
 from loadtests.canary.report import Step, table
+from pos_gateway.broker.queue_state import queue_states
 from pos_gateway.canary.evidence import gather
 from pos_gateway.canary.verdict import Finding, judge
-from pos_gateway.cli.canary.traffic import look
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.store import MerchantStore
@@ -134,7 +134,7 @@ class Rehearsal:
             since=began,
             until=time.time() - min(SETTLE, self._seconds / 2),
         )
-        stable, canary = look(self._here.proxy.url)
+        stable, canary = queue_states(self._here.proxy.url)
         verdict = judge(*sides, own_workers=canary.consumers - stable.consumers)
         for each in verdict.measures:
             if each.finding is not Finding.FINE:
@@ -155,7 +155,7 @@ class Rehearsal:
         wanted = len(self._old), len(self._old) + len(self._new)
 
         def are_there() -> bool:
-            orders, canary = look(self._here.proxy.url)
+            orders, canary = queue_states(self._here.proxy.url)
             return (orders.consumers, canary.consumers) == wanted
 
         self._wait("the workers", are_there)

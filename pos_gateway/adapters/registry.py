@@ -6,7 +6,7 @@ callable) that is called without arguments. A broken adapter is logged and left 
 the other adapters are not affected.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 import structlog
@@ -16,6 +16,8 @@ from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
 from pos_gateway.adapters.toast import ToastAdapter
+from pos_gateway.domain.errors import FieldError
+from pos_gateway.domain.merchant import Merchant
 
 log = structlog.get_logger(__name__)
 
@@ -58,3 +60,12 @@ def _load(entry: EntryPoint, taken: dict[str, Adapter]) -> Adapter:
     if adapter.name in taken:
         raise ValueError("the name is taken")
     return adapter
+
+
+def misfits(merchant: Merchant, known: Mapping[str, Adapter]) -> list[FieldError]:
+    """Errors in the merchant for its adapter, which may be unknown here."""
+    adapter = known.get(merchant.adapter)
+    if adapter is None:
+        problem = f"is not one of the adapters here: {', '.join(sorted(known))}"
+        return [FieldError("adapter", problem, merchant.adapter)]
+    return adapter.check(merchant)

@@ -1,26 +1,28 @@
-"""The database for commands: up to date, or an error that says what to do."""
+"""The database for commands: up to date, or an error that says what to do.
+
+What a command opens is imported when it opens it: ``--help`` needs none of it.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from sqlalchemy import Engine
-from sqlalchemy.exc import SQLAlchemyError
+from typing import TYPE_CHECKING
 
 from pos_gateway.cli.failure import Failure
-from pos_gateway.database.engine import open_database, require_current
-from pos_gateway.domain.errors import PendingMigration
-from pos_gateway.ledger.order_admin import OrderAdmin
-from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.merchants.catalogs import CatalogStore
-from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.runtime.urls import mask_url
-from pos_gateway.runtime.vault import Vault
-from pos_gateway.settings import Settings
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from pos_gateway.events.archive import Archive
+    from pos_gateway.ledger.order_admin import OrderAdmin
+    from pos_gateway.ledger.payloads import Payloads
+    from pos_gateway.merchants.catalogs import CatalogStore
+    from pos_gateway.merchants.store import MerchantStore
+    from pos_gateway.runtime.vault import Vault
 
 
 @contextmanager
-def database(*, current: bool = True) -> Iterator[Engine]:
+def database(*, current: bool = True) -> "Iterator[Engine]":
     """The configured database while entered.
 
     Args:
@@ -30,6 +32,12 @@ def database(*, current: bool = True) -> Iterator[Engine]:
         PendingMigration, SchemaTooNew: it is not; or there is no database yet.
         Failure: it cannot be reached, or it failed meanwhile.
     """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from pos_gateway.database.engine import open_database, require_current
+    from pos_gateway.runtime.urls import mask_url
+    from pos_gateway.settings import Settings
+
     url = Settings.from_environment().database_url
     try:
         engine = open_database(url)
@@ -47,28 +55,61 @@ def database(*, current: bool = True) -> Iterator[Engine]:
 
 
 @contextmanager
-def merchant_store() -> Iterator[MerchantStore]:
+def merchant_store() -> "Iterator[MerchantStore]":
     """The merchants in the configured database, with the keys to their secrets, while entered."""
+    from pos_gateway.merchants.store import MerchantStore
+
     with database() as engine:
-        yield MerchantStore(engine, vault=Vault(Settings.from_environment().secret_keys))
+        yield MerchantStore(engine, vault=vault())
 
 
 @contextmanager
-def catalog_store() -> Iterator[CatalogStore]:
+def catalog_store() -> "Iterator[CatalogStore]":
     """The merchants' catalogs in the configured database while entered."""
+    from pos_gateway.merchants.catalogs import CatalogStore
+
     with database() as engine:
         yield CatalogStore(engine)
 
 
 @contextmanager
-def desk() -> Iterator[OrderAdmin]:
+def order_admin() -> "Iterator[OrderAdmin]":
     """Order administration on the configured database, with the orders' keys, while entered."""
+    from pos_gateway.ledger.order_admin import OrderAdmin
+
     with database() as engine:
-        yield OrderAdmin(engine, Payloads(Vault(Settings.from_environment().secret_keys)))
+        yield OrderAdmin(engine, payloads())
 
 
-def require_exists(engine: Engine) -> None:
+@contextmanager
+def archive() -> "Iterator[Archive]":
+    """The kept events in the configured database, with their orders' keys, while entered."""
+    from pos_gateway.events.archive import Archive
+    from pos_gateway.events.hydration import Hydration
+
+    with database() as engine:
+        yield Archive(engine, Hydration(payloads()))
+
+
+def vault() -> "Vault":
+    """The configured keys."""
+    from pos_gateway.runtime.vault import Vault
+    from pos_gateway.settings import Settings
+
+    return Vault(Settings.from_environment().secret_keys)
+
+
+def payloads() -> "Payloads":
+    """Opens and seals orders with the configured keys."""
+    from pos_gateway.ledger.payloads import Payloads
+
+    return Payloads(vault())
+
+
+def require_exists(engine: "Engine") -> None:
     """Raises PendingMigration for a missing SQLite file, which connecting would create."""
+    from pos_gateway.domain.errors import PendingMigration
+
     path = engine.url.database
     embedded = engine.dialect.name == "sqlite" and path and path != ":memory:"
     if embedded and not Path(str(path)).exists():

@@ -2,19 +2,15 @@
 
 import click
 
-from pos_gateway.cli.lazy import Lazy, LazyGroup
-
-COMMANDS = {
-    "upgrade": Lazy("pos_gateway.cli.db:upgrade", "Bring the schema to this version."),
-}
+from pos_gateway.cli.groups import Group
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS)
+@click.group(cls=Group)
 def db() -> None:
     """Administer the database (POS_GATEWAY_DATABASE_URL)."""
 
 
-@click.command()
+@db.command(short_help="Bring the schema to this version.")
 def upgrade() -> None:
     """Create the tables, or migrate them to this version. Harmless when they are up to date.
 
@@ -23,17 +19,16 @@ def upgrade() -> None:
       POS_GATEWAY_DATABASE_URL=postgresql://gateway@db/gateway pos-gateway db upgrade
     """
     from pos_gateway.cli.database import database
-    from pos_gateway.database.engine import require_current
-    from pos_gateway.database.engine import upgrade as upgrade_schema
+    from pos_gateway.database import engine as schema
     from pos_gateway.domain.errors import PendingMigration
     from pos_gateway.runtime.urls import mask_url
 
     with database(current=False) as engine:
         shown = mask_url(engine.url.render_as_string(hide_password=False))
         try:
-            require_current(engine)
+            schema.require_current(engine)
         except PendingMigration:
-            upgrade_schema(engine)
+            schema.upgrade(engine)
             click.echo(f"{shown} is now up to date")
         else:
             click.echo(f"{shown} is up to date already")

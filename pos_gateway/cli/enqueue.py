@@ -1,10 +1,12 @@
-"""``pos-gateway enqueue``: publishes orders from a file to the broker."""
+"""``pos-gateway enqueue`` and ``cancel``: what an order backend does, from a file or by hand."""
 
+from datetime import datetime, timedelta
 from typing import BinaryIO
 
 import click
 
 from pos_gateway.cli.failure import INTERRUPTED, Failure
+from pos_gateway.cli.moments import deadline, new_deadline
 
 
 @click.command()
@@ -60,3 +62,28 @@ def enqueue(file: BinaryIO, canary_percent: float | None, again: bool) -> None:
             raise Failure(sending.broken_off, exit_code=exit_code)
         if ctrl_c.pressed or sending.refused:
             raise click.exceptions.Exit(exit_code)
+
+
+@click.command()
+@click.argument("order_id", metavar="ORDER_ID")
+@click.option("--merchant", "merchant_id", required=True, metavar="ID", help="Whose order it is.")
+@new_deadline
+def cancel(
+    order_id: str, merchant_id: str, moment: datetime | None, length: timedelta | None
+) -> None:
+    """Request an order's cancellation. To ask again is harmless.
+
+    An order that was not sent is never sent; otherwise its POS is asked to cancel it, for 15
+    minutes by default. The outcome is in an event, and in pos-gateway orders show.
+
+    \b
+    Examples:
+      pos-gateway cancel A-1001 --merchant m1
+      pos-gateway cancel A-1001 --merchant m1 --for 2m
+    """
+    from pos_gateway.client import OrderClient
+
+    until = deadline(moment, length)
+    with OrderClient() as client:
+        client.cancel(order_id, merchant_id, deliver_by=until)
+    click.echo(f"asked to cancel order {order_id!r} of merchant {merchant_id!r}")

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self, TypeVar
 
 Item = TypeVar("Item")
@@ -19,12 +19,7 @@ class CtrlC:
         self._before = signal.signal(signal.SIGINT, self._on_signal)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
 
     def until_pressed(self, items: Iterator[Item]) -> Iterator[Item]:

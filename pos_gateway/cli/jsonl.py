@@ -3,23 +3,19 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any, BinaryIO
 
-from pos_gateway.domain.errors import ABSENT, FieldError
+from pos_gateway.cli.failure import Failure
+from pos_gateway.domain.errors import ABSENT, FieldError, InvalidRecord
 from pos_gateway.domain.record import WHOLE
 
 #: Maximum bytes of a line.
 LINE_LIMIT = 16 * 2**20
+#: Maximum bytes of a file of records, which is held in memory: all or nothing.
+FILE_LIMIT = 256 * 2**20
 #: The byte order mark that some editors put before UTF-8.
 BOM = b"\xef\xbb\xbf"
-
-
-class InvalidLine(ValueError):
-    """Raised when a line is not one JSON value. ``error`` says why."""
-
-    def __init__(self, error: FieldError) -> None:
-        self.error = error
-        super().__init__(str(error))
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
@@ -46,15 +42,15 @@ def decode(line: bytes | None, *, excerpt: bool = True) -> Any:
         excerpt: whether the error may show how the line begins.
 
     Raises:
-        InvalidLine: too long, not UTF-8, not JSON, a key given twice, NaN, nested too deeply.
+        InvalidRecord: too long, not UTF-8, not JSON, a key given twice, NaN, nested too deeply.
     """
     if line is None:
-        raise InvalidLine(FieldError(WHOLE, f"the line is longer than {LINE_LIMIT} bytes"))
+        raise InvalidRecord([FieldError(WHOLE, f"the line is longer than {LINE_LIMIT} bytes")])
     try:
         return parse(line)
     except ValueError as error:
         shown = line[:100].decode(errors="backslashreplace") if excerpt else ABSENT
-        raise InvalidLine(FieldError(WHOLE, str(error), shown)) from None
+        raise InvalidRecord([FieldError(WHOLE, str(error), shown)]) from None
 
 
 def parse(text: bytes) -> Any:
@@ -73,6 +69,45 @@ def parse(text: bytes) -> Any:
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     return value
+
+
+def records(file: BinaryIO) -> Iterator[tuple[str, Any]]:
+    """Every record with its place; InvalidRecord for one that cannot be decoded.
+
+    The error shows nothing of the line, which may hold secrets.
+
+    Raises:
+        Failure: the file cannot be read, or is too large.
+    """
+    text = _text(file)
+    try:
+        value = parse(text)
+    except ValueError as error:
+        if text.lstrip().startswith(b"["):
+            yield "the list", InvalidRecord([FieldError(WHOLE, str(error))])
+        else:
+            yield from _records(text)
+        return
+    for number, record in enumerate(value if isinstance(value, list) else [value], 1):
+        yield f"record {number}", record
+
+
+def _text(file: BinaryIO) -> bytes:
+    try:
+        text = file.read(FILE_LIMIT + 1)
+    except OSError as error:
+        raise Failure(f"cannot read {file.name}: {error.strerror}") from error
+    if len(text) > FILE_LIMIT:
+        raise Failure(f"{file.name} is longer than {FILE_LIMIT} bytes; import it in parts")
+    return text.removeprefix(BOM)
+
+
+def _records(text: bytes) -> Iterator[tuple[str, Any]]:
+    for number, line in lines(BytesIO(text)):
+        try:
+            yield f"line {number}", decode(line, excerpt=False)
+        except InvalidRecord as error:
+            yield f"line {number}", error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -74,17 +74,6 @@ def deadline(moment: datetime | None, length: timedelta | None) -> datetime | No
     return given
 
 
-def shown(at: float | None) -> str | None:
-    """A Unix time in ISO 8601; None if it is outside the calendar."""
-    if at is None:
-        return None
-    try:
-        moment = datetime.fromtimestamp(at, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
 def age(at: float | None, now: float) -> str | None:
     """The time since then, in its largest unit."""
     if at is None:

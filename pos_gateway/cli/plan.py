@@ -1,8 +1,11 @@
 """``pos-gateway plan``: the capacity that a load needs, and its bottlenecks."""
 
+from dataclasses import fields
+from typing import Any
+
 import click
 
-from pos_gateway.cli import output
+from pos_gateway.cli import options, output
 from pos_gateway.worker import capacity
 from pos_gateway.worker.capacity import Demand, Plan, Pod
 
@@ -73,23 +76,13 @@ from pos_gateway.worker.capacity import Demand, Plan, Pod
     show_default=True,
     help="max_concurrency of the busiest merchant.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.as_json_document
 def plan(
-    orders_per_second: float,
-    peak: float,
     latency: float | None,
     p50: float | None,
     p99: float | None,
-    merchants: int,
-    busiest: float,
-    slow: float,
-    slow_latency: float,
-    cpu_ms: float,
-    cores: float,
-    busy: float,
-    memory: float,
-    merchant_limit: int,
     as_json: bool,
+    **figures: Any,
 ) -> None:
     """Compute how many workers a load needs, their settings, and what gives way first.
 
@@ -108,19 +101,9 @@ def plan(
       pos-gateway plan --orders-per-second 300 --latency 0.5 --busiest 0.1 --json
     """
     try:
-        demand = Demand(
-            orders_per_second=orders_per_second,
-            latency=_latency(latency, p50, p99),
-            peak=peak,
-            slow=slow,
-            slow_latency=slow_latency,
-            merchants=merchants,
-            busiest=busiest,
-        )
-        pod = Pod(
-            cpu_ms=cpu_ms, cores=cores, busy=busy, memory=memory, merchant_limit=merchant_limit
-        )
-        made = capacity.plan(demand, pod)
+        of_pod = {each.name: figures.pop(each.name) for each in fields(Pod)}
+        demand = Demand(latency=_latency(latency, p50, p99), **figures)
+        made = capacity.plan(demand, Pod(**of_pod))
     except ValueError as error:
         field, _, problem = str(error).partition(": ")
         raise click.UsageError(f"--{field.replace('_', '-')}: {problem}") from error

@@ -5,21 +5,32 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from pos_gateway.cli.output import notice
-from pos_gateway.cli.printable import printable
+from pos_gateway.cli.output import notice, printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
 
 class Progress:
-    """Shows how much of the input was read. Without a terminal it shows nothing."""
+    """Shows how much of the input was read. Without a bar it shows nothing."""
+
+    def __init__(self, bar: "Bar | None" = None, completed: Callable[[int], int] = int) -> None:
+        self._bar, self._completed = bar, completed
 
     def update(self, summary: str, done: int = 0) -> None:
         """Show the progress in words, and ``done`` of a given total."""
+        if self._bar is not None:
+            [task] = self._bar.task_ids
+            self._bar.update(task, description=summary, completed=self._completed(done))
 
     def say(self, text: str) -> None:
         """Print a line on standard error, above the bar."""
-        notice(text)
+        if self._bar is None:
+            notice(text)
+        else:
+            self._bar.console.print(printable(text), markup=False, highlight=False)
 
 
 def progress_of(stream: BinaryIO) -> AbstractContextManager[Progress]:
@@ -30,7 +41,7 @@ def progress_of(stream: BinaryIO) -> AbstractContextManager[Progress]:
 
 def progress_to(total: int) -> AbstractContextManager[Progress]:
     """Progress to ``total`` while entered."""
-    return _progress(total, lambda done: done)
+    return _progress(total, int)
 
 
 @contextmanager
@@ -43,26 +54,9 @@ def _progress(total: int | None, completed: Callable[[int], int]) -> Iterator[Pr
     from rich.progress import Progress as Bar
 
     columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
-    console = Console(stderr=True)
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=total)
-
-        def update(summary: str, done: int) -> None:
-            bar.update(task, description=summary, completed=completed(done))
-
-        yield _Drawn(update, lambda text: console.print(text, markup=False, highlight=False))
-
-
-class _Drawn(Progress):
-    def __init__(self, update: Callable[[str, int], None], say: Callable[[str], None]) -> None:
-        self._update = update
-        self._say = say
-
-    def update(self, summary: str, done: int = 0) -> None:
-        self._update(summary, done)
-
-    def say(self, text: str) -> None:
-        self._say(printable(text))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        bar.add_task("", total=total)
+        yield Progress(bar, completed)
 
 
 def _size(stream: BinaryIO) -> int | None:

@@ -4,21 +4,21 @@ import click
 
 from pos_gateway import __version__
 from pos_gateway.cli.failure import in_words
-from pos_gateway.cli.lazy import Lazy, LazyGroup
+from pos_gateway.cli.groups import Group, Lazy
 
 #: In the order in which a new user needs them.
 COMMANDS = {
     "demo": Lazy("pos_gateway.cli.demo:demo", "See it work on this machine, with nothing set up."),
-    "doctor": Lazy("pos_gateway.cli.doctor.command:doctor", "Say what is right and wrong here."),
+    "doctor": Lazy("pos_gateway.cli.doctor:doctor", "Say what is right and wrong here."),
     "settings": Lazy("pos_gateway.cli.settings:settings", "Show every setting and its value."),
     "db": Lazy("pos_gateway.cli.db:db", "Bring the database's schema to this version."),
     "merchants": Lazy("pos_gateway.cli.merchants:merchants", "Import, list and show merchants."),
     "secrets": Lazy("pos_gateway.cli.secrets:secrets", "Keys for the merchants' secrets."),
     "worker": Lazy("pos_gateway.cli.worker:worker", "Send orders to merchants: run a worker."),
     "enqueue": Lazy("pos_gateway.cli.enqueue:enqueue", "Put orders on the broker."),
-    "cancel": Lazy("pos_gateway.cli.cancel:cancel", "Ask for an order to be cancelled."),
+    "cancel": Lazy("pos_gateway.cli.enqueue:cancel", "Ask for an order to be cancelled."),
     "orders": Lazy("pos_gateway.cli.orders:orders", "Look orders up; decide on those in doubt."),
-    "dlq": Lazy("pos_gateway.cli.dead:dead", "Administer dead letters."),
+    "dlq": Lazy("pos_gateway.cli.dlq:dlq", "Administer dead letters."),
     "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),
     "canary": Lazy("pos_gateway.cli.canary:canary", "Move merchants to a canary, and back."),
     "plan": Lazy("pos_gateway.cli.plan:plan", "Say how many workers a load takes."),
@@ -28,7 +28,7 @@ COMMANDS = {
 ALIASES = {"dead": "dlq"}
 
 
-class Root(LazyGroup):
+class Root(Group):
     """Turns errors of every command into messages."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

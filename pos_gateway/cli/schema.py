@@ -1,6 +1,7 @@
 """``pos-gateway schema``: writes the documents generated from the code."""
 
 import json
+from http import HTTPStatus
 from pathlib import Path
 
 import click
@@ -43,9 +44,6 @@ def schema(folder: Path, check: bool) -> None:
 
 def documents() -> dict[str, str]:
     """Every generated document by file name."""
-    from pos_gateway.cli.delivery_page import delivery_page
-    from pos_gateway.cli.metrics_page import metrics_page
-
     return {
         "order.schema.json": _order_schema(),
         "settings.md": _settings_table(),
@@ -78,3 +76,165 @@ def _settings_table() -> str:
         for setting in explain({})
     ]
     return "\n".join(lines) + "\n"
+
+
+def delivery_page() -> str:
+    """The page as Markdown."""
+    from pos_gateway.adapters.replies import by_status
+    from pos_gateway.domain.retry import Backoff
+    from pos_gateway.processing.decision import FOLLOWS, LAST_ATTEMPT
+    from pos_gateway.transport.exchange import Reply
+    from pos_gateway.transport.failures import TABLE, Verdict
+
+    meanings = {
+        Verdict.BY_PROGRESS: ("`retry`", "`in_doubt`"),
+        Verdict.CONFIGURATION: ("`failed`", "`failed`"),
+        Verdict.HANDSHAKE: ("`failed`", "`in_doubt`; `failed` if it refuses our certificate"),
+    }
+    failures = [
+        f"| `{_name(kind)}` | `{row.code}` "
+        f"| {meanings[row.verdict][0]} | {meanings[row.verdict][1]} |"
+        for kind, row in TABLE.items()
+    ]
+    statuses = []
+    for status in HTTPStatus:
+        if status >= 200:
+            outcome = by_status(Reply(status, {}, b""))
+            code = outcome.reason.code if outcome.reason else ""
+            statuses.append(f"| {int(status)} {status.phrase} | `{outcome.kind}` | `{code}` |")
+    backoff = Backoff()
+    follows = [
+        "| outcome | the POS cannot have had it | it may have it |",
+        "|---|---|---|",
+        *(f"| `{kind}` | {never} | {perhaps} |" for kind, (never, perhaps) in FOLLOWS.items()),
+    ]
+    introduction = _DELIVERY.format(
+        first=backoff.first,
+        longest=backoff.longest,
+        last=LAST_ATTEMPT,
+        follows="\n".join(follows),
+    )
+    tables = _FAILURES + "\n".join(failures) + "\n" + _OWN + _STATUSES + "\n".join(statuses)
+    return introduction + tables + "\n"
+
+
+def _name(kind: type[BaseException]) -> str:
+    module = kind.__module__.removesuffix(".exceptions").removeprefix("_")
+    return kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}"
+
+
+def metrics_page() -> str:
+    """The page."""
+    from pos_gateway.telemetry import metrics
+
+    page = _METRICS.format(worst=metrics.WORST, providers=metrics.PROVIDERS)
+    for each in metrics.declared():
+        [described] = each.describe()
+        name = f"{described.name}_total" if described.type == "counter" else described.name
+        labels = ", ".join(f"`{label}`" for label in each._labelnames)
+        page += f"| `{name}` | {described.type} | {labels} | {described.documentation} |\n"
+    return page + _PAGES
+
+
+_DELIVERY = """\
+# What an attempt can come to
+
+This page is generated from the code by `pos-gateway schema`.
+
+The rule behind it: **before the first byte of the request has left, a failure is provably no
+delivery and may be tried again. After it, anything short of one complete, valid reply leaves the
+order in doubt**: it may have been received. A connection that saw anything unexpected is closed,
+never used again.
+
+| outcome | what follows |
+|---|---|
+| `accepted`, `rejected`, `cancelled` | the POS has decided: an event, and the order is done |
+| `pending` | the POS has the order: an event, then it is asked until it has decided |
+| `retry` | not delivered, for certain: tried again after {first:g} s, then up to twice as long each time, {longest:g} s at most, at random within that, and not before `Retry-After`; until `deliver_by`, then `order.expired`. A wait that would end later is cut short, so that a last attempt begins {last:g} s before it |
+| `in_doubt` | the same, but a POS with keys gets the same key again, one that can be asked is asked first, and one that can do neither is left to a person at once. If that lasts until `deliver_by`: `order.in_doubt`, and it is asked for another hour; then [a person](operating.md) decides |
+| `failed` | a retry is no use until a person changes something: `order.failed`, and a dead letter |
+| `expired` | too late: `order.expired`, and a dead letter |
+
+What that makes of an order depends on whether the POS may have had it from an earlier attempt:
+
+{follows}
+
+A `failed` after an outcome that was in doubt is not certain any more, since the order may have been
+delivered: it stays in doubt. Nor is a `rejected`: the POS is asked for the order, and what it says counts;
+one that does not know it has first had the time to make it. More in [the ledger](ledger.md#in-doubt).
+"""
+
+_FAILURES = """
+## Without a reply
+
+The codes are the events' `reason.code`. An exception counts as the most specific class that is named.
+
+| exception | code | before the first byte left | after |
+|---|---|---|---|
+"""
+
+_OWN = """
+The gateway's own words beside those:
+
+| code | when | outcome |
+|---|---|---|
+| `dns` | the name has no address, or none is known within the budget for connecting | `retry` |
+| `connect` | no address answers within that budget (5 s for all of them together) | `retry` |
+| `fenced` | this worker was held up for so long that another one may have the order | `retry` |
+| `local` | this machine has no descriptors, ports or memory left; the merchant is not blamed | `retry` |
+| `security` | an address that is not public, a port that a POS may not have, plain HTTP | `failed` |
+| `url` | no URL that can be called | `failed` |
+| `timeout` | the deadline over the whole exchange passed | `retry` before the first byte left, `in_doubt` after |
+| `cut_short` | ended early, since others needed its slot | the same |
+| `cut` | the reply ends too early | `in_doubt` |
+| `reply_too_long` | a body of more than the request expects: 32 KiB for an acknowledgement and for whatever has a status of 400 or more, 256 KiB at most | `in_doubt` |
+| `encoding` | a compressed reply, though `identity` was asked for | `in_doubt` |
+"""
+
+_STATUSES = """
+## A reply of which the POS's own documentation says nothing else
+
+| status | outcome | code |
+|---|---|---|
+"""
+
+_METRICS = """\
+# Metrics
+
+A worker serves them for Prometheus at `http://…:9808/metrics` (`POS_GATEWAY_METRICS_PORT`; 0 turns
+the port off; `POS_GATEWAY_METRICS_HOST` says where it is: at this machine alone by default), and so does `pos-gateway events run`, as far as they are about events and the process.
+This page is generated from the code by `pos-gateway schema`. [The runbook](runbook.md) says what to
+do when an alert goes by one of them.
+
+However many merchants there are, a worker has fewer than 3,000 series: a merchant has a name only
+among the {worst} in most trouble, a provider among the first {providers} that came up (the others
+are `other`, and a merchant without one is `none`), and no label carries an order's id.
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+"""
+
+_PAGES = """
+Of a histogram there are `…_bucket`, `…_sum` and `…_count`. What is no `counter` and no `histogram` is
+as it was at the moment of the scrape.
+
+## What else is at that port
+
+| path | |
+|---|---|
+| `/healthz` | 200 while the event loop turns, for it is the loop that answers: a probe of whether to restart. `pos_gateway_event_loop_lag_seconds` says how late it is |
+| `/readyz` | 200, or 503 with the reasons in JSON: `broker` (nothing is taken from the queue), `database` (it has not answered for seconds, its schema is none to work on, or a table is missing: looked at every 2 s), `draining` (the worker was told to stop). No answer of it asks anybody, so it may be called at any rate |
+| `/debug/merchants` | how things stand with the merchants that have orders in this worker, or parked by it, or are in trouble, as JSON: `limit` (of `agreed`), `in_flight`, `waiting`, `parked`, `light`, `silent`, `breaker`, `provider`, `in_trouble`. `?troubled=1` leaves out those that are well, `?page=2` goes on, `?per_page=500` is the longest page (100) |
+
+The port has no authentication. It shows merchants' ids, how much traffic each has, and no
+secrets. So it is at `127.0.0.1` unless `POS_GATEWAY_METRICS_HOST` opens it, as the image, the compose file
+and the manifests do, where network policies say who may reach it. The port opens before the
+worker connects to the broker, so `/readyz` also says what a worker waits for when it starts. A
+synchronous worker (`-P prefork`) does not serve them: it forks, and a thread of its own could hold a
+lock at that moment, which the child would wait for. What is at the port then is the process beside it
+that publishes events.
+
+However many ask, orders are not held up for it: `/metrics` and `/debug/merchants` are made for one client
+after the other (a ninth that waits gets 503), a request has 5 s and 16 KiB, and of 64 open connections the
+oldest is closed for the next.
+"""

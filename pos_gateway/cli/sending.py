@@ -9,7 +9,7 @@ from pos_gateway.cli import jsonl
 from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.pipeline import in_order
 from pos_gateway.client import OrderClient
-from pos_gateway.domain.errors import FieldError, InvalidOrder, PublishError
+from pos_gateway.domain.errors import FieldError, InvalidOrder, InvalidRecord, PublishError
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.record import WHOLE
 
@@ -100,12 +100,9 @@ class Sending:
             record = jsonl.decode(text)
             if isinstance(record, list):
                 return _Line(number, errors=(_LIST,))
-            order = Order.parse(record)
-        except jsonl.InvalidLine as error:
-            return _Line(number, errors=(error.error,))
-        except InvalidOrder as error:
+            return _Line(number, Order.parse(record))
+        except InvalidRecord as error:
             return _Line(number, errors=error.errors)
-        return _Line(number, order)
 
     def _submit(self, line: _Line) -> _Line:
         """Runs in a pipeline thread."""
@@ -130,6 +127,6 @@ def _goes_on(text: bytes | None) -> bool:
         return False
     try:
         jsonl.decode(text)
-    except jsonl.InvalidLine:
+    except InvalidRecord:
         return True
     return False

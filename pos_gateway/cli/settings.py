@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from pos_gateway.cli import output
+from pos_gateway.cli import options, output
 from pos_gateway.cli.failure import EX_CONFIG
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.as_json_document
 def settings(as_json: bool) -> None:
     """Show every setting: the variable, its value here, its default, and its meaning and unit.
 
@@ -33,14 +33,9 @@ def settings(as_json: bool) -> None:
     elif sys.stdout.isatty():
         _on_terminal(lines)
     else:
-        columns = ("VARIABLE", "VALUE", "DEFAULT", "MEANING", "PROBLEM")
-        output.table(
-            columns,
-            [
-                (line.variable, line.value, line.default, line.meaning, line.problem)
-                for line in lines
-            ],
-        )
+        columns = ("variable", "value", "default", "meaning", "problem")
+        rows = [[getattr(line, each) for each in columns] for line in lines]
+        output.table([each.upper() for each in columns], rows)
     try:
         Settings.from_environment()
     except InvalidSettings as error:

@@ -11,6 +11,7 @@ PosGatewayError
 ├── PendingMigration        the database's schema is older than the one this version needs
 ├── SchemaTooNew            the database's schema is a later version's, without what this one needs
 ├── Unfinished              an attempt failed after its claim; raised from the cause, has the claims
+├── AdminError              an operator's request is refused, or cannot be completed
 ├── OrderChanged            an order has changed since it was read; read it again
 ├── LedgerUnavailable       the database did not answer; the write may or may not have succeeded
 │   └── LedgerUnreachable   no connection to the database: nothing was written
@@ -143,6 +144,10 @@ class Unfinished(PosGatewayError):
     def __init__(self, claims: Sequence[Any]) -> None:
         self.claims = tuple(claims)
         super().__init__("an attempt was not finished")
+
+
+class AdminError(PosGatewayError):
+    """Raised when an operator's request is refused or incomplete; the message names the remedy."""
 
 
 class OrderChanged(PosGatewayError):

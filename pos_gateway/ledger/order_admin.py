@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from pos_gateway.database.schema import audit, events, orders, workers
-from pos_gateway.domain.errors import OrderChanged
+from pos_gateway.domain.errors import AdminError, OrderChanged
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.payloads import Payloads
@@ -30,6 +30,8 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 #: Characters kept of an audit row's details.
 _DETAILS = 512
+#: Maximum merchants named when several have an order's id.
+_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,21 @@ class OrderAdmin:
             conditions.append(orders.c.updated_at > now - newer_than)
         query = _standing().where(*conditions).order_by(orders.c.updated_at.desc()).limit(limit)
         return self._read(query)
+
+    def find(self, order_id: str, merchant_id: str | None) -> OrderStanding:
+        """The order with this id. Raises AdminError if there is none, or several merchants have one."""
+        found = self.orders(order_id=order_id, merchant_id=merchant_id, limit=_NAMED + 1)
+        if not found:
+            whose = f" of merchant {merchant_id!r}" if merchant_id else ""
+            raise AdminError(f"the ledger knows no order {order_id!r}{whose}")
+        if len(found) > 1:
+            whose = ", ".join(each.merchant_id for each in found[:_NAMED])
+            more = ", …" if len(found) > _NAMED else ""
+            raise AdminError(
+                f"several merchants have an order {order_id!r}: {whose}{more}; "
+                "say which with --merchant ID"
+            )
+        return found[0]
 
     def one(self, key: Key) -> OrderStanding | None:
         """This row's standing; None if the ledger does not know it."""

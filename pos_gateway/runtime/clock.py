@@ -53,6 +53,17 @@ def from_unix(at: float) -> datetime:
         return datetime.max.replace(tzinfo=UTC)
 
 
+def shown(at: float | None) -> str | None:
+    """A Unix time in ISO 8601; None if it is outside the calendar."""
+    if at is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 class RunningClock:
     """Seconds during which this process ran: it stops while the process is stopped.
 

@@ -12,6 +12,12 @@ from pos_gateway.admission.limits import Limits
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.properties import (
+    COMPRESSION,
+    UNREADABLE,
+    WHY_UNREADABLE,
+    tolerate_bad_properties,
+)
 from pos_gateway.domain.errors import LedgerUnavailable, PublishError
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.domain.trace_context import TraceContext
@@ -26,12 +32,6 @@ from pos_gateway.worker.drain import Drain
 from pos_gateway.worker.events_process import Companion
 from pos_gateway.worker.gc_tuning import spare_the_collector
 from pos_gateway.worker.loop import green_loop
-from pos_gateway.worker.properties import (
-    COMPRESSION,
-    UNREADABLE,
-    WHY_UNREADABLE,
-    tolerate_bad_properties,
-)
 from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.standings import Standings
 from pos_gateway.worker.strategy import JSON, why_undecodable

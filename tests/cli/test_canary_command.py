@@ -16,8 +16,8 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.canary.evidence import ENOUGH
 from pos_gateway.canary.verdict import ORDERS
-from pos_gateway.cli.canary import moving, showing
-from pos_gateway.cli.canary.showing import LONGEST
+from pos_gateway.cli import canary_status
+from pos_gateway.cli.canary_status import LONGEST
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.domain.split import Split, in_canary
 from pos_gateway.ledger.ledger import Ledger
@@ -63,7 +63,7 @@ def test_two_operators_at_once_lose_no_pilot_of_each_other(
     connected: Program, canary: None, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one comes when the first has read what there was, and not said what is to be."""
-    in_force, refused = moving.in_force, threading.Event()
+    in_force, refused = splits.in_force, threading.Event()
 
     def other() -> None:
         with splits.changing(broker_url) as publish:
@@ -84,7 +84,7 @@ def test_two_operators_at_once_lose_no_pilot_of_each_other(
     second = threading.Thread(target=other)
     watched = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
     monkeypatch.setattr(splits, "time", watched)
-    monkeypatch.setattr(moving, "in_force", meanwhile)
+    monkeypatch.setattr(splits, "in_force", meanwhile)
     assert connected.invoke("canary", "set", "5", "--pin", "m-1").exit_code == 0
     second.join()
     assert in_force(broker_url, 0).pins == {"m-1", "m-2"}
@@ -203,7 +203,7 @@ def deliver(books: Books, merchants: list[str], *, failed: int = 0) -> None:
 def test_the_verdict_is_the_exit_code(
     connected: Program, canary: None, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(showing, "SETTLE", 0.0)
+    monkeypatch.setattr(canary_status, "SETTLE", 0.0)
     connected.invoke("canary", "set", "50")
     deliver(books, OUTSIDE)
     done = connected.invoke("canary", "status", "--exit-code")
@@ -222,7 +222,7 @@ def test_the_verdict_is_the_exit_code(
 def test_a_canary_whose_work_the_others_do_is_held(
     connected: Program, orders: Orders, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(showing, "SETTLE", 0.0)
+    monkeypatch.setattr(canary_status, "SETTLE", 0.0)
     queues = [topology.orders_queue, topology.canary_standby]
     with orders.connection.Consumer(queues, on_message=lambda _: None):
         connected.invoke("canary", "set", "50")

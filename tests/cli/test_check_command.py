@@ -15,8 +15,7 @@ from pos_gateway.runtime.vault import new_key
 from testkit.hostile.peer import Peer, a_reply, peer, read_request
 from tests.adapters.vendors import TOAST, guid
 from tests.cli.conftest import PATIENCE, Program, on_terminal
-from tests.cli.test_catalog_command import entry, imported
-from tests.cli.test_merchants_command import json_lines
+from tests.cli.test_merchants_command import entry, imported, json_lines
 
 
 @pytest.fixture

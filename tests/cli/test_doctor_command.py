@@ -11,10 +11,9 @@ from psycopg import sql
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.cli.doctor import command
-from pos_gateway.cli.doctor.finding import Level
-from pos_gateway.cli.doctor.patching import check_patching
-from pos_gateway.cli.doctor.redis import check_redis
+from pos_gateway.cli import doctor
+from pos_gateway.cli.doctor import check_patching, check_redis
+from pos_gateway.cli.findings import Level
 from pos_gateway.ledger.states import State
 from pos_gateway.runtime.vault import new_key
 from pos_gateway.settings import Settings
@@ -27,8 +26,8 @@ from tests.cli.conftest import Orders, Program
 @pytest.fixture
 def unpatched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the check of green threads, which takes a second and a process."""
-    checks = tuple(check for check in command.CHECKS if check[0] is not check_patching)
-    monkeypatch.setattr(command, "CHECKS", checks)
+    checks = tuple(check for check in doctor.CHECKS if check[0] is not check_patching)
+    monkeypatch.setattr(doctor, "CHECKS", checks)
 
 
 def findings(stdout: str) -> list[str]:

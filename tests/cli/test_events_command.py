@@ -17,7 +17,6 @@ from kombu import Connection
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.cli.events import replay
 from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.events.archive import Archive
 from pos_gateway.events.hydration import Hydration
@@ -201,7 +200,7 @@ Queue = Callable[..., list[dict[str, Any]]]
 def test_events_are_published_again_as_they_were(
     connected: Program, any_books: Books, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pos_gateway.cli.events.replay.BATCH", 2)
+    monkeypatch.setattr("pos_gateway.cli.events.BATCH", 2)
     for number in range(7):
         told(any_books, f"o-{number}")
     dry = connected.invoke("events", "replay", "--from", "2", "--to", "6", "--dry-run")
@@ -223,7 +222,7 @@ def test_events_are_published_again_as_they_were(
 def test_a_replay_that_is_interrupted_says_where_to_go_on(
     connected: Program, books: Books, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pos_gateway.cli.events.replay.BATCH", 2)
+    monkeypatch.setattr("pos_gateway.cli.events.BATCH", 2)
     publish_batch, batches = Publisher.publish_batch, itertools.count(1)
 
     def interrupted(*arguments: Any, **named: Any) -> int:
@@ -313,7 +312,7 @@ def test_a_replay_goes_on_behind_a_batch_that_was_pruned_as_it_was_read(
         return hydrated(archive, ids)
 
     monkeypatch.setattr(Archive, "_hydrated", pruned_first)
-    monkeypatch.setattr(replay, "BATCH", 2)
+    monkeypatch.setattr("pos_gateway.cli.events.BATCH", 2)
     done = connected.invoke("events", "replay", "--from", "1", "--to", "4")
     assert (done.exit_code, done.stdout) == (0, "2 published again\n")
     assert done.stderr.splitlines() == ["2 were pruned meanwhile"]

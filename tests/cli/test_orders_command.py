@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import update
 
 from pos_gateway.broker import topology
-from pos_gateway.cli.masking import MASK
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import OrderChanged
+from pos_gateway.domain.masking import MASK
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Entry, Key, State
 from pos_gateway.runtime.vault import new_key

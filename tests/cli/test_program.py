@@ -1,4 +1,4 @@
-"""The program as a whole: help, names, exit codes, terminals, generated documents."""
+"""The program as a whole: help, names, exit codes, terminals, plans, generated documents."""
 
 import json
 import os
@@ -28,10 +28,21 @@ def test_help_lists_every_command_and_imports_none() -> None:
     for name, lazy in COMMANDS.items():
         assert f"{name}  " in shown
         assert lazy.summary in shown
+    assert imported_with("root") == "set()"
+
+
+def test_a_groups_help_imports_neither_the_database_nor_the_broker() -> None:
+    groups = ("db", "merchants", "secrets", "enqueue", "orders", "dlq", "events", "canary")
+    assert imported_with(*groups) == "set()"
+
+
+def imported_with(*modules: str) -> str:
+    """What these modules of the command line import that is heavy."""
     heavy = "{'rich', 'kombu', 'sqlalchemy', 'pydantic', 'celery', 'gevent'}"
-    probe = f"import sys, pos_gateway.cli.root; sys.exit(str({heavy} & sys.modules.keys()))"
+    imports = ", ".join(f"pos_gateway.cli.{module}" for module in modules)
+    probe = f"import sys, {imports}; sys.exit(str({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, cwd=ROOT, check=False)
-    assert done.stderr.decode().strip() == "set()"
+    return done.stderr.decode().strip()
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])
@@ -196,3 +207,45 @@ def test_no_command_shows_the_databases_password(
     done = program.invoke(*command, POS_GATEWAY_DATABASE_URL=url)
     assert "s3cr3t" not in done.output
     assert done.exit_code != 0 or command[0] == "settings"
+
+
+LOAD = ("plan", "--orders-per-second", "300", "--peak", "2")
+
+
+def test_plan_says_what_a_load_takes_and_what_gives_way_first(program: Program) -> None:
+    shown = program.invoke(*LOAD, "--latency", "0.5").stdout
+    lines = [line.split("\t") for line in shown.splitlines()]
+    figures = {line[0]: line[1] for line in lines if len(line) == 3}
+    assert figures["pods"] == "2"
+    assert figures["under way then"] == "306"
+    rates = [line[1] for line in lines if len(line) == 4][1:]
+    gives_way = [int(rate.replace(",", "")) for rate in rates]
+    assert gives_way == sorted(gives_way)
+    assert len(gives_way) == 4
+
+
+def test_a_program_gets_the_same_plan_as_json(program: Program) -> None:
+    told = json.loads(program.invoke(*LOAD, "--p50", "0.3", "--p99", "2", "--json").stdout)
+    assert told["demand"]["latency"] == pytest.approx(0.419, abs=0.001)
+    assert told["pods"] == 2
+    assert {"slots", "prefetch", "merchant_limit", "memory_mib", "bottlenecks"} <= told.keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--latency, or both --p50 and --p99"),
+        (("--latency", "1", "--p50", "1"), "--latency, or both --p50 and --p99"),
+        (("--latency", "0"), "--latency: must be a number from 0.000001"),
+        (("--latency", "nan"), "--latency: must be a number from 0.000001"),
+        (("--latency", "1", "--slow", "5"), "--slow: must be a share, 0 to 1 (got 5)"),
+        (("--latency", "1", "--memory", "50"), "--memory: a worker takes"),
+        (("--p50", "2", "--p99", "1"), "--p99: must be at least p50"),
+    ],
+)
+def test_a_mistake_in_a_plan_is_named_with_what_would_do(
+    program: Program, arguments: tuple[str, ...], said: str
+) -> None:
+    done = program.invoke(*LOAD, *arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pos_gateway.broker import wire
-from pos_gateway.cli.dead.letter import Letter
-from pos_gateway.cli.moments import shown
-from pos_gateway.cli.printable import json_text, printable
+from pos_gateway.broker.dead_letter import DeadLetter
+from pos_gateway.cli.output import json_text, printable
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import State
+from pos_gateway.runtime.clock import shown
 from tests.cli.books import Books, Letters
 from tests.cli.conftest import Program
 
@@ -149,7 +149,7 @@ def test_when_a_letter_was_set_aside_is_the_same_wherever_the_operator_is() -> N
         message = SimpleNamespace(
             body=b"", headers=headers, properties=properties, delivery_tag=1, channel=None
         )
-        return Letter.of(message).at
+        return DeadLetter.of(message).at
 
     assert at(None, **{"x-death": [{"time": naive}]}) == died.timestamp()
     assert at(naive) == at(int(died.timestamp())) == died.timestamp()

@@ -12,7 +12,7 @@ from psycopg import sql
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
-from pos_gateway.cli.database import desk, merchant_store
+from pos_gateway.cli.database import merchant_store, order_admin
 from pos_gateway.cli.failure import Failure
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.errors import LedgerUnavailable
@@ -177,7 +177,7 @@ def an_operators(change: str) -> None:
         with merchant_store() as store:
             assert not store.pause([KEY.merchant_id], paused=True)
         return
-    with desk() as orders:
+    with order_admin() as orders:
         seen = orders.one(KEY)
         assert seen is not None
         if change == "note":

@@ -302,14 +302,14 @@ FAULTS = [
     ),
     Fault(
         "an order that was to be cancelled is not replayed",
-        "cli.dead.replaying",
+        "administration.replay",
         "if order.cancellation is not None and would_be_sent:",
         "if False:",
         seed=3,
     ),
     Fault(
         "a letter is there until its order is stored",
-        "cli.dead.replaying",
+        "administration.replay",
         "        self._publish(plan.message.following(TraceContext.of(letter.headers)))\n"
         "        self._acknowledge(letter)",
         "        self._acknowledge(letter)\n"
@@ -318,28 +318,28 @@ FAULTS = [
     ),
     Fault(
         "an operator decides when no worker sends any more",
-        "cli.orders.resolving",
+        "administration.resolve",
         "if order.told != Kind.IN_DOUBT:",
         "if False:",
         seed=136,
     ),
     Fault(
         "an operator decides about the order that the merchant was asked about",
-        "cli.orders.resolving",
+        "administration.resolve",
         "if self._since is not None and",
         "if False and",
         seed=1228,
     ),
     Fault(
         "an order that was to be cancelled is not sent after a decision",
-        "cli.orders.resolving",
+        "administration.resolve",
         "if _is_unwanted(order):",
         "if False:",
         seed=105,
     ),
     Fault(
         "an order that no key opens is no traceback",
-        "cli.orders.resolving",
+        "administration.resolve",
         "except CannotOpen as error:",
         "except ZeroDivisionError as error:",
         seed=813,

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from pos_gateway.administration.replay import Replay
+from pos_gateway.administration.resolve import Resolution
 from pos_gateway.broker import wire
+from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.message import Message
-from pos_gateway.cli.dead.letter import Letter
-from pos_gateway.cli.dead.replaying import _Replaying
-from pos_gateway.cli.failure import Failure
-from pos_gateway.cli.orders.resolving import _Resolving
-from pos_gateway.domain.errors import OrderChanged, PosGatewayError
+from pos_gateway.domain.errors import AdminError, OrderChanged, PosGatewayError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest
 from pos_gateway.domain.split import Split
@@ -53,7 +52,7 @@ COMMANDS = {
 _OLD, _NEW = (f"{letter * 43}=" for letter in "AB")
 KEYS = ("", _OLD, f"{_OLD},{_NEW}", f"{_NEW},{_OLD}")
 #: What a command says instead of doing it, or fails with: another one may follow.
-_SAID = (SQLAlchemyError, PosGatewayError, Failure)
+_SAID = (SQLAlchemyError, PosGatewayError)
 
 
 class Letters:
@@ -66,7 +65,7 @@ class Letters:
 
     def __iter__(self) -> Any:
         for tag, message in list(self._taken.items()):
-            yield Letter.of(
+            yield DeadLetter.of(
                 SimpleNamespace(
                     body=message.body,
                     headers=dict(message.headers),
@@ -76,7 +75,7 @@ class Letters:
                 )
             )
 
-    def acknowledge(self, letter: Letter) -> None:
+    def acknowledge(self, letter: DeadLetter) -> None:
         self._world.scheduler.point("acknowledge", letter.id)
         del self._taken[letter.tag]
 
@@ -167,7 +166,7 @@ class Operators:
         until = None if minutes is None else clock.now() + timedelta(minutes=minutes)
         letters = Letters(self._world)
         command.close = letters.close
-        replaying = _Replaying(
+        replaying = Replay(
             self._desk(clock),
             publish=self._publisher().publish,
             acknowledge=letters.acknowledge,
@@ -231,7 +230,7 @@ class Operators:
     ) -> None:
         desk = self._desk(clock)
         publisher, name = self._publisher(), command.process.name
-        resolving = _Resolving(desk, publisher, name, Split(), clock, since=since)
+        resolving = Resolution(desk, publisher, name, Split(), clock, since=since)
         order = desk.one(seen.key)
         assert order is not None
         if since is None and (order.told, order.reopened) != (seen.told, seen.reopened):
@@ -249,7 +248,7 @@ class Operators:
         desk = self._desk(clock)
         order = desk.one(key)
         if order is not None and order.state is State.NEW and order.reason_code == "resolved":
-            _Resolving(desk, self._publisher(), "sweep", Split(), clock).not_sent(order, None)
+            Resolution(desk, self._publisher(), "sweep", Split(), clock).not_sent(order, None)
 
     def _cancel(self, _command: Command, clock: MachineClock) -> None:
         """The backend cancels an order, perhaps once more, with more time than before."""
@@ -327,7 +326,7 @@ class Operators:
                 do(command, clock)
             except _SAID as error:
                 self._scheduler.say(f"FAILS: {error}")
-                if again and not isinstance(error, Failure | OrderChanged):
+                if again and not isinstance(error, AdminError | OrderChanged):
                     self._at(self._scheduler.random.uniform(1, 60), name, do, again - 1)
             if command in self.running:  # nobody has killed it
                 self.killed(process)
@@ -356,7 +355,7 @@ class Operators:
             self._scheduler.sleep(0.5)
         self._world.broker.store(message)
 
-    def _is_unwanted(self, letter: Letter) -> bool:
+    def _is_unwanted(self, letter: DeadLetter) -> bool:
         query = (
             "select 1 from orders as wish join orders as submission using (merchant_id, order_id) "
             "where order_id = ? and wish.action = 'cancel' and submission.action = 'submit' "
@@ -365,7 +364,7 @@ class Operators:
         is_order = letter.headers.get("task") == wire.SUBMIT_ORDER
         return is_order and bool(self._world.database.rows(query, letter.order_id))
 
-    def _letters_there(self) -> list[Letter]:
+    def _letters_there(self) -> list[DeadLetter]:
         letters = Letters(self._world)
         there = list(letters)
         letters.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from pos_gateway.cli.metrics_page import metrics_page
+from pos_gateway.cli.schema import metrics_page
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.labels import OTHER
 from tests.telemetry.lab import Samples

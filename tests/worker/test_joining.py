@@ -15,11 +15,11 @@ import pytest
 from celery.concurrency.gevent import TaskPool
 from gevent.event import Event
 
+from pos_gateway.administration.replay import Replay
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker import wire
+from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.message import Message
-from pos_gateway.cli.dead.letter import Letter
-from pos_gateway.cli.dead.replaying import _Replaying
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import Action
@@ -92,7 +92,7 @@ class Line:
         """An operator replays the last dead letter; the body of what is published."""
         dead = [each for each in self.gate.stored if each.routing_key == "orders.dead"][-1]
         published: list[Message] = []
-        replaying = _Replaying(
+        replaying = Replay(
             OrderAdmin(self.gate.database, self.gate.ledger._payloads),
             publish=published.append,
             acknowledge=lambda _: None,
@@ -102,7 +102,7 @@ class Line:
             largest=2**18,
             dry_run=False,
         )
-        letter = Letter("o1", "o1", "m", "", "", None, dict(dead.headers), dead.body, 1, None)
+        letter = DeadLetter("o1", "o1", "m", "", "", None, dict(dead.headers), dead.body, 1, None)
         assert replaying.replay(letter) is None
         [message] = published
         return message.body

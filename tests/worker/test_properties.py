@@ -16,7 +16,7 @@ from kombu.transport.native_delayed_delivery import (
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import Bundle, ParkedOrder
 from pos_gateway.broker.message import MAX_DELAY, Message
-from pos_gateway.worker.properties import HEADERS, MOST, UNREADABLE, tolerate_bad_properties
+from pos_gateway.broker.properties import HEADERS, MOST, UNREADABLE, tolerate_bad_properties
 from pos_gateway.worker.strategy import KNOWN_HEADERS, known_headers
 from tests.worker.test_cost import LONGEST, cost
 

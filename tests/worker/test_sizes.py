@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.administration.replay import Replay
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import Bundle, ParkedOrder, joined
+from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import PARTS, Malformed
-from pos_gateway.cli.dead.letter import Letter
-from pos_gateway.cli.dead.replaying import _Replaying
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Outcome
@@ -227,9 +227,9 @@ def wire_order(body: bytes) -> tuple[Any, bytes | None]:
     return record, came.source
 
 
-def letter(dead: Message) -> Letter:
+def letter(dead: Message) -> DeadLetter:
     properties = {"message_id": dead.message_id}
-    return Letter.of(
+    return DeadLetter.of(
         SimpleNamespace(
             body=dead.body,
             headers=dict(dead.headers),
@@ -248,8 +248,8 @@ class Books:
     def note(self, *_: object, **__: object) -> None: ...
 
 
-def replaying(publish: Callable[[Message], None], until: datetime | None = None) -> _Replaying:
-    return _Replaying(
+def replaying(publish: Callable[[Message], None], until: datetime | None = None) -> Replay:
+    return Replay(
         Books(),  # type: ignore[arg-type]
         publish=publish,
         acknowledge=lambda _: None,

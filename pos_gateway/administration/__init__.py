@@ -1,0 +1,1 @@
+"""Order administration: what operators decide about dead letters and orders in doubt."""

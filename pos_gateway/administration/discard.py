@@ -1,0 +1,63 @@
+"""Discards dead letters, but none that may still be needed: an open order may have no other message."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pos_gateway.broker.bundle import Bundle
+from pos_gateway.broker.dead_letter import DeadLetter, NotReplayable
+from pos_gateway.domain.order import CancelRequest
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.ledger.order_admin import OrderAdmin
+from pos_gateway.ledger.states import FINAL, Action, Key, State
+
+_RESOLVE = (
+    "ask the merchant, then pos-gateway orders resolve; or discard it all the same with --open"
+)
+_REPLAY = "pos-gateway dlq replay has it end; discard it all the same with --open"
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Discards letters one by one, also those of open orders if ``even_open``."""
+
+    ledger: OrderAdmin
+    acknowledge: Callable[[DeadLetter], None]
+    operator: str
+    even_open: bool
+
+    def discard(self, letter: DeadLetter) -> str | None:
+        """Discard a letter; returns why it was refused, or None."""
+        key = Key(letter.merchant_id or "", letter.order_id or letter.id)
+        why_not = None if self.even_open else _why_needed(letter, key, self.ledger)
+        if why_not is None:
+            # First: better audited and not removed than removed without an audit.
+            details = f"{letter.code}: {letter.reason}"
+            self.ledger.note(key, operator=self.operator, what="dead.discard", details=details)
+            self.acknowledge(letter)
+        return why_not
+
+
+def _why_needed(letter: DeadLetter, key: Key, ledger: OrderAdmin) -> str | None:
+    """Why the letter may still be needed: its order has not ended."""
+    try:
+        content = letter.content()
+    except NotReplayable:  # it can never end an order
+        return None
+    if isinstance(content, Bundle):
+        return f"it has {content.orders} parked orders that have not ended; {_REPLAY}"
+    is_cancel = isinstance(content, CancelRequest)
+    if is_cancel and content.deliver_by <= datetime.now(UTC):
+        return None  # replay refuses it, too: pos-gateway cancel ends it
+    what = "cancel request" if is_cancel else "order"
+    row = ledger.one(Key(key.merchant_id, key.order_id, Action.CANCEL) if is_cancel else key)
+    if row is None:
+        # With a reason a worker has ended it, and its row is pruned by now.
+        unknown = f"the ledger does not know this {what}, which has had no event; {_REPLAY}"
+        return None if letter.has_event else unknown
+    has_open_cancel = not is_cancel and row.cancellation not in (None, *FINAL)
+    if row.state.is_final or (row.state is State.NEW and has_open_cancel):
+        return None  # the latter ends with its cancel request
+    is_for_operator = row.is_in_doubt and row.told == Kind.IN_DOUBT
+    remedy = _RESOLVE if is_for_operator else _REPLAY
+    return f"this {what} has not ended: it is {row.state.value}; {remedy}"

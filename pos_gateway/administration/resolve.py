@@ -1,0 +1,216 @@
+"""Resolves an order in doubt by the merchant's answer: the POS has it, or not."""
+
+from datetime import datetime
+from typing import Any
+
+from pos_gateway.broker import wire
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.client import home_of
+from pos_gateway.domain.errors import AdminError, PublishError
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Reason
+from pos_gateway.domain.split import Split
+from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
+from pos_gateway.ledger.states import Entry, State
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, shown
+from pos_gateway.runtime.vault import CannotOpen
+
+#: The reason in the ledger and the event; it also marks a decision of this command.
+_THERE = Reason("resolved", "an operator says that the POS has it")
+_NOT_THERE = Reason("resolved", "an operator says that the POS does not have it")
+
+
+class Resolution:
+    """Writes the decision and its event, then queues the order.
+
+    Repeated, it writes only an audit row, and queues the order: a decision that was read, and whose
+    own commit nothing has confirmed, is confirmed by a commit after it.
+    """
+
+    def __init__(
+        self,
+        ledger: OrderAdmin,
+        publisher: Publisher,
+        operator: str,
+        split: Split,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        since: datetime | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._publisher = publisher
+        self._operator = operator
+        self._split = split
+        self._since = since
+        self._now = clock.now()
+
+    def accepted(self, order: OrderStanding, external_id: str | None) -> str:
+        if _is_resolved(order, State.ACCEPTED):
+            if external_id not in (None, order.external_id):
+                known = "none" if order.external_id is None else repr(order.external_id)
+                raise AdminError(
+                    f"order {order.order_id!r} is accepted already, with the external id {known}; "
+                    f"{external_id!r} was not written"
+                )
+            self._note_again(order, "accepted")
+        else:
+            _require_doubt(order)
+            self._require_as_seen(order)
+            entry = _entry(order, State.ACCEPTED, self._now, _THERE, external_id)
+            details = f"external id {external_id}" if external_id else ""
+            self._write(order, entry, "accepted", details=details)
+        return "is accepted; the backend is told"
+
+    def not_sent(self, order: OrderStanding, until: datetime | None) -> str:
+        if _is_unwanted(order):
+            return self._cancelled(order)
+        try:
+            order_json = self._ledger.order_json(order.key)
+        except CannotOpen as error:
+            raise AdminError(f"the order itself, which is to be sent, is {error}") from None
+        if order_json is None:
+            raise AdminError("the order itself is not kept: only a wish to cancel it came")
+        to_send = Order.parse_json(order_json).until(until)
+        if _is_resolved(order, State.EXPIRED):
+            if until is not None:
+                raise AdminError(
+                    f"order {order.order_id!r} has expired already, and its letter is in orders.dead. "
+                    "To send it all the same: pos-gateway dlq replay ID --for 30m"
+                )
+            self._note_again(order, "not_sent")
+            return self._end_late(order, to_send)
+        late = to_send.expired(self._now)
+        is_decided = _is_resolved(order, State.NEW)
+        if not is_decided:
+            _require_final_doubt(order)
+            self._require_as_seen(order)
+        if not is_decided or until is not None:
+            state = State.EXPIRED if late else State.NEW
+            entry = _entry(order, state, self._now, _NOT_THERE)
+            given = f"deliver_by {to_send.deliver_by.isoformat()}"
+            # Its next events are of a new generation, a second order.in_doubt included.
+            also: dict[str, Any] = {"reopen": not (late or is_decided)}
+            if until is not None:
+                also |= {"order_json": to_send.source, "deliver_by": until.timestamp()}
+            self._write(order, entry, "not_sent", details=given, **also)
+            if late:
+                return self._end_late(order, to_send)
+        else:
+            self._note_again(order, "not_sent")
+        home = home_of(order.merchant_id, self._split)
+        text = to_send.source
+        self._publish(
+            wire.submit_message(order.order_id, text, routing_key=home, headers=wire.ONE_OF_OURS)
+        )
+        return "was not sent, and is on the queue again"
+
+    def _cancelled(self, order: OrderStanding) -> str:
+        """If sent again, the order would reach the POS before its cancel request is retried."""
+        if order.state is not State.CANCELLED:
+            _require_final_doubt(order)
+            self._require_as_seen(order)
+            entry = _entry(order, State.CANCELLED, self._now, _NOT_THERE)
+            self._write(order, entry, "not_sent", details="a cancel request is open")
+        else:
+            self._note_again(order, "not_sent")
+        return "was not sent, and is cancelled, as a cancel request asks; the event is recorded"
+
+    def _end_late(self, order: OrderStanding, expired: Order) -> str:
+        message = wire.submit_message(order.order_id, expired.source, routing_key="")
+        dead = wire.dead_letter(message, code=_NOT_THERE.code, reason=_NOT_THERE.message)
+        self._publish(dead)
+        return (
+            f"was not sent and has expired ({expired.deliver_by.isoformat()}); the backend is "
+            "told. To send it all the same: pos-gateway dlq replay ID --for 30m"
+        )
+
+    def _require_as_seen(self, order: OrderStanding) -> None:
+        """The merchant's answer is true only of earlier attempts."""
+        last = shown(order.updated_at)
+        if self._since is not None and last != shown(self._since.timestamp()):
+            raise AdminError(
+                f"something has happened to order {order.order_id!r} of merchant "
+                f"{order.merchant_id!r} since then: SINCE is {last} now; ask the merchant again"
+            )
+
+    def _write(
+        self, order: OrderStanding, entry: Entry, decision: str, *, details: str, **also: Any
+    ) -> None:
+        self._ledger.change(
+            order,
+            entry,
+            operator=self._operator,
+            what=f"orders.resolve.{decision}",
+            details=details,
+            **also,
+        )
+
+    def _note_again(self, order: OrderStanding, decision: str) -> None:
+        what = f"orders.resolve.{decision}"
+        self._ledger.note(order.key, operator=self._operator, what=what, details="again")
+
+    def _publish(self, message: Any) -> None:
+        try:
+            self._publisher.publish(message)
+        except PublishError as error:
+            raise AdminError(
+                f"the decision is written, and the order not on its queue yet: {error}; run the "
+                "same command again"
+            ) from error
+
+
+def _require_doubt(order: OrderStanding) -> None:
+    if order.is_held:
+        raise AdminError(
+            f"a worker ({order.owner}) has order {order.order_id!r} of merchant "
+            f"{order.merchant_id!r} at this moment, or died with it; try again in a minute"
+        )
+    if not order.is_in_doubt:
+        raise AdminError(
+            f"order {order.order_id!r} of merchant {order.merchant_id!r} is not in doubt: it is "
+            f"{order.state.value}"
+        )
+
+
+def _require_final_doubt(order: OrderStanding) -> None:
+    """Before order.in_doubt a worker may send it again, even after the merchant was asked."""
+    _require_doubt(order)
+    if order.told != Kind.IN_DOUBT:
+        raise AdminError(
+            f"order {order.order_id!r} of merchant {order.merchant_id!r} is not left to you yet: a "
+            "worker that gets its message still finds out, and may send it again. Once "
+            "order.in_doubt was published, ask the merchant again. If that does not come, its "
+            f"message may be in orders.dead: pos-gateway dlq replay {order.order_id}. If it is not "
+            "there, have the backend submit it again: pos-gateway enqueue --again FILE"
+        )
+
+
+def _is_unwanted(order: OrderStanding) -> bool:
+    """Whether it has a cancel request, open or ended, or was cancelled for one here."""
+    is_asked = order.cancellation is not None and not _is_resolved(order, State.NEW)
+    return _is_resolved(order, State.CANCELLED) or is_asked
+
+
+def _is_resolved(order: OrderStanding, state: State) -> bool:
+    """Whether this command decided so before; it may have been interrupted afterwards."""
+    return order.state is state and order.reason_code == _NOT_THERE.code
+
+
+def _entry(
+    order: OrderStanding,
+    state: State,
+    now: datetime,
+    reason: Reason,
+    external_id: str | None = None,
+) -> Entry:
+    ends = state.is_final
+    event = dehydrated(order.key, Kind(state.value), reopened=order.reopened) if ends else None
+    return Entry(
+        state,
+        now.timestamp(),
+        order.attempts,
+        reason=reason,
+        external_id=external_id or order.external_id,
+        event=event,
+    )

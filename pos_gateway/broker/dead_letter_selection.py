@@ -1,0 +1,77 @@
+"""Selects dead letters by id, reason and merchant."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pos_gateway.domain.errors import AdminError
+
+if TYPE_CHECKING:
+    from pos_gateway.broker.dead_letter import DeadLetter
+
+#: Maximum merchants named when several have a letter's id.
+_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Letters by id, reason and merchant; None or empty matches any."""
+
+    ids: tuple[str, ...] = ()
+    code: str | None = None
+    merchant_id: str | None = None
+
+    def of(
+        self, letters: "Iterable[DeadLetter]", limit: int | None = None
+    ) -> "Iterator[DeadLetter]":
+        """The matching letters, ``limit`` at most. Reads all letters.
+
+        Raises:
+            AdminError: an id matches no letter.
+        """
+        found: set[str] = set()
+        given = 0
+        for letter in letters:
+            if self._has(letter):
+                found.add(letter.id)
+                if limit is None or given < limit:
+                    given += 1
+                    yield letter
+        missing = [each for each in self.ids if each not in found]
+        if missing:
+            raise AdminError(f"no such letter has the id {', '.join(map(repr, missing))}")
+
+    def to_change(
+        self, letters: "Iterable[DeadLetter]", limit: int | None = None
+    ) -> "Iterator[DeadLetter]":
+        """The same, none of them before it is known that the ids mean one merchant's orders.
+
+        Raises:
+            AdminError: several merchants' letters have an id; or as ``of``.
+        """
+        if self.ids and self.merchant_id is None:
+            letters = [letter for letter in letters if self._has(letter)]
+            _require_one_merchant(letters)
+        yield from self.of(letters, limit)
+
+    def _has(self, letter: "DeadLetter") -> bool:
+        return (
+            (not self.ids or letter.id in self.ids)
+            and self.code in (None, letter.code)
+            and self.merchant_id in (None, letter.merchant_id)
+        )
+
+
+def _require_one_merchant(letters: "Iterable[DeadLetter]") -> None:
+    """An order's id is unique for its merchant only."""
+    theirs: dict[str, set[str]] = {}
+    for letter in letters:
+        theirs.setdefault(letter.id, set()).add(letter.merchant_id or "")
+    for letter_id, merchants in theirs.items():
+        if len(merchants) > 1:
+            whose = ", ".join(each or "(none)" for each in sorted(merchants)[:_NAMED])
+            more = ", …" if len(merchants) > _NAMED else ""
+            raise AdminError(
+                f"letters of several merchants have the id {letter_id!r}: {whose}{more}; nothing "
+                "was done; say which with --merchant ID, or --reason CODE"
+            )

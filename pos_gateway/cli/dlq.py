@@ -1,0 +1,303 @@
+"""``pos-gateway dlq``: the queue ``orders.dead``."""
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+from time import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pos_gateway.broker.dead_letter_selection import Selection
+from pos_gateway.cli import options, output
+from pos_gateway.cli.database import order_admin
+from pos_gateway.cli.failure import INTERRUPTED
+from pos_gateway.cli.groups import Group
+from pos_gateway.cli.interrupt import CtrlC
+from pos_gateway.cli.moments import age, deadline, new_deadline
+from pos_gateway.domain.errors import AdminError
+from pos_gateway.runtime.clock import shown
+
+if TYPE_CHECKING:
+    from pos_gateway.broker.dead_letter import DeadLetter
+    from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
+
+#: Headers set by the gateway or the broker.
+_KNOWN_HEADERS = {"task", "x-attempts", "x-in-doubt", "x-orders", "x-deliver-by", "x-content-type"}
+with_reason = click.option("--reason", "code", metavar="CODE", help="Only those with this reason.")
+
+
+@click.group(cls=Group)
+def dlq() -> None:
+    """Administer dead letters: orders that could not be delivered, and invalid messages.
+
+    They stay in the queue orders.dead until an operator replays or discards them. A letter's ID is
+    its order's, if the message has one.
+    """
+
+
+@dlq.command("list", short_help="List dead letters, and why.")
+@with_reason
+@options.of_merchant
+@options.limit
+@options.as_json_lines
+def list_(code: str | None, merchant_id: str | None, limit: int, as_json: bool) -> None:
+    """List dead letters and their reasons, the oldest first. Nothing is taken from the queue.
+
+    Workers may run meanwhile, but no other pos-gateway dlq.
+
+    \b
+    Examples:
+      pos-gateway dlq list
+      pos-gateway dlq list --reason unknown_merchant --json | jq -r .merchant_id | sort | uniq -c
+    """
+    found: list[DeadLetter] = []
+    count = 0
+    incomplete: AdminError | None = None
+    with _dead_letters() as letters:
+        try:
+            for letter in Selection((), code, merchant_id).of(letters):
+                count += 1
+                if count <= limit:
+                    found.append(replace(letter, body=b""))
+        except AdminError as error:
+            incomplete = error
+    if as_json:
+        for letter in found:
+            output.json_line(_summary(letter))
+    else:
+        now = time()
+        rows = [
+            (each.id, each.merchant_id, age(each.at, now), each.code, each.reason) for each in found
+        ]
+        output.table(("ID", "MERCHANT", "AGE", "CODE", "REASON"), rows)
+    if count > limit:
+        output.notice(f"there are {count}; --limit N shows N")
+    if incomplete is not None:
+        raise incomplete
+
+
+@dlq.command(short_help="Show one of them.")
+@click.argument("letter_id", metavar="ID")
+@click.option("--reveal", is_flag=True, help="With the whole body, customer and all.")
+@options.as_json_lines
+def show(letter_id: str, reveal: bool, as_json: bool) -> None:
+    """Show the letters with this ID: why they are there, their headers, and the order.
+
+    The customer's data is masked. An invalid message's body is not shown at all, since its personal
+    data cannot be located. --reveal shows both.
+
+    \b
+    Examples:
+      pos-gateway dlq show A-1001
+      pos-gateway dlq show A-1001 --reveal --json
+    """
+    with _dead_letters() as letters:
+        found = list(Selection((letter_id,)).of(letters))
+    for letter in found:
+        record = {**_summary(letter), **_content(letter, reveal=reveal)}
+        if as_json:
+            output.json_line(record)
+            continue
+        body = record.pop("body")
+        output.table(("FIELD", "VALUE"), record.items())
+        if body is not None:
+            output.json_document(body)
+
+
+@dlq.command(short_help="Have orders sent after all.")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All of them.")
+@with_reason
+@options.of_merchant
+@options.limit_of_changes
+@new_deadline
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines: the outcome of each.")
+@options.by_operator
+def replay(
+    ids: tuple[str, ...],
+    everything: bool,
+    code: str | None,
+    merchant_id: str | None,
+    limit: int | None,
+    moment: datetime | None,
+    length: timedelta | None,
+    dry_run: bool,
+    as_json: bool,
+    operator: str,
+) -> None:
+    """Send the orders with these IDs after all, once the cause is fixed.
+
+    A failed or expired order is reopened, if it has time left or is given new time. An open one is
+    put back on the queue: without time left it is only looked up, or expires. An order that the POS
+    has decided on, that is in doubt and left to an operator, or that has a cancel request is
+    refused. An invalid message is never replayed. Refused letters stay where they are.
+    Ctrl-C ends it after the current letter. If it is killed, run it again: an order that is queued
+    twice is sent once.
+
+    \b
+    Examples:
+      pos-gateway dlq replay --all --reason unknown_merchant --dry-run
+      pos-gateway dlq replay --all --reason unknown_merchant --for 30m
+      pos-gateway dlq replay A-1001 A-1002
+
+    Exit code: 0; 1 if anything was refused, or not all letters came; or 130 if it was broken off.
+    """
+    from pos_gateway.administration.replay import Replay
+    from pos_gateway.broker.publisher import Publisher
+    from pos_gateway.routing.splits import in_force
+    from pos_gateway.settings import Settings
+
+    _require_named(ids, everything=everything)
+    until = deadline(moment, length)
+    settings = Settings.from_environment()
+    would_be = "would be " if dry_run else ""
+    refused = replayed = 0
+    publisher = Publisher(settings.broker_url)
+    try:
+        with order_admin() as ledger, _dead_letters() as letters, CtrlC() as ctrl_c:
+            replaying = Replay(
+                ledger,
+                publish=publisher.publish,
+                acknowledge=letters.acknowledge,
+                operator=operator,
+                split=in_force(settings.broker_url, settings.canary_percent),
+                until=until,
+                largest=settings.max_order_bytes,
+                dry_run=dry_run,
+            )
+            selected = Selection(ids, code, merchant_id).to_change(letters, limit)
+            for letter in ctrl_c.until_pressed(selected):
+                why_not = replaying.replay(letter)
+                refused, replayed = refused + bool(why_not), replayed + (not why_not)
+                if as_json:
+                    result = "refused" if why_not else f"{would_be}replayed".replace(" ", "_")
+                    output.json_line(
+                        {
+                            "id": letter.id,
+                            "order_id": letter.order_id,
+                            "merchant_id": letter.merchant_id,
+                            "result": result,
+                            "why": why_not,
+                        }
+                    )
+                elif why_not:
+                    output.notice(f"{letter.id}: {why_not}")
+    finally:
+        publisher.close()
+        if not as_json and replayed + refused:
+            click.echo(f"{replayed} {would_be}replayed, {refused} refused")
+    if ctrl_c.pressed or refused:
+        raise click.exceptions.Exit(INTERRUPTED if ctrl_c.pressed else 1)
+
+
+@dlq.command(short_help="Remove them for good.")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All of them; needs --yes.")
+@click.option("--yes", is_flag=True, help="That they are lost for good is what you want.")
+@click.option("--open", "even_open", is_flag=True, help="Also those of orders that have not ended.")
+@with_reason
+@options.of_merchant
+@options.limit_of_changes
+@options.by_operator
+def discard(
+    ids: tuple[str, ...],
+    everything: bool,
+    yes: bool,
+    even_open: bool,
+    code: str | None,
+    merchant_id: str | None,
+    limit: int | None,
+    operator: str,
+) -> None:
+    """Remove the letters with these IDs for good. The audit and the order's row are kept.
+
+    The letter of an order that has not ended may be its only message: without it no event of the
+    order comes. It is refused, and stays where it is, unless --open is given.
+
+    \b
+    Examples:
+      pos-gateway dlq discard A-1001
+      pos-gateway dlq discard --all --reason undecodable --yes
+
+    Exit code: 0; or 1 if anything was refused, or not all letters came.
+    """
+    from pos_gateway.administration.discard import Discard
+
+    _require_named(ids, everything=everything)
+    if everything and not yes:
+        raise click.UsageError("--all removes letters for good; say --yes too")
+    discarded = refused = 0
+    try:
+        with order_admin() as ledger, _dead_letters() as letters:
+            discarding = Discard(ledger, letters.acknowledge, operator, even_open)
+            for letter in Selection(ids, code, merchant_id).to_change(letters, limit):
+                why_not = discarding.discard(letter)
+                refused, discarded = refused + bool(why_not), discarded + (not why_not)
+                if why_not:
+                    output.notice(f"{letter.id}: {why_not}")
+    finally:
+        click.echo(f"{discarded} discarded" + (f", {refused} refused" if refused else ""))
+    if refused:
+        raise click.exceptions.Exit(1)
+
+
+def _dead_letters() -> "DeadLetterQueue":
+    from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
+    from pos_gateway.settings import Settings
+
+    return DeadLetterQueue(Settings.from_environment().broker_url)
+
+
+def _require_named(ids: tuple[str, ...], *, everything: bool) -> None:
+    if bool(ids) == everything:
+        raise click.UsageError("give the IDs of letters, or --all")
+
+
+def _summary(letter: "DeadLetter") -> dict[str, Any]:
+    """A letter's data without the order's content, which may be shown to any operator."""
+    return {
+        "id": letter.id,
+        "order_id": letter.order_id,
+        "merchant_id": letter.merchant_id,
+        "code": letter.code,
+        "reason": letter.reason,
+        "at": shown(letter.at),
+    }
+
+
+def _content(letter: "DeadLetter", *, reveal: bool) -> dict[str, Any]:
+    from pos_gateway.broker.dead_letter import NotReplayable
+    from pos_gateway.domain.masking import masked
+    from pos_gateway.domain.order import CancelRequest, Order
+
+    plain = {name: each for name, each in letter.headers.items() if isinstance(each, str | int)}
+    why_not, body = None, None
+    try:
+        content = letter.content()
+    except NotReplayable as error:
+        why_not = str(error)
+    else:
+        if isinstance(content, Order):
+            body = masked(content)
+        elif isinstance(content, CancelRequest):
+            fields = {"order_id", "merchant_id", "deliver_by"}
+            body = content.model_dump(mode="json", include=fields)
+    if reveal:
+        body = _whole(letter.body)
+    return {
+        "bytes": len(letter.body),
+        "headers": plain if reveal else {each: plain[each] for each in _KNOWN_HEADERS & {*plain}},
+        "not_replayable": why_not,
+        "body": body,
+    }
+
+
+def _whole(body: bytes) -> Any:
+    try:
+        whole = json.loads(body)
+        json.dumps(whole, indent=2)  # as it will be shown: it may be nested too deeply for that
+        return whole
+    except (ValueError, RecursionError):
+        return body.decode(errors="backslashreplace")

@@ -1,0 +1,411 @@
+"""``pos-gateway doctor``: runs every check, one line for each finding."""
+
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
+from kombu import Connection, Queue
+from sqlalchemy import Engine, func, make_url, select, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT
+from pos_gateway.broker.publisher import CONNECT_TIMEOUT
+from pos_gateway.cli.database import reason, require_exists
+from pos_gateway.cli.findings import Check, Finding, Level, fail, ok, show, warn
+from pos_gateway.cli.worker import command
+from pos_gateway.database.engine import open_database, require_current
+from pos_gateway.database.schema import merchants
+from pos_gateway.domain.errors import InvalidSettings, PendingMigration, SchemaTooNew
+from pos_gateway.ledger.order_admin import OrderAdmin
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.resealing import any_in_clear
+from pos_gateway.ledger.states import State
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, shown
+from pos_gateway.runtime.urls import mask_url
+from pos_gateway.runtime.vault import Vault
+from pos_gateway.settings import Settings, explain, setting
+
+#: Earlier versions have no at-least-once dead-lettering for quorum queues.
+_OLDEST = (3, 10)
+#: Seconds to wait for PostgreSQL, whose driver would wait for minutes.
+_DATABASE_PATIENCE = "5"
+#: Seconds after its ``deliver_by`` by which a cancel request has ended, unless its message is lost.
+_ANSWERED = 600.0
+_SETTINGS = """
+select name, setting from pg_settings
+where name in ('synchronous_commit', 'fsync', 'synchronous_standby_names')"""
+#: Seconds to wait for Redis, and for a worker's first steps.
+_REDIS_PATIENCE, _WORKER_PATIENCE = 3.0, 60.0
+#: Files open besides merchants' connections: broker, database, logs, the interpreter's.
+_OTHER_FILES = 100
+#: What ``celery/__main__.py`` and ``-A`` do, in order; then the check. Late patching makes gevent
+#: warn, and TLS recurse without end.
+_PROBE = """
+import sys, warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import celery
+    celery.maybe_patch_concurrency()
+    import pos_gateway.gcelery
+from gevent import monkey
+late = [str(w.message) for w in caught if issubclass(w.category, monkey.MonkeyPatchWarning)]
+names = ("socket", "ssl", "threading", "time", "select", "queue", "subprocess")
+problems = [f"{name} is not patched" for name in names if not monkey.is_module_patched(name)]
+import gevent.ssl, urllib3.util.ssl_
+if urllib3.util.ssl_.SSLContext is not gevent.ssl.SSLContext:
+    problems.append("TLS would block every green thread")
+try:
+    urllib3.util.ssl_.create_urllib3_context()
+except RecursionError:
+    problems.append("TLS recurses without end")
+print("; ".join(problems + late) or "patched")
+"""
+
+
+@click.command()
+def doctor() -> None:
+    """Check the settings, the broker, the database and this machine.
+
+    A line for each finding: ok, warn or fail; what; and the remedy. Nothing is changed.
+
+    \b
+    Example:
+      pos-gateway doctor
+
+    Exit code: 0, or 1 if something keeps orders from being delivered.
+    """
+    failed = False
+    for finding in _findings():
+        failed = failed or finding.level is Level.FAIL
+        show(finding)
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _findings() -> Iterator[Finding]:
+    settings, valid = _usable()
+    for check, needed in CHECKS:
+        if not valid.issuperset(Settings.model_fields if needed is None else needed):
+            continue  # check_settings reports it
+        try:
+            yield from check(settings)
+        except Exception as error:  # noqa: BLE001  (a crash of a check is a finding)
+            name = check.__name__.removeprefix("check_")
+            yield fail(f"{name}: {type(error).__name__}: {error}", "this is a mistake in doctor")
+
+
+def _usable() -> tuple[Settings, set[str]]:
+    """The settings with defaults in place of invalid ones, and the names of the valid ones."""
+    values: dict[str, Any] = {}
+    for name in Settings.model_fields:
+        with suppress(InvalidSettings):
+            values[name] = setting(name)
+    return Settings.model_validate(values), set(values)
+
+
+def check_settings(_: Settings) -> Iterator[Finding]:
+    """Every environment variable is a setting, and every value is valid."""
+    wrong = [line for line in explain() if line.problem]
+    for line in wrong:
+        yield fail(f"settings: {line.variable}={line.value} {line.problem}", "pos-gateway settings")
+    if wrong:
+        return
+    try:
+        Settings.from_environment()
+    except InvalidSettings as error:
+        for each in error.errors:
+            yield fail(f"settings: {each}", "pos-gateway settings")
+    else:
+        yield ok("settings: all valid")
+
+
+def check_addresses(settings: Settings) -> Iterator[Finding]:
+    """Private merchant addresses are for development, with a local broker."""
+    if not settings.allow_private_addresses:
+        return
+    hosts = [urlsplit(url).hostname or "localhost" for url in settings.broker_url.split(";")]
+    away = [host for host in hosts if not _is_here(host)]
+    if away:
+        yield warn(
+            f"private addresses are allowed, and the broker is at {away[0]}: a merchant's record "
+            "can make a worker call hosts of your own network",
+            "unset POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES in production",
+        )
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_broker(settings: Settings) -> Iterator[Finding]:
+    """Connects as a worker does, and inspects each queue without taking a message."""
+    if settings.broker_url.startswith("memory:"):
+        yield warn("broker: in memory, of one process only", "set POS_GATEWAY_BROKER_URL")
+        return
+    connection = Connection(
+        settings.broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT
+    )
+    shown = mask_url(settings.broker_url)
+    try:
+        connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
+        yield _version(connection, shown)
+        for queue in (*topology.QUEUES, topology.splits_stream):
+            yield _queue(connection, queue)
+    except CONNECTION_ERRORS as error:
+        yield fail(
+            f"broker: {shown} cannot be used: {error}",
+            "start RabbitMQ there, or set POS_GATEWAY_BROKER_URL "
+            "(amqp://user:password@host:5672/vhost)",
+        )
+    finally:
+        connection.collect(socket_timeout=1)
+
+
+def _version(connection: Connection, shown: str) -> Finding:
+    properties = connection.connection.server_properties
+    product, version = str(properties.get("product", "?")), str(properties.get("version", "0"))
+    parts = version.split(".")
+    number = tuple(int(part) for part in parts[:2] if part.isdigit())
+    what = f"broker: {product} {version} at {shown}"
+    if product != "RabbitMQ" or number < _OLDEST:
+        return fail(what, "RabbitMQ 3.10 or later is needed (quorum queues)")
+    return ok(what)
+
+
+def _queue(connection: Connection, queue: Queue) -> Finding:
+    what = f"queue {queue.name}"
+    with connection.channel() as channel:
+        try:
+            state = channel.queue_declare(queue.name, passive=True)
+        except NotFound as error:
+            if "down or inaccessible" in error.reply_text:  # unlike a missing queue
+                return fail(
+                    f"{what}: no node leads it ({error.reply_text})",
+                    "start that node, or restart it if it runs",
+                )
+            return warn(
+                f"{what}: not there yet", "the first worker or pos-gateway enqueue makes it"
+            )
+        except AccessRefused:
+            return warn(f"{what}: this user may not look at it", "grant configure and read")
+    with connection.channel() as channel:
+        try:
+            # It exists, so this creates nothing: the broker compares type and arguments.
+            queue.bind(channel).queue_declare()
+        except PreconditionFailed as error:
+            return fail(
+                f"{what}: has another type or other arguments ({error.reply_text})",
+                "drain and delete it, or use another vhost",
+            )
+        except AccessRefused:
+            pass  # a user who may not declare cannot compare, either
+    return _traffic(what, queue, state.message_count, state.consumer_count)
+
+
+def _traffic(what: str, queue: Queue, messages: int, consumers: int) -> Finding:
+    what = f"{what}: {messages} messages ready, {consumers} consumers"
+    if not messages:
+        return ok(what)
+    match queue.name:
+        case topology.DEAD_KEY:
+            return warn(what, "these were set aside: pos-gateway dlq list")
+        case topology.ORDERS_KEY | topology.CANARY_KEY if not consumers:
+            return warn(what, f"no worker delivers these: pos-gateway worker -Q {queue.name}")
+        case _:
+            return ok(what)
+
+
+def check_database(settings: Settings) -> Iterator[Finding]:
+    """Reads only; a missing SQLite file is not created."""
+    shown = mask_url(settings.database_url)
+    try:
+        url = make_url(settings.database_url)
+        if url.get_backend_name() != "sqlite":
+            url = url.update_query_dict({"connect_timeout": _DATABASE_PATIENCE})
+        engine = open_database(url.render_as_string(hide_password=False))
+    except InvalidSettings as error:
+        yield fail(f"database: {error}", "pos-gateway settings")
+        return
+    except (SQLAlchemyError, ValueError):
+        yield fail(f"database: {shown} is not a URL", "set POS_GATEWAY_DATABASE_URL")
+        return
+    try:
+        require_exists(engine)
+        require_current(engine)
+        yield ok(f"database: {shown} is up to date")
+        with engine.connect() as connection:
+            count = connection.execute(select(func.count()).select_from(merchants)).scalar_one()
+        ledger = [*_durability(engine), *_ledger(engine, settings)]
+    except (PendingMigration, SchemaTooNew) as error:
+        what, _, then = str(error).partition("; run: ")
+        yield fail(f"database: {shown}: {what}", then)
+    except SQLAlchemyError as error:
+        yield fail(
+            f"database: {shown} cannot be used: {reason(error)}",
+            "start it, or set POS_GATEWAY_DATABASE_URL",
+        )
+    else:
+        if count:
+            yield ok(f"merchants: {count}")
+        else:
+            yield warn("merchants: none", "pos-gateway merchants import FILE")
+        yield from ledger
+    finally:
+        engine.dispose()
+
+
+def _durability(engine: Engine) -> Iterator[Finding]:
+    """Whether PostgreSQL's confirmed commits survive; each SQLite connection sets it."""
+    if engine.dialect.name == "sqlite":
+        return
+    with engine.connect() as connection:
+        said = {row.name: row.setting for row in connection.execute(text(_SETTINGS))}
+        standbys = connection.scalar(text("select count(*) from pg_stat_replication"))
+    for name, lossy in (("synchronous_commit", ("off", "local")), ("fsync", ("off",))):
+        if said[name] in lossy:
+            yield warn(
+                f"database: {name} is {said[name]}: orders can be sent twice", f"{name} = on"
+            )
+    if standbys and not said["synchronous_standby_names"]:
+        yield warn(
+            "database: its standby is asynchronous: a failover loses the last commits",
+            "synchronous_standby_names (docs/deploy.md)",
+        )
+
+
+def _ledger(engine: Engine, settings: Settings) -> Iterator[Finding]:
+    admin = OrderAdmin(engine, Payloads(Vault()))
+    in_doubt = admin.count(State.IN_DOUBT)
+    if in_doubt:
+        yield warn(f"orders: {in_doubt} in doubt", "pos-gateway orders list --state in_doubt")
+    else:
+        yield ok("orders: none in doubt")
+    count, oldest = admin.unanswered_cancels(SYSTEM_CLOCK.now().timestamp() - _ANSWERED)
+    if oldest is not None:
+        yield warn(
+            f"cancel requests: {count} unanswered, the oldest until {shown(oldest.deliver_by)}",
+            "look in orders.dead, or ask again: pos-gateway cancel "
+            f"{oldest.order_id} --merchant {oldest.merchant_id}",
+        )
+    if any_in_clear(engine):
+        yield warn(
+            "orders: kept in clear, with people's names in them",
+            "pos-gateway secrets rotate"
+            if settings.secret_key
+            else "set POS_GATEWAY_SECRET_KEY (pos-gateway secrets key makes one), "
+            "then pos-gateway secrets rotate",
+        )
+
+
+def check_redis(settings: Settings) -> Iterator[Finding]:
+    """Redis answers."""
+    if settings.redis_url is None:
+        return
+    shown = mask_url(settings.redis_url)
+    try:
+        from redis import Redis
+        from redis.exceptions import RedisError
+    except ModuleNotFoundError:
+        yield fail("redis: its package is not installed", "pip install 'pos-gateway[redis]'")
+        return
+    try:
+        client = Redis.from_url(
+            settings.redis_url,
+            socket_connect_timeout=_REDIS_PATIENCE,
+            socket_timeout=_REDIS_PATIENCE,
+        )
+        with client:
+            client.ping()
+    except (RedisError, OSError, ValueError) as error:
+        yield fail(
+            f"redis: {shown} cannot be used: {error}", "start it, or unset POS_GATEWAY_REDIS_URL"
+        )
+    else:
+        yield ok(f"redis: {shown} answers")
+        if settings.secret_key is None:
+            yield warn(
+                "redis: records, catalogs and tokens are not shared, for want of a key to seal them",
+                "set POS_GATEWAY_SECRET_KEY (pos-gateway secrets key makes one)",
+            )
+
+
+def check_files(settings: Settings) -> Iterator[Finding]:
+    """Every slot may have a connection in use, and as many again are kept open for the next."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * settings.slots + _OTHER_FILES
+    what = f"open files: {limit} allowed, {needed} needed for {settings.slots} slots"
+    if limit == resource.RLIM_INFINITY or limit >= needed:
+        yield ok(what)
+    else:
+        yield warn(what, f"ulimit -n {needed}, or lower POS_GATEWAY_SLOTS")
+
+
+def check_metrics_port(settings: Settings) -> Iterator[Finding]:
+    """A worker started now can serve its metrics."""
+    host, port = settings.metrics_host, settings.metrics_port
+    if not port:
+        yield ok("metrics: off")
+        return
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            yield warn(
+                f"metrics: port {port} of {host} cannot be used: {error.strerror}",
+                "if that is no worker, set POS_GATEWAY_METRICS_HOST or POS_GATEWAY_METRICS_PORT (0 is off)",
+            )
+        else:
+            yield ok(f"metrics: port {port} of {host} is free")
+
+
+def check_patching(_: Settings) -> Iterator[Finding]:
+    """Runs a worker's first steps in a subprocess: a second of CPU, no connection."""
+    advice = "something imports urllib3 or requests first: look for .pth files and sitecustomize"
+    try:
+        done = subprocess.run(  # noqa: S603  (this interpreter, our own arguments)
+            [sys.executable, "-P", "-c", _PROBE, *command(())[4:]],
+            capture_output=True,
+            text=True,
+            timeout=_WORKER_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield fail(f"green threads: cannot try a worker: {error}", advice)
+        return
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        yield fail(
+            f"green threads: a worker does not start: {said}", "pos-gateway worker says more"
+        )
+    elif done.stdout.strip() != "patched":
+        yield fail(f"green threads: {done.stdout.strip()}", advice)
+    else:
+        yield ok("green threads: gevent patches a worker before anything else")
+
+
+#: Each check with the settings that it requires; None: all of them.
+CHECKS: tuple[tuple[Check, tuple[str, ...] | None], ...] = (
+    (check_settings, ()),
+    (check_addresses, ("broker_url", "allow_private_addresses")),
+    (check_broker, ("broker_url",)),
+    (check_database, ("database_url",)),
+    (check_redis, ("redis_url",)),
+    (check_files, ("slots",)),
+    (check_metrics_port, ("metrics_host", "metrics_port")),
+    (check_patching, None),
+)

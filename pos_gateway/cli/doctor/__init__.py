@@ -1,1 +1,0 @@
-"""``pos-gateway doctor``: one check per file."""

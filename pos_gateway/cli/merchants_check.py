@@ -1,0 +1,144 @@
+"""``pos-gateway merchants check``: every step before an order's first byte, and no order."""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import click
+
+from pos_gateway.adapters.pos_fields import POS_ID
+from pos_gateway.adapters.registry import misfits
+from pos_gateway.cli import output
+from pos_gateway.cli.database import catalog_store, merchant_store
+from pos_gateway.cli.failure import INTERRUPTED
+from pos_gateway.cli.findings import fail, ok, show
+from pos_gateway.cli.interrupt import CtrlC
+from pos_gateway.cli.merchants import require
+from pos_gateway.cli.pipeline import in_order
+from pos_gateway.cli.progress import progress_to
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.merchants.catalogs import CatalogStore
+from pos_gateway.processing.gateway import Gateway
+from pos_gateway.runtime.green import green
+from pos_gateway.settings import Settings
+from pos_gateway.telemetry.log import configure
+from pos_gateway.transport.errors import TransportError
+
+#: Merchants checked concurrently.
+AT_ONCE = 50
+
+_IMPORT = "mend the record: pos-gateway merchants import FILE"
+_IMPORT_CATALOG = "mend the catalog: pos-gateway merchants catalog import FILE"
+#: Remedies, by the problem's code.
+_ADVICE = {
+    "secret_key": "set POS_GATEWAY_SECRET_KEY as it was when the merchant was imported",
+    "token": "are auth.token_url, auth.client_id and auth.client_secret right?",
+    "security": "if it is yours: POS_GATEWAY_ALLOWED_NETWORKS, POS_GATEWAY_ALLOWED_PORTS",
+    "certificate": "to trust its authority: auth.tls.authority, or POS_GATEWAY_CA_FILE",
+    "tls": "does it take auth.tls.certificate, or want one?",
+    "client_certificate": _IMPORT,
+    "url": _IMPORT,
+    "dns": "is the name right, and does this machine's resolver know it?",
+    "local": "this machine lacks something: ulimit -n",
+}
+_OTHERWISE = "is it up, and does it let this machine in?"
+
+
+class _Problem(NamedTuple):
+    """A problem that blocks a merchant's orders, and its remedy."""
+
+    what: str
+    advice: str
+
+
+@click.command()
+@click.argument("merchant_ids", metavar="[ID]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines: id, ok, problem, advice.")
+def check(merchant_ids: Sequence[str], as_json: bool) -> None:
+    """Run all that a worker does before it sends an order, for these merchants or for all of them.
+
+    Is the record right for its adapter, can its secrets be opened, is an access token available,
+    does the name resolve to an allowed address, does it answer, and does TLS succeed both ways? The
+    POS gets no request. A line for each merchant: ok, or the problem and its remedy.
+
+    \b
+    Examples:
+      pos-gateway merchants check
+      pos-gateway merchants check m1 m2
+      pos-gateway merchants check --json | jq -r 'select(.ok | not) | .id'
+
+    Exit code: 0, 1 if something is wrong, 130 after Ctrl-C.
+    """
+    if not green():
+        _become_green(merchant_ids, as_json)
+    merchants = require(merchant_ids) if merchant_ids else _all()
+    configure(logging.CRITICAL)  # problems are printed below
+    gate = Gateway(Settings.from_environment())
+    found: list[tuple[Merchant, _Problem | None]] = []
+    wrong = 0
+    with catalog_store() as catalogs, progress_to(len(merchants)) as progress, CtrlC() as ctrl_c:
+        work = partial(_checked, gate, catalogs)
+        wanted = ctrl_c.until_pressed(iter(merchants))
+        for merchant, problem in in_order(work, wanted, width=AT_ONCE):
+            found.append((merchant, problem))
+            wrong += problem is not None
+            progress.update(f"{len(found)} of {len(merchants)}, {wrong} wrong", len(found))
+    gate.stop()
+    for merchant, problem in found:
+        (_show_json if as_json else _show)(merchant, problem)
+    if wrong or ctrl_c.pressed:
+        raise click.exceptions.Exit(INTERRUPTED if ctrl_c.pressed else 1)
+
+
+def _become_green(merchant_ids: Sequence[str], as_json: bool) -> None:
+    """Restart on green threads: the worker's resolver and time limits."""
+    flags = ["--json"] if as_json else []
+    again = ["-P", "-m", "gevent.monkey", "--module", "pos_gateway", "merchants", "check"]
+    os.execv(sys.executable, [sys.executable, *again, *flags, "--", *merchant_ids])  # noqa: S606
+
+
+def _all() -> list[Merchant]:
+    with merchant_store() as store:
+        return list(store.all())
+
+
+def _checked(
+    gate: Gateway, catalogs: CatalogStore, merchant: Merchant
+) -> tuple[Merchant, _Problem | None]:
+    whole = merchant.with_catalog(catalogs.get(merchant.id))
+    return merchant, _misfit(gate, whole) or _trouble(gate, whole)
+
+
+def _misfit(gate: Gateway, merchant: Merchant) -> _Problem | None:
+    problems = misfits(merchant, gate.adapters)
+    if not problems:
+        return None
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    is_catalogs = problems[0].field == POS_ID
+    return _Problem(f"{problems[0]}{more}", _IMPORT_CATALOG if is_catalogs else _IMPORT)
+
+
+def _trouble(gate: Gateway, merchant: Merchant) -> _Problem | None:
+    at = f"base_url {merchant.base_url}"
+    for where, step in (("auth", gate.caller.prepare), (at, gate.caller.reach)):
+        try:
+            step(merchant)
+        except TransportError as error:
+            return _Problem(f"{where}: {error}", _ADVICE.get(error.code, _OTHERWISE))
+    return None
+
+
+def _show(merchant: Merchant, problem: _Problem | None) -> None:
+    if problem is None:
+        show(ok(f"{merchant.id}{' (paused)' if merchant.paused else ''}"))
+    else:
+        show(fail(f"{merchant.id}: {problem.what}", problem.advice))
+
+
+def _show_json(merchant: Merchant, problem: _Problem | None) -> None:
+    what, advice = problem or (None, None)
+    record = {"id": merchant.id, "ok": problem is None, "problem": what, "advice": advice}
+    output.json_line(record)
