@@ -22,7 +22,7 @@ from pos_gateway.processing import gateway
 from pos_gateway.settings import Settings, setting
 from pos_gateway.telemetry import log
 from pos_gateway.worker.celery_internals import (
-    amqp_with,
+    AMQP,
     get_multiprocessing_logger,
     log_level,
     pool_module,
@@ -33,12 +33,16 @@ from pos_gateway.worker.tasks import CancelTask, OrderTask
 EX_CONFIG = 78
 
 
+class _Broker(AMQP):
+    Connection = AnsweredConnection
+
+
 def _configured() -> Celery:
     settings = gateway.current().settings
     app = Celery(
         "pos_gateway",
         broker=settings.broker_url,
-        amqp=amqp_with(AnsweredConnection),
+        amqp=_Broker,
         set_as_current=True,
     )
     app.conf.update(

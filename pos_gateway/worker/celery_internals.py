@@ -5,11 +5,13 @@
   is set before its constructor runs. A malformed message stops nothing, a stop loses nothing, and
   a broker that is away is reconnected to within seconds. ``perform_pending_operations`` runs what
   remote control has asked for.
+- ``Task.Strategy`` is called with the task, the app and the consumer for each connection, and
+  returns what takes the task's messages: admission.
 - ``Consumer.Blueprint.default_steps``: Celery's ``DelayedDelivery`` step waits for a node of a
   cluster that is down, while the worker takes no orders from the others.
 - ``RUN``, the state of a blueprint: the loop ends with it.
 - ``worker.state``: ``task_reserved``, ``task_accepted`` and ``task_ready`` are what ``celery
-  inspect`` reads; ``should_stop`` and ``maybe_shutdown`` stop a worker from a signal handler, in
+  inspect`` reads, of requests that have what ``OrderRequest`` has; ``should_stop`` and ``maybe_shutdown`` stop a worker from a signal handler, in
   which nothing may block.
 - ``worker.strategy.default``: the synchronous worker takes orders as Celery does.
 - ``TaskPool._pool``: a stop kills the green threads in flight, which requeues their orders.
@@ -38,9 +40,9 @@ from celery.worker.state import maybe_shutdown, task_accepted, task_ready, task_
 from celery.worker.strategy import default as default_strategy
 
 __all__ = [
+    "AMQP",
     "RUN",
     "Consumer",
-    "amqp_with",
     "break_cycle",
     "default_strategy",
     "get_multiprocessing_logger",
@@ -75,11 +77,6 @@ def green_threads(pool: Any) -> Any:
 def break_cycle(thread: Any) -> None:
     """Let a green thread of Celery's pool that has ended go without a garbage collection."""
     vars(thread).clear()
-
-
-def amqp_with(connection: type) -> type:
-    """Celery's AMQP class with another class of connections."""
-    return type("AMQP", (AMQP,), {"Connection": connection})
 
 
 def pool_module(worker: Any) -> str:

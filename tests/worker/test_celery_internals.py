@@ -20,15 +20,20 @@ from celery import Celery, Task
 from celery.bootsteps import CLOSE, Blueprint, StartStopStep
 from celery.concurrency.gevent import TaskPool
 from celery.exceptions import InvalidTaskError, WorkerShutdown
-from celery.worker import state
+from celery.worker import control, state
 from celery.worker.consumer.consumer import Evloop
 from kombu import Connection, Message
 
+from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.ledger.states import Action
+from pos_gateway.processing.decision import Decision
 from pos_gateway.worker import celery_internals as subject
 from pos_gateway.worker.celery_internals import Consumer
 from pos_gateway.worker.consumer import OrderConsumer
 from pos_gateway.worker.delays import Blueprint as OurBlueprint
 from pos_gateway.worker.loop import green_loop
+from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.request_state import RequestState
 
 ROOT = Path(__file__).parents[2]
 
@@ -307,6 +312,48 @@ def test_inspect_reads_what_the_state_is_told() -> None:
     assert state.requests == {}
 
 
+def an_order(number: str) -> OrderRequest:
+    message = SimpleNamespace(
+        headers={"id": number}, body=b"", delivery_info={"routing_key": "orders"}
+    )
+    return OrderRequest(
+        message,
+        [[{}], {}, {}],
+        ack=Mock(),
+        reject=Mock(),
+        task=SimpleNamespace(action=Action.SUBMIT, name="ours", acks_late=True),
+        consumer=SimpleNamespace(event_dispatcher=None, hostname="here", connection_errors=()),
+        received=0.0,
+    )
+
+
+def test_celery_can_use_our_requests_in_place_of_its_own() -> None:
+    """``celery inspect``, a lost connection, and a shutdown, which leaves them to us."""
+    state.reset_state()
+    waiting, in_flight = an_order("waiting"), an_order("in flight")
+    waiting.enter(RequestState.WAITING)
+    in_flight.enter(RequestState.IN_FLIGHT)
+    panel = SimpleNamespace(tset=set)
+    assert [each["id"] for each in control.reserved(panel)] == ["waiting"]
+    assert [each["id"] for each in control.active(panel)] == ["in flight"]
+    found = control.query_task(panel, ["waiting", "in flight"])
+    assert {each: where for each, (where, _) in found.items()} == {
+        "waiting": "reserved",
+        "in flight": "active",
+    }
+    consumer = Recording()
+    consumer.cancel_active_requests()
+    Consumer.on_close(consumer)
+    assert list(state.requests) == ["in flight"]
+    assert set(state.reserved_requests) == {in_flight}  # Celery counts it among these, too
+    in_flight.decide(Decision(Outcome(Kind.ACCEPTED)))
+    in_flight.enter(RequestState.COMMITTED)
+    in_flight.acknowledge()
+    assert not state.requests
+    assert not set(state.reserved_requests) | set(state.active_requests)
+    state.reset_state()
+
+
 def test_a_stop_is_raised_where_the_worker_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "should_stop", None)
     subject.maybe_shutdown()
@@ -383,7 +430,10 @@ def test_the_apps_connections_are_of_the_class_that_its_amqp_names() -> None:
     class Ours(Connection):
         """No other."""
 
-    app = Celery(broker="memory://", amqp=subject.amqp_with(Ours), set_as_current=False)
+    class Broker(subject.AMQP):
+        Connection = Ours
+
+    app = Celery(broker="memory://", amqp=Broker, set_as_current=False)
     assert isinstance(app.connection_for_read(), Ours)
     assert isinstance(app.connection_for_write(), Ours)
 
