@@ -109,6 +109,10 @@ def used(tree: ast.Module) -> Iterator[str]:
         ):
             yield name
     for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (root := root_of(node)) in foreign:
+            name = text_of(node).replace(root, foreign[root], 1)
+            if name in PRIVATE:
+                yield name
         match node:
             case ast.Attribute(value=of, attr=name) if is_private(name) and name not in OF_TUPLES:
                 is_own = isinstance(of, ast.Name) and of.id in ("self", "cls") and name in own
@@ -155,6 +159,11 @@ def test_what_is_undocumented_has_a_test_of_its_contract_and_a_line_in_the_docs(
     [
         ("from celery.worker import loops", "celery.worker.loops"),
         ("import psycopg.pq", "psycopg.pq"),
+        ("import psycopg as p\np.pq.ExecStatus", "psycopg.pq"),
+        (
+            "from psycopg import errors\nerrors.error_from_result(x)",
+            "psycopg.errors.error_from_result",
+        ),
         ("from celery._state import current_app", "celery._state.current_app"),
         ("def f(pool):\n  return pool._pool", "pool._pool"),
         ("class A:\n  def f(self):\n    return self.pool._pool", "self.pool._pool"),
