@@ -8,9 +8,6 @@ import sys
 from typing import Any
 
 from celery import Celery, signals
-from celery.app.amqp import AMQP
-from celery.concurrency import get_implementation
-from celery.utils.log import get_multiprocessing_logger, mlevel
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.broker import topology
@@ -24,6 +21,12 @@ from pos_gateway.domain.errors import (
 from pos_gateway.processing import gateway
 from pos_gateway.settings import Settings, setting
 from pos_gateway.telemetry import log
+from pos_gateway.worker.celery_internals import (
+    AMQP,
+    get_multiprocessing_logger,
+    log_level,
+    pool_module,
+)
 from pos_gateway.worker.tasks import CancelTask, OrderTask
 
 #: Exit code of a process with a faulty configuration (sysexits.h).
@@ -36,7 +39,12 @@ class _Broker(AMQP):
 
 def _configured() -> Celery:
     settings = gateway.current().settings
-    app = Celery("pos_gateway", broker=settings.broker_url, amqp=_Broker, set_as_current=True)
+    app = Celery(
+        "pos_gateway",
+        broker=settings.broker_url,
+        amqp=_Broker,
+        set_as_current=True,
+    )
     app.conf.update(
         # The queues, and what is accepted from them.
         task_queues=(topology.orders_queue, topology.canary_queue),
@@ -96,8 +104,8 @@ _POOLS = ("celery.concurrency.gevent", "celery.concurrency.prefork", "celery.con
 
 @signals.worker_init.connect
 def _before_start(sender: Any, **_: Any) -> None:
-    log.configure(mlevel(sender.loglevel), lines=setting("log_buffer"))
-    pool = get_implementation(sender.pool_cls).__module__
+    log.configure(log_level(sender), lines=setting("log_buffer"))
+    pool = pool_module(sender)
     if pool not in _POOLS:
         why = f"in the pool {pool} several orders would share one connection to the database"
         how = "-P prefork or -P solo; celery -A pos_gateway.gcelery worker needs no -P"

@@ -46,8 +46,10 @@ def record() -> float:
         )
         directory = Directory(store, CatalogStore(engine))
 
+        kept = []
+
         def look_up(places: range) -> None:
-            directory._load(f"merchant-{place}" for place in places)
+            kept.append(directory._load(f"merchant-{place}" for place in places))
 
         weight = bytes_each(1000, look_up)
         engine.dispose()

@@ -105,21 +105,15 @@ class Merchant(Record):
 
     def with_catalog(self, catalog: Mapping[str, str]) -> Self:
         """The same merchant with this catalog."""
-        return self.trusted({**vars(self), "catalog": catalog})
+        return self.model_copy(update={"catalog": catalog})
 
     @classmethod
-    def trusted(cls, fields: Mapping[str, Any]) -> Self:
+    def trusted(cls, fields: Mapping[str, Any]) -> "Merchant":
         """A merchant from all of its fields, validated when they were stored.
 
-        Takes a sixth of the memory of ``model_construct``: a worker keeps thousands.
+        All share the set of given fields: one's own would take more memory than its values.
         """
-        merchant = cls.__new__(cls)
-        for name, value in fields.items():  # one by one, so that instances share their keys
-            object.__setattr__(merchant, name, value)
-        object.__setattr__(merchant, "__pydantic_fields_set__", _ALL_FIELDS)
-        object.__setattr__(merchant, "__pydantic_extra__", None)
-        object.__setattr__(merchant, "__pydantic_private__", None)
-        return merchant
+        return cls.model_construct(_ALL_FIELDS, **fields)
 
 
 _ALL_FIELDS = set(Merchant.model_fields)

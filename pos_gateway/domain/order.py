@@ -252,10 +252,7 @@ def _checked(cls: type[R], parse: Callable[[], R], source: bytes | None) -> tupl
 
 
 def _written(record: Record, *, exclude_unset: bool = False) -> bytes:
-    written: bytes = record.__pydantic_serializer__.to_json(
-        record, exclude_none=True, exclude_unset=exclude_unset
-    )
-    return written
+    return record.model_dump_json(exclude_none=True, exclude_unset=exclude_unset).encode()
 
 
 def _named(error: FieldError) -> FieldError:

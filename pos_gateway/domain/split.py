@@ -35,7 +35,7 @@ class Split(Record):
 
     def to_json(self) -> bytes:
         """The split as JSON."""
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+        return self.model_dump_json(exclude_none=True).encode()
 
     def __str__(self) -> str:
         share = f"{self.percent:g} % of the merchants"

@@ -224,7 +224,7 @@ class PostgreSQL(_Common):
     _rows = f"json_to_recordset(%(rows)s) as r({', '.join(f'{n} {t}' for n, t in _VALUES.items())})"
 
     def __init__(self) -> None:
-        from pos_gateway.ledger.prepared import Prepared  # noqa: PLC0415  (it needs psycopg)
+        from pos_gateway.database.psycopg_internals import Prepared  # noqa: PLC0415  (needs psycopg)
 
         done = " returning orders.ticket"
         of_those = f" and ({{op}} = 'tell'{_ONCE} or {{ticket}} in (select ticket from finished))"

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Engine
@@ -118,7 +117,7 @@ class Writer:
                 driver.isolation_level = None
                 driver.execute("pragma synchronous = full")
             else:
-                driver.wait = _wait(driver)
+                _bound_waits(driver)
                 driver.autocommit = True
                 patience = f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; "
                 driver.execute(patience + _SESSION + self._session)
@@ -126,9 +125,13 @@ class Writer:
         return self._cursor_of_it
 
 
-def _wait(driver: Any) -> Callable[..., Any]:
-    if not green():
-        return partial(driver.wait, timeout=_ANSWER)
-    from pos_gateway.ledger.waiting import GreenWait  # noqa: PLC0415  (it needs gevent, psycopg)
+def _bound_waits(driver: Any) -> None:
+    """Have the connection count as lost once PostgreSQL has not answered for ``_ANSWER`` seconds."""
+    from pos_gateway.database import psycopg_internals  # noqa: PLC0415  (it needs psycopg)
 
-    return GreenWait(driver.fileno(), _ANSWER)
+    if not green():
+        psycopg_internals.wait_at_most(driver, _ANSWER)
+        return
+    from pos_gateway.ledger.waiting import GreenWait  # noqa: PLC0415  (it needs gevent, too)
+
+    psycopg_internals.wait_with(driver, GreenWait(driver.fileno(), _ANSWER).until_ready)

@@ -8,7 +8,6 @@ Counting per order costs a dictionary look-up and a lock. What can be read on de
 scrape (``scrape.py``).
 """
 
-from bisect import bisect_left
 from collections import Counter as Numbers
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
@@ -16,12 +15,11 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily
-from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from pos_gateway.telemetry.labels import Names
 
-Metric = TypeVar("Metric", bound=MetricWrapperBase)
+Metric = TypeVar("Metric", bound=Counter | Gauge | Histogram)
 
 #: Providers and dead-letter reasons that are named in a label.
 PROVIDERS, REASONS = 50, 50
@@ -43,7 +41,7 @@ class Kept(Generic[Metric]):
     """
 
     def __init__(self, metric: Metric) -> None:
-        self._metric = metric
+        self._metric: Any = metric
         self._children: dict[tuple[str, ...], Metric] = {}
 
     def __call__(self, *values: str) -> Metric:
@@ -51,18 +49,6 @@ class Kept(Generic[Metric]):
         if child is None:
             child = self._children[values] = self._metric.labels(*values)
         return child
-
-
-class Quick(Histogram):
-    """A histogram without the library's locks, observed by a single thread, or green ones.
-
-    Each order is in three of them.
-    """
-
-    def observe(self, amount: float, exemplar: Mapping[str, str] | None = None) -> None:
-        """Count it. Exemplars are dropped."""
-        self._sum._value += amount
-        self._buckets[bisect_left(self._upper_bounds, amount)]._value += 1
 
 
 class Counted(Collector):
@@ -110,19 +96,19 @@ _attempts = Counter(
     "Attempts at POSes by outcome.",
     ("outcome", "provider"),
 )
-_attempt_seconds = Quick(
+_attempt_seconds = Histogram(
     "pos_gateway_attempt_seconds",
     "Merchants' reply time: one attempt at a POS, from connecting to the last byte.",
     ("provider",),
     buckets=_REPLY,
 )
-queue_wait = Quick(
+queue_wait = Histogram(
     "pos_gateway_queue_wait_seconds",
     "From an order's placed_at, by the backend's clock, until its first attempt starts: in the"
     " queue, waiting in the worker, and parked.",
     buckets=_WAIT,
 )
-order_seconds = Quick(
+order_seconds = Histogram(
     "pos_gateway_order_seconds",
     "From an order's placed_at, by the backend's clock, until its end is durable.",
     buckets=_WAIT,
@@ -359,11 +345,11 @@ build_info = Gauge(
 )
 
 
-def declared() -> list[MetricWrapperBase | Counted]:
+def declared() -> list[Counter | Gauge | Histogram | Counted]:
     """Every metric, in this file's order."""
-    return [
-        each
-        for each in globals().values()
-        if isinstance(each, Counted)
-        or (isinstance(each, MetricWrapperBase) and not each._labelvalues)
-    ]
+    by_name: dict[str, Counter | Gauge | Histogram | Counted] = {}
+    for each in globals().values():
+        if isinstance(each, Counter | Gauge | Histogram | Counted):
+            [family] = each.describe()
+            by_name.setdefault(family.name, each)  # a child has its metric's name, and follows it
+    return list(by_name.values())

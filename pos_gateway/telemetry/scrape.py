@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Metric, generate_late
 from prometheus_client.registry import Collector
 
 from pos_gateway.runtime.green import in_turns
+from pos_gateway.telemetry.prometheus_internals import with_samples
 
 #: Series of a metric written before yielding to other green threads.
 IN_A_ROW = 50
@@ -36,5 +37,4 @@ class Scrape(Collector):
     def collect(self) -> Iterator[Metric]:
         """The metrics and their series, lazily: ``text`` iterates over them once."""
         for metric in in_turns(self._registry.collect(), 1):
-            metric.samples = in_turns(metric.samples, IN_A_ROW)  # type: ignore[assignment]
-            yield metric
+            yield with_samples(metric, in_turns(metric.samples, IN_A_ROW))

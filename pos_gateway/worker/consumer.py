@@ -4,8 +4,6 @@ import time
 from typing import Any
 
 import structlog
-from celery.worker.consumer import Consumer
-from celery.worker.state import maybe_shutdown
 from kombu.common import ignore_errors
 
 from pos_gateway.admission.limits import Limits
@@ -25,6 +23,7 @@ from pos_gateway.processing import decision, gateway
 from pos_gateway.processing.decision import MessageContext
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import bundles
+from pos_gateway.worker.celery_internals import Consumer, maybe_shutdown
 from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.delays import Blueprint
 from pos_gateway.worker.dispatcher import Dispatcher

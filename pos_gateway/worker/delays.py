@@ -7,12 +7,12 @@ that is down: meanwhile the worker takes no orders from the others.
 from typing import Any, ClassVar
 
 from celery.bootsteps import StartStopStep
-from celery.worker.consumer.consumer import Consumer
-from celery.worker.consumer.tasks import Tasks
 from kombu.transport.native_delayed_delivery import (
     bind_queue_to_native_delayed_delivery_exchange,
     declare_native_delayed_delivery_exchanges_and_queues,
 )
+
+from pos_gateway.worker.celery_internals import Consumer, steps_without
 
 _CELERYS = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
 
@@ -20,7 +20,7 @@ _CELERYS = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
 class Delays(StartStopStep):
     """Declares the delay queues once per connection."""
 
-    requires = (Tasks,)
+    requires = ("celery.worker.consumer.tasks:Tasks",)
 
     def start(self, consumer: Any) -> None:
         """Declare the queues; an error counts as a lost connection."""
@@ -35,7 +35,4 @@ class Delays(StartStopStep):
 class Blueprint(Consumer.Blueprint):
     """Celery's steps, with ``Delays`` in place of its own."""
 
-    default_steps: ClassVar[list[str]] = [
-        *(step for step in Consumer.Blueprint.default_steps if step != _CELERYS),
-        f"{__name__}:Delays",
-    ]
+    default_steps: ClassVar[list[str]] = [*steps_without(_CELERYS), f"{__name__}:Delays"]

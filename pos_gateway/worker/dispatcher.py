@@ -41,6 +41,7 @@ from pos_gateway.runtime.clock import RunningClock, StepWatch
 from pos_gateway.telemetry import metrics
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.worker.bundles import ReturnedBundle
+from pos_gateway.worker.celery_internals import break_cycle, green_threads
 from pos_gateway.worker.crash import end_worker
 from pos_gateway.worker.parking import Parking
 from pos_gateway.worker.request import OrderRequest
@@ -165,11 +166,11 @@ class Dispatcher:
     @property
     def under_way(self) -> int:
         """Orders on a green thread."""
-        return len(self._pool._pool)
+        return len(green_threads(self._pool))
 
     def let_go(self) -> None:
         """Kill the green threads in flight; their orders are requeued. Does not block."""
-        self._pool._pool.kill(block=False)
+        green_threads(self._pool).kill(block=False)
 
     def join(self, timeout: float) -> None:
         """Wait until all finished orders are acknowledged or requeued."""
@@ -404,9 +405,7 @@ class Dispatcher:
 
         On the hub, which must not block.
         """
-        # Celery puts a bound method on the thread, a cycle: left to the garbage collector, tens
-        # of thousands of them pause the worker for 50 ms now and then.
-        vars(thread).clear()
+        break_cycle(thread)
         request.cancel_token.on_begin = None  # another one: it has the call, which has the request
         if request.call is not None:
             self._release(request, None)

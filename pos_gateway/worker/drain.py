@@ -12,8 +12,9 @@ from typing import Any
 
 import gevent
 from celery.exceptions import WorkerShutdown
-from celery.worker import state
 from gevent.event import Event
+
+from pos_gateway.worker.celery_internals import request_stop
 
 
 class Drain:
@@ -64,7 +65,7 @@ class Drain:
         if self._begun_at is None:
             self._begun_at = monotonic()
             gevent.spawn(self._begin)
-        state.should_stop = os.EX_OK
+        request_stop(os.EX_OK)
 
 
 def _is_remapped(number: int) -> bool:

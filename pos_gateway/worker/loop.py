@@ -8,10 +8,9 @@ from time import thread_time
 from typing import Any
 
 import gevent
-from celery.bootsteps import RUN
-from celery.worker import loops, state
 
 from pos_gateway.runtime.green import give_turn
+from pos_gateway.worker.celery_internals import RUN, maybe_shutdown
 
 #: Messages, and seconds of this thread's CPU time, after which the loop yields: while the next
 #: message is buffered, reading it never blocks, and no other green thread would run. The largest
@@ -37,11 +36,11 @@ def green_loop(
 
     Raises what the connection raises: Celery then reconnects and calls this again.
     """
-    failures = [loops._enable_amqheartbeats(consumer.timer, connection, rate=hbrate)]
+    missed = [_watch_heartbeats(consumer.timer, connection, hbrate)]
     monitor = None
     if consumer.event_dispatcher is not None:
         monitoring = consumer.event_dispatcher.connection
-        failures.append(loops._enable_amqheartbeats(consumer.timer, monitoring, rate=hbrate))
+        missed.append(_watch_heartbeats(consumer.timer, monitoring, hbrate))
         monitor = gevent.spawn(_drain, monitoring)
     connection.acknowledge_together(gevent.spawn)
     task_consumer.on_message = consumer.create_task_handler()
@@ -50,10 +49,10 @@ def green_loop(
     messages, since = 0, thread_time()
     try:
         while blueprint.state == RUN and consumer.connection:
-            state.maybe_shutdown()
-            for failure in failures:
-                if failure[0] is not None:
-                    raise failure[0]
+            maybe_shutdown()
+            for errors in missed:
+                if errors:
+                    raise errors[0]
             if qos.prev != qos.value:
                 qos.update()
             consumer.perform_pending_operations()
@@ -71,6 +70,28 @@ def green_loop(
     finally:
         if monitor is not None:
             monitor.kill()
+
+
+def _watch_heartbeats(timer: Any, connection: Any, rate: float) -> list[Exception]:
+    """Check the connection's heartbeats from now on, ``rate`` times in each of its intervals.
+
+    Also while the worker stops, after the loop: orders in flight are still to be acknowledged.
+
+    Returns:
+        A list that has an error once a heartbeat was missed.
+    """
+    errors: list[Exception] = []
+
+    def check() -> None:
+        try:
+            connection.heartbeat_check(rate)
+        except Exception as error:  # noqa: BLE001  (the loop raises it)
+            errors[:] = [error]
+
+    interval = connection.get_heartbeat_interval()
+    if interval and connection.supports_heartbeats:
+        timer.call_repeatedly(interval / rate, check)
+    return errors
 
 
 def _drain(connection: Any) -> None:

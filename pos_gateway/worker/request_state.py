@@ -2,10 +2,9 @@
 
 from enum import StrEnum
 
-from celery.worker import state as celery
-
 from pos_gateway.broker.message import Message
 from pos_gateway.processing.decision import Decision
+from pos_gateway.worker import celery_internals as celery
 
 
 class RequestState(StrEnum):

@@ -9,13 +9,13 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from celery.worker import strategy
 from kombu.exceptions import ContentDisallowed
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import is_plain
 from pos_gateway.broker.wire import Malformed
 from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
+from pos_gateway.worker.celery_internals import default_strategy
 from pos_gateway.worker.request import OrderRequest, body_of
 
 Handler = Callable[..., None]
@@ -34,7 +34,7 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
     orders as they come, as Celery does. Both dead-letter invalid messages.
     """
     green = consumer.dispatcher is not None
-    take = _offer(task, consumer) if green else strategy.default(task, app, consumer)
+    take = _offer(task, consumer) if green else default_strategy(task, app, consumer)
     limit = consumer.max_order_bytes
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:

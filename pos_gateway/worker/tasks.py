@@ -38,6 +38,7 @@ from pos_gateway.telemetry import stages
 from pos_gateway.telemetry.stages import Stages
 from pos_gateway.telemetry.trace import Trace
 from pos_gateway.transport.deadline import CancelToken
+from pos_gateway.worker.celery_internals import headers_of
 
 if TYPE_CHECKING:
     from pos_gateway.telemetry.tracing import Span
@@ -70,7 +71,7 @@ class _GatewayTask(Task):
                 gate,
                 record,
                 self.action,
-                headers=context.__dict__,
+                headers=headers_of(context),
                 routing_key=routing_key,
                 came=came,
             )

@@ -51,7 +51,6 @@ def names_of(metric: Any) -> set[str]:
         metrics.Counted: ("_total",),
         Gauge: ("",),
         Histogram: ("_bucket", "_sum", "_count"),
-        metrics.Quick: ("_bucket", "_sum", "_count"),
     }
     return {metric._name + suffix for suffix in suffixes[type(metric)]}
 

@@ -190,3 +190,15 @@ def test_an_id_with_a_dot_is_one_where_it_leads_nowhere_else(order_id: str) -> N
 @pytest.mark.parametrize("trap", TRAPS)
 def test_what_a_pos_calls_an_order_leads_nowhere_else_either(trap: str) -> None:
     assert identifier(trap) is None
+
+
+def test_what_is_kept_beside_an_orders_fields_stays_with_it_and_is_no_field() -> None:
+    """pydantic keeps fields in the instance's ``__dict__``, and leaves alone what else is there."""
+    record = an_order("o1", "m1")
+    text = json.dumps(record, indent=1).encode()
+    order = Order.parse_json(text)
+    assert order.source == text
+    assert order.model_copy().source == text
+    assert order.in_ledger(0.0, None).source == text
+    assert "source" not in json.loads(order.to_json())
+    assert order == Order.parse(record)

@@ -76,3 +76,37 @@ def test_after_large_messages_others_have_their_turn_at_once() -> None:
 def test_small_ones_are_read_many_in_a_row() -> None:
     """Each turn costs as much as a small message, and orders that start together are written together."""
     assert IN_A_ROW // 2 <= messages_in_a_row(0.0, 5 * IN_A_ROW) <= 2 * IN_A_ROW
+
+
+@pytest.mark.parametrize("monitored", [False, True])
+def test_a_missed_heartbeat_ends_the_loop_with_its_error(monitored: bool) -> None:
+    """Whichever connection misses it: the one that reads, or the one for monitoring."""
+    ticks: list[Any] = []
+    timer = SimpleNamespace(call_repeatedly=lambda seconds, check: ticks.append((seconds, check)))
+
+    def miss(rate: float) -> None:
+        raise ConnectionError(f"missed at {rate}")
+
+    def a_connection(is_lost: bool) -> Any:
+        return SimpleNamespace(
+            get_heartbeat_interval=lambda: 15,
+            supports_heartbeats=True,
+            heartbeat_check=miss if is_lost else lambda rate: None,
+            acknowledge_together=lambda _: None,
+            drain_events=lambda timeout: [check() for _, check in ticks],
+            connection_errors=(OSError,),
+        )
+
+    consumer = SimpleNamespace(
+        timer=timer,
+        event_dispatcher=SimpleNamespace(connection=a_connection(monitored)),
+        connection=True,
+        create_task_handler=Mock(),
+        on_ready=lambda: None,
+        perform_pending_operations=lambda: None,
+    )
+    qos = SimpleNamespace(prev=1, value=1)
+    arguments = a_connection(not monitored), Mock(), SimpleNamespace(state=RUN), None, qos
+    with pytest.raises(ConnectionError, match=r"missed at 2\.0"):
+        green_loop(consumer, *arguments, None, None)
+    assert [seconds for seconds, _ in ticks] == [7.5, 7.5]

