@@ -126,12 +126,13 @@ def _name(kind: type[BaseException]) -> str:
 def metrics_page() -> str:
     """The page."""
     from pos_gateway.telemetry import metrics
+    from pos_gateway.telemetry.prometheus_internals import labels_of
 
     page = _METRICS.format(worst=metrics.WORST, providers=metrics.PROVIDERS)
     for each in metrics.declared():
         [described] = each.describe()
         name = f"{described.name}_total" if described.type == "counter" else described.name
-        labels = ", ".join(f"`{label}`" for label in each._labelnames)
+        labels = ", ".join(f"`{label}`" for label in labels_of(each))
         page += f"| `{name}` | {described.type} | {labels} | {described.documentation} |\n"
     return page + _PAGES
 
