@@ -129,6 +129,12 @@ def no_answer(reply: Reply) -> Outcome:
     )
 
 
+def is_page(reply: Reply) -> bool:
+    """Whether the reply is a page for people: an ingress's or a proxy's, not the POS's word."""
+    kind = reply.headers.get("content-type", "").lower()
+    return "html" in kind or reply.body.lstrip()[:1] == b"<"
+
+
 def after_refusal(look_up: Callable[[], Outcome | None]) -> Outcome | None:
     """Look up an order that the POS has refused, but may have.
 
