@@ -235,8 +235,13 @@ class Worker:
         task = self._scheduler.current
         self.delivering.append(task)
         try:
+            has_slot = request.action is Action.SUBMIT or self._scheduler.random.random() < 0.5
             request.enter(RequestState.IN_FLIGHT)
-            Dispatcher._deliver(self, request, request.expired)  # type: ignore[arg-type]
+            Dispatcher._deliver(self, request, request.expired, has_slot)  # type: ignore[arg-type]
+            if request.state is RequestState.NEEDS_POS:
+                self._scheduler.sleep(self._scheduler.random.uniform(0, 2))
+                request.enter(RequestState.IN_FLIGHT)
+                Dispatcher._deliver(self, request, request.expired)  # type: ignore[arg-type]
         except GreenletExit:
             self._scheduler.say("KILLED green thread")
             # Also when it was settled: what stays unacknowledged comes again some day.
