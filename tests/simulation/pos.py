@@ -171,6 +171,8 @@ class Transport:
         self._scheduler, self._database, self._poses = scheduler, database, poses
         self._is_over, self._violated = is_over, violated
         self._far = Process("POS")
+        #: Orders whose cancellation POSes never answered: an operator has to ask the merchant.
+        self.unanswered: set[str] = set()
 
     def send(self, request: Request, *, seconds: float, fence: Any, **_: Any) -> Reply:
         scheduler, random = self._scheduler, self._scheduler.random
