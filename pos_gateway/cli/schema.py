@@ -101,7 +101,8 @@ def delivery_page() -> str:
         if status >= 200:
             outcome = by_status(Reply(status, {}, b""))
             code = outcome.reason.code if outcome.reason else ""
-            statuses.append(f"| {int(status)} {status.phrase} | `{outcome.kind}` | `{code}` |")
+            phrase = _PHRASES.get(status, status.phrase)
+            statuses.append(f"| {int(status)} {phrase} | `{outcome.kind}` | `{code}` |")
     backoff = Backoff()
     follows = [
         "| outcome | the POS cannot have had it | it may have it |",
@@ -136,6 +137,14 @@ def metrics_page() -> str:
         page += f"| `{name}` | {described.type} | {labels} | {described.documentation} |\n"
     return page + _PAGES
 
+
+#: RFC 9110's words, where Pythons differ.
+_PHRASES = {
+    413: "Content Too Large",
+    414: "URI Too Long",
+    416: "Range Not Satisfiable",
+    422: "Unprocessable Content",
+}
 
 _DELIVERY = """\
 # What an attempt can come to
