@@ -120,6 +120,17 @@ class MerchantStore:
                 connection.execute(change.values(paused=paused, updated_at=stamp))
         return missing
 
+    def pause_unedited(self, merchant: Merchant) -> bool:
+        """Pause a merchant read from the directory, unless its record was edited since."""
+        this = merchants.c.id == merchant.id
+        with self._engine.begin() as connection:
+            stamp = self._next_stamp(connection)  # locks the table: no edit comes between
+            last = connection.scalar(select(merchants.c.updated_at).where(this))
+            if seconds(last) != merchant.stamp:
+                return False
+            connection.execute(update(merchants).where(this).values(paused=True, updated_at=stamp))
+        return True
+
     def _paused(self, connection: Connection, ids: list[str]) -> Iterator[str]:
         for batch in _batches(ids):
             of_these = merchants.c.id.in_(batch) & merchants.c.paused
