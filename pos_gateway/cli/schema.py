@@ -194,6 +194,8 @@ The gateway's own words beside those:
 | `local` | this machine has no descriptors, ports or memory left; the merchant is not blamed | `retry` |
 | `security` | an address that is not public, a port that a POS may not have, plain HTTP | `failed` |
 | `url` | no URL that can be called | `failed` |
+| `token` | no access token: the endpoint fails, or has refused the client for less than a minute, or is not asked again yet | `retry` |
+| `token` | the endpoint has just refused the client, a minute or more after the first refusal in a row | `failed` |
 | `timeout` | the deadline over the whole exchange passed | `retry` before the first byte left, `in_doubt` after |
 | `cut_short` | ended early, since others needed its slot | the same |
 | `cut` | the reply ends too early | `in_doubt` |

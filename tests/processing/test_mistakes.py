@@ -11,10 +11,8 @@ from celery.exceptions import Reject
 
 from pos_gateway.broker import wire
 from pos_gateway.domain.errors import LedgerUnavailable
-from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
-from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.processing import decision
 from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.telemetry.tracing import Span, of_this_program
@@ -224,21 +222,3 @@ def test_an_order_that_has_expired_waits_for_no_merchants_record(
     gate.wait(61)
     gate.take(order, expired=True)
     assert gate.told() == [("expired", "expired")]
-
-
-def test_a_late_410_of_its_old_address_does_not_pause_a_merchant_that_was_mended(
-    tmp_path: Path,
-) -> None:
-    new = {"id": "m", "base_url": "https://new.example.com", "paused": False}
-
-    def old_pos(_: Any) -> Any:
-        MerchantStore(gate.database).put([Merchant.parse(new)])  # while the call waits
-        return 410, {}
-
-    gate = Gate(tmp_path, old_pos)
-    gate.take(gate.an_order("o1"))
-    assert not MerchantStore(gate.database).get(["m"])["m"].paused
-    gate.wait(2)
-    gate.pos = lambda _: (410, {})
-    gate.take(gate.an_order("o2"))
-    assert MerchantStore(gate.database).get(["m"])["m"].paused
