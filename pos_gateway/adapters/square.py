@@ -37,7 +37,7 @@ from pos_gateway.adapters.window import windows
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Customer, Item, Order
-from pos_gateway.domain.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {"location_id": PosField("the Square location's id")}
@@ -69,6 +69,10 @@ REJECTIONS: Mapping[str, Rejection] = {
 #: Codes after which the order is looked up, since Square may have it. BAD_REQUEST is one: Square
 #: has answered "Order … already exists" with it.
 _ASK = frozenset({"IDEMPOTENCY_KEY_REUSED", "CONFLICT", "BAD_REQUEST"})
+
+#: Codes of an UpdateOrder with another version than the order has by now ("Update Orders").
+_MISMATCH = frozenset({"VERSION_MISMATCH", "CONFLICT"})
+_OUTDATED = Reason("version_mismatch", "Square has changed the order since it was looked up")
 
 #: Longest texts, from OrderLineItem and OrderLineItemModifier; and reference_id, from Order.
 _NAME, _MODIFIER, _NOTE, _REFERENCE = 512, 255, 2000, 40
@@ -118,7 +122,14 @@ class SquareAdapter:
         return replace(refused, not_found=is_asked)
 
     def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        """UpdateOrder to CANCELED, with the version that a look-up finds."""
+        """UpdateOrder to CANCELED, with the version that a look-up finds.
+
+        Square's own work on an order changes its version, too: then it is looked up once more.
+        """
+        outcome = self._cancel(order, merchant, send)
+        return self._cancel(order, merchant, send) if outcome.reason == _OUTDATED else outcome
+
+    def _cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         found = _find(order, merchant, send)
         if found is None:
             return rejected(Rejection.UNKNOWN_ORDER, "Square does not know the order")
@@ -139,12 +150,18 @@ class SquareAdapter:
         change = {"idempotency_key": _key(order, f"cancel {version}"), "order": content}
         url = f"{merchant.base_url}/v2/orders/{quote(standing.external_id or '', safe='')}"
         reply = send(Request("PUT", url, _encoded(change), _JSON, with_the_order(order)))
+        return self._cancelled(reply, order, merchant)
+
+    def _cancelled(self, reply: Reply, order: Order, merchant: Merchant) -> Outcome:
+        """What the reply to a cancellation says."""
         if reply.status == 200:
             after = _decision(reply, order, merchant)
             is_done = after.kind is not Kind.ACCEPTED
             return after if is_done else in_doubt("a 200, but the order is not cancelled")
+        code, detail = _error(reply)
+        if reply.status in (400, 409, 422) and code in _MISMATCH:
+            return Outcome(Kind.RETRY, _OUTDATED, contact=CallResult.ANSWERED)
         if reply.status in (400, 422):
-            code, detail = _error(reply)
             return rejected(REJECTIONS.get(code, Rejection.OTHER), f"{code} {detail}")
         return by_status(reply, self.limits.unprocessed)
 

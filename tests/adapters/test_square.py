@@ -1,14 +1,29 @@
 """Square: what the conformance suite does not ask."""
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.transport.exchange import Reply
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import SQUARE, body, order_of
+from tests.gate import Gate, Pos
 
 ORDER = order_of(customer={"name": "Ada"}, notes="no nuts")
 REUSED = reply(400, {"errors": [{"code": "IDEMPOTENCY_KEY_REUSED"}]})
 BAD = reply(400, {"errors": [{"code": "BAD_REQUEST", "detail": "Order 7 already exists."}]})
 FOUND = SQUARE.found(SQUARE.accepted(ORDER.order_id))
+
+
+def a_gate(folder: Path, pos: Pos) -> Gate:
+    gate = Gate(folder, pos)
+    record = {"id": "m", "base_url": "https://pos.example.com", "adapter": "square"}
+    MerchantStore(gate.database).put([Merchant.parse({**record, **SQUARE.record})])
+    return gate
 
 
 def submitted(*replies: Reply) -> Outcome:
@@ -143,6 +158,46 @@ def test_cancelling_names_the_version_under_a_key_of_its_own() -> None:
     )
     expected = {"location_id": "L1", "version": 1, "state": "CANCELED", "fulfillments": []}
     assert body(request)["order"] == expected
+
+
+@pytest.mark.parametrize("refusal", [(400, "VERSION_MISMATCH"), (409, "CONFLICT")])
+def test_an_order_that_square_has_changed_meanwhile_is_looked_up_and_cancelled_once_more(
+    refusal: tuple[int, str],
+) -> None:
+    status, code = refusal
+    outdated = reply(status, {"errors": [{"code": code}]})
+    look_ups = [
+        reply(200, {"orders": [{**SQUARE.accepted(ORDER.order_id)["order"], "version": version}]})
+        for version in (1, 2)
+    ]
+    cancelled = SQUARE.cancelled(SQUARE.accepted(ORDER.order_id))[-1]
+    for last, kind in ((cancelled, Kind.CANCELLED), (outdated, Kind.RETRY)):
+        send = Scripted(look_ups[0], outdated, look_ups[1], last)
+        assert SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send).kind is kind
+        assert [body(send.requests[n])["order"]["version"] for n in (1, 3)] == [1, 2]
+        assert send.replies == []
+
+
+def test_an_order_that_square_has_changed_twice_is_cancelled_later(tmp_path: Path) -> None:
+    order: dict[str, Any] = {}
+    mismatches = [(400, {"errors": [{"code": "VERSION_MISMATCH"}]})] * 2
+
+    def pos(request: Request) -> Any:
+        if request.url.endswith("/search"):
+            return 200, {"orders": [order]}
+        if request.method == "PUT":
+            return (
+                mismatches.pop() if mismatches else (200, {"order": {**order, "state": "CANCELED"}})
+            )
+        order.update(body(request)["order"], id="S1", state="OPEN", version=1)
+        return 200, {"order": order}
+
+    gate = a_gate(tmp_path, pos)
+    gate.take(gate.an_order(seconds=3600))
+    assert gate.take_cancel(seconds=900).again is not None
+    gate.wait(30)
+    gate.take_cancel(seconds=900)
+    assert gate.told() == [("accepted", None), ("cancelled", None)]
 
 
 def test_an_order_that_is_still_open_after_its_cancellation_is_in_doubt() -> None:
