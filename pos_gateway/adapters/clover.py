@@ -10,16 +10,19 @@ without an id, so their prices are added to the item's and their names to its no
 quantity 3 is three line items. At Clover a tip belongs to a payment, so it is not sent.
 
 Clover documents no idempotency key for atomic orders, and no field for our order id. The order's
-note begins with it, and a look-up finds the order by that.
+note begins with it and a digest of the merchant's, and a look-up finds the order by that.
 """
 
 import json
+import re
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters.marks import merchant_digest, the_only
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
@@ -55,6 +58,9 @@ REJECTIONS = {
     "item_does_not_exist": Rejection.ITEM_UNAVAILABLE,
     "invalid_modifier": Rejection.ITEM_UNAVAILABLE,
 }
+
+#: A merchant in an order's mark.
+_MERCHANT = re.compile(r"#[0-9a-f]{12}( |$)")
 
 #: Maximum line items of an order ("Create an atomic order").
 _LINES = 3000
@@ -112,34 +118,64 @@ class CloverAdapter:
         return _refused(reply) if reply.status == 400 else by_status(reply)
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        """Search the orders of the time window for the one with our note.
+        found = _find(order, merchant, send)
+        return _standing(found, order) if isinstance(found, dict) else found
 
-        An order for the same amount without any mark may be it, with its note lost: in doubt.
-        """
-        may_be_there, read, pages = False, 0, _PAGES
-        for window in windows(order, _SKEW):
-            last = None
-            for offset in count(0, _PAGE - _COMMON):
-                if not pages or read > LOOK_UP:
-                    return in_doubt(_TOO_MANY)
-                pages -= 1
-                reply = send(Request("GET", _page(merchant, window, offset), expects=BODY_LIMIT))
-                if reply.status != 200:
-                    return no_answer(reply)
-                found = (json_object(reply) or {}).get("elements")
-                if not isinstance(found, list) or len(found) > _PAGE:
-                    return in_doubt("asked for the order, Clover answered something else")
-                ids = [each.get("id") if isinstance(each, dict) else None for each in found]
-                for each in found:
-                    if isinstance(each, dict) and _is(each, order):
-                        return _standing(each, order)
-                    may_be_there |= isinstance(each, dict) and _may_be(each, order)
-                if offset and (last is None or last not in ids):
-                    return in_doubt("orders between two pages may have been passed over")
-                if len(found) < _PAGE:
-                    break
-                last, read = ids[-1], read + len(reply.body)
-        return in_doubt("one for the same amount has no note") if may_be_there else None
+
+def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
+    """The order as Clover has it; None if Clover does not know it; an Outcome if that is in doubt.
+
+    This searches the orders of the time window for the one with our note. An order for the same
+    amount without any mark may be it, with its note lost: in doubt.
+    """
+    search, before = _Search(merchant, send), _note(order, _id(order))
+    may_be_there, unmarked = False, dict[str, dict[str, Any]]()
+    for window in windows(order, _SKEW):
+        for page in search.pages(window):
+            if isinstance(page, Outcome):
+                return page
+            for each in page:
+                if _is(each, order):
+                    return each
+                if _was(each, order):
+                    unmarked[str(each.get("id"))] = each
+                may_be_there |= _may_be(each, order)
+        if unmarked:
+            return the_only(unmarked.values(), lambda found: found.get("note") == before)
+    return in_doubt("one for the same amount has no note") if may_be_there else None
+
+
+class _Search:
+    """A look-up's pages."""
+
+    def __init__(self, merchant: Merchant, send: Send) -> None:
+        self._merchant, self._send = merchant, send
+        self._left, self._read = _PAGES, 0
+
+    def pages(self, window: tuple[datetime, datetime]) -> Iterator[list[dict[str, Any]] | Outcome]:
+        """The orders of a time window; an Outcome ends it, since they cannot all be read."""
+        last = None
+        for offset in count(0, _PAGE - _COMMON):
+            if not self._left or self._read > LOOK_UP:
+                yield in_doubt(_TOO_MANY)
+                return
+            url = _page(self._merchant, window, offset)
+            reply = self._send(Request("GET", url, expects=BODY_LIMIT))
+            if reply.status != 200:
+                yield no_answer(reply)
+                return
+            found = (json_object(reply) or {}).get("elements")
+            if not isinstance(found, list) or len(found) > _PAGE:
+                yield in_doubt("asked for the order, Clover answered something else")
+                return
+            yield [each for each in found if isinstance(each, dict)]
+            ids = [each.get("id") if isinstance(each, dict) else None for each in found]
+            if offset and (last is None or last not in ids):
+                yield in_doubt("orders between two pages may have been passed over")
+                return
+            if len(found) < _PAGE:
+                return
+            last, self._left, self._read = ids[-1], self._left - 1, self._read + len(reply.body)
 
 
 def _page(merchant: Merchant, window: tuple[datetime, datetime], offset: int) -> str:
@@ -167,7 +203,7 @@ class _Cart:
     """
 
     def __init__(self, order: Order, merchant: Merchant) -> None:
-        cart: dict[str, Any] = {"note": _note(order)}
+        cart: dict[str, Any] = {"note": _note(order, _mark(order))}
         if "order_type" in merchant.pos:
             cart["orderType"] = {"id": merchant.pos["order_type"]}
         self._head = _encoded({"orderCart": {**cart, "lineItems": []}}).removesuffix(_END)
@@ -215,20 +251,29 @@ def _line(item: Item, merchant: Merchant) -> dict[str, Any]:
     return {**line, "note": note} if note else line
 
 
-def _mark(order: Order) -> str:
+def _id(order: Order) -> str:
     return f"[{order.order_id}]"
 
 
-def _note(order: Order) -> str:
-    """Our id first, then the customer and the order's notes."""
+def _mark(order: Order) -> str:
+    return f"{_id(order)} #{merchant_digest(order)}"
+
+
+def _note(order: Order, mark: str) -> str:
+    """The mark first, then the customer and the order's notes."""
     who = (order.customer.name, order.customer.phone) if order.customer else ()
-    return lines.text(" ".join(filter(None, [_mark(order), *who, order.notes])), _TEXT)
+    return lines.text(" ".join(filter(None, [mark, *who, order.notes])), _TEXT)
 
 
 def _is(found: dict[str, Any], order: Order) -> bool:
-    # An order id has no blanks: the text before the first one is the whole mark.
-    note = found.get("note")
-    return isinstance(note, str) and note.partition(" ")[0] == _mark(order)
+    # No part of a mark has blanks: up to the next one the note is the whole mark.
+    return f"{found.get('note')} ".startswith(f"{_mark(order)} ")
+
+
+def _was(found: dict[str, Any], order: Order) -> bool:
+    """Whether the release before, which named no merchant, may have sent it as this order."""
+    first, _, rest = str(found.get("note")).partition(" ")
+    return first == _id(order) and not _MERCHANT.match(rest)
 
 
 def _may_be(found: dict[str, Any], order: Order) -> bool:
@@ -239,7 +284,7 @@ def _made(reply: Reply, order: Order) -> Outcome:
     found = json_object(reply)
     if found is None:
         return in_doubt("a 200 whose body is not a JSON object")
-    if found.get("note") is not None and not _is(found, order):
+    if found.get("note") is not None and not (_is(found, order) or _was(found, order)):
         return in_doubt("the reply is about another order")
     return _standing(found, order)
 

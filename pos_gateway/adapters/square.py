@@ -13,13 +13,14 @@ Order Manager if it has a fulfillment: ``pickup`` becomes one here if the custom
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters.marks import the_only
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
@@ -174,7 +175,7 @@ def _creation(order: Order, merchant: Merchant) -> bytes:
     content: dict[str, Any] = {
         "location_id": merchant.pos["location_id"],
         # Private to the application that wrote it, up to 255 characters: look-ups use it.
-        "metadata": {"order_id": order.order_id},
+        "metadata": {"order_id": order.order_id, "merchant_id": order.merchant_id},
         "line_items": [_line(order, item, merchant) for item in lines.in_turns(order)],
     }
     if len(order.order_id) <= _REFERENCE:
@@ -250,41 +251,65 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
 
     SearchOrders has no filter for our id: this searches the orders of the time window.
     """
-    read, pages = 0, _PAGES
-    for since, until in windows(order, _SKEW):
-        search = _search(merchant, since, until)
-        while True:
-            url, pages = f"{merchant.base_url}/v2/orders/search", pages - 1
-            reply = send(Request("POST", url, _encoded(search), _JSON, BODY_LIMIT, is_search=True))
-            if reply.status != 200:
-                return no_answer(reply)
-            page = json_object(reply)
-            found = (page or {}).get("orders", [])
-            is_page = isinstance(found, list) and len(found) <= _PAGE
-            if page is None or page.get("errors") or not is_page:
-                return in_doubt("asked for the order, Square answered something else")
-            for each in found:
-                if isinstance(each, dict) and _is(each, order, merchant):
+    search, unmarked = _Search(merchant, send), dict[str, dict[str, Any]]()
+    for window in windows(order, _SKEW):
+        for page in search.pages(window):
+            if isinstance(page, Outcome):
+                return page
+            for each in page:
+                if _is(each, order, merchant):
                     return each
-            cursor, read = page.get("cursor"), read + len(reply.body)
-            if not cursor:
-                break
-            if not isinstance(cursor, str) or len(cursor) > _CURSOR or read > LOOK_UP or not pages:
-                return in_doubt(_TOO_MANY)
-            search["cursor"] = cursor
+                if _was(each, order, merchant):
+                    unmarked[str(each.get("id"))] = each
+        if unmarked:
+            return the_only(unmarked.values(), lambda found: _is_like(found, order, merchant))
     return None
 
 
-def _search(merchant: Merchant, since: datetime, until: datetime) -> dict[str, Any]:
-    window = {"start_at": _moment(since), "end_at": _moment(until)}
-    return {
-        "location_ids": [merchant.pos["location_id"]],
-        "query": {
-            "filter": {"date_time_filter": {"created_at": window}},
-            "sort": {"sort_field": "CREATED_AT", "sort_order": "ASC"},
-        },
-        "limit": _PAGE,
-    }
+class _Search:
+    """A look-up's pages."""
+
+    def __init__(self, merchant: Merchant, send: Send) -> None:
+        self._merchant, self._send = merchant, send
+        self._left, self._read = _PAGES, 0
+
+    def pages(self, window: tuple[datetime, datetime]) -> Iterator[list[dict[str, Any]] | Outcome]:
+        """The orders of a time window; an Outcome ends it, since they cannot all be read."""
+        url, search = f"{self._merchant.base_url}/v2/orders/search", self._search(window)
+        while True:
+            asked = Request("POST", url, _encoded(search), _JSON, BODY_LIMIT, is_search=True)
+            reply = self._send(asked)
+            if reply.status != 200:
+                yield no_answer(reply)
+                return
+            page = json_object(reply)
+            found = (page or {}).get("orders", [])
+            is_page = isinstance(found, list) and len(found) <= search["limit"]
+            if page is None or page.get("errors") or not is_page:
+                yield in_doubt("asked for the order, Square answered something else")
+                return
+            yield [each for each in found if isinstance(each, dict)]
+            cursor = page.get("cursor")
+            if not cursor:
+                return
+            self._left, self._read = self._left - 1, self._read + len(reply.body)
+            is_end = self._read > LOOK_UP or not self._left
+            if is_end or not isinstance(cursor, str) or len(cursor) > _CURSOR:
+                yield in_doubt(_TOO_MANY)
+                return
+            search["cursor"] = cursor
+
+    def _search(self, window: tuple[datetime, datetime]) -> dict[str, Any]:
+        since, until = map(_moment, window)
+        created = {"start_at": since, "end_at": until}
+        return {
+            "location_ids": [self._merchant.pos["location_id"]],
+            "query": {
+                "filter": {"date_time_filter": {"created_at": created}},
+                "sort": {"sort_field": "CREATED_AT", "sort_order": "ASC"},
+            },
+            "limit": _PAGE,
+        }
 
 
 def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
@@ -292,7 +317,8 @@ def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
     found = record.get("order")
     if not isinstance(found, dict) or record.get("errors"):
         return in_doubt("a 200 without an order")
-    if not _is(found, order, merchant):
+    # An idempotency key of the release before gets the order that it has made.
+    if not (_is(found, order, merchant) or _was(found, order, merchant)):
         return in_doubt("the reply is about another order")
     return _standing(found)
 
@@ -302,9 +328,33 @@ def _standing(found: dict[str, Any]) -> Outcome:
 
 
 def _is(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
+    return _names(found, order, merchant, order.merchant_id)
+
+
+def _was(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
+    """Whether the release before, which named no merchant, may have sent it as this order."""
+    return _names(found, order, merchant, None)
+
+
+def _names(found: dict[str, Any], order: Order, merchant: Merchant, whose: str | None) -> bool:
     metadata = found.get("metadata")
-    ours = isinstance(metadata, dict) and metadata.get("order_id") == order.order_id
-    return ours and found.get("location_id") == merchant.pos["location_id"]
+    if not isinstance(metadata, dict) or found.get("location_id") != merchant.pos["location_id"]:
+        return False
+    return metadata.get("order_id") == order.order_id and metadata.get("merchant_id") == whose
+
+
+def _is_like(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
+    """Whether it has our lines, by quantity and price; also if it shows none."""
+    shown = found.get("line_items")
+    return not isinstance(shown, list) or [_amount(each) for each in shown] == [
+        _amount(_line(order, item, merchant)) for item in lines.in_turns(order)
+    ]
+
+
+def _amount(line: object) -> tuple[object, object]:
+    known = line if isinstance(line, dict) else {}
+    price = known.get("base_price_money")
+    return known.get("quantity"), price.get("amount") if isinstance(price, dict) else None
 
 
 def _in_its_words(outcome: Outcome, reply: Reply) -> Outcome:

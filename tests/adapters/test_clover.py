@@ -7,7 +7,7 @@ import pytest
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply
-from tests.adapters.vendors import CLOVER, body, order_of
+from tests.adapters.vendors import CLOVER, DIGEST, body, order_of
 
 
 def test_an_order_is_one_line_for_each_piece_with_our_id_in_the_note() -> None:
@@ -20,7 +20,7 @@ def test_an_order_is_one_line_for_each_piece_with_our_id_in_the_note() -> None:
     assert request.url == "https://pos.example.com/v3/merchants/M1/atomic_order/orders"
     line = {"name": "Burger", "price": 950, "note": "2 x cheese; no onions"}
     assert body(request) == {
-        "orderCart": {"note": "[order/1] Ada no nuts", "lineItems": [line, line]}
+        "orderCart": {"note": f"[order/1] #{DIGEST} Ada no nuts", "lineItems": [line, line]}
     }
 
 
@@ -87,7 +87,7 @@ def test_an_acceptance_may_leave_out_the_note() -> None:
 
 def test_an_order_is_looked_for_page_by_page_by_its_whole_mark() -> None:
     order = order_of()
-    alike = {**CLOVER.accepted("order/1"), "note": "[order/1]] Ada"}
+    alike = {**CLOVER.accepted("order/1"), "note": f"[order/1]] #{DIGEST} Ada"}
     full = reply(200, {"elements": [alike] * 100})
     send = Scripted(full, CLOVER.found(CLOVER.accepted(order.order_id)))
     known = CLOVER.adapter.look_up(order, CLOVER.merchant, send)

@@ -39,7 +39,7 @@ def test_an_order_goes_to_the_merchants_location_as_ad_hoc_items() -> None:
     assert len(sent["idempotency_key"]) <= 192
     assert sent["order"] == {
         "location_id": "L1",
-        "metadata": {"order_id": "order/1"},
+        "metadata": {"order_id": "order/1", "merchant_id": "fast-1"},
         "reference_id": "order/1",
         "ticket_name": "Ada",
         "line_items": [
@@ -123,9 +123,9 @@ def test_an_item_that_square_has_not_is_named_in_its_words() -> None:
 
 def test_a_refusal_that_may_mean_that_it_is_there_is_asked_about() -> None:
     assert submitted(REUSED, FOUND).kind is Kind.ACCEPTED
-    assert submitted(REUSED, SQUARE.unknown).kind is Kind.IN_DOUBT
+    assert submitted(REUSED, *SQUARE.unknown).kind is Kind.IN_DOUBT
     assert submitted(BAD, FOUND).kind is Kind.ACCEPTED
-    rejected = submitted(BAD, SQUARE.unknown)
+    rejected = submitted(BAD, *SQUARE.unknown)
     assert rejected.kind is Kind.REJECTED
     assert rejected.reason is not None
     assert rejected.reason.code == "invalid_order"
