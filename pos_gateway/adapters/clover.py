@@ -17,7 +17,6 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from itertools import count
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -34,6 +33,7 @@ from pos_gateway.adapters.replies import (
     in_doubt,
     json_object,
     no_answer,
+    shorter,
     with_the_order,
 )
 from pos_gateway.adapters.window import windows
@@ -41,6 +41,7 @@ from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Order
 from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {
@@ -70,8 +71,8 @@ _TEXT = 255
 #: Clock skew between Clover, the backend and us that a look-up by time allows for.
 _SKEW = timedelta(hours=1)
 #: A look-up's orders per page (a reply must stay short), maximum pages, and overlap of two pages:
-#: an order deleted meanwhile moves all later ones forward.
-_PAGE, _PAGES, _COMMON = 100, 10, 10
+#: an order deleted meanwhile moves all later ones forward. Pages of the least orders overlap by one.
+_PAGE, _PAGES, _COMMON, _LEAST = 100, 10, 10, 2
 _MOST = _PAGES * (_PAGE - _COMMON) + _COMMON
 _TOO_MANY = f"not among the orders of its time, {_MOST} or {LOOK_UP} bytes of them"
 
@@ -125,8 +126,7 @@ class CloverAdapter:
 def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
     """The order as Clover has it; None if Clover does not know it; an Outcome if that is in doubt.
 
-    This searches the orders of the time window for the one with our note. An order for the same
-    amount without any mark may be it, with its note lost: in doubt.
+    This searches the orders of the time window for the one with our note. An order for the same amount without any mark may be it, with its note lost: in doubt.
     """
     search, before = _Search(merchant, send), _note(order, _id(order))
     may_be_there, unmarked = False, dict[str, dict[str, Any]]()
@@ -146,26 +146,31 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
 
 
 class _Search:
-    """A look-up's pages."""
+    """A look-up's pages: of as many orders as a reply has room for."""
 
     def __init__(self, merchant: Merchant, send: Send) -> None:
         self._merchant, self._send = merchant, send
-        self._left, self._read = _PAGES, 0
+        self._left, self._read, self._orders = _PAGES, 0, _PAGE
 
     def pages(self, window: tuple[datetime, datetime]) -> Iterator[list[dict[str, Any]] | Outcome]:
         """The orders of a time window; an Outcome ends it, since they cannot all be read."""
-        last = None
-        for offset in count(0, _PAGE - _COMMON):
+        last, end = None, 0
+        while True:
             if not self._left or self._read > LOOK_UP:
                 yield in_doubt(_TOO_MANY)
                 return
-            url = _page(self._merchant, window, offset)
-            reply = self._send(Request("GET", url, expects=BODY_LIMIT))
+            offset = max(0, end - min(_COMMON, self._orders // 2))
+            url = _page(self._merchant, window, offset, self._orders)
+            try:
+                reply = self._send(Request("GET", url, expects=BODY_LIMIT))
+            except NoValidReply as error:
+                self._orders = shorter(error, self._orders, _LEAST)
+                continue
             if reply.status != 200:
                 yield no_answer(reply)
                 return
             found = (json_object(reply) or {}).get("elements")
-            if not isinstance(found, list) or len(found) > _PAGE:
+            if not isinstance(found, list) or len(found) > self._orders:
                 yield in_doubt("asked for the order, Clover answered something else")
                 return
             yield [each for each in found if isinstance(each, dict)]
@@ -173,17 +178,18 @@ class _Search:
             if offset and (last is None or last not in ids):
                 yield in_doubt("orders between two pages may have been passed over")
                 return
-            if len(found) < _PAGE:
+            if len(found) < self._orders:
                 return
-            last, self._left, self._read = ids[-1], self._left - 1, self._read + len(reply.body)
+            last, end = ids[-1], offset + len(found)
+            self._left, self._read = self._left - 1, self._read + len(reply.body)
 
 
-def _page(merchant: Merchant, window: tuple[datetime, datetime], offset: int) -> str:
+def _page(merchant: Merchant, window: tuple[datetime, datetime], offset: int, orders: int) -> str:
     since, until = map(_milliseconds, window)
     query = [
         ("filter", f"createdTime>={since}"),
         ("filter", f"createdTime<={until}"),
-        ("limit", _PAGE),
+        ("limit", orders),
         ("offset", offset),
     ]
     return f"{_merchant(merchant)}/orders?{urlencode(query)}"

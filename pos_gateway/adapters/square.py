@@ -1,7 +1,7 @@
 """Square's Orders API. Built to Square's public documentation, not certified by Square.
 
-Sources, on developer.squareup.com: "CreateOrder", "SearchOrders" and "UpdateOrder" in the API
-reference, the objects Order, OrderLineItem, OrderLineItemModifier, CreateOrderRequestLineItem and
+Sources, on developer.squareup.com: "CreateOrder", "SearchOrders" and
+"UpdateOrder" in the API reference, "Pagination", the objects Order, OrderLineItem, OrderLineItemModifier, CreateOrderRequestLineItem and
 FulfillmentPickupDetails, "Create Orders", "ErrorCode", "Idempotency", "Handling errors", "Orders
 API Requirements".
 
@@ -32,6 +32,7 @@ from pos_gateway.adapters.replies import (
     in_doubt,
     json_object,
     no_answer,
+    shorter,
     with_the_order,
 )
 from pos_gateway.adapters.window import windows
@@ -39,6 +40,7 @@ from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Customer, Item, Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
+from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {"location_id": PosField("the Square location's id")}
@@ -267,18 +269,23 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
 
 
 class _Search:
-    """A look-up's pages."""
+    """A look-up's pages: of as many orders as a reply has room for."""
 
     def __init__(self, merchant: Merchant, send: Send) -> None:
         self._merchant, self._send = merchant, send
-        self._left, self._read = _PAGES, 0
+        self._left, self._read, self._orders = _PAGES, 0, _PAGE
 
     def pages(self, window: tuple[datetime, datetime]) -> Iterator[list[dict[str, Any]] | Outcome]:
         """The orders of a time window; an Outcome ends it, since they cannot all be read."""
         url, search = f"{self._merchant.base_url}/v2/orders/search", self._search(window)
         while True:
             asked = Request("POST", url, _encoded(search), _JSON, BODY_LIMIT, is_search=True)
-            reply = self._send(asked)
+            try:
+                reply = self._send(asked)
+            except NoValidReply as error:
+                self._orders = shorter(error, self._orders)
+                search = self._search(window)  # a cursor belongs to its limit ("Pagination")
+                continue
             if reply.status != 200:
                 yield no_answer(reply)
                 return
@@ -308,7 +315,7 @@ class _Search:
                 "filter": {"date_time_filter": {"created_at": created}},
                 "sort": {"sort_field": "CREATED_AT", "sort_order": "ASC"},
             },
-            "limit": _PAGE,
+            "limit": self._orders,
         }
 
 

@@ -39,7 +39,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Modifier, Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.transport.errors import NotSent, NoValidReply
-from pos_gateway.transport.exchange import Reply, Request, Send
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {
     "restaurant": PosField("the restaurant's GUID", GUID),
@@ -137,14 +137,14 @@ class ToastAdapter:
         return _refused(*_error(reply)) if reply.status in _REFUSALS else by_status(reply)
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        reply = send(_get(order, merchant, _external_id(order, merchant)))
+        reply = send(_get(merchant, _external_id(order, merchant)))
         if reply.status == 404:
             return self._look_up_unmarked(order, merchant, send)
         return _decision(reply, order, merchant) if reply.status == 200 else no_answer(reply)
 
     def _look_up_unmarked(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         """Look up the order as the release before has sent it: its mark names no merchant."""
-        reply = send(_get(order, merchant, _unmarked(order, merchant)))
+        reply = send(_get(merchant, _unmarked(order, merchant)))
         if reply.status != 200:
             return None if reply.status == 404 else no_answer(reply)
         found = json_object(reply)
@@ -336,9 +336,9 @@ def _post(merchant: Merchant, path: str, content: bytes, expects: int) -> Reques
     return Request("POST", _orders(merchant) + path, content, headers, expects)
 
 
-def _get(order: Order, merchant: Merchant, external_id: str) -> Request:
+def _get(merchant: Merchant, external_id: str) -> Request:
     url = f"{_orders(merchant)}/orders/{quote(external_id, safe='')}"
-    return Request("GET", url, headers=_headers(merchant), expects=with_the_order(order))
+    return Request("GET", url, headers=_headers(merchant), expects=BODY_LIMIT)
 
 
 def _headers(merchant: Merchant) -> dict[str, str]:

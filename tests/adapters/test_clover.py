@@ -5,6 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import CLOVER, DIGEST, body, order_of
@@ -104,10 +105,12 @@ def test_an_order_is_looked_for_page_by_page_by_its_whole_mark() -> None:
 class Shrinking:
     """Clover with so many orders of others before ours, of which some are deleted while it is asked."""
 
-    def __init__(self, before: int, deleted: range) -> None:
-        others = [{**CLOVER.accepted(f"x{n}"), "id": f"X{n}"} for n in range(before)]
+    def __init__(self, before: int, deleted: range, size: int = 0) -> None:
+        fields = {"title": "x" * size}
+        others = [{**CLOVER.accepted(f"x{n}"), "id": f"X{n}", **fields} for n in range(before)]
         self._orders = [*others, CLOVER.accepted("order/1")]
         self._deleted = deleted
+        self.asked = 0
 
     def __call__(self, request: Request) -> Reply:
         query = parse_qs(urlsplit(request.url).query)
@@ -115,7 +118,11 @@ class Shrinking:
         found = self._orders[offset : offset + limit]
         del self._orders[self._deleted.start : self._deleted.stop]
         self._deleted = range(0)
-        return reply(200, {"elements": found})
+        self.asked += 1
+        answer = reply(200, {"elements": found})
+        if len(answer.body) > request.expects:
+            raise NoValidReply("reply_too_long", "the reply is too long")
+        return answer
 
 
 @pytest.mark.parametrize("before", [90, 95, 99, 100, 101, 189, 190])
@@ -130,3 +137,24 @@ def test_an_order_is_found_or_in_doubt_however_many_are_deleted_meanwhile(
     if known.kind is not Kind.ACCEPTED:
         assert known.kind is Kind.IN_DOUBT
         assert number
+
+
+@pytest.mark.parametrize(
+    ("before", "size"), [(120, 3_000), (60, 6_000), (19, 30_000), (3, 120_000), (3, 100_000)]
+)
+@pytest.mark.parametrize("number", [0, 1, 2, 5])
+def test_pages_that_are_too_long_are_halved(before: int, size: int, number: int) -> None:
+    pos = Shrinking(before, range(min(number, before)), size)
+    known = CLOVER.adapter.look_up(order_of(), CLOVER.merchant, pos)
+    assert known is not None
+    if known.kind is not Kind.ACCEPTED:
+        assert known.kind is Kind.IN_DOUBT
+        assert number
+    assert pos.asked <= 16
+
+
+def test_an_order_that_is_too_long_by_itself_is_asked_for_a_few_times() -> None:
+    pos = Shrinking(1, range(0), 300_000)
+    with pytest.raises(NoValidReply, match="too long"):
+        CLOVER.adapter.look_up(order_of(), CLOVER.merchant, pos)
+    assert pos.asked == 7  # of 100, 50, 25, 12, 6, 3 and 2

@@ -8,6 +8,7 @@ import pytest
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import SQUARE, body, order_of
@@ -238,3 +239,57 @@ def test_a_pickup_names_who_comes_for_it() -> None:
         "recipient": {"display_name": "Ada"},
         "note": "+1 555 0100 no nuts",
     }
+
+
+class Busy:
+    """Square with large orders of others before ours: a page of most is longer than is read."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.orders: list[Any] = [{"id": f"X{n}", "note": "x" * size} for n in range(number)]
+        self.orders.append(SQUARE.accepted(ORDER.order_id)["order"])
+        self.asked: list[str] = []
+
+    def __call__(self, request: Request) -> Reply:
+        self.asked.append(f"{request.method} {request.url.rpartition('/v2/orders')[2]}")
+        if request.method == "GET":
+            ours = [each for each in self.orders if request.url.endswith(f"/{each['id']}")]
+            answer = reply(200, {"order": ours[0]}) if ours else reply(404)
+        elif request.method == "PUT":
+            answer = reply(200, {"order": {**self.orders[-1], "state": "CANCELED"}})
+        else:
+            said = body(request)
+            limit = said["limit"]
+            of, _, first = said.get("cursor", f"{limit}:0").partition(":")
+            assert of == str(limit)  # a cursor is for the request that it came from
+            last = int(first) + limit
+            more = {"cursor": f"{limit}:{last}"} if last < len(self.orders) else {}
+            answer = reply(200, {"orders": self.orders[int(first) : last], **more})
+        if len(answer.body) > request.expects:
+            raise NoValidReply("reply_too_long", "the reply is too long")
+        return answer
+
+
+@pytest.mark.parametrize(("number", "size"), [(30, 14_000), (19, 30_000), (2, 250_000)])
+def test_pages_that_are_too_long_are_halved(number: int, size: int) -> None:
+    pos = Busy(number, size)
+    assert SQUARE.adapter.cancel(ORDER, SQUARE.merchant, pos).kind is Kind.CANCELLED
+    assert len(pos.asked) <= 12
+
+
+def test_an_order_that_is_too_long_by_itself_is_asked_for_a_few_times() -> None:
+    pos = Busy(1, 300_000)
+    with pytest.raises(NoValidReply, match="too long"):
+        SQUARE.adapter.look_up(ORDER, SQUARE.merchant, pos)
+    assert len(pos.asked) == 5  # of 20, 10, 5, 2 and 1
+
+
+def test_another_failure_of_a_page_is_no_reason_for_a_shorter_one() -> None:
+    asked: list[Request] = []
+
+    def pos(request: Request) -> Reply:
+        asked.append(request)
+        raise NoValidReply("timeout", "no reply in time")
+
+    with pytest.raises(NoValidReply):
+        SQUARE.adapter.look_up(ORDER, SQUARE.merchant, pos)
+    assert len(asked) == 1

@@ -12,7 +12,7 @@ from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NotSent, NoValidReply
-from pos_gateway.transport.exchange import Reply, Request
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import DIGEST, TOAST, body, guid, order_of
 from tests.gate import Gate
@@ -193,3 +193,10 @@ def test_a_modifier_with_a_price_needs_a_guid() -> None:
     item = {"sku": guid("b"), "name": "b", "quantity": 1, "unit_price": 850}
     order = order_of(items=[{**item, "modifiers": [modifier]}], total=900)
     assert code_of(submitted(order=order)) == "invalid_order"
+
+
+def test_a_look_up_has_room_for_all_that_toast_says_of_an_order() -> None:
+    """Some 2 KB of each item: an order whose acceptance was too long to be read is found."""
+    send = Scripted(*TOAST.unknown)
+    TOAST.adapter.look_up(ORDER, TOAST.merchant, send)
+    assert {request.expects for request in send.requests} == {BODY_LIMIT}
