@@ -1,7 +1,7 @@
 """Clover's REST API v3, atomic orders. Built to Clover's public documentation, not certified.
 
 Sources, on docs.clover.com: "Create an atomic order", "Manage orders data", "Create custom orders",
-"Get all orders", "Apply filters", "API usage and rate limits", "401 Unauthorized", "Status codes
+"Get all orders", "Get a single order", "Apply filters", "API usage and rate limits", "401 Unauthorized", "Status codes
 and errors reference".
 
 An item in the merchant's catalog is sent as an inventory item, and its modifiers as inventory
@@ -112,8 +112,7 @@ class CloverAdapter:
             return rejected(Rejection.UNKNOWN_ORDER, "Clover does not know the order")
         if known.kind is not Kind.ACCEPTED:
             return known
-        url = f"{_merchant(merchant)}/orders/{quote(known.external_id or '', safe='')}"
-        reply = send(Request("DELETE", url))
+        reply = send(Request("DELETE", _order_url(known.external_id, merchant)))
         if reply.status == 200:  # its body is not documented
             return Outcome(Kind.CANCELLED, external_id=known.external_id)
         return _refused(reply) if reply.status == 400 else by_status(reply)
@@ -126,8 +125,11 @@ class CloverAdapter:
 def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
     """The order as Clover has it; None if Clover does not know it; an Outcome if that is in doubt.
 
-    This searches the orders of the time window for the one with our note. An order for the same amount without any mark may be it, with its note lost: in doubt.
+    Unless Clover's id is known, this searches the orders of the time window for the one with our
+    note. An order for the same amount without any mark may be it, with its note lost: in doubt.
     """
+    if (known := _retrieved(order, merchant, send)) is not None:
+        return known
     search, before = _Search(merchant, send), _note(order, _id(order))
     may_be_there, unmarked = False, dict[str, dict[str, Any]]()
     for window in windows(order, _SKEW):
@@ -143,6 +145,21 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
         if unmarked:
             return the_only(unmarked.values(), lambda found: found.get("note") == before)
     return in_doubt("one for the same amount has no note") if may_be_there else None
+
+
+def _retrieved(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
+    """The order that has Clover's id for ours; None if there is none, or it is another one."""
+    if order.external_id is None:
+        return None
+    reply = send(Request("GET", _order_url(order.external_id, merchant), expects=BODY_LIMIT))
+    if reply.status != 200:
+        return None if reply.status == 404 else no_answer(reply)
+    found = json_object(reply) or {}
+    return found if _is(found, order) or _was(found, order) else None
+
+
+def _order_url(known_as: str | None, merchant: Merchant) -> str:
+    return f"{_merchant(merchant)}/orders/{quote(known_as or '', safe='')}"
 
 
 class _Search:

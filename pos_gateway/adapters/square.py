@@ -1,6 +1,6 @@
 """Square's Orders API. Built to Square's public documentation, not certified by Square.
 
-Sources, on developer.squareup.com: "CreateOrder", "SearchOrders" and
+Sources, on developer.squareup.com: "CreateOrder", "RetrieveOrder", "SearchOrders" and
 "UpdateOrder" in the API reference, "Pagination", the objects Order, OrderLineItem, OrderLineItemModifier, CreateOrderRequestLineItem and
 FulfillmentPickupDetails, "Create Orders", "ErrorCode", "Idempotency", "Handling errors", "Orders
 API Requirements".
@@ -151,7 +151,7 @@ class SquareAdapter:
         }
         # A new key for each version: an old key would change nothing.
         change = {"idempotency_key": _key(order, f"cancel {version}"), "order": content}
-        url = f"{merchant.base_url}/v2/orders/{quote(standing.external_id or '', safe='')}"
+        url = _order_url(standing.external_id, merchant)
         reply = send(Request("PUT", url, _encoded(change), _JSON, with_the_order(order)))
         return self._cancelled(reply, order, merchant)
 
@@ -251,8 +251,11 @@ def _key(order: Order, what: str = "create") -> str:
 def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
     """The order as Square has it; None if Square does not know it; an Outcome if that is in doubt.
 
-    SearchOrders has no filter for our id: this searches the orders of the time window.
+    SearchOrders has no filter for our id: unless Square's id is known, this searches the orders of
+    the time window.
     """
+    if (known := _retrieved(order, merchant, send)) is not None:
+        return known
     search, unmarked = _Search(merchant, send), dict[str, dict[str, Any]]()
     for window in windows(order, _SKEW):
         for page in search.pages(window):
@@ -266,6 +269,24 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
         if unmarked:
             return the_only(unmarked.values(), lambda found: _is_like(found, order, merchant))
     return None
+
+
+def _retrieved(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
+    """The order that has Square's id for ours; None if there is none, or it is another one."""
+    if order.external_id is None:
+        return None
+    reply = send(Request("GET", _order_url(order.external_id, merchant), expects=BODY_LIMIT))
+    if reply.status != 200:
+        return None if reply.status == 404 else no_answer(reply)
+    found = (json_object(reply) or {}).get("order")
+    is_ours = isinstance(found, dict) and (
+        _is(found, order, merchant) or _was(found, order, merchant)
+    )
+    return found if is_ours else None
+
+
+def _order_url(known_as: str | None, merchant: Merchant) -> str:
+    return f"{merchant.base_url}/v2/orders/{quote(known_as or '', safe='')}"
 
 
 class _Search:

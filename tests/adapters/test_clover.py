@@ -158,3 +158,22 @@ def test_an_order_that_is_too_long_by_itself_is_asked_for_a_few_times() -> None:
     with pytest.raises(NoValidReply, match="too long"):
         CLOVER.adapter.look_up(order_of(), CLOVER.merchant, pos)
     assert pos.asked == 7  # of 100, 50, 25, 12, 6, 3 and 2
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [reply(200, CLOVER.accepted("order/1"))],
+        [reply(404), CLOVER.found(CLOVER.accepted("order/1"))],
+        [reply(200, CLOVER.accepted("x")), CLOVER.found(CLOVER.accepted("order/1"))],
+    ],
+)
+def test_an_order_whose_id_at_clover_is_known_is_searched_for_only_if_that_is_anothers(
+    answers: list[Reply],
+) -> None:
+    send = Scripted(*answers, reply(200))
+    order = order_of().in_ledger(None, None, "K/1")
+    assert CLOVER.adapter.cancel(order, CLOVER.merchant, send).kind is Kind.CANCELLED
+    assert send.requests[0].url.endswith("/v3/merchants/M1/orders/K%2F1")
+    assert send.requests[-1].url.endswith(f"/orders/{CLOVER.accepted('')['id']}")
+    assert send.replies == []

@@ -184,6 +184,8 @@ def test_an_order_that_square_has_changed_twice_is_cancelled_later(tmp_path: Pat
     mismatches = [(400, {"errors": [{"code": "VERSION_MISMATCH"}]})] * 2
 
     def pos(request: Request) -> Any:
+        if request.method == "GET":
+            return 200, {"order": order}
         if request.url.endswith("/search"):
             return 200, {"orders": [order]}
         if request.method == "PUT":
@@ -293,3 +295,22 @@ def test_another_failure_of_a_page_is_no_reason_for_a_shorter_one() -> None:
     with pytest.raises(NoValidReply):
         SQUARE.adapter.look_up(ORDER, SQUARE.merchant, pos)
     assert len(asked) == 1
+
+
+def test_an_order_whose_id_at_square_is_known_is_not_searched_for() -> None:
+    pos = Busy(1000, 14_000)
+    order = ORDER.in_ledger(None, None, pos.orders[-1]["id"])
+    assert SQUARE.adapter.cancel(order, SQUARE.merchant, pos).kind is Kind.CANCELLED
+    known_as = pos.orders[-1]["id"]
+    assert pos.asked == [f"GET /{known_as}", f"PUT /{known_as}"]
+
+
+@pytest.mark.parametrize("known_as", ["X0", "[secret]"])
+def test_an_id_of_another_order_or_of_none_is_not_believed(known_as: str) -> None:
+    """An operator may have mistyped it, and what looks like a secret is not kept."""
+    pos = Busy(1, 10)
+    order = ORDER.in_ledger(None, None, known_as)
+    assert SQUARE.adapter.cancel(order, SQUARE.merchant, pos).kind is Kind.CANCELLED
+    assert pos.asked[1:] == ["POST /search", f"PUT /{pos.orders[-1]['id']}"]
+    doubtful = SQUARE.adapter.cancel(order, SQUARE.merchant, Scripted(reply(500)))
+    assert doubtful.kind is Kind.IN_DOUBT

@@ -39,6 +39,8 @@ class Vendor:
     def __call__(self, request: Request) -> Any:
         if self.is_silent:
             return NO_REPLY
+        if request.method == "GET" and not urlsplit(request.url).query:
+            return 404, {}  # by its id: only lists are of interest here
         return self._answer(request)
 
     def _answer(self, request: Request) -> Any:
