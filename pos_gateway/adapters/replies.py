@@ -147,6 +147,13 @@ def after_refusal(look_up: Callable[[], Outcome | None]) -> Outcome | None:
         raise NoValidReply(error.code, error) from error
 
 
+def shorter(error: NoValidReply, orders: int, least: int = 1) -> int:
+    """The orders to ask for in a page after one that was too long; raises any other ``error``."""
+    if error.code != "reply_too_long" or orders <= least:
+        raise error
+    return max(least, orders // 2)
+
+
 def in_doubt(message: object) -> Outcome:
     """The outcome for a reply that cannot be relied on."""
     return Outcome(Kind.IN_DOUBT, Reason.of("invalid_reply", message))

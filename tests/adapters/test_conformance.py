@@ -157,7 +157,7 @@ def test_too_many_requests_are_for_later_and_the_merchants_trouble(vendor: Vendo
 def test_a_conflict_is_asked_about(vendor: Vendor) -> None:
     found = vendor.found(vendor.accepted(ORDER.order_id))
     assert submitted(vendor, reply(409), found).kind is Kind.ACCEPTED
-    contradiction = submitted(vendor, reply(409), vendor.unknown)
+    contradiction = submitted(vendor, reply(409), *vendor.unknown)
     assert contradiction.kind in (Kind.REJECTED, Kind.IN_DOUBT)
     assert submitted(vendor, reply(409), reply(500)).kind is Kind.IN_DOUBT
 
@@ -177,14 +177,14 @@ def test_a_conflict_that_cannot_be_asked_about_leaves_the_order_in_doubt(vendor:
 
 
 def test_a_look_up_tells_known_from_unknown_and_from_no_answer(vendor: Vendor) -> None:
-    def known(answer: Reply) -> Outcome | None:
-        return vendor.adapter.look_up(ORDER, vendor.merchant, Scripted(answer))
+    def known(*answers: Reply) -> Outcome | None:
+        return vendor.adapter.look_up(ORDER, vendor.merchant, Scripted(*answers))
 
     found = known(vendor.found(vendor.accepted(ORDER.order_id)))
     assert found is not None
     assert found.kind is Kind.ACCEPTED
     assert found.external_id
-    assert known(vendor.unknown) is None
+    assert known(*vendor.unknown) is None
     for answer in (reply(401), reply(429), reply(500), reply(200, b"<html>"), reply(200, b"")):
         doubtful = known(answer)
         assert doubtful is not None, answer
@@ -212,7 +212,7 @@ def test_an_order_is_cancelled_kept_or_unknown(vendor: Vendor) -> None:
     assert cancelled(*first, last).kind is Kind.CANCELLED
     assert cancelled(*first, reply(400)).kind is Kind.REJECTED
     assert cancelled(*first, reply(500)).kind is Kind.IN_DOUBT
-    unknown = cancelled(vendor.unknown)
+    unknown = cancelled(*vendor.unknown)
     assert unknown.reason is not None
     assert (unknown.kind, unknown.reason.code) == (Kind.REJECTED, "unknown_order")
 
@@ -223,9 +223,9 @@ def test_only_what_cancels_an_order_says_that_it_changes_something(vendor: Vendo
     send = Scripted(*first, last)
     vendor.adapter.cancel(ORDER, vendor.merchant, send)
     assert [each.changes for each in send.requests] == [False] * len(first) + [True]
-    send = Scripted(vendor.unknown)
+    send = Scripted(*vendor.unknown)
     vendor.adapter.look_up(ORDER, vendor.merchant, send)
-    assert [each.changes for each in send.requests] == [False]
+    assert not any(each.changes for each in send.requests)
     assert creation(vendor, ORDER).changes
 
 
