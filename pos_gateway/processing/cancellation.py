@@ -236,7 +236,8 @@ class Cancellation:
         kept = self._kept(key)
         if isinstance(kept, Outcome):
             return kept
-        order = kept.in_ledger(past.known_since, past.deliver_by)
+        known_as = submission.external_id if isinstance(submission, Ended) else None
+        order = kept.in_ledger(past.known_since, past.deliver_by, known_as)
 
         def talk(send: Send) -> Outcome:
             outcome = _too_late()
