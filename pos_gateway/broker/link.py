@@ -11,22 +11,16 @@ from typing import Any, Protocol
 
 from amqp import spec
 from amqp.basic_message import Message as AmqpMessage
-from amqp.exceptions import AMQPError, RecoverableConnectionError
+from amqp.exceptions import RecoverableConnectionError
 from amqp.serialization import dumps
 from kombu import Connection
-from kombu.exceptions import OperationalError
 
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.session import CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.domain.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
-
-#: Seconds between AMQP heartbeats: a dead peer is detected after two of them.
-HEARTBEAT = 15
 
 #: Seconds without progress after which the reader checks the heartbeat and a write fails.
 PATIENCE = HEARTBEAT / 4
-
-#: Raised by the AMQP library when a connection is lost or was never made.
-CONNECTION_ERRORS = (OSError, AMQPError, OperationalError)
 
 
 #: The type of a method frame.
