@@ -120,7 +120,7 @@ class _Writer:
             thread.join(_GRACE)
 
     def _require_thread(self) -> None:
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self._run, name="publisher", daemon=True)
             try:
                 thread.start()
@@ -132,6 +132,10 @@ class _Writer:
         session = self._session
         if session is not None:
             session.wake()
+
+    def _is_closed(self) -> bool:
+        """Also in a forked child, to which gevent copies this green thread: the parent's goes on."""
+        return self._closed or self.pid != os.getpid()
 
     def _run(self) -> None:
         try:
@@ -146,7 +150,7 @@ class _Writer:
     def _has_jobs(self) -> bool:
         """Whether to connect (again). If not, the thread ends; the next message starts another."""
         with self._lock:
-            if self._closed:
+            if self._is_closed():
                 self._fail(BrokerUnavailable("this publisher is closed"))
             if not self._jobs:
                 self._thread = None
@@ -159,12 +163,10 @@ class _Writer:
             with _PublishingSession(self._broker_url) as session:
                 session.open(declare=self._declare)
                 self._session = session
-                while not (self._closed or session.is_refused):
+                while not (self._is_closed() or session.is_refused):
                     while self._jobs:
                         session.write(self._jobs.popleft())
                     session.wait(inf)
-                    # The copy of a green thread in a forked child: the parent's goes on.
-                    self._closed |= session.is_inherited
         except PublishError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001
@@ -181,7 +183,7 @@ class _Writer:
     def _write_again(self, session: "_PublishingSession", why: str) -> None:
         """Queue the messages that a lost connection leaves without a confirm, once each."""
         for job in reversed(session.unconfirmed.values()):
-            if job.writes < _WRITES and not self._closed:
+            if job.writes < _WRITES and not self._is_closed():
                 self._jobs.appendleft(job)
             else:
                 job.settle(BrokerUnavailable(f"the connection to the broker was lost: {why}"))
@@ -249,7 +251,7 @@ class _PublishingSession(Session):
             # The broker has stopped reading: more would only fill the socket.
             job.settle(BrokerUnavailable(f"the broker takes no messages: {self._blocked}"))
         elif not job.done.done():
-            job.writes += 1
+            job.writes, job.error = job.writes + 1, None
             self._written += 1
             self.unconfirmed[self._written] = job
             self._producer.publish(

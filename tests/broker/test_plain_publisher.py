@@ -1,16 +1,21 @@
 """What a backend publishes with, on a real RabbitMQ, with kombu's public names alone."""
 
 import multiprocessing
+import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pytest
+import trustme
 from kombu import Connection, Producer
 
 from pos_gateway.broker import plain_publisher, topology
@@ -344,6 +349,7 @@ def test_a_child_that_a_green_program_forks_leaves_its_parents_connection_alone(
 publisher.publish(a_message(1))
 session = publisher._writer._session
 child = os.fork()
+time.sleep(0.1)  # the copies run
 for number in range(50):
     publisher.publish(a_message(number))
     time.sleep(0.001)
@@ -396,3 +402,57 @@ def test_kombus_in_memory_broker_stores_at_once() -> None:
         message = session.connection.default_channel.basic_get("orders")
     assert message.properties["message_id"] == "m0"
     publisher.close()
+
+
+@pytest.fixture
+def tls_url(broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The broker behind TLS, in records that hold many frames."""
+    context, authority = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), trustme.CA()
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    there = urlsplit(broker_url)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+                time.sleep(0.001)  # gathers frames
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                inside = context.wrap_socket(listener.accept()[0], server_side=True)
+                outside = socket.create_connection((there.hostname, there.port))
+                for ends in ((inside, outside), (outside, inside)):
+                    threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    port = listener.getsockname()[1]
+    yield f"amqps://{there.username}:{there.password}@127.0.0.1:{port}{there.path}"
+    listener.close()
+
+
+def test_tls(tls_url: str, broker_url: str) -> None:
+    """A record is decrypted as a whole, and its later frames make no socket readable."""
+    publisher = PlainPublisher(tls_url)
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(lambda n: publisher.publish(a_message(n)), range(500)))
+    publisher.close()
+    assert count(broker_url) == 500
+
+
+def test_tls_in_a_green_program(tls_url: str, broker_url: str) -> None:
+    green(
+        tls_url,
+        """
+jobs = [gevent.spawn(publisher.publish, a_message(number)) for number in range(200)]
+gevent.joinall(jobs, raise_error=True)
+publisher.close()
+""",
+    )
+    assert count(broker_url) == 200
