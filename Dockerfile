@@ -21,8 +21,9 @@ COPY pyproject.toml README.md gcelery.py ./
 COPY pos_gateway ./pos_gateway
 RUN pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels .
 RUN pip --python /venv/bin/python install --no-index --no-deps /wheels/*.whl
-# What is pinned must be what the package asks for.
+# What is pinned must be what the package asks for, the worker's extras included.
 RUN pip --python /venv/bin/python check
+RUN pip --python /venv/bin/python install --no-index --dry-run 'pos-gateway[worker,postgres,redis,tracing]'
 
 # What is in the venv, as CycloneDX: docker build --target sbom --output FOLDER .
 FROM build AS inventory

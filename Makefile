@@ -87,7 +87,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make requirements" $(ARGS)
 
 requirements: $(INSTALLED) ## Pin what pyproject.toml asks for; ARGS=--upgrade for the newest
-	$(LOCK) --extra postgres --extra redis --extra tracing pyproject.toml --output-file requirements.txt
+	$(LOCK) --extra worker --extra postgres --extra redis --extra tracing pyproject.toml --output-file requirements.txt
 	$(LOCK) --all-extras --constraints requirements.txt pyproject.toml --output-file requirements-dev.txt
 	$(LOCK) --group bench --constraints requirements-dev.txt --output-file requirements-bench.txt
 	echo setuptools | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/build.txt

@@ -1,4 +1,4 @@
-"""The order backend's API. Needs neither gevent nor the worker.
+"""The order backend's API. Needs kombu and pydantic, and nothing else of the gateway's libraries.
 
     from pos_gateway.client import OrderClient
 
@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.publisher import Publisher
+from pos_gateway.broker.plain_publisher import PlainPublisher
 from pos_gateway.domain.errors import FieldError, InvalidOrder
 from pos_gateway.domain.json_text import members
 from pos_gateway.domain.order import CancelRequest, Order
@@ -76,7 +76,7 @@ class OrderClient:
         self._largest = setting("max_order_bytes", max_order_bytes)
         self._timeout = timeout
         self._clock = clock
-        self._publisher = Publisher(url, declare=declare)
+        self._publisher = PlainPublisher(url, declare=declare)
 
     def submit(self, order: Order | Mapping[str, Any], *, again: bool = False) -> None:
         """Return once the broker has stored the order in a queue.
@@ -152,7 +152,7 @@ class OrderClient:
 
     def connect(self) -> None:
         """Connect now rather than at the first order. Raises as ``submit``."""
-        self._publisher.connect()
+        self._publisher.connect(timeout=self._timeout)
 
     def close(self) -> None:
         """Close the connections. Idempotent."""

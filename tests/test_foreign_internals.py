@@ -19,9 +19,12 @@ TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
 
 #: Modules, and names of others, that their libraries do not document for use.
 PRIVATE = (
+    *("amqp.basic_message", "amqp.method_framing", "amqp.serialization", "amqp.spec"),
+    "amqp.transport",
     *("celery.app.amqp", "celery.app.trace", "celery.bootsteps.RUN", "celery.concurrency"),
     *("celery.loaders", "celery.utils", "celery.worker"),
     *("gevent.greenlet", "gevent.libev", "gevent.libuv", "gevent.thread"),
+    "kombu.transport.pyamqp",
     *("prometheus_client.metrics", "prometheus_client.values"),
     *("psycopg.connection", "psycopg.errors.error_from_result", "psycopg.generators"),
     *("psycopg.pq", "psycopg.waiting"),
@@ -38,7 +41,6 @@ BASES = {
 OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 #: Files, or folders, with what they use; the reasons are in ``docs/architecture.md``.
 ALLOWED = {
-    "broker/": "",  # has amqp_internals.py and kombu_internals.py to come
     "transport/": "",  # urllib3's and http.client's, until it is rewritten
     "gcelery.py": "subprocess._args_from_interpreter_flags gevent_config.track_greenlet_tree",
 }

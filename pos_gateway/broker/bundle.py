@@ -76,7 +76,8 @@ class Bundle:
     size: int = 0
     #: The whole second (Unix time) by which the first order has expired; None: none expires.
     deliver_by: int | None = None
-    _lines: bytes = b""
+    #: Its orders, as in the message.
+    lines: bytes = b""
 
     @classmethod
     def of(cls, merchant_id: str, routing_key: str, parked: Iterable[ParkedOrder]) -> "Bundle":
@@ -135,7 +136,7 @@ class Bundle:
         return Message(
             exchange=topology.orders_exchange.name,
             routing_key=self.routing_key,
-            body=_HEAD + self._lines + _TAIL,
+            body=_HEAD + self.lines + _TAIL,
             message_id=number,
             headers=headers,
         )
@@ -146,10 +147,10 @@ class Bundle:
         Raises:
             InvalidBundle: they do not match the headers; nothing in the bundle can be relied on.
         """
-        number = self._lines.count(_NEXT) + 1
+        number = self.lines.count(_NEXT) + 1
         if number != 2 * self.orders:
             raise InvalidBundle(f"{number} lines are not those of {self.orders} orders")
-        lines = self._lines.split(_NEXT)
+        lines = self.lines.split(_NEXT)
         return [self._order(said, body) for said, body in zip(lines[::2], lines[1::2], strict=True)]
 
     def _order(self, said: bytes, body: bytes) -> ParkedOrder:
@@ -176,7 +177,7 @@ class Bundle:
 def joined(bundles: Iterable[Bundle]) -> Bundle:
     """One bundle of all the orders in these, which share a merchant and a routing key."""
     parts = list(bundles)
-    lines = _NEXT.join([part._lines for part in parts])
+    lines = _NEXT.join([part.lines for part in parts])
     dues = [part.deliver_by for part in parts if part.deliver_by is not None]
     return Bundle(
         parts[0].merchant_id,

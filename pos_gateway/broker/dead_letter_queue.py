@@ -18,9 +18,8 @@ from amqp.exceptions import NotFound
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.dead_letter import DeadLetter
-from pos_gateway.broker.link import CONNECTION_ERRORS
 from pos_gateway.broker.properties import tolerate_bad_properties
-from pos_gateway.broker.publisher import CONNECT_TIMEOUT
+from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS
 from pos_gateway.domain.errors import AdminError, BrokerUnavailable
 from pos_gateway.runtime.urls import mask_url
 

@@ -6,38 +6,19 @@ A link never recovers: its end fails every waiting caller, and the publisher mak
 import contextlib
 import threading
 import time
-from functools import lru_cache
 from typing import Any, Protocol
 
-from amqp import spec
-from amqp.basic_message import Message as AmqpMessage
-from amqp.exceptions import AMQPError, RecoverableConnectionError
-from amqp.serialization import dumps
+from amqp import Message as AmqpMessage
+from amqp.exceptions import RecoverableConnectionError
 from kombu import Connection
-from kombu.exceptions import OperationalError
 
+from pos_gateway.broker.amqp_internals import handle_frame, say_goodbye, write_message
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.session import CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.domain.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
-
-#: Seconds between AMQP heartbeats: a dead peer is detected after two of them.
-HEARTBEAT = 15
 
 #: Seconds without progress after which the reader checks the heartbeat and a write fails.
 PATIENCE = HEARTBEAT / 4
-
-#: Raised by the AMQP library when a connection is lost or was never made.
-CONNECTION_ERRORS = (OSError, AMQPError, OperationalError)
-
-
-#: The type of a method frame.
-_METHOD = 1
-
-
-@lru_cache(maxsize=256)
-def _arguments(exchange: str, routing_key: str) -> bytes:
-    """The arguments of basic.publish, mandatory."""
-    arguments: bytes = dumps("Bssbb", (0, exchange, routing_key, True, False))
-    return arguments
 
 
 class Confirm:
@@ -117,13 +98,13 @@ class AmqpLink:
         exchange, routing_key = message.route()
         self._tag += 1
         self._waiting[self._tag] = confirm
-        # Channel.basic_publish would first read from the socket ("are we blocked?"), whose only
+        # Not Channel.basic_publish, which first reads from the socket ("are we blocked?"): its only
         # reader is the reader thread.
-        self._amqp.frame_writer(
-            _METHOD,
+        write_message(
+            self._amqp,
             channel,
-            spec.Basic.Publish,
-            _arguments(exchange, routing_key),
+            exchange,
+            routing_key,
             AmqpMessage(
                 message.body,
                 content_type="application/json",
@@ -154,7 +135,7 @@ class AmqpLink:
         if self.alive:
             with contextlib.suppress(*CONNECTION_ERRORS):
                 # Sent, not awaited (the reader gets the reply): the broker logs no lost client.
-                self._amqp.send_method(spec.Connection.Close, "BsBB", (200, "goodbye", 0, 0))
+                say_goodbye(self._amqp)
         self.fail(ConnectionResetError("closed by this process"))
 
     def _read(self) -> None:
@@ -162,7 +143,7 @@ class AmqpLink:
         try:
             while self.alive:
                 with contextlib.suppress(TimeoutError):  # nothing came: check the heartbeat
-                    self._amqp.on_inbound_frame(self._transport.read_frame())
+                    handle_frame(self._amqp, self._transport)
                 if time.monotonic() - ticked >= PATIENCE:
                     ticked = time.monotonic()
                     with self._write_lock:

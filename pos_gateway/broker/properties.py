@@ -11,13 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
-from amqp import serialization
 from amqp.exceptions import FrameSyntaxError
+
+from pos_gateway.broker.amqp_internals import read_properties_with
 
 log = structlog.get_logger(__name__)
 
-#: The AMQP class id of message contents.
-_BASIC = 60
 #: The header ``compression`` is renamed to this: kombu would inflate a body before its size can be
 #: checked.
 COMPRESSION = "x-compression"
@@ -53,8 +52,7 @@ def tolerate_bad_properties(most: int | None = MOST) -> None:
     Args:
         most: bytes above which properties are read in part; None: always in full.
     """
-    read = serialization.PROPERTY_CLASSES[_BASIC]
-    serialization.PROPERTY_CLASSES[_BASIC] = _tolerant(getattr(read, "strict", read), most)
+    read_properties_with(lambda read: _tolerant(getattr(read, "strict", read), most))
 
 
 def _tolerant(read: Callable[..., Any], most: int | None) -> Callable[..., Any]:

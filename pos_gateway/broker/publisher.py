@@ -12,17 +12,13 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
+import structlog
+
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.link import (
-    CONNECTION_ERRORS,
-    HEARTBEAT,
-    AmqpLink,
-    Confirm,
-    Link,
-    MemoryLink,
-)
+from pos_gateway.broker.link import AmqpLink, Confirm, Link, MemoryLink
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.domain.errors import (
     BatchCutShort,
     BrokerUnavailable,
@@ -33,8 +29,8 @@ from pos_gateway.domain.errors import (
 from pos_gateway.runtime.green import in_turns
 from pos_gateway.runtime.urls import mask_url
 
-#: Seconds to wait for a TCP connection and the AMQP handshake.
-CONNECT_TIMEOUT = 5.0
+log = structlog.get_logger(__name__)
+
 #: Messages of a batch written before yielding to other green threads: two milliseconds' worth. With
 #: eight, a worker under full load fell thousands of events behind.
 IN_A_ROW = 50
@@ -278,7 +274,9 @@ class Publisher:
         try:
             connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
             if self._declare:
-                topology.declare(connection)
+                trouble = topology.declare(connection)
+                if trouble is not None:
+                    log.warning("canary.split_away", error=trouble)
             if connection.transport.driver_type == "amqp":
                 link = AmqpLink(connection, self._lock)
             else:

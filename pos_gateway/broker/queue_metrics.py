@@ -12,8 +12,7 @@ from amqp.exceptions import ChannelError
 from kombu import Connection
 
 from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.link import CONNECTION_ERRORS
-from pos_gateway.broker.publisher import CONNECT_TIMEOUT
+from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS
 from pos_gateway.broker.topology import QUEUES
 
 log = structlog.get_logger(__name__)

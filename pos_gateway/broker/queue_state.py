@@ -6,8 +6,7 @@ from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.link import CONNECTION_ERRORS
-from pos_gateway.broker.publisher import CONNECT_TIMEOUT
+from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.runtime.urls import mask_url
 

@@ -8,13 +8,10 @@ unless a dead-letter exchange is declared; dead-lettering itself is at most once
 
 from typing import Any
 
-import structlog
 from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
 from kombu import Connection, Exchange, Queue
 
 from pos_gateway.domain.errors import PublishRefused
-
-log = structlog.get_logger(__name__)
 
 #: How often a message may be redelivered (killed workers, lost connections) before it is
 #: dead-lettered. Every message in a killed worker's window counts one, so this is far above the
@@ -74,10 +71,12 @@ splits_stream = Queue(
 splits_turn = Queue("orders.canary.split.turn", exclusive=True, auto_delete=True)
 
 
-def declare(connection: Connection) -> None:
+def declare(connection: Connection) -> str | None:
     """Declare everything. Idempotent.
 
-    A splits stream without a leader is only logged.
+    Returns:
+        RabbitMQ's words if the splits stream has no leader: RabbitMQ 3.10 can leave it so after a
+        crash, until it is restarted, and orders must not wait for that. Else None.
 
     Raises:
         PublishRefused: a queue of that name exists with other arguments.
@@ -87,9 +86,8 @@ def declare(connection: Connection) -> None:
     try:
         _declare(connection, splits_stream)
     except NotFound as error:
-        # It exists without a leader: RabbitMQ 3.10 can leave a stream so after a crash, until it is
-        # restarted. Orders must not wait for that.
-        log.warning("canary.split_away", error=error.reply_text)
+        return str(error.reply_text)
+    return None
 
 
 def _declare(connection: Connection, queue: Queue) -> None:

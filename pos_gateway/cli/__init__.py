@@ -6,9 +6,21 @@ import warnings
 
 def main() -> None:
     """The console script's entry."""
-    from pos_gateway.cli.root import root
-
     if not sys.warnoptions:
         # Libraries' warnings are for programmers, not for operators.
         warnings.simplefilter("ignore")
-    root.main(prog_name="pos-gateway")
+    try:
+        from pos_gateway.cli.root import root
+
+        root.main(prog_name="pos-gateway")
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] in _OWN:
+            raise
+        sys.exit(
+            f"pos-gateway: {missing.name} is not installed; the command needs what the worker needs: "
+            "pip install 'pos-gateway[worker]'"
+        )
+
+
+#: What is in every installation: that it is missing is a bug.
+_OWN = {*sys.stdlib_module_names, "pos_gateway"}

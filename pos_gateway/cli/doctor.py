@@ -17,8 +17,7 @@ from sqlalchemy import Engine, func, make_url, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.broker import topology
-from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT
-from pos_gateway.broker.publisher import CONNECT_TIMEOUT
+from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.cli.database import reason, require_exists
 from pos_gateway.cli.findings import Check, Finding, Level, fail, ok, show, warn
 from pos_gateway.cli.worker import command

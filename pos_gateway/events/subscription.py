@@ -9,8 +9,9 @@ from kombu import Connection, Consumer, Queue
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT, PATIENCE
-from pos_gateway.broker.publisher import CONNECT_TIMEOUT, RECONNECT_AFTER
+from pos_gateway.broker.link import PATIENCE
+from pos_gateway.broker.publisher import RECONNECT_AFTER
+from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.runtime.urls import mask_url
 

@@ -4,28 +4,28 @@ Every client can read a stream's last message without consuming it, and receives
 once. A process that routes orders needs the broker for it, and nothing else.
 """
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from math import inf
 from typing import Any
 
-import structlog
-from amqp import spec
 from amqp.exceptions import ChannelError, ResourceLocked
-from kombu import Connection
+from kombu import Connection, Consumer
 
 from pos_gateway.broker import topology
-from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.link import CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.publisher import CONNECT_TIMEOUT, Publisher
+from pos_gateway.broker.plain_publisher import PlainPublisher
+from pos_gateway.broker.session import CONNECTION_ERRORS, Session
 from pos_gateway.domain.errors import BrokerUnavailable, FieldError, InvalidSplit
 from pos_gateway.domain.split import Split
 from pos_gateway.runtime.urls import mask_url
 
-log = structlog.get_logger(__name__)
+#: Python's: the program is the backend's.
+logger = logging.getLogger(__name__)
 
 #: Seconds to wait for the last message, which takes milliseconds: if the broker counts one, and if
 #: it does not, since it counts a stream's messages some five seconds late. ``present`` always waits
@@ -35,8 +35,8 @@ THERE, PERHAPS = 2.0, 0.1
 FIRST = THERE + 1.0
 #: Seconds after the first message to wait for those published with it.
 _TOGETHER = 0.05
-#: Seconds between two heartbeat checks.
-_TICK = 1.0
+#: Seconds that closing waits for the thread.
+_GRACE = 1.0
 #: Seconds that an operator waits for another operator's change, and between two tries.
 TURN, _NEXT_TRY = 5.0, 0.05
 #: Seconds until a retry: while the broker is away, and at most, after repeated refusals.
@@ -55,18 +55,16 @@ def present(broker_url: str) -> Split | None:
         BrokerUnavailable: it cannot be read.
         InvalidSplit: the last message is no split, so processes may go by different ones.
     """
-    found: list[bytes] = []
-    connection = _connection(broker_url)
+    found: list[bytes | str] = []
     try:
-        if (amqp := _connected(connection)) is not None:
-            has_some = _consume(connection, found.append, declare=True)
-            _wait(amqp, lambda: bool(found), time.monotonic() + THERE)
-            if has_some and not found:
-                raise TimeoutError(f"its last message has not come within {THERE:g} s")
-            _wait(amqp, lambda: False, time.monotonic() + _TOGETHER)
-        connection.release()
+        with Session(broker_url) as session:
+            if session.is_amqp:
+                has_some = _consume(session.connection, found.append, declare=True)
+                session.wait_until(lambda: bool(found), time.monotonic() + THERE)
+                if has_some and not found:
+                    raise TimeoutError(f"its last message has not come within {THERE:g} s")
+                session.wait_until(lambda: False, time.monotonic() + _TOGETHER)
     except CONNECTION_ERRORS as error:
-        connection.collect(socket_timeout=1)
         raise BrokerUnavailable(
             f"cannot read {topology.splits_stream.name} at {mask_url(broker_url)}: {error}"
         ) from error
@@ -94,31 +92,30 @@ def changing(broker_url: str, *, at_once: bool = False) -> Iterator[Callable[[Sp
     Raises:
         BrokerUnavailable: the broker is away, or another operator's change does not end.
     """
-    connection, publisher = _connection(broker_url), Publisher(broker_url)
+    publisher = PlainPublisher(broker_url)
     try:
-        has_turn = _took_turn(connection)
-        if not (has_turn or at_once):
-            raise BrokerUnavailable("another operator is changing it at this moment; try again")
+        with Session(broker_url) as session:
+            has_turn = not session.is_amqp or _took_turn(session.connection)
+            if not (has_turn or at_once):
+                raise BrokerUnavailable("another operator is changing it at this moment; try again")
 
-        def publish(split: Split) -> None:
-            if has_turn:  # this process may have been paused, and lost its turn
-                topology.splits_turn.bind(connection.default_channel).queue_declare(passive=True)
-            publisher.publish(message_of(split))
+            def publish(split: Split) -> None:
+                if has_turn:  # this process may have been paused, and lost its turn
+                    turn = topology.splits_turn.bind(session.connection.default_channel)
+                    turn.queue_declare(passive=True)
+                publisher.publish(message_of(split))
 
-        yield publish
+            yield publish
     except CONNECTION_ERRORS as error:
         raise BrokerUnavailable(
-            f"cannot change {topology.splits_stream.name} at {connection.as_uri()}: {error}"
+            f"cannot change {topology.splits_stream.name} at {mask_url(broker_url)}: {error}"
         ) from error
     finally:
         publisher.close()
-        connection.collect(socket_timeout=1)
 
 
 def _took_turn(connection: Connection) -> bool:
     """Whether this connection is the one that changes the split, until it is closed."""
-    if _connected(connection) is None:
-        return True
     until = time.monotonic() + TURN
     while True:
         try:
@@ -146,7 +143,7 @@ class SplitWatch:
         self._broker_url = broker_url
         self._declare = declare
         self._split: Split | None = None
-        self._amqp: Any = None
+        self._session: Session | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -164,7 +161,7 @@ class SplitWatch:
                 try:
                     thread.start()
                 except RuntimeError as error:  # there are too many; the next call tries again
-                    log.warning("canary.split_not_followed", error=str(error))
+                    logger.warning("canary.split_not_followed: %s", error)
                     return self._split
                 self._thread = thread
         if not self._looked.is_set():
@@ -175,93 +172,74 @@ class SplitWatch:
     def close(self) -> None:
         """Stop following; ``split`` stays as it is. Idempotent."""
         self._stopping.set()
-        if self._amqp is not None and self._pid == os.getpid():
-            with suppress(*CONNECTION_ERRORS, AttributeError):
-                # Sent, not awaited (the thread reads the reply): the broker logs no lost client.
-                self._amqp.send_method(spec.Connection.Close, "BsBB", (200, "goodbye", 0, 0))
+        if self._pid == os.getpid() and self._thread is not None:
+            if self._session is not None:
+                self._session.wake()
+            self._thread.join(_GRACE)
 
     def _forget_the_parent(self) -> None:
         """Forked: the parent's thread is gone, its lock may be held forever. Its split is kept."""
         self._pid, self._lock = os.getpid(), threading.Lock()
-        self._thread = self._amqp = None
+        self._thread = self._session = None
         self._looked, self._stopping = threading.Event(), threading.Event()
         if self._split is not None:
             self._looked.set()
 
     def _run(self) -> None:
-        pause, later = 0.0, _AGAIN
-        while not self._stopping.wait(pause):
+        pid, pause, later = os.getpid(), 0.0, _AGAIN
+        # A forked child follows by itself; gevent copies this green thread to it.
+        while not self._stopping.wait(pause) and pid == os.getpid():
             try:
-                self._connect_and_follow()
+                with Session(self._broker_url) as session:
+                    self._follow(session)
             except ChannelError as error:
                 # It may not be read, is missing, or is no stream. A broker that has just started
                 # says so for a moment, too: retry soon, and ever later.
                 pause, later = later, min(2 * later, _REFUSED)
-                log.warning("canary.split_refused", error=str(error))
-            except (*CONNECTION_ERRORS, AttributeError):
-                # The broker is away, which publishers report; or the library lost its connection.
-                pause = later = _AGAIN
+                logger.warning("canary.split_refused: %s", error)
+            except CONNECTION_ERRORS:
+                pause = later = _AGAIN  # the broker is away, which publishers report
             except Exception:
                 # Any bug: without this thread the process would never follow the split again.
                 pause, later = later, min(2 * later, _REFUSED)
-                log.exception("canary.split_mistake")
+                logger.exception("canary.split_mistake")
             finally:
-                self._looked.set()
-                self._amqp = None
+                if pid == os.getpid():
+                    self._looked.set()
+                    self._session = None
 
-    def _connect_and_follow(self) -> None:
-        connection = _connection(self._broker_url)
-        try:
-            self._amqp = _connected(connection)
-            if self._amqp is None:
-                self._stopping.set()
-            else:
-                self._follow(connection, self._amqp)
-        finally:
-            connection.collect(socket_timeout=1)
-
-    def _follow(self, connection: Connection, amqp: Any) -> None:
-        has_some = _consume(connection, self._told, declare=self._declare)
+    def _follow(self, session: Session) -> None:
+        self._session = session
+        if not session.is_amqp:
+            self._stopping.set()
+            return
+        has_some = _consume(session.connection, self._told, declare=self._declare)
         until = time.monotonic() + (THERE if has_some else PERHAPS)
-        _wait(amqp, lambda: self._split is not None, until)
+        session.wait_until(lambda: self._split is not None or self._stopping.is_set(), until)
         self._looked.set()
-        while not self._stopping.is_set():
-            amqp.heartbeat_tick()
-            _wait(amqp, self._stopping.is_set, time.monotonic() + _TICK)
+        session.wait_until(self._stopping.is_set, inf)
 
-    def _told(self, body: bytes) -> None:
+    def _told(self, body: bytes | str) -> None:
         try:
             self._split = Split.parse_json(body)
         except InvalidSplit as error:
-            log.warning("canary.split_invalid", error=str(error))
+            logger.warning("canary.split_invalid: %s", error)
 
 
-def _connection(broker_url: str) -> Connection:
-    return AnsweredConnection(broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT)
-
-
-def _connected(connection: Connection) -> Any:
-    """The library's connection, which never reconnects; None: a broker without streams."""
-    connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
-    return connection.connection if connection.transport.driver_type == "amqp" else None
-
-
-def _consume(connection: Connection, on_body: Callable[[bytes], None], *, declare: bool) -> bool:
+def _consume(
+    connection: Connection, on_body: Callable[[bytes | str], None], *, declare: bool
+) -> bool:
     """Consume the last message, and all that follow; whether the broker counts any."""
 
     def told(message: Any) -> None:
-        channel.basic_ack(message.delivery_tag)
+        message.ack()
         on_body(message.body)
 
     channel = connection.channel()
     stream = topology.splits_stream.bind(channel)
     has_some = bool(stream.queue_declare(passive=not declare).message_count)
-    channel.basic_qos(0, 10, False)  # required to consume a stream
-    channel.basic_consume(stream.name, callback=told, arguments={"x-stream-offset": "last"})
+    stream.consumer_arguments = {"x-stream-offset": "last"}
+    # A stream is consumed with a prefetch count only.
+    consumer = Consumer(channel, stream, on_message=told, auto_declare=False, prefetch_count=10)
+    consumer.consume()
     return has_some
-
-
-def _wait(amqp: Any, happened: Callable[[], bool], until: float) -> None:
-    while not happened() and (left := until - time.monotonic()) > 0:
-        with suppress(TimeoutError):
-            amqp.drain_events(timeout=left)

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 import pytest
 from kombu import Connection, Queue
-from structlog.testing import capture_logs
 
+from pos_gateway.broker import session as sessions
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
@@ -153,14 +153,14 @@ def _percent(broker_url: str) -> float | None:
 def test_a_connection_that_died_in_silence_is_replaced(
     broker_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splits, "HEARTBEAT", 1)
+    monkeypatch.setattr(sessions, "HEARTBEAT", 1)
     operator.says(10)
     with Proxy(broker_url) as proxy:
         watch = SplitWatch(proxy.url)
         assert watch.split() is not None
-        dead = watch._amqp
+        dead = watch._session
         proxy.half_open("server")
-        wait_until(lambda: watch._amqp is not dead)
+        wait_until(lambda: watch._session is not dead)
         operator.says(20)
         assert watch.split().percent == 10  # type: ignore[union-attr]
         proxy.heal()
@@ -223,7 +223,11 @@ def test_what_was_said_and_does_not_come_is_not_taken_for_nothing_said(
     ("there", "why"), [(True, "PRECONDITION_FAILED"), (False, "NOT_FOUND")], ids=["other", "none"]
 )
 def test_a_stream_that_is_none_or_is_not_there_is_said_and_asked_for_ever_later(
-    broker_url: str, there: bool, why: str, monkeypatch: pytest.MonkeyPatch
+    broker_url: str,
+    there: bool,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     if there:
         with Connection(broker_url) as connection:
@@ -235,48 +239,52 @@ def test_a_stream_that_is_none_or_is_not_there_is_said_and_asked_for_ever_later(
     monkeypatch.setattr(
         watch._stopping, "wait", lambda pause: pauses.append(pause) or len(pauses) > 8
     )
-    with capture_logs() as logs:
-        assert watch.split() is None
-        wait_until(lambda: len(pauses) == 9)
+    assert watch.split() is None
+    wait_until(lambda: len(pauses) == 9)
     assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60]
-    assert [(line["event"], why in line["error"]) for line in logs] == [
-        ("canary.split_refused", True)
-    ] * 8
+    assert [
+        (said.startswith("canary.split_refused: "), why in said) for said in caplog.messages
+    ] == [(True, True)] * 8
 
 
 def test_a_mistake_is_said_and_it_is_followed_all_the_same(
-    broker_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
+    broker_url: str,
+    operator: Operator,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(splits, "_AGAIN", 0.0)
-    connection, mistakes = splits._connection, [ValueError("oh"), KeyError("my")]
+    mistakes = [ValueError("oh"), KeyError("my")]
 
-    def once_right(url: str) -> Connection:
+    def once_right(url: str) -> sessions.Session:
         if mistakes:
             raise mistakes.pop()
-        return connection(url)
+        return sessions.Session(url)
 
-    monkeypatch.setattr(splits, "_connection", once_right)
     operator.says(10)
+    monkeypatch.setattr(splits, "Session", once_right)
     watch = SplitWatch(broker_url)
-    with capture_logs() as logs:
-        watch.split()
-        wait_until(lambda: watch.split() is not None)
-    assert [line["event"] for line in logs] == ["canary.split_mistake"] * 2
+    watch.split()
+    wait_until(lambda: watch.split() is not None)
+    assert caplog.messages == ["canary.split_mistake"] * 2
     watch.close()
 
 
 def test_a_thread_that_cannot_be_had_is_asked_for_again(
-    broker_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
+    broker_url: str,
+    operator: Operator,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def no_more(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     operator.says(10)
     watch = SplitWatch(broker_url)
-    with monkeypatch.context() as full, capture_logs() as logs:
+    with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", no_more)
         assert watch.split() is None
-    assert [line["event"] for line in logs] == ["canary.split_not_followed"]
+    assert caplog.messages == ["canary.split_not_followed: can't start new thread"]
     wait_until(lambda: watch.split() is not None)
     watch.close()
 

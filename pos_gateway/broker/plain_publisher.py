@@ -1,0 +1,304 @@
+"""Confirmed publishing for the backend's process, with kombu's public names only.
+
+kombu's own ``confirm_publish`` waits for one confirm at a time, and a caller would wait for all
+those before it. Here one thread owns the connection: it writes what is queued, and each caller
+waits for its own confirm. So many share a round trip, and none waits longer than its timeout.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from kombu import Producer
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.session import Session
+from pos_gateway.domain.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
+from pos_gateway.runtime.urls import mask_url
+
+#: Python's: the program is the backend's.
+logger = logging.getLogger(__name__)
+
+#: How often a message is written at most: again if its connection was lost before its confirm.
+_WRITES = 2
+#: Seconds that closing waits for the thread.
+_GRACE = 1.0
+
+
+class PlainPublisher:
+    """Publishes messages on its own connection, made at the first message.
+
+    Safe from threads, from green threads, and after a fork.
+
+    Args:
+        broker_url: the broker's; a cluster's nodes with ``;`` between them.
+        declare: declare the gateway's exchanges and queues on connecting. False for a user without
+            the configure permission; an operator declares them.
+    """
+
+    def __init__(self, broker_url: str, *, declare: bool = True) -> None:
+        self._writer = _Writer(broker_url, declare=declare)
+
+    def publish(self, message: Message, *, timeout: float = 10.0) -> None:
+        """Return once the broker has stored the message in a queue.
+
+        A connection that turns out to be dead is replaced once, and the message sent again
+        (receivers deduplicate by ``message_id``).
+
+        Raises:
+            BrokerUnavailable: unreachable, or no confirm in time; it may or may not be stored.
+            PublishRefused: the broker refused it.
+            Unroutable: no queue takes it.
+        """
+        self._of_this_process().run(_Job(message), timeout)
+
+    def connect(self, *, timeout: float = 10.0) -> None:
+        """Connect and declare now rather than at the first message. Raises as ``publish``."""
+        self._of_this_process().run(_Job(None), timeout)
+
+    def close(self) -> None:
+        """Close the connection; waiting callers get BrokerUnavailable. Idempotent."""
+        self._of_this_process().close()
+
+    def _of_this_process(self) -> "_Writer":
+        if self._writer.pid != os.getpid():
+            # Forked: the parent's thread, connection and lock are not this process's to use.
+            self._writer = self._writer.anew()
+        return self._writer
+
+
+class _Writer:
+    """The thread that writes, and what is queued for it."""
+
+    def __init__(self, broker_url: str, *, declare: bool, closed: bool = False) -> None:
+        self.pid = os.getpid()
+        self._broker_url = broker_url
+        self._declare = declare
+        self._closed = closed
+        self._lock = threading.Lock()
+        self._jobs: deque[_Job] = deque()
+        #: None before the first message, and once its connection is lost.
+        self._thread: threading.Thread | None = None
+        self._session: _PublishingSession | None = None
+
+    def anew(self) -> "_Writer":
+        """The same for a forked child."""
+        return _Writer(self._broker_url, declare=self._declare, closed=self._closed)
+
+    def run(self, job: "_Job", timeout: float) -> None:
+        """Queue a job for the thread, and wait for it. Raises as ``PlainPublisher.publish``."""
+        with self._lock:
+            if self._closed:
+                raise BrokerUnavailable("this publisher is closed")
+            self._require_thread()
+            self._jobs.append(job)
+        self._wake()
+        try:
+            job.done.result(timeout)
+        except TimeoutError:
+            why = "no confirm came in time; the message may or may not be stored"
+            raise BrokerUnavailable(why) from None
+        finally:
+            job.done.cancel()  # if it was not written yet, it never is
+
+    def close(self) -> None:
+        """As ``PlainPublisher.close``."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        if thread is not None:
+            self._wake()
+            thread.join(_GRACE)
+
+    def _require_thread(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # there are too many
+                raise BrokerUnavailable(f"cannot connect: {error}") from error
+            self._thread = thread
+
+    def _wake(self) -> None:
+        session = self._session
+        if session is not None:
+            session.wake()
+
+    def _is_closed(self) -> bool:
+        """Also in a forked child, to which gevent copies this green thread: the parent's goes on."""
+        return self._closed or self.pid != os.getpid()
+
+    def _run(self) -> None:
+        try:
+            while self._has_jobs():
+                self._serve()
+        except BaseException as error:  # a green thread that the program kills
+            with self._lock:
+                self._thread = None
+                self._fail(BrokerUnavailable(f"the publisher's thread has ended: {error!r}"))
+            raise
+
+    def _has_jobs(self) -> bool:
+        """Whether to connect (again). If not, the thread ends; the next message starts another."""
+        with self._lock:
+            if self._is_closed():
+                self._fail(BrokerUnavailable("this publisher is closed"))
+            if not self._jobs:
+                self._thread = None
+            return bool(self._jobs)
+
+    def _serve(self) -> None:
+        """Publish on one connection until it is lost."""
+        session, why = None, "closed by this process"
+        try:
+            with _PublishingSession(self._broker_url) as session:
+                session.open(declare=self._declare)
+                self._session = session
+                while not (self._is_closed() or session.is_refused):
+                    while self._jobs:
+                        session.write(self._jobs.popleft())
+                    session.wait(inf)
+        except PublishError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001
+            # Any error: callers would wait for a thread that has ended.
+            why = str(error)
+            if self._session is None:
+                where = mask_url(self._broker_url)
+                self._fail(BrokerUnavailable(f"cannot reach the broker at {where}: {why}"))
+        finally:
+            self._session = None
+            if session is not None:
+                self._write_again(session, why)
+
+    def _write_again(self, session: "_PublishingSession", why: str) -> None:
+        """Queue the messages that a lost connection leaves without a confirm, once each."""
+        for job in reversed(session.unconfirmed.values()):
+            if job.writes < _WRITES and not self._is_closed():
+                self._jobs.appendleft(job)
+            else:
+                job.settle(BrokerUnavailable(f"the connection to the broker was lost: {why}"))
+
+    def _fail(self, error: PublishError) -> None:
+        """Fail all queued jobs."""
+        while self._jobs:
+            self._jobs.popleft().settle(type(error)(str(error)))  # each is raised in its thread
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    """A caller's message, and its wait for the confirm."""
+
+    #: None: only to connect.
+    message: Message | None
+    writes: int = 0
+    error: PublishError | None = None
+    done: "Future[None]" = field(default_factory=Future)
+
+    def settle(self, error: PublishError | None = None) -> None:
+        """The broker has replied, or never will. Only the first call counts."""
+        error = self.error or error
+        with suppress(InvalidStateError):  # its caller waits no longer
+            if error is None:
+                self.done.set_result(None)
+            else:
+                self.done.set_exception(error)
+
+
+class _PublishingSession(Session):
+    """A connection in confirm mode."""
+
+    def __init__(self, broker_url: str) -> None:
+        #: Messages by their delivery tags, in the order in which they were written.
+        self.unconfirmed: dict[int, _Job] = {}
+        #: Whether the broker has refused a message. The next one needs a new connection: on a
+        #: channel whose first message came while a cluster had no leader for the queue, every later
+        #: one is refused, even once there is a leader (RabbitMQ 3.10).
+        self.is_refused = False
+        self._blocked: str | None = None
+        self._written = 0
+        self._producer: Any = None
+        super().__init__(broker_url, on_blocked=self._on_blocked, on_unblocked=self._on_unblocked)
+
+    def open(self, *, declare: bool) -> None:
+        """Declare the topology, and open the channel. Raises as ``topology.declare``."""
+        if declare:
+            trouble = topology.declare(self.connection)
+            if trouble is not None:
+                logger.warning("canary.split_away: %s", trouble)
+        channel = self.connection.channel()
+        self._producer = Producer(channel, on_return=self._on_return)
+        if self.is_amqp:
+            channel.confirm_select()
+            channel.events["basic_ack"].add(self._on_ack)
+            channel.events["basic_nack"].add(self._on_nack)
+
+    def write(self, job: _Job) -> None:
+        """Write a job's message. Raises CONNECTION_ERRORS."""
+        message = job.message
+        if message is None:
+            job.settle()
+        elif self._blocked is not None:
+            # The broker has stopped reading: more would only fill the socket.
+            job.settle(BrokerUnavailable(f"the broker takes no messages: {self._blocked}"))
+        elif not job.done.done():
+            job.writes, job.error = job.writes + 1, None
+            self._written += 1
+            self.unconfirmed[self._written] = job
+            self._producer.publish(
+                message.body,
+                exchange=message.exchange,
+                routing_key=message.routing_key,
+                mandatory=True,
+                content_type="application/json",
+                content_encoding="utf-8",
+                delivery_mode="persistent",
+                priority=None,
+                headers=dict(message.headers),
+                message_id=message.message_id,
+                timestamp=int(time.time()),
+            )
+            if not self.is_amqp:
+                self._on_ack(self._written, False)
+
+    def _on_ack(self, tag: int, multiple: bool) -> None:
+        for job in self._taken(tag, multiple):
+            job.settle()
+
+    def _on_nack(self, tag: int, multiple: bool) -> None:
+        self.is_refused = True
+        for job in self._taken(tag, multiple):
+            job.settle(PublishRefused("the broker refused the message (nack)"))
+
+    def _taken(self, tag: int, multiple: bool) -> Iterable[_Job]:
+        """The unconfirmed jobs up to this tag, or that one alone."""
+        tags = [each for each in self.unconfirmed if each <= tag] if multiple else [tag]
+        return [self.unconfirmed.pop(each) for each in tags if each in self.unconfirmed]
+
+    def _on_return(self, error: Exception, exchange: str, key: str, message: Any) -> None:
+        # basic.return precedes the same message's confirm, which settles it.
+        for job in self.unconfirmed.values():
+            sent = job.message
+            if sent is not None and (sent.message_id, sent.exchange, sent.routing_key) == (
+                message.properties.get("message_id"),
+                exchange,
+                key,
+            ):
+                job.error = Unroutable(
+                    f"no queue takes messages of exchange {exchange!r} with key {key!r}"
+                )
+
+    def _on_blocked(self, reason: str) -> None:
+        self._blocked = reason
+
+    def _on_unblocked(self) -> None:
+        self._blocked = None

@@ -1,0 +1,266 @@
+"""What the gateway uses of py-amqp beyond its documentation."""
+
+import inspect
+import socket
+from collections.abc import Callable, Iterator
+from struct import pack
+from typing import Any
+
+import amqp
+import pytest
+from amqp import serialization, spec
+from amqp.exceptions import RecoverableConnectionError
+from amqp.method_framing import frame_writer
+from amqp.serialization import dumps
+from amqp.transport import SSLTransport, TCPTransport
+
+from pos_gateway.broker import amqp_internals as subject
+from pos_gateway.broker.amqp_internals import BufferedConnection, Channel
+from pos_gateway.broker.frames import Incoming, Outgoing
+
+#: What is overridden, with the parameters that the library calls it with.
+OVERRIDDEN: dict[type, dict[str, list[str]]] = {
+    amqp.Channel: {
+        "dispatch_method": ["method_sig", "payload", "content"],
+        "basic_ack": ["delivery_tag", "multiple", "argsig"],
+    },
+    amqp.Connection: {
+        "connect": ["callback"],
+        "collect": [],
+        "blocking_read": ["timeout"],
+        "drain_events": ["timeout"],
+    },
+}
+#: What is called, likewise.
+CALLED: dict[Any, dict[str, list[str]]] = {
+    amqp.Connection: {
+        "on_inbound_method": ["channel_id", "method_sig", "payload", "content"],
+        "send_method": ["sig", "format", "args", "content", "wait", "callback", "returns_tuple"],
+    },
+    amqp.Channel: {
+        "_on_basic_deliver": [
+            *("consumer_tag", "delivery_tag", "redelivered", "exchange", "routing_key", "msg")
+        ],
+    },
+    TCPTransport: {"read_frame": ["unpack"], "write": ["s"], "having_timeout": ["timeout"]},
+    SSLTransport: {"_write": ["s"]},
+    serialization: {"dumps": ["format", "values"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "parameters"),
+    [
+        (owner, name, parameters)
+        for each in (OVERRIDDEN, CALLED)
+        for owner, names in each.items()
+        for name, parameters in names.items()
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_library_has_it_with_these_parameters(
+    owner: Any, name: str, parameters: list[str]
+) -> None:
+    found = inspect.signature(getattr(owner, name)).parameters
+    assert [each for each in found if each != "self"] == parameters
+
+
+class Peer:
+    """The other end of a connection that has been made."""
+
+    def __init__(self, connection_class: type[BufferedConnection]) -> None:
+        ours, self.theirs = socket.socketpair()
+        self.theirs.settimeout(10)
+        self.connection = connection_class()
+        transport = TCPTransport("there")
+        transport.sock, transport.connected, transport._read_buffer = ours, True, b""
+        transport._setup_transport()
+        self.connection._transport = transport
+        self.connection.frame_writer = frame_writer(self.connection, transport)
+        self.frames: list[Any] = []
+        self.connection.on_inbound_frame = lambda frame: self.frames.append(frame) or True
+
+    def read(self) -> bytes:
+        return self.theirs.recv(65536)
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    peer = Peer(BufferedConnection)
+    yield peer
+    peer.connection.collect()
+    peer.theirs.close()
+
+
+def frame(payload: bytes) -> bytes:
+    return pack(">BHI", 1, 7, len(payload)) + payload + b"\xce"
+
+
+def connected(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> BufferedConnection:
+    """The connection after ``connect``, of which the library's part is done."""
+    monkeypatch.setattr(amqp.Connection, "connect", lambda _self, _callback=None: None)
+    peer.connection.connect()
+    return peer.connection
+
+
+def test_a_transport_reads_and_writes_with_what_is_replaced(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connected(peer, monkeypatch)
+    transport = connection.transport
+    assert isinstance(transport._quick_recv, Incoming)
+    assert isinstance(transport._write, Outgoing)
+    peer.theirs.sendall(frame(b"a") + frame(b"b"))
+    assert transport.read_frame() == (1, 7, b"a")  # the library's own
+    assert connection._incoming is not None
+    assert connection._incoming.frame() == (1, 7, b"b")
+    with connection.together():
+        transport.write(b"1")
+        transport.write(b"2")
+    assert peer.read() == b"12"
+
+
+def test_a_tls_transport_has_both_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ``_write`` stays: it does what TLS needs."""
+    transport = SSLTransport("there")
+    transport.sock = type("Socket", (), {"read": lambda *_: b"", "write": lambda _, s: len(s)})()
+    transport._quick_recv = transport.sock.read
+    connection = BufferedConnection()
+    connection._transport = transport
+    monkeypatch.setattr(amqp.Connection, "connect", lambda _self, _callback=None: None)
+    connection.connect()
+    assert isinstance(transport._quick_recv, Incoming)
+    transport.write(b"x")
+
+
+def test_a_connection_that_was_lost_does_not_connect_again(peer: Peer) -> None:
+    """The library's ``transport`` would."""
+    peer.connection.collect()
+    peer.connection.connect = lambda: pytest.fail("it connects again")
+    for use in (lambda: peer.connection.blocking_read(1), peer.connection.together().__enter__):
+        with pytest.raises(RecoverableConnectionError):
+            use()
+
+
+def test_what_was_sent_counts_for_the_heartbeats(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connected(peer, monkeypatch)
+    connection.heartbeat = 1
+    connection.heartbeat_tick()
+    connection.last_heartbeat_sent = 0.0
+    connection.write_later(frame(b"ack"))
+    sent: list[None] = []
+    connection.send_heartbeat = lambda: sent.append(None)
+    connection.heartbeat_tick()
+    assert not sent
+
+
+def a_channel(connection: Any) -> Channel:
+    channel = Channel.__new__(Channel)
+    channel.connection, channel.channel_id, channel.is_closing = connection, 7, False
+    return channel
+
+
+def test_a_delivery_reaches_its_consumer_as_from_the_library() -> None:
+    """And its body stays as it is, whatever encoding it claims."""
+    payload = dumps("sLbss", ("me", 5, True, "orders", "orders.canary"))
+    reached = []
+    for kind in (amqp.Channel, Channel):
+        channel = kind(_Connecting(), channel_id=7)
+        channel.callbacks["me"] = reached.append
+        message = amqp.Message(b"\xff", content_encoding="utf-8")
+        channel.dispatch_method(spec.Basic.Deliver, pack(">HH", 60, 60) + payload, message)
+    theirs, ours = (each.delivery_info for each in reached)
+    assert ours == theirs
+    assert ours["delivery_tag"] == 5
+    assert reached[1].body == b"\xff"
+
+
+class _Connecting:
+    """A connection, as far as a channel's constructor asks."""
+
+    def __init__(self) -> None:
+        self.channels: dict[int, Any] = {}
+        self.confirm_publish = False
+
+    def _claim_channel_id(self, _number: int) -> None:
+        """Any will do."""
+
+
+def test_bodies_are_decoded_unless_a_channel_says_otherwise() -> None:
+    assert inspect.signature(amqp.Channel).parameters["auto_decode"].default is True
+    assert Channel(_Connecting(), channel_id=7).auto_decode is False
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_an_acknowledgement_is_written_as_by_the_library(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, multiple: bool
+) -> None:
+    connection = connected(peer, monkeypatch)
+    channel = a_channel(connection)
+    channel.basic_ack(5, multiple)
+    theirs = peer.read()
+    later: list[Callable[[], None]] = []
+    connection.later = later.append
+    channel.basic_ack(5, multiple)
+    [write] = later
+    write()
+    assert peer.read() == theirs
+
+
+def test_a_message_is_written_as_by_the_library(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connected(peer, monkeypatch)
+    connection.client_properties = {}
+    channel = a_channel(connection)
+
+    def message() -> amqp.Message:
+        return amqp.Message(b"{}", content_type="application/json", message_id="m")
+
+    amqp.Channel.basic_publish(channel, message(), "orders", "key", mandatory=True)
+    theirs = peer.read()
+    subject.write_message(connection, 7, "orders", "key", message())
+    assert peer.read() == theirs
+
+
+def test_a_frame_is_read_and_handled(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = connected(peer, monkeypatch)
+    peer.theirs.sendall(frame(b"a"))
+    subject.handle_frame(connection, connection.transport)
+    assert peer.frames == [(1, 7, b"a")]
+
+
+def test_goodbye_is_what_the_library_says_on_closing(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connected(peer, monkeypatch)
+    connection.channel_id = 0
+    subject.say_goodbye(connection)
+    ours = peer.read()
+    monkeypatch.setattr(connection, "wait", lambda *_arguments, **_options: None)
+    connection.close(200, "goodbye")
+    assert peer.read() == ours
+
+
+def test_properties_are_read_with_what_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = serialization.PROPERTY_CLASSES[spec.Basic.CLASS_ID]
+    monkeypatch.setitem(serialization.PROPERTY_CLASSES, spec.Basic.CLASS_ID, theirs)
+    message = amqp.Message(b"", message_id="m", application_headers={"a": 1})
+    written = message._serialize_properties()
+    seen = []
+
+    def wrap(read: Callable[..., Any]) -> Callable[..., Any]:
+        def reader(buffer: bytes, offset: int) -> Any:
+            seen.append(read(buffer, offset))
+            return {"message_id": "other"}, len(buffer)
+
+        return reader
+
+    subject.read_properties_with(wrap)
+    arrived = amqp.Message()
+    arrived.inbound_header(pack(">HHQ", spec.Basic.CLASS_ID, 0, 0) + written, 0)
+    assert arrived.properties == {"message_id": "other"}
+    [(properties, _)] = seen
+    assert properties == {"message_id": "m", "application_headers": {"a": 1}}

@@ -1,0 +1,458 @@
+"""What a backend publishes with, on a real RabbitMQ, with kombu's public names alone."""
+
+import multiprocessing
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import trustme
+from kombu import Connection, Producer
+
+from pos_gateway.broker import plain_publisher, topology
+from pos_gateway.broker import session as sessions
+from pos_gateway.broker.plain_publisher import PlainPublisher
+from pos_gateway.broker.session import Session
+from pos_gateway.domain.errors import BrokerUnavailable, PublishRefused, Unroutable
+from testkit.servers.proxy import Proxy
+from testkit.servers.rabbitmq import RabbitMQ
+from tests.broker.test_publisher import a_message, count
+
+
+@pytest.fixture
+def publisher(broker_url: str) -> Iterator[PlainPublisher]:
+    publisher = PlainPublisher(broker_url)
+    yield publisher
+    publisher.close()
+
+
+def session_of(publisher: PlainPublisher) -> Any:
+    return publisher._writer._session
+
+
+def test_a_message_is_stored_as_a_workers_would_be(
+    publisher: PlainPublisher, broker_url: str
+) -> None:
+    publisher.publish(a_message())
+    with Connection(broker_url) as connection:
+        message = connection.default_channel.basic_get("orders", no_ack=True)
+    assert bytes(message.body, "utf-8") == b"{}"
+    assert abs(message.properties.pop("timestamp") - time.time()) < 60
+    message.headers.pop("x-delivery-count", None)  # RabbitMQ's own
+    assert message.properties == {
+        "content_type": "application/json",
+        "content_encoding": "utf-8",
+        "delivery_mode": 2,
+        "message_id": "m0",
+        "application_headers": {"id": "m0"},
+    }
+
+
+def test_many_threads_share_one_connection(
+    publisher: PlainPublisher, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(lambda n: publisher.publish(a_message(n)), range(500)))
+    assert count(broker_url) == 500
+    assert [each.name for each in threading.enumerate()].count("publisher") == 1
+
+
+def test_only_the_unroutable_one_among_many_is_reported_so(publisher: PlainPublisher) -> None:
+    def is_routed(number: int) -> bool:
+        key = "nowhere" if number % 10 == 0 else topology.ORDERS_KEY
+        try:
+            publisher.publish(a_message(number, routing_key=key))
+        except Unroutable:
+            return False
+        return True
+
+    with ThreadPoolExecutor(20) as threads:
+        assert list(threads.map(is_routed, range(200))) == [n % 10 != 0 for n in range(200)]
+
+
+def test_an_unreachable_broker_is_named_without_its_password() -> None:
+    publisher = PlainPublisher("amqp://guest:s3cr3t@127.0.0.1:1//")
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1") as caught:
+        publisher.publish(a_message())
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_queue_with_other_arguments_is_refused_in_words(broker_url: str) -> None:
+    with Connection(broker_url) as connection:
+        connection.default_channel.queue_declare("orders", durable=True, auto_delete=False)
+    with pytest.raises(PublishRefused, match="'orders' exists with other arguments"):
+        PlainPublisher(broker_url).publish(a_message())
+
+
+def test_a_lost_connection_is_replaced(
+    publisher: PlainPublisher, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    publisher.publish(a_message(1))
+    rabbitmq.drop_connections()
+    publisher.publish(a_message(2))
+    assert count(broker_url) == 2
+
+
+def test_a_message_whose_connection_is_lost_is_written_again_once(
+    publisher: PlainPublisher, broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.publish(a_message(1))
+    publish, writes = Producer.publish, []
+
+    def dying(producer: Producer, *arguments: Any, **options: Any) -> Any:
+        writes.append(options["message_id"])
+        if len(writes) <= failures:
+            raise ConnectionResetError("while writing")
+        return publish(producer, *arguments, **options)
+
+    monkeypatch.setattr(Producer, "publish", dying)
+    failures = 1
+    publisher.publish(a_message(2))
+    assert (writes, count(broker_url)) == (["m2"] * 2, 2)
+    failures = 9
+    with pytest.raises(BrokerUnavailable, match="was lost: while writing"):
+        publisher.publish(a_message(3))
+    assert writes == ["m2"] * 2 + ["m3"] * 2
+
+
+def test_it_publishes_again_when_the_broker_is_back(
+    publisher: PlainPublisher, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    publisher.publish(a_message(1))
+    rabbitmq.kill()
+    with pytest.raises(BrokerUnavailable, match="cannot reach"):
+        publisher.publish(a_message(2))
+    rabbitmq.start()
+    publisher.publish(a_message(3))
+    assert count(broker_url) == 2
+
+
+def test_a_memory_alarm_is_an_error_within_the_timeout(
+    publisher: PlainPublisher, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    publisher.publish(a_message(1))
+    with rabbitmq.memory_alarm():
+        with pytest.raises(BrokerUnavailable, match="no confirm"):
+            publisher.publish(a_message(2), timeout=0.5)
+        with pytest.raises(BrokerUnavailable, match="takes no messages"):
+            publisher.publish(a_message(3), timeout=0.5)
+    publisher.publish(a_message(4))
+    assert count(broker_url) in (2, 3)  # the second was not confirmed: stored, or not
+
+
+def test_a_refused_message_is_an_error_and_the_next_has_a_new_connection(
+    publisher: PlainPublisher, broker_url: str
+) -> None:
+    publisher.publish(a_message(1))
+    first = session_of(publisher)
+    with Connection(broker_url) as connection:
+        channel = connection.default_channel
+        full = {"x-max-length": 0, "x-overflow": "reject-publish"}
+        channel.queue_declare("full", durable=True, auto_delete=False, arguments=full)
+        channel.queue_bind("full", "orders", "full")
+    with pytest.raises(PublishRefused, match="refused"):
+        publisher.publish(a_message(2, routing_key="full"))
+    publisher.publish(a_message(3))
+    assert session_of(publisher) is not first
+    assert count(broker_url) == 2
+
+
+def test_a_timeout_covers_connecting_to_a_broker_that_does_not_answer(broker_url: str) -> None:
+    with Proxy(broker_url) as proxy:
+        proxy.timeout()
+        publisher = PlainPublisher(proxy.url)
+        with pytest.raises(BrokerUnavailable, match="no confirm"):
+            publisher.publish(a_message(), timeout=0.1)
+        publisher.close()
+
+
+def test_a_message_whose_caller_has_given_up_is_not_written(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare, proceed = topology.declare, threading.Event()
+
+    def declared(connection: Connection) -> None:
+        proceed.wait(20)
+        declare(connection)
+
+    monkeypatch.setattr(topology, "declare", declared)
+    publisher = PlainPublisher(broker_url)
+    with pytest.raises(BrokerUnavailable, match="no confirm"):
+        publisher.publish(a_message(1), timeout=0.01)
+    proceed.set()
+    publisher.publish(a_message(2))
+    publisher.close()
+    assert count(broker_url) == 1
+
+
+def test_a_broker_that_vanishes_while_queues_are_declared_is_given_up(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare = topology.declare
+    monkeypatch.setattr(sessions, "ANSWER", 0.2)
+    with Proxy(broker_url) as proxy:
+
+        def declare_in_vain(connection: Connection) -> None:
+            proxy.half_open()
+            declare(connection)
+
+        monkeypatch.setattr(topology, "declare", declare_in_vain)
+        publisher = PlainPublisher(proxy.url)
+        with pytest.raises(BrokerUnavailable, match="cannot reach"):
+            publisher.publish(a_message())
+        monkeypatch.setattr(topology, "declare", declare)
+        proxy.heal()
+        publisher.publish(a_message())
+        publisher.close()
+    assert count(broker_url) == 1
+
+
+def test_an_idle_connection_that_died_silently_is_replaced_before_the_next_message(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "HEARTBEAT", 1)
+    with Proxy(broker_url) as proxy:
+        publisher = PlainPublisher(proxy.url)
+        publisher.publish(a_message(1))
+        proxy.half_open("server")
+        thread = publisher._writer._thread
+        assert thread is not None
+        thread.join(20)
+        assert not thread.is_alive()
+        proxy.heal()
+        publisher.publish(a_message(2))
+        publisher.close()
+    assert count(broker_url) == 2
+
+
+def test_any_of_several_nodes_will_do(broker_url: str) -> None:
+    for number in range(4):
+        publisher = PlainPublisher(f"amqp://127.0.0.1:1//;{broker_url}")
+        publisher.publish(a_message(number))
+        publisher.close()
+    assert count(broker_url) == 4
+
+
+def test_connections_are_spread_over_the_nodes() -> None:
+    nodes = ["amqp://a//", "amqp://b//", "amqp://c//"]
+    firsts = {sessions.shuffled(";".join(nodes)).split(";")[0] for _ in range(200)}
+    assert firsts == {*nodes}
+
+
+def test_closing_fails_the_callers_that_wait(broker_url: str, rabbitmq: RabbitMQ) -> None:
+    publisher = PlainPublisher(broker_url)
+    publisher.publish(a_message(1))
+    with rabbitmq.memory_alarm(), ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(publisher.publish, a_message(2), timeout=60)
+        while not (unconfirmed := session_of(publisher).unconfirmed):
+            time.sleep(0.01)
+        publisher.close()
+        with pytest.raises(BrokerUnavailable, match="closed by this process"):
+            waiting.result(20)
+    assert unconfirmed
+    publisher.close()
+    with pytest.raises(BrokerUnavailable, match="is closed"):
+        publisher.publish(a_message(3))
+
+
+def test_closing_is_no_lost_client_for_the_broker(broker_url: str, rabbitmq: RabbitMQ) -> None:
+    program = (
+        "from tests.broker.test_publisher import a_message\n"
+        "from pos_gateway.broker.plain_publisher import PlainPublisher\n"
+        f"publisher = PlainPublisher({broker_url!r})\n"
+        "publisher.publish(a_message()); publisher.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    here = f"vhost: '{unquote(broker_url.rpartition('/')[2])}'"
+    until = time.monotonic() + 20
+    while True:
+        log = (rabbitmq.folder / "log" / "rabbitmq.log").read_text().splitlines()
+        ended = [line for line in log if "closing AMQP connection" in line and here in line]
+        if ended:
+            break
+        assert time.monotonic() < until
+    assert ["[info]" in each for each in ended] == [True]
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_message_tries_again(
+    publisher: PlainPublisher, broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", no_more)
+        with pytest.raises(BrokerUnavailable, match="can't start new thread"):
+            publisher.publish(a_message())
+    publisher.publish(a_message())
+    assert count(broker_url) == 1
+
+
+def test_a_bug_ends_neither_the_thread_nor_its_callers_wait(
+    publisher: PlainPublisher, broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as wrong:
+        wrong.setattr(plain_publisher.time, "time", lambda: 1 / 0)
+        with pytest.raises(BrokerUnavailable, match="division by zero"):
+            publisher.publish(a_message(1))
+    publisher.publish(a_message(2))
+    assert count(broker_url) == 1
+
+
+def test_a_forked_child_makes_a_connection_of_its_own(
+    publisher: PlainPublisher, broker_url: str
+) -> None:
+    publisher.publish(a_message(1))
+    session = session_of(publisher)
+    for call, arguments in ((publisher.publish, (a_message(2),)), (publisher.close, ())):
+        child = multiprocessing.get_context("fork").Process(target=call, args=arguments)
+        child.start()
+        child.join(30)
+        assert child.exitcode == 0
+    publisher.publish(a_message(3))
+    assert session_of(publisher) is session
+    assert count(broker_url) == 3
+
+
+GREEN = """
+from gevent import monkey; monkey.patch_all()
+import os, sys, time, gevent
+from pos_gateway.broker.plain_publisher import PlainPublisher
+from tests.broker.test_publisher import a_message
+publisher = PlainPublisher({url!r})
+"""
+
+
+def green(broker_url: str, program: str) -> None:
+    program = GREEN.format(url=broker_url) + program
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_child_that_a_green_program_forks_leaves_its_parents_connection_alone(
+    broker_url: str,
+) -> None:
+    """gevent copies every green thread to the child, that which owns the connection, too."""
+    green(
+        broker_url,
+        """
+publisher.publish(a_message(1))
+session = publisher._writer._session
+child = os.fork()
+time.sleep(0.1)  # the copies run
+for number in range(50):
+    publisher.publish(a_message(number))
+    time.sleep(0.001)
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert publisher._writer._session is session
+""",
+    )
+    assert count(broker_url) == 101
+
+
+def test_a_killed_green_thread_fails_its_callers_and_the_next_message_starts_another(
+    broker_url: str,
+) -> None:
+    green(
+        broker_url,
+        """
+import gc
+from pos_gateway.domain.errors import BrokerUnavailable
+publisher.publish(a_message(1))
+[thread] = [each for each in gc.get_objects() if isinstance(each, gevent.Greenlet)]
+waiting = gevent.spawn(publisher.publish, a_message(2))
+gevent.kill(thread)
+waiting.join()
+assert isinstance(waiting.exception, BrokerUnavailable), waiting.value
+assert "thread has ended" in str(waiting.exception)
+publisher.publish(a_message(3))
+""",
+    )
+    assert count(broker_url) == 2
+
+
+def test_other_green_threads_run_while_one_waits(broker_url: str) -> None:
+    green(
+        broker_url,
+        """
+ran = []
+gevent.spawn(lambda: [(ran.append(1), time.sleep(0)) for _ in range(10)])
+publisher.publish(a_message())
+assert len(ran) == 10
+""",
+    )
+
+
+def test_kombus_in_memory_broker_stores_at_once() -> None:
+    publisher = PlainPublisher("memory://plain")
+    publisher.publish(a_message())
+    with Session("memory://plain") as session:
+        message = session.connection.default_channel.basic_get("orders")
+    assert message.properties["message_id"] == "m0"
+    publisher.close()
+
+
+@pytest.fixture
+def tls_url(broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The broker behind TLS, in records that hold many frames."""
+    context, authority = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), trustme.CA()
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    there = urlsplit(broker_url)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+                time.sleep(0.001)  # gathers frames
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                inside = context.wrap_socket(listener.accept()[0], server_side=True)
+                outside = socket.create_connection((there.hostname, there.port))
+                for ends in ((inside, outside), (outside, inside)):
+                    threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    port = listener.getsockname()[1]
+    yield f"amqps://{there.username}:{there.password}@127.0.0.1:{port}{there.path}"
+    listener.close()
+
+
+def test_tls(tls_url: str, broker_url: str) -> None:
+    """A record is decrypted as a whole, and its later frames make no socket readable."""
+    publisher = PlainPublisher(tls_url)
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(lambda n: publisher.publish(a_message(n)), range(500)))
+    publisher.close()
+    assert count(broker_url) == 500
+
+
+def test_tls_in_a_green_program(tls_url: str, broker_url: str) -> None:
+    green(
+        tls_url,
+        """
+jobs = [gevent.spawn(publisher.publish, a_message(number)) for number in range(200)]
+gevent.joinall(jobs, raise_error=True)
+publisher.close()
+""",
+    )
+    assert count(broker_url) == 200
