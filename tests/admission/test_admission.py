@@ -416,7 +416,7 @@ def test_however_long_a_merchant_asks_for_its_orders_wait_no_longer_than_after_f
     assert LONGEST_OPEN <= stage.announced[-1].seconds <= 1.05 * LONGEST_OPEN
 
 
-def test_a_wait_for_the_database_is_blamed_on_no_merchant() -> None:
+def test_no_merchant_is_blamed_for_a_wait_for_the_database() -> None:
     """Of calls that wait for their claims none is cut short: ending them would free no slot."""
     stage = Stage(limit=1, slots=4)
     stage.know("m0", "m1", seconds=0.1)
