@@ -1,4 +1,4 @@
-"""What is removed of orders that are over, and how much of it at a time."""
+"""What is pruned of terminal orders, and how much at a time."""
 
 import time
 from collections.abc import Callable
@@ -32,8 +32,8 @@ def test_orders_are_pruned_in_bounded_batches_and_open_ones_never(
     assert not any(state.is_final for state in left)
 
 
-def test_what_is_old_is_not_judged_by_a_clock_that_is_ahead(engine: Engine) -> None:
-    """SQLite has no other one."""
+def test_a_fast_clock_ages_no_order(engine: Engine) -> None:
+    """SQLite has no other clock."""
     ahead, now = time.time() + 90 * 86_400, time.time()
     seen = present(engine, ahead)
     assert seen == ahead if engine.dialect.name == "sqlite" else abs(seen - now) < 3600
@@ -41,7 +41,7 @@ def test_what_is_old_is_not_judged_by_a_clock_that_is_ahead(engine: Engine) -> N
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-def test_a_cancel_request_whose_message_was_lost_does_not_keep_its_order(
+def test_a_cancel_request_without_a_message_does_not_keep_its_order(
     engine: Engine, rows: Rows, worker: Callable[..., Worker], is_held: bool
 ) -> None:
     one, cancel = worker(), Key("m", "o1", Action.CANCEL)
@@ -58,7 +58,7 @@ def test_a_cancel_request_whose_message_was_lost_does_not_keep_its_order(
     assert rows.orders() == []
 
 
-def test_an_order_that_was_cancelled_and_never_came_stays_cancelled_for_a_year(
+def test_an_order_that_was_cancelled_and_never_arrived_stays_cancelled_for_a_year(
     engine: Engine, rows: Rows, worker: Callable[..., Worker]
 ) -> None:
     one, cancel = worker(), Key("m", "o1", Action.CANCEL)

@@ -1,4 +1,4 @@
-"""Requests to cancel that come again: which are over, and which ask for more."""
+"""Repeated cancel requests: which are terminal, and which are attempted again."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ def ended(one: Worker, state: State) -> None:
 
 
 @pytest.mark.parametrize("state", [each for each in State if each.is_final])
-def test_a_request_with_more_time_is_tried_anew_if_it_had_run_out_or_failed(
+def test_an_expired_or_failed_request_with_a_later_deadline_is_attempted_again(
     worker: Workers, rows: Rows, state: State
 ) -> None:
     one = worker()
@@ -34,7 +34,7 @@ def test_a_request_with_more_time_is_tried_anew_if_it_had_run_out_or_failed(
     assert (row.state, row.reopened, row.deliver_by) == ("claimed", 1, DAY + 61)
 
 
-def test_a_request_after_its_order_was_reopened_is_tried_anew_once(
+def test_a_request_is_attempted_once_more_after_its_order_was_reopened(
     worker: Workers, rows: Rows, engine: Engine
 ) -> None:
     one = worker()
@@ -49,7 +49,7 @@ def test_a_request_after_its_order_was_reopened_is_tried_anew_once(
     assert (rows.order(CANCEL).generation, rows.order(CANCEL).reopened) == (2, 1)
 
 
-def test_a_first_request_is_for_the_present_generation(
+def test_a_first_request_is_for_the_current_generation(
     worker: Workers, rows: Rows, engine: Engine
 ) -> None:
     one = worker()
@@ -61,9 +61,7 @@ def test_a_first_request_is_for_the_present_generation(
     assert isinstance(one.claim(CANCEL, send=False, deliver_by=DAY + 60), Ended)
 
 
-def test_the_later_deadline_holds_for_both_of_two_open_requests(
-    worker: Workers, rows: Rows
-) -> None:
+def test_two_open_requests_share_the_later_deadline(worker: Workers, rows: Rows) -> None:
     one = worker()
     one.finish(claimed(one.claim(KEY, send=True)), untold())
     for seconds, until in ((60, 60), (600, 600), (60, 600)):
@@ -74,7 +72,7 @@ def test_the_later_deadline_holds_for_both_of_two_open_requests(
     assert claimed(one.claim(KEY, send=True)).past.cancelling
 
 
-def test_what_an_order_keeps_is_what_it_came_with_first(worker: Workers, rows: Rows) -> None:
+def test_an_order_keeps_its_first_deadline(worker: Workers, rows: Rows) -> None:
     """Its own deadline is not that of a later message."""
     one = worker()
     for seconds in (60, 600, 6):
