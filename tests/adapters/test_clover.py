@@ -1,4 +1,4 @@
-"""Clover: what the conformance suite does not ask."""
+"""Clover: what the conformance suite does not test."""
 
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,7 +24,7 @@ def test_an_order_is_one_line_for_each_piece_with_our_id_in_the_note() -> None:
     }
 
 
-def test_an_item_of_the_catalog_is_one_of_the_inventory_at_our_price() -> None:
+def test_a_catalog_item_is_an_inventory_item_at_the_orders_price() -> None:
     modifiers = [
         {"sku": "che", "name": "cheese", "quantity": 2, "unit_price": 50},
         {"name": "no onions", "unit_price": 10},
@@ -43,7 +43,7 @@ def test_an_item_of_the_catalog_is_one_of_the_inventory_at_our_price() -> None:
     assert body(send.requests[0])["orderCart"]["lineItems"] == [line, line]
 
 
-def test_with_a_discount_an_item_of_the_inventory_has_all_of_the_price() -> None:
+def test_a_discounted_inventory_item_has_the_whole_price() -> None:
     modifiers = [
         {"sku": "che", "name": "cheese", "unit_price": 50},
         {"name": "coupon", "unit_price": -880},
@@ -65,7 +65,7 @@ def test_more_pieces_than_clover_takes_are_rejected_unsent() -> None:
     assert outcome.reason.code == "invalid_order"
 
 
-def test_one_for_the_same_amount_without_a_note_may_be_it() -> None:
+def test_an_order_for_the_same_amount_without_a_note_is_ambiguous() -> None:
     order = order_of()
 
     def look_up(**found: object) -> Outcome | None:
@@ -85,7 +85,7 @@ def test_an_acceptance_may_leave_out_the_note() -> None:
     assert CLOVER.adapter.submit(order_of(), CLOVER.merchant, send).kind is Kind.ACCEPTED
 
 
-def test_an_order_is_looked_for_page_by_page_by_its_whole_mark() -> None:
+def test_an_order_is_looked_up_page_by_page_by_its_whole_mark() -> None:
     order = order_of()
     alike = {**CLOVER.accepted("order/1"), "note": "[order/1]] Ada"}
     full = reply(200, {"elements": [alike] * 100})
@@ -102,7 +102,7 @@ def test_an_order_is_looked_for_page_by_page_by_its_whole_mark() -> None:
 
 
 class Shrinking:
-    """Clover with so many orders of others before ours, of which some are deleted while it is asked."""
+    """Clover with this many orders before ours, some of which are deleted during the look-up."""
 
     def __init__(self, before: int, deleted: range) -> None:
         others = [{**CLOVER.accepted(f"x{n}"), "id": f"X{n}"} for n in range(before)]

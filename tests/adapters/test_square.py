@@ -1,4 +1,4 @@
-"""Square: what the conformance suite does not ask."""
+"""Square: what the conformance suite does not test."""
 
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.transport.exchange import Reply
@@ -57,7 +57,7 @@ def test_a_discount_among_the_modifiers_is_in_the_items_price() -> None:
     assert [each["base_price_money"]["amount"] for each in line["modifiers"]] == [0, 0]
 
 
-def test_an_item_of_the_catalog_has_its_name_and_our_price() -> None:
+def test_a_catalog_item_has_its_name_and_the_orders_price() -> None:
     modifiers = [
         {"sku": "che", "name": "cheese", "quantity": 2, "unit_price": 100},
         {"sku": "odd", "name": "odd one", "unit_price": 5},
@@ -86,7 +86,7 @@ def test_an_item_of_the_catalog_has_its_name_and_our_price() -> None:
     }
 
 
-def test_a_modifier_of_the_catalog_is_none_on_an_item_that_is_not_in_it() -> None:
+def test_a_catalog_modifier_on_an_ad_hoc_item_is_ad_hoc() -> None:
     modifiers = [{"sku": "che", "name": "cheese", "unit_price": 100}]
     item = {"sku": "bur", "name": "Burger", "quantity": 1, "unit_price": 850}
     order = order_of(items=[{**item, "modifiers": modifiers}], total=950)
@@ -96,7 +96,7 @@ def test_a_modifier_of_the_catalog_is_none_on_an_item_that_is_not_in_it() -> Non
     assert [each.get("name") for each in (line, *line["modifiers"])] == ["Burger", "cheese"]
 
 
-def test_an_item_that_square_has_not_is_named_in_its_words() -> None:
+def test_an_unknown_item_is_named_in_squares_words() -> None:
     detail = "Item variation with catalog object ID `V1` not found."
     unknown = {"errors": [{"code": "NOT_FOUND", "detail": detail}]}
     failed, rejected = submitted(reply(404, unknown)), submitted(reply(400, unknown))
@@ -106,7 +106,7 @@ def test_an_item_that_square_has_not_is_named_in_its_words() -> None:
         assert (outcome.reason.code, outcome.reason.message) == (code, f"NOT_FOUND {detail}")
 
 
-def test_a_refusal_that_may_mean_that_it_is_there_is_asked_about() -> None:
+def test_a_refusal_that_may_mean_a_duplicate_is_looked_up() -> None:
     assert submitted(REUSED, FOUND).kind is Kind.ACCEPTED
     assert submitted(REUSED, SQUARE.unknown).kind is Kind.IN_DOUBT
     assert submitted(BAD, FOUND).kind is Kind.ACCEPTED
@@ -117,7 +117,7 @@ def test_a_refusal_that_may_mean_that_it_is_there_is_asked_about() -> None:
     assert "already exists" in rejected.reason.message
 
 
-def test_an_order_is_looked_for_page_by_page_in_its_time() -> None:
+def test_an_order_is_looked_up_page_by_page_in_its_time() -> None:
     page = reply(200, {"orders": [{"id": "other"}], "cursor": "next"})
     send = Scripted(page, FOUND)
     known = SQUARE.adapter.look_up(ORDER, SQUARE.merchant, send)
@@ -133,7 +133,7 @@ def test_an_order_is_looked_for_page_by_page_in_its_time() -> None:
     assert lost.kind is Kind.IN_DOUBT
 
 
-def test_cancelling_names_the_version_under_a_key_of_its_own() -> None:
+def test_cancelling_names_the_version_with_a_separate_key() -> None:
     send = Scripted(*SQUARE.cancelled(SQUARE.accepted(ORDER.order_id)))
     SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send)
     request = send.requests[1]
@@ -152,7 +152,7 @@ def test_an_order_that_is_still_open_after_its_cancellation_is_in_doubt() -> Non
     assert outcome.kind is Kind.IN_DOUBT
 
 
-def test_each_version_is_cancelled_under_a_key_of_its_own() -> None:
+def test_each_version_is_cancelled_with_a_separate_key() -> None:
     keys = set()
     for version in (1, 2):
         order = {**SQUARE.accepted(ORDER.order_id)["order"], "version": version}
@@ -171,7 +171,7 @@ def test_an_orders_fulfillments_are_cancelled_with_it() -> None:
     assert sent["fulfillments"] == [{"uid": "a", "state": "CANCELED"}]
 
 
-def test_a_pickup_names_who_comes_for_it() -> None:
+def test_a_pickup_names_its_recipient() -> None:
     customer = {"name": "Ada", "phone": "+1 555 0100"}
     order = order_of(customer=customer, notes="no nuts", fulfillment="pickup")
     send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
