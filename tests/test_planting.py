@@ -15,7 +15,7 @@ def _fault(ends: str, right: str, wrong: str, by: str) -> Fault:
 
 FAULTS = [
     _fault("found", PILOTS, "", "split::a_pilot_is_in"),
-    _fault("missed", PILOTS, "", "split::at_no_percent"),
+    _fault("missed", PILOTS, "", "split::at_0_percent"),
     _fault("not tried", PILOTS, "no_such_name or ", "split::a_pilot_is_in"),
     _fault("not tried", "import hashlib", "import no_such_module", "split::a_pilot_is_in"),
     _fault("not tried", "this is not in it", "", "split::a_pilot_is_in"),
