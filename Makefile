@@ -47,6 +47,7 @@ check: $(INSTALLED) docs-check ## Formatting, lint, types, floors, generated doc
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.13
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/words.py
 

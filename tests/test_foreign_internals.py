@@ -40,9 +40,7 @@ OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 ALLOWED = {
     "broker/": "",  # has amqp_internals.py and kombu_internals.py to come
     "transport/": "",  # urllib3's and http.client's, until it is rewritten
-    "cli/": "each._labelnames",  # ``labels_of`` has it
     "gcelery.py": "subprocess._args_from_interpreter_flags gevent_config.track_greenlet_tree",
-    "worker/properties.py": "serialization.PROPERTY_CLASSES",
 }
 
 

@@ -1,7 +1,7 @@
 """Clover's REST API v3, atomic orders. Built to Clover's public documentation, not certified.
 
 Sources, on docs.clover.com: "Create an atomic order", "Manage orders data", "Create custom orders",
-"Get all orders", "Apply filters", "API usage and rate limits", "401 Unauthorized", "Status codes
+"Get all orders", "Get a single order", "Apply filters", "API usage and rate limits", "401 Unauthorized", "Status codes
 and errors reference".
 
 An item in the merchant's catalog is sent as an inventory item, and its modifiers as inventory
@@ -10,16 +10,18 @@ without an id, so their prices are added to the item's and their names to its no
 quantity 3 is three line items. At Clover a tip belongs to a payment, so it is not sent.
 
 Clover documents no idempotency key for atomic orders, and no field for our order id. The order's
-note begins with it, and a look-up finds the order by that.
+note begins with it and a digest of the merchant's, and a look-up finds the order by that.
 """
 
 import json
+import re
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from itertools import count
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters.marks import merchant_digest, the_only
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
@@ -31,6 +33,7 @@ from pos_gateway.adapters.replies import (
     in_doubt,
     json_object,
     no_answer,
+    shorter,
     with_the_order,
 )
 from pos_gateway.adapters.window import windows
@@ -38,6 +41,7 @@ from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Order
 from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {
@@ -56,6 +60,9 @@ REJECTIONS = {
     "invalid_modifier": Rejection.ITEM_UNAVAILABLE,
 }
 
+#: A merchant in an order's mark.
+_MERCHANT = re.compile(r"#[0-9a-f]{12}( |$)")
+
 #: Maximum line items of an order ("Create an atomic order").
 _LINES = 3000
 _JSON = "application/json"
@@ -64,8 +71,8 @@ _TEXT = 255
 #: Clock skew between Clover, the backend and us that a look-up by time allows for.
 _SKEW = timedelta(hours=1)
 #: A look-up's orders per page (a reply must stay short), maximum pages, and overlap of two pages:
-#: an order deleted meanwhile moves all later ones forward.
-_PAGE, _PAGES, _COMMON = 100, 10, 10
+#: an order deleted meanwhile moves all later ones forward. Pages of the least orders overlap by one.
+_PAGE, _PAGES, _COMMON, _LEAST = 100, 10, 10, 2
 _MOST = _PAGES * (_PAGE - _COMMON) + _COMMON
 _TOO_MANY = f"not among the orders of its time, {_MOST} or {LOOK_UP} bytes of them"
 
@@ -105,49 +112,101 @@ class CloverAdapter:
             return rejected(Rejection.UNKNOWN_ORDER, "Clover does not know the order")
         if known.kind is not Kind.ACCEPTED:
             return known
-        url = f"{_merchant(merchant)}/orders/{quote(known.external_id or '', safe='')}"
-        reply = send(Request("DELETE", url))
+        reply = send(Request("DELETE", _order_url(known.external_id, merchant)))
         if reply.status == 200:  # its body is not documented
             return Outcome(Kind.CANCELLED, external_id=known.external_id)
         return _refused(reply) if reply.status == 400 else by_status(reply)
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        """Search the orders of the time window for the one with our note.
-
-        An order for the same amount without any mark may be it, with its note lost: in doubt.
-        """
-        may_be_there, read, pages = False, 0, _PAGES
-        for window in windows(order, _SKEW):
-            last = None
-            for offset in count(0, _PAGE - _COMMON):
-                if not pages or read > LOOK_UP:
-                    return in_doubt(_TOO_MANY)
-                pages -= 1
-                reply = send(Request("GET", _page(merchant, window, offset), expects=BODY_LIMIT))
-                if reply.status != 200:
-                    return no_answer(reply)
-                found = (json_object(reply) or {}).get("elements")
-                if not isinstance(found, list) or len(found) > _PAGE:
-                    return in_doubt("asked for the order, Clover answered something else")
-                ids = [each.get("id") if isinstance(each, dict) else None for each in found]
-                for each in found:
-                    if isinstance(each, dict) and _is(each, order):
-                        return _standing(each, order)
-                    may_be_there |= isinstance(each, dict) and _may_be(each, order)
-                if offset and (last is None or last not in ids):
-                    return in_doubt("orders between two pages may have been passed over")
-                if len(found) < _PAGE:
-                    break
-                last, read = ids[-1], read + len(reply.body)
-        return in_doubt("one for the same amount has no note") if may_be_there else None
+        found = _find(order, merchant, send)
+        return _standing(found, order) if isinstance(found, dict) else found
 
 
-def _page(merchant: Merchant, window: tuple[datetime, datetime], offset: int) -> str:
+def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
+    """The order as Clover has it; None if Clover does not know it; an Outcome if that is in doubt.
+
+    Unless Clover's id is known, this searches the orders of the time window for the one with our
+    note. An order for the same amount without any mark may be it, with its note lost: in doubt.
+    """
+    if (known := _retrieved(order, merchant, send)) is not None:
+        return known
+    search, before = _Search(merchant, send), _note(order, _id(order))
+    may_be_there, unmarked = False, dict[str, dict[str, Any]]()
+    for window in windows(order, _SKEW):
+        for page in search.pages(window):
+            if isinstance(page, Outcome):
+                return page
+            for each in page:
+                if _is(each, order):
+                    return each
+                if _was(each, order):
+                    unmarked[str(each.get("id"))] = each
+                may_be_there |= _may_be(each, order)
+        if unmarked:
+            return the_only(unmarked.values(), lambda found: found.get("note") == before)
+    return in_doubt("one for the same amount has no note") if may_be_there else None
+
+
+def _retrieved(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
+    """The order that has Clover's id for ours; None if there is none, or it is another one."""
+    if order.external_id is None:
+        return None
+    reply = send(Request("GET", _order_url(order.external_id, merchant), expects=BODY_LIMIT))
+    if reply.status != 200:
+        return None if reply.status == 404 else no_answer(reply)
+    found = json_object(reply) or {}
+    return found if _is(found, order) or _was(found, order) else None
+
+
+def _order_url(known_as: str | None, merchant: Merchant) -> str:
+    return f"{_merchant(merchant)}/orders/{quote(known_as or '', safe='')}"
+
+
+class _Search:
+    """A look-up's pages: of as many orders as a reply has room for."""
+
+    def __init__(self, merchant: Merchant, send: Send) -> None:
+        self._merchant, self._send = merchant, send
+        self._left, self._read, self._orders = _PAGES, 0, _PAGE
+
+    def pages(self, window: tuple[datetime, datetime]) -> Iterator[list[dict[str, Any]] | Outcome]:
+        """The orders of a time window; an Outcome ends it, since they cannot all be read."""
+        last, end = None, 0
+        while True:
+            if not self._left or self._read > LOOK_UP:
+                yield in_doubt(_TOO_MANY)
+                return
+            offset = max(0, end - min(_COMMON, self._orders // 2))
+            url = _page(self._merchant, window, offset, self._orders)
+            try:
+                reply = self._send(Request("GET", url, expects=BODY_LIMIT))
+            except NoValidReply as error:
+                self._orders = shorter(error, self._orders, _LEAST)
+                continue
+            if reply.status != 200:
+                yield no_answer(reply)
+                return
+            found = (json_object(reply) or {}).get("elements")
+            if not isinstance(found, list) or len(found) > self._orders:
+                yield in_doubt("asked for the order, Clover answered something else")
+                return
+            yield [each for each in found if isinstance(each, dict)]
+            ids = [each.get("id") if isinstance(each, dict) else None for each in found]
+            if offset and (last is None or last not in ids):
+                yield in_doubt("orders between two pages may have been passed over")
+                return
+            if len(found) < self._orders:
+                return
+            last, end = ids[-1], offset + len(found)
+            self._left, self._read = self._left - 1, self._read + len(reply.body)
+
+
+def _page(merchant: Merchant, window: tuple[datetime, datetime], offset: int, orders: int) -> str:
     since, until = map(_milliseconds, window)
     query = [
         ("filter", f"createdTime>={since}"),
         ("filter", f"createdTime<={until}"),
-        ("limit", _PAGE),
+        ("limit", orders),
         ("offset", offset),
     ]
     return f"{_merchant(merchant)}/orders?{urlencode(query)}"
@@ -167,7 +226,7 @@ class _Cart:
     """
 
     def __init__(self, order: Order, merchant: Merchant) -> None:
-        cart: dict[str, Any] = {"note": _note(order)}
+        cart: dict[str, Any] = {"note": _note(order, _mark(order))}
         if "order_type" in merchant.pos:
             cart["orderType"] = {"id": merchant.pos["order_type"]}
         self._head = _encoded({"orderCart": {**cart, "lineItems": []}}).removesuffix(_END)
@@ -215,20 +274,29 @@ def _line(item: Item, merchant: Merchant) -> dict[str, Any]:
     return {**line, "note": note} if note else line
 
 
-def _mark(order: Order) -> str:
+def _id(order: Order) -> str:
     return f"[{order.order_id}]"
 
 
-def _note(order: Order) -> str:
-    """Our id first, then the customer and the order's notes."""
+def _mark(order: Order) -> str:
+    return f"{_id(order)} #{merchant_digest(order)}"
+
+
+def _note(order: Order, mark: str) -> str:
+    """The mark first, then the customer and the order's notes."""
     who = (order.customer.name, order.customer.phone) if order.customer else ()
-    return lines.text(" ".join(filter(None, [_mark(order), *who, order.notes])), _TEXT)
+    return lines.text(" ".join(filter(None, [mark, *who, order.notes])), _TEXT)
 
 
 def _is(found: dict[str, Any], order: Order) -> bool:
-    # An order id has no blanks: the text before the first one is the whole mark.
-    note = found.get("note")
-    return isinstance(note, str) and note.partition(" ")[0] == _mark(order)
+    # No part of a mark has blanks: up to the next one the note is the whole mark.
+    return f"{found.get('note')} ".startswith(f"{_mark(order)} ")
+
+
+def _was(found: dict[str, Any], order: Order) -> bool:
+    """Whether the release before, which named no merchant, may have sent it as this order."""
+    first, _, rest = str(found.get("note")).partition(" ")
+    return first == _id(order) and not _MERCHANT.match(rest)
 
 
 def _may_be(found: dict[str, Any], order: Order) -> bool:
@@ -239,7 +307,7 @@ def _made(reply: Reply, order: Order) -> Outcome:
     found = json_object(reply)
     if found is None:
         return in_doubt("a 200 whose body is not a JSON object")
-    if found.get("note") is not None and not _is(found, order):
+    if found.get("note") is not None and not (_is(found, order) or _was(found, order)):
         return in_doubt("the reply is about another order")
     return _standing(found, order)
 

@@ -129,6 +129,12 @@ def no_answer(reply: Reply) -> Outcome:
     )
 
 
+def is_page(reply: Reply) -> bool:
+    """Whether the reply is a page for people: an ingress's or a proxy's, not the POS's word."""
+    kind = reply.headers.get("content-type", "").lower()
+    return "html" in kind or reply.body.lstrip()[:1] == b"<"
+
+
 def after_refusal(look_up: Callable[[], Outcome | None]) -> Outcome | None:
     """Look up an order that the POS has refused, but may have.
 
@@ -139,6 +145,13 @@ def after_refusal(look_up: Callable[[], Outcome | None]) -> Outcome | None:
         return look_up()
     except NotSent as error:
         raise NoValidReply(error.code, error) from error
+
+
+def shorter(error: NoValidReply, orders: int, least: int = 1) -> int:
+    """The orders to ask for in a page after one that was too long; raises any other ``error``."""
+    if error.code != "reply_too_long" or orders <= least:
+        raise error
+    return max(least, orders // 2)
 
 
 def in_doubt(message: object) -> Outcome:

@@ -1,7 +1,7 @@
 """Square's Orders API. Built to Square's public documentation, not certified by Square.
 
-Sources, on developer.squareup.com: "CreateOrder", "SearchOrders" and "UpdateOrder" in the API
-reference, the objects Order, OrderLineItem, OrderLineItemModifier, CreateOrderRequestLineItem and
+Sources, on developer.squareup.com: "CreateOrder", "RetrieveOrder", "SearchOrders" and
+"UpdateOrder" in the API reference, "Pagination", the objects Order, OrderLineItem, OrderLineItemModifier, CreateOrderRequestLineItem and
 FulfillmentPickupDetails, "Create Orders", "ErrorCode", "Idempotency", "Handling errors", "Orders
 API Requirements".
 
@@ -13,13 +13,14 @@ Order Manager if it has a fulfillment: ``pickup`` becomes one here if the custom
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters.marks import the_only
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
@@ -31,13 +32,15 @@ from pos_gateway.adapters.replies import (
     in_doubt,
     json_object,
     no_answer,
+    shorter,
     with_the_order,
 )
 from pos_gateway.adapters.window import windows
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Customer, Item, Order
-from pos_gateway.domain.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
+from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {"location_id": PosField("the Square location's id")}
@@ -69,6 +72,10 @@ REJECTIONS: Mapping[str, Rejection] = {
 #: Codes after which the order is looked up, since Square may have it. BAD_REQUEST is one: Square
 #: has answered "Order … already exists" with it.
 _ASK = frozenset({"IDEMPOTENCY_KEY_REUSED", "CONFLICT", "BAD_REQUEST"})
+
+#: Codes of an UpdateOrder with another version than the order has by now ("Update Orders").
+_MISMATCH = frozenset({"VERSION_MISMATCH", "CONFLICT"})
+_OUTDATED = Reason("version_mismatch", "Square has changed the order since it was looked up")
 
 #: Longest texts, from OrderLineItem and OrderLineItemModifier; and reference_id, from Order.
 _NAME, _MODIFIER, _NOTE, _REFERENCE = 512, 255, 2000, 40
@@ -118,7 +125,14 @@ class SquareAdapter:
         return replace(refused, not_found=is_asked)
 
     def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        """UpdateOrder to CANCELED, with the version that a look-up finds."""
+        """UpdateOrder to CANCELED, with the version that a look-up finds.
+
+        Square's own work on an order changes its version, too: then it is looked up once more.
+        """
+        outcome = self._cancel(order, merchant, send)
+        return self._cancel(order, merchant, send) if outcome.reason == _OUTDATED else outcome
+
+    def _cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         found = _find(order, merchant, send)
         if found is None:
             return rejected(Rejection.UNKNOWN_ORDER, "Square does not know the order")
@@ -137,14 +151,20 @@ class SquareAdapter:
         }
         # A new key for each version: an old key would change nothing.
         change = {"idempotency_key": _key(order, f"cancel {version}"), "order": content}
-        url = f"{merchant.base_url}/v2/orders/{quote(standing.external_id or '', safe='')}"
+        url = _order_url(standing.external_id, merchant)
         reply = send(Request("PUT", url, _encoded(change), _JSON, with_the_order(order)))
+        return self._cancelled(reply, order, merchant)
+
+    def _cancelled(self, reply: Reply, order: Order, merchant: Merchant) -> Outcome:
+        """What the reply to a cancellation says."""
         if reply.status == 200:
             after = _decision(reply, order, merchant)
             is_done = after.kind is not Kind.ACCEPTED
             return after if is_done else in_doubt("a 200, but the order is not cancelled")
+        code, detail = _error(reply)
+        if reply.status in (400, 409, 422) and code in _MISMATCH:
+            return Outcome(Kind.RETRY, _OUTDATED, contact=CallResult.ANSWERED)
         if reply.status in (400, 422):
-            code, detail = _error(reply)
             return rejected(REJECTIONS.get(code, Rejection.OTHER), f"{code} {detail}")
         return by_status(reply, self.limits.unprocessed)
 
@@ -157,7 +177,7 @@ def _creation(order: Order, merchant: Merchant) -> bytes:
     content: dict[str, Any] = {
         "location_id": merchant.pos["location_id"],
         # Private to the application that wrote it, up to 255 characters: look-ups use it.
-        "metadata": {"order_id": order.order_id},
+        "metadata": {"order_id": order.order_id, "merchant_id": order.merchant_id},
         "line_items": [_line(order, item, merchant) for item in lines.in_turns(order)],
     }
     if len(order.order_id) <= _REFERENCE:
@@ -231,43 +251,93 @@ def _key(order: Order, what: str = "create") -> str:
 def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
     """The order as Square has it; None if Square does not know it; an Outcome if that is in doubt.
 
-    SearchOrders has no filter for our id: this searches the orders of the time window.
+    SearchOrders has no filter for our id: unless Square's id is known, this searches the orders of
+    the time window.
     """
-    read, pages = 0, _PAGES
-    for since, until in windows(order, _SKEW):
-        search = _search(merchant, since, until)
-        while True:
-            url, pages = f"{merchant.base_url}/v2/orders/search", pages - 1
-            reply = send(Request("POST", url, _encoded(search), _JSON, BODY_LIMIT, is_search=True))
-            if reply.status != 200:
-                return no_answer(reply)
-            page = json_object(reply)
-            found = (page or {}).get("orders", [])
-            is_page = isinstance(found, list) and len(found) <= _PAGE
-            if page is None or page.get("errors") or not is_page:
-                return in_doubt("asked for the order, Square answered something else")
-            for each in found:
-                if isinstance(each, dict) and _is(each, order, merchant):
+    if (known := _retrieved(order, merchant, send)) is not None:
+        return known
+    search, unmarked = _Search(merchant, send), dict[str, dict[str, Any]]()
+    for window in windows(order, _SKEW):
+        for page in search.pages(window):
+            if isinstance(page, Outcome):
+                return page
+            for each in page:
+                if _is(each, order, merchant):
                     return each
-            cursor, read = page.get("cursor"), read + len(reply.body)
-            if not cursor:
-                break
-            if not isinstance(cursor, str) or len(cursor) > _CURSOR or read > LOOK_UP or not pages:
-                return in_doubt(_TOO_MANY)
-            search["cursor"] = cursor
+                if _was(each, order, merchant):
+                    unmarked[str(each.get("id"))] = each
+        if unmarked:
+            return the_only(unmarked.values(), lambda found: _is_like(found, order, merchant))
     return None
 
 
-def _search(merchant: Merchant, since: datetime, until: datetime) -> dict[str, Any]:
-    window = {"start_at": _moment(since), "end_at": _moment(until)}
-    return {
-        "location_ids": [merchant.pos["location_id"]],
-        "query": {
-            "filter": {"date_time_filter": {"created_at": window}},
-            "sort": {"sort_field": "CREATED_AT", "sort_order": "ASC"},
-        },
-        "limit": _PAGE,
-    }
+def _retrieved(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
+    """The order that has Square's id for ours; None if there is none, or it is another one."""
+    if order.external_id is None:
+        return None
+    reply = send(Request("GET", _order_url(order.external_id, merchant), expects=BODY_LIMIT))
+    if reply.status != 200:
+        return None if reply.status == 404 else no_answer(reply)
+    found = (json_object(reply) or {}).get("order")
+    is_ours = isinstance(found, dict) and (
+        _is(found, order, merchant) or _was(found, order, merchant)
+    )
+    return found if is_ours else None
+
+
+def _order_url(known_as: str | None, merchant: Merchant) -> str:
+    return f"{merchant.base_url}/v2/orders/{quote(known_as or '', safe='')}"
+
+
+class _Search:
+    """A look-up's pages: of as many orders as a reply has room for."""
+
+    def __init__(self, merchant: Merchant, send: Send) -> None:
+        self._merchant, self._send = merchant, send
+        self._left, self._read, self._orders = _PAGES, 0, _PAGE
+
+    def pages(self, window: tuple[datetime, datetime]) -> Iterator[list[dict[str, Any]] | Outcome]:
+        """The orders of a time window; an Outcome ends it, since they cannot all be read."""
+        url, search = f"{self._merchant.base_url}/v2/orders/search", self._search(window)
+        while True:
+            asked = Request("POST", url, _encoded(search), _JSON, BODY_LIMIT, is_search=True)
+            try:
+                reply = self._send(asked)
+            except NoValidReply as error:
+                self._orders = shorter(error, self._orders)
+                search = self._search(window)  # a cursor belongs to its limit ("Pagination")
+                continue
+            if reply.status != 200:
+                yield no_answer(reply)
+                return
+            page = json_object(reply)
+            found = (page or {}).get("orders", [])
+            is_page = isinstance(found, list) and len(found) <= search["limit"]
+            if page is None or page.get("errors") or not is_page:
+                yield in_doubt("asked for the order, Square answered something else")
+                return
+            yield [each for each in found if isinstance(each, dict)]
+            cursor = page.get("cursor")
+            if not cursor:
+                return
+            self._left, self._read = self._left - 1, self._read + len(reply.body)
+            is_end = self._read > LOOK_UP or not self._left
+            if is_end or not isinstance(cursor, str) or len(cursor) > _CURSOR:
+                yield in_doubt(_TOO_MANY)
+                return
+            search["cursor"] = cursor
+
+    def _search(self, window: tuple[datetime, datetime]) -> dict[str, Any]:
+        since, until = map(_moment, window)
+        created = {"start_at": since, "end_at": until}
+        return {
+            "location_ids": [self._merchant.pos["location_id"]],
+            "query": {
+                "filter": {"date_time_filter": {"created_at": created}},
+                "sort": {"sort_field": "CREATED_AT", "sort_order": "ASC"},
+            },
+            "limit": self._orders,
+        }
 
 
 def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
@@ -275,7 +345,8 @@ def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
     found = record.get("order")
     if not isinstance(found, dict) or record.get("errors"):
         return in_doubt("a 200 without an order")
-    if not _is(found, order, merchant):
+    # An idempotency key of the release before gets the order that it has made.
+    if not (_is(found, order, merchant) or _was(found, order, merchant)):
         return in_doubt("the reply is about another order")
     return _standing(found)
 
@@ -285,9 +356,33 @@ def _standing(found: dict[str, Any]) -> Outcome:
 
 
 def _is(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
+    return _names(found, order, merchant, order.merchant_id)
+
+
+def _was(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
+    """Whether the release before, which named no merchant, may have sent it as this order."""
+    return _names(found, order, merchant, None)
+
+
+def _names(found: dict[str, Any], order: Order, merchant: Merchant, whose: str | None) -> bool:
     metadata = found.get("metadata")
-    ours = isinstance(metadata, dict) and metadata.get("order_id") == order.order_id
-    return ours and found.get("location_id") == merchant.pos["location_id"]
+    if not isinstance(metadata, dict) or found.get("location_id") != merchant.pos["location_id"]:
+        return False
+    return metadata.get("order_id") == order.order_id and metadata.get("merchant_id") == whose
+
+
+def _is_like(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
+    """Whether it has our lines, by quantity and price; also if it shows none."""
+    shown = found.get("line_items")
+    return not isinstance(shown, list) or [_amount(each) for each in shown] == [
+        _amount(_line(order, item, merchant)) for item in lines.in_turns(order)
+    ]
+
+
+def _amount(line: object) -> tuple[object, object]:
+    known = line if isinstance(line, dict) else {}
+    price = known.get("base_price_money")
+    return known.get("quantity"), price.get("amount") if isinstance(price, dict) else None
 
 
 def _in_its_words(outcome: Outcome, reply: Reply) -> Outcome:

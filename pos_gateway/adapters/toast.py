@@ -14,11 +14,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters.marks import merchant_digest, the_only
 from pos_gateway.adapters.pos_fields import GUID, PosField, problems
 from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
@@ -31,12 +33,13 @@ from pos_gateway.adapters.replies import (
     no_answer,
     with_the_order,
 )
+from pos_gateway.adapters.window import windows
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Modifier, Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.transport.errors import NotSent, NoValidReply
-from pos_gateway.transport.exchange import Reply, Request, Send
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {
     "restaurant": PosField("the restaurant's GUID", GUID),
@@ -69,6 +72,8 @@ _STATES = {
 REJECTIONS: Mapping[str, Rejection] = {"10025": Rejection.PAYMENT_REQUIRED}
 _REFUSALS = (400, 422)
 
+#: Clock skew between Toast, the backend and us in the time of an order that names no merchant.
+_SKEW = timedelta(hours=1)
 #: Most minor units that a JSON number of dollars holds exact to the cent.
 _LARGEST = 10**15
 #: Currencies whose minor unit is no hundredth (ISO 4217): Toast's amounts have two decimals.
@@ -79,7 +84,7 @@ _NOT_HUNDREDTHS = re.compile(
 
 
 class ToastAdapter:
-    """``POST /orders/v2/orders`` with an ``externalId``, which look-ups use.
+    """``POST /orders/v2/orders`` with an ``externalId`` of order and merchant, which look-ups use.
 
     Toast refuses a second order with the same one, so a refused order is looked up as well.
     """
@@ -132,12 +137,23 @@ class ToastAdapter:
         return _refused(*_error(reply)) if reply.status in _REFUSALS else by_status(reply)
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        url = f"{_orders(merchant)}/orders/{quote(_external_id(order, merchant), safe='')}"
-        expects = with_the_order(order)
-        reply = send(Request("GET", url, headers=_headers(merchant), expects=expects))
+        reply = send(_get(merchant, _external_id(order, merchant)))
         if reply.status == 404:
-            return None
+            return self._look_up_unmarked(order, merchant, send)
         return _decision(reply, order, merchant) if reply.status == 200 else no_answer(reply)
+
+    def _look_up_unmarked(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
+        """Look up the order as the release before has sent it: its mark names no merchant."""
+        reply = send(_get(merchant, _unmarked(order, merchant)))
+        if reply.status != 200:
+            return None if reply.status == 404 else no_answer(reply)
+        found = json_object(reply)
+        if found is not None and not _in_its_time(found, order):
+            return None
+        known = the_only(
+            [found or {}], lambda each: order.total in (_amounts(each) or [order.total])
+        )
+        return known if isinstance(known, Outcome) else _decided(found, order, merchant)
 
     def _perhaps_there(
         self, order: Order, merchant: Merchant, send: Send, refusal: Reply
@@ -159,13 +175,10 @@ class ToastAdapter:
             outcome = by_status(reply, self.limits.unprocessed)
             is_passing = outcome.kind is Kind.IN_DOUBT
             return replace(outcome, kind=Kind.RETRY) if is_passing else outcome
-        checks = (json_object(reply) or {}).get("checks")
-        if not isinstance(checks, list) or not all(isinstance(each, dict) for each in checks):
+        amounts = _amounts(json_object(reply) or {})
+        if not amounts:
             reason = Reason.of("invalid_reply", "asked for the prices, Toast answered no checks")
             return Outcome(Kind.RETRY, reason, contact=CallResult.FAILED)
-        amounts = [
-            sum(_minor(check.get(name)) for check in checks) for name in ("amount", "totalAmount")
-        ]
         if order.total in amounts:
             return None
         problem = f"at Toast it is {amounts[0]} ({amounts[1]} with tax), the total is {order.total}"
@@ -257,10 +270,13 @@ def _reference(known_as: str, group: str) -> dict[str, Any]:
 
 
 def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
-    found = json_object(reply)
+    return _decided(json_object(reply), order, merchant)
+
+
+def _decided(found: dict[str, Any] | None, order: Order, merchant: Merchant) -> Outcome:
     if found is None:
         return in_doubt("a 200 whose body is not a JSON object")
-    if found.get("externalId") != _external_id(order, merchant):
+    if found.get("externalId") not in (_external_id(order, merchant), _unmarked(order, merchant)):
         return in_doubt("the reply is about another order")
     outcome = decision(_STATES, found.get("approvalStatus"), found.get("guid"))
     if outcome.kind is Kind.IN_DOUBT:
@@ -284,7 +300,30 @@ def _error(reply: Reply) -> tuple[str, str]:
     return str(error.get("code")), " / ".join(map(str, words)) or f"HTTP {reply.status}"
 
 
+def _in_its_time(found: dict[str, Any], order: Order) -> bool:
+    """Whether it was created when ours may have been; also if it does not say when."""
+    try:
+        created = datetime.fromisoformat(str(found.get("createdDate")))
+    except ValueError:
+        return True
+    times = windows(order, _SKEW) if created.tzinfo else []
+    return not times or any(since <= created <= until for since, until in times)
+
+
+def _amounts(found: dict[str, Any]) -> list[Decimal | int]:
+    """What its checks come to in minor units, before tax and with it; empty without checks."""
+    checks = found.get("checks")
+    if not isinstance(checks, list) or not all(isinstance(each, dict) for each in checks):
+        return []
+    return [sum(_minor(check.get(name)) for check in checks) for name in ("amount", "totalAmount")]
+
+
 def _external_id(order: Order, merchant: Merchant) -> str:
+    """At most 141 characters after the naming authority's; Toast allows 256."""
+    return f"{_unmarked(order, merchant)}-{merchant_digest(order)}"
+
+
+def _unmarked(order: Order, merchant: Merchant) -> str:
     return f"{merchant.pos['naming_authority']}:{order.order_id}"
 
 
@@ -295,6 +334,11 @@ def _orders(merchant: Merchant) -> str:
 def _post(merchant: Merchant, path: str, content: bytes, expects: int) -> Request:
     headers = {**_headers(merchant), "Content-Type": "application/json"}
     return Request("POST", _orders(merchant) + path, content, headers, expects)
+
+
+def _get(merchant: Merchant, external_id: str) -> Request:
+    url = f"{_orders(merchant)}/orders/{quote(external_id, safe='')}"
+    return Request("GET", url, headers=_headers(merchant), expects=BODY_LIMIT)
 
 
 def _headers(merchant: Merchant) -> dict[str, str]:

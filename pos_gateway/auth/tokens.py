@@ -22,11 +22,15 @@ EARLY = 30.0
 NEWER = 0.001
 #: Lifetime of a token that states none, and the longest that a token is kept, in seconds.
 UNSAID, LONGEST = 300.0, 24 * 3600.0
-#: Seconds that a refusal is cached before the endpoint is asked again.
-REFUSED = 5.0
-#: Likewise for Toast, which allows two logins an hour; and the seconds before expiry until which it
-#: returns the same token ("Authentication rate limit", "Refreshing authentication tokens").
+#: Seconds that a failure is cached before the endpoint is asked again. With each further refusal in
+#: a row they grow by this factor, up to the last: endpoints lock clients that are refused too often.
+REFUSED, GROWTH, REFUSED_MOST = 5.0, 12.0, 60.0
+#: Likewise the most for Toast, which allows two logins an hour; and the seconds before expiry until
+#: which it returns the same token ("Authentication rate limit", "Refreshing authentication tokens").
 TOAST_REUSED, TOAST_RENEWED = 1800.0, 60.0
+#: A refusal fails orders from this many seconds after the first one in a row on; and refusals are
+#: in a row unless more seconds than that lie between two.
+APART, IN_A_ROW = 60.0, 3600.0
 #: Names of a reply's token, type and lifetime in seconds (RFC 6749, 5.1); Toast's differ.
 _NAMES = ("access_token", "token_type", "expires_in")
 _TOAST_NAMES = ("accessToken", "tokenType", "expiresIn")
@@ -50,11 +54,15 @@ class Token:
 class _Refused(Exception):
     """No token is available."""
 
-    def __init__(self, problem: TransportError, pause: float) -> None:
+    def __init__(
+        self, problem: NotSent, pause: float = REFUSED, *, first: float = 0.0, at: float = 0.0
+    ) -> None:
         super().__init__(str(problem))
         self.problem = problem
         #: Seconds until the next request.
         self.pause = pause
+        #: Of a refusal: when the first one in a row was, and this one.
+        self.first, self.at = first, at
 
 
 class Tokens:
@@ -73,6 +81,8 @@ class Tokens:
         #: Credentials by fingerprint; and each one's current and previous token.
         self._clients: OrderedDict[str, Client] = OrderedDict()
         self._seen: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        #: The last refusal of each client that has had no token since.
+        self._refusals: OrderedDict[str, _Refused] = OrderedDict()
         self._cache = RefreshAheadCache(
             "tokens",
             self._load,
@@ -95,18 +105,22 @@ class Tokens:
         After a timeout the request continues for other callers.
 
         Raises:
-            Misconfigured: the endpoint refuses the client.
+            Misconfigured: the endpoint has just refused the client, and has done so for ``APART``.
             NotSent: no token now; the order was not sent.
         """
         key = credentials.fingerprint
         if key not in self._clients:
             _remember(self._clients, key, credentials)
+        known = self._refusals.get(key)
         try:
             token = self._cache.get(key, timeout)
         except NotLoaded:
             raise NotSent("token", f"no token within {timeout:.3g} s") from None
         except _Refused as refused:
-            raise refused.problem from None
+            problem, lasted = refused.problem, refused.at - refused.first
+            if isinstance(problem, Misconfigured) and (refused is known or lasted < APART):
+                problem = NotSent(problem.code, problem)
+            raise problem from None
         if token is None:
             raise NotSent("token", "no token could be had")
         return token.value
@@ -132,6 +146,7 @@ class Tokens:
         before = self._seen.get(key, ())
         if token is not None and token.value not in before[:1]:
             _remember(self._seen, key, (token.value, *before[:1]))
+            self._refusals.pop(key, None)
 
     def _load(self, keys: Sequence[str]) -> dict[str, Loaded[Token]]:
         [key] = keys
@@ -141,12 +156,25 @@ class Tokens:
         except TransportError as error:
             # Whatever the token request's outcome, the order itself was not sent.
             problem = error if isinstance(error, NotSent) else NotSent("token", error)
-            too_often = isinstance(credentials, ToastLogin) and isinstance(problem, Misconfigured)
-            raise _Refused(problem, TOAST_REUSED if too_often else REFUSED) from None
+            raise self._refused(key, problem) from None
+        self._refusals.pop(key, None)
         used = max(life - EARLY, life / 2)
         is_toasts = isinstance(credentials, ToastLogin)
         due = max(used * REFRESH, life - TOAST_RENEWED) if is_toasts else None
         return {key: Loaded(Token(value, since), since, used, due)}
+
+    def _refused(self, key: str, problem: NotSent) -> _Refused:
+        if not isinstance(problem, Misconfigured):
+            return _Refused(problem)
+        now, last = self._clock.monotonic(), self._refusals.get(key)
+        if last is None or now - last.at > IN_A_ROW:
+            refused = _Refused(problem, first=now, at=now)
+        else:
+            is_toasts = isinstance(self._clients[key], ToastLogin)
+            pause = min(last.pause * GROWTH, TOAST_REUSED if is_toasts else REFUSED_MOST)
+            refused = _Refused(problem, pause, first=last.first, at=now)
+        _remember(self._refusals, key, refused)
+        return refused
 
 
 def _pause(refused: Exception) -> float:

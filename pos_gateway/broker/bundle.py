@@ -40,6 +40,8 @@ _NEXT = b",\n"
 
 _MERCHANT, _ORDERS = "x-merchant-id", "x-orders"
 _DELIVER_BY = "x-deliver-by"
+#: Headers that describe a bundle.
+HEADERS = frozenset({_MERCHANT, _ORDERS, _DELIVER_BY})
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,7 @@ class RefreshAheadCache(Generic[Value]):
         stale: seconds that a value is served beyond that while the loader fails.
         most: most values in memory; beyond it those loaded longest ago are evicted.
         weigh: how many values a value counts as.
+        stamped: a value with its version in it, for readers who need to know which one they read.
         together: most keys in a load; with 1 each load has its own thread.
         failures: the loader's expected exceptions. Any other is blamed on a single value: only
             that one is not loaded, and is NotLoaded.
@@ -139,6 +140,7 @@ class RefreshAheadCache(Generic[Value]):
         failures: tuple[type[Exception], ...],
         pause: Callable[[Exception], float],
         weigh: Callable[[Value | None], int] = lambda _: 1,
+        stamped: Callable[[Value, float], Value] = lambda value, _: value,
         together: int = 500,
         insist: bool = False,
         shared: Shared[Value] | None = None,
@@ -153,6 +155,7 @@ class RefreshAheadCache(Generic[Value]):
         self._load = load
         self._lifetime, self._absent, self._stale_for = lifetime, absent, stale
         self._most, self._weigh, self._weight = most, weigh, 0
+        self._stamped = stamped
         self._together = together
         self._failures, self._pause, self._insist = failures, pause, insist
         self._shared = shared
@@ -389,17 +392,18 @@ class RefreshAheadCache(Generic[Value]):
         if loaded.refresh_after is None:
             after *= 1 - JITTER * random.random()
         at = began - loaded.age
+        value = None if loaded.value is None else self._stamped(loaded.value, loaded.version)
         entry = _Entry(
-            loaded.value, loaded.version, at + after, at + lifetime, at + lifetime + self._stale_for
+            value, loaded.version, at + after, at + lifetime, at + lifetime + self._stale_for
         )
         with self._lock:  # a reader after a newer edit begins another load
             event = self._under_way.pop(key, None)
             self._forget(key)  # keeps the entries in the order loaded
             self._entries[key] = entry
-            self._weight += self._weigh(entry.value)
+            self._weight += self._weigh(value)
             while self._weight > self._most:
                 self._forget(next(iter(self._entries)))
-        self._tell(key, loaded.value)
+        self._tell(key, value)
         _set(event)
         return True
 

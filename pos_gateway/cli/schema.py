@@ -101,7 +101,8 @@ def delivery_page() -> str:
         if status >= 200:
             outcome = by_status(Reply(status, {}, b""))
             code = outcome.reason.code if outcome.reason else ""
-            statuses.append(f"| {int(status)} {status.phrase} | `{outcome.kind}` | `{code}` |")
+            phrase = _PHRASES.get(status, status.phrase)
+            statuses.append(f"| {int(status)} {phrase} | `{outcome.kind}` | `{code}` |")
     backoff = Backoff()
     follows = [
         "| outcome | the POS cannot have had it | it may have it |",
@@ -126,15 +127,24 @@ def _name(kind: type[BaseException]) -> str:
 def metrics_page() -> str:
     """The page."""
     from pos_gateway.telemetry import metrics
+    from pos_gateway.telemetry.prometheus_internals import labels_of
 
     page = _METRICS.format(worst=metrics.WORST, providers=metrics.PROVIDERS)
     for each in metrics.declared():
         [described] = each.describe()
         name = f"{described.name}_total" if described.type == "counter" else described.name
-        labels = ", ".join(f"`{label}`" for label in each._labelnames)
+        labels = ", ".join(f"`{label}`" for label in labels_of(each))
         page += f"| `{name}` | {described.type} | {labels} | {described.documentation} |\n"
     return page + _PAGES
 
+
+#: RFC 9110's words, where Pythons differ.
+_PHRASES = {
+    413: "Content Too Large",
+    414: "URI Too Long",
+    416: "Range Not Satisfiable",
+    422: "Unprocessable Content",
+}
 
 _DELIVERY = """\
 # What an attempt can come to
@@ -184,6 +194,8 @@ The gateway's own words beside those:
 | `local` | this machine has no descriptors, ports or memory left; the merchant is not blamed | `retry` |
 | `security` | an address that is not public, a port that a POS may not have, plain HTTP | `failed` |
 | `url` | no URL that can be called | `failed` |
+| `token` | no access token: the endpoint fails, or has refused the client for less than a minute, or is not asked again yet | `retry` |
+| `token` | the endpoint has just refused the client, a minute or more after the first refusal in a row | `failed` |
 | `timeout` | the deadline over the whole exchange passed | `retry` before the first byte left, `in_doubt` after |
 | `cut_short` | ended early, since others needed its slot | the same |
 | `cut` | the reply ends too early | `in_doubt` |

@@ -1,6 +1,7 @@
 """``pos-gateway secrets``: the keys that seal merchants' secrets and orders."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,11 @@ from pos_gateway.cli.output import notice
 
 if TYPE_CHECKING:
     from pos_gateway.ledger.resealing import Resealed
+
+
+#: How often all rows are gone through, at most: others may write one under an earlier key
+#: meanwhile.
+PASSES = 5
 
 
 @click.group()
@@ -44,43 +50,74 @@ def rotate() -> None:
     Orders that were kept in clear, for want of a key, are sealed too. Workers keep running. What is
     sealed with that key already is skipped, so an interrupted run can be repeated.
 
-    What no key opens stays as it is, and does not stop the rest.
+    What no key opens stays as it is, and does not stop the rest. At the end all rows are counted
+    again; while one is left under an earlier key, since others write, all are gone through again.
 
-    Exit code: 0, or 1 if there is something that no key opens.
+    Exit code: 0, or 1 if something is left under another key.
     """
     from pos_gateway.ledger.payloads import Payloads
-    from pos_gateway.ledger.resealing import reseal, reseal_events
+    from pos_gateway.ledger.resealing import (
+        count_stale,
+        count_stale_events,
+        reseal,
+        reseal_events,
+    )
     from pos_gateway.merchants.store import MerchantStore
     from pos_gateway.runtime.vault import Vault
     from pos_gateway.settings import Settings
 
     vault = Vault(Settings.from_environment().secret_keys)
     payloads = Payloads(vault)
-    left = []
+    unopened, stale = [], []
     with database() as engine:
-        for what, batches in (
-            ("merchants", MerchantStore(engine, vault=vault).reseal()),
-            ("orders", reseal(engine, payloads)),
-            ("events", reseal_events(engine, payloads)),
+        store = MerchantStore(engine, vault=vault)
+        for what, once, count in (
+            ("merchants", store.reseal, store.count_stale),
+            ("orders", partial(reseal, engine, payloads), partial(count_stale, engine, payloads)),
+            (
+                "events",
+                partial(reseal_events, engine, payloads),
+                partial(count_stale_events, engine, payloads),
+            ),
         ):
-            unopened = _seal(what, batches)
-            left += [f"{unopened} {what}"] if unopened else []
-    if left:
-        raise Failure(
-            f"no key opens {', '.join(left)}, which stay as they are; put the key that they are sealed "
-            "with behind the others in POS_GATEWAY_SECRET_KEY, and run this again"
+            closed, left = _seal(what, once, count)
+            unopened += [f"{closed} {what}"] if closed else []
+            stale += [f"{left} {what}"] if left else []
+    problems = []
+    if unopened:
+        problems.append(
+            f"no key opens {', '.join(unopened)}, which stay as they are; put the key that they are "
+            "sealed with behind the others in POS_GATEWAY_SECRET_KEY, and run this again"
         )
+    if stale:
+        problems.append(
+            f"{', '.join(stale)} are still in clear or under an earlier key, which others write "
+            "with; put the new key first in POS_GATEWAY_SECRET_KEY everywhere, and run this again. "
+            "Do not drop the earlier one before"
+        )
+    if problems:
+        raise Failure("\n".join(problems))
 
 
-def _seal(what: str, batches: "Iterator[Resealed]") -> int:
-    """Print the batches' totals; returns how many cannot be opened. The first of those is named."""
-    looked_at = sealed = unopened = 0
-    for batch in batches:
-        if batch.unopened and not unopened:
-            notice(batch.unopened[0])
-        looked_at, sealed = looked_at + batch.looked_at, sealed + batch.sealed
-        unopened += len(batch.unopened)
-        if looked_at % 10_000 < batch.looked_at:
-            notice(f"{looked_at} {what} looked at, {sealed} sealed anew")
-    click.echo(f"{sealed} of {looked_at} {what} sealed anew")
-    return unopened
+def _seal(
+    what: str, once: "Callable[[], Iterator[Resealed]]", count: Callable[[], int]
+) -> tuple[int, int]:
+    """Seal all, and print how many; returns how many no key opens, and how many are left besides.
+
+    The first that no key opens is named.
+    """
+    total = 0
+    for _ in range(PASSES):
+        looked_at, unopened = 0, list[str]()
+        for batch in once():
+            looked_at, total = looked_at + batch.looked_at, total + batch.sealed
+            unopened += batch.unopened
+            if looked_at % 10_000 < batch.looked_at:
+                notice(f"{looked_at} {what} looked at, {total} sealed anew")
+        left = max(0, count() - len(unopened))
+        if not left:
+            break
+    if unopened:
+        notice(unopened[0])
+    click.echo(f"{total} of {looked_at} {what} sealed anew")
+    return len(unopened), left

@@ -73,6 +73,8 @@ class Merchant(Record):
     #: The POS's ids of items and modifiers by our skus. Imported separately: no field of the
     #: record.
     catalog: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    #: The stamp of the record's last edit (``merchants/stamps.py``); 0: not read from the directory.
+    stamp: ClassVar[float] = 0.0
 
     @classmethod
     def parse(cls, record: Any) -> Self:
@@ -106,6 +108,12 @@ class Merchant(Record):
     def with_catalog(self, catalog: Mapping[str, str]) -> Self:
         """The same merchant with this catalog."""
         return self.model_copy(update={"catalog": catalog})
+
+    def with_stamp(self, stamp: float) -> "Merchant":
+        """The same merchant with the stamp of its last edit."""
+        merchant = self.trusted(vars(self))
+        vars(merchant)["stamp"] = stamp
+        return merchant
 
     @classmethod
     def trusted(cls, fields: Mapping[str, Any]) -> "Merchant":

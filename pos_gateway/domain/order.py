@@ -181,14 +181,18 @@ class Order(Record):
         """
         return _written(self, exclude_unset=True)
 
-    def in_ledger(self, since: float | None, until: float | None) -> Self:
+    def in_ledger(
+        self, since: float | None, until: float | None, external_id: str | None = None
+    ) -> Self:
         """The same order, byte for byte, with the ledger's record of when it may have been sent.
 
         Args:
             since: when the ledger first recorded it (Unix time), if it has.
             until: its ``deliver_by`` in the ledger, if it has one.
+            external_id: the POS's id for it, if the POS has accepted it.
         """
         order = self.model_copy()
+        vars(order)["external_id"] = external_id
         if since is not None:
             vars(order)["known_since"] = from_unix(since)
         if until is not None:
@@ -198,6 +202,11 @@ class Order(Record):
     @cached_property
     def known_since(self) -> datetime | None:
         """When the ledger first recorded it; ``placed_at``, by the backend's clock, may be off."""
+        return None
+
+    @cached_property
+    def external_id(self) -> str | None:
+        """The POS's id for it, if the POS has accepted it."""
         return None
 
     @cached_property

@@ -12,7 +12,7 @@ from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import CannotOpen, Vault
 
 #: The prefix of a sealed message.
-_SEALED = "sealed:"
+SEALED = "sealed:"
 #: A code as programs write it, unlike any person's name.
 _CODE = re.compile(r"[a-z_]{1,64}|http_[0-9]{3}")
 
@@ -29,10 +29,14 @@ class Payloads:
             return order_json.decode()
         return self._vault.seal_bytes(order_json, whose=_whose(key))
 
+    @property
+    def prefix(self) -> str | None:
+        """How a text begins that is sealed with the present key; None: there is none."""
+        return None if self._vault.current is None else f"{self._vault.current}."
+
     def is_stale(self, payload: str) -> bool:
         """Whether sealing would change it: it is in clear, or under an earlier key."""
-        current = self._vault.current
-        return current is not None and not payload.startswith(f"{current}.")
+        return self.prefix is not None and not payload.startswith(self.prefix)
 
     def open(self, key: Key, payload: str) -> bytes:
         """The order's JSON. Raises CannotOpen."""
@@ -49,7 +53,7 @@ class Payloads:
             return reason
         said = json.dumps([reason.code, reason.message]).encode()
         code = reason.code if _CODE.fullmatch(reason.code) else "other"
-        return Reason(code, _SEALED + self._vault.seal_bytes(said, whose=_whose(key)))
+        return Reason(code, SEALED + self._vault.seal_bytes(said, whose=_whose(key)))
 
     def open_reason(self, key: Key, reason: Reason) -> Reason:
         """The reason as it was; without its message if no key opens that."""
@@ -64,14 +68,14 @@ class Payloads:
 
     def resealed_reason(self, key: Key, reason: Reason) -> Reason:
         """The same reason, sealed with the present key. Raises CannotOpen."""
-        if not self.is_stale(reason.message.removeprefix(_SEALED)):
+        if self.prefix is None or reason.message.startswith(SEALED + self.prefix):
             return reason
         return self.seal_reason(key, self._opened_reason(key, reason))
 
     def _opened_reason(self, key: Key, reason: Reason) -> Reason:
-        if not reason.message.startswith(_SEALED):
+        if not reason.message.startswith(SEALED):
             return reason
-        sealed = reason.message.removeprefix(_SEALED)
+        sealed = reason.message.removeprefix(SEALED)
         return Reason(*json.loads(self._vault.open_bytes(sealed, whose=_whose(key))))
 
 

@@ -4,11 +4,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, and_, or_, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    and_,
+    false,
+    func,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from pos_gateway.database.schema import events, orders, pipeline
 from pos_gateway.domain.outcome import Reason
-from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.payloads import SEALED, Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import CannotOpen
 
@@ -31,7 +43,8 @@ class Resealed:
 def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
     """Seal every order and reason in clear or under an earlier key; yields each batch's result.
 
-    An order written meanwhile is left as written. Safe to interrupt and restart at any time.
+    A payload or reason written meanwhile is left as written, be it under an earlier key:
+    ``count_stale`` has those. Safe to interrupt and restart at any time.
     """
     key = (orders.c.merchant_id, orders.c.order_id, orders.c.action)
     last = ("", "", "")
@@ -54,11 +67,9 @@ def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[R
         anew, unopened = _anew(rows, payloads)
         sealed = 0
         with engine.begin() as connection:
-            for row, changes in anew:
+            for row, parts in anew:
                 same_row = (column == getattr(row, column.name) for column in key)
-                unchanged = (orders.c[name] == getattr(row, name) for name in changes)
-                change = update(orders).where(*same_row, *unchanged).values(changes)
-                sealed += connection.execute(change).rowcount
+                sealed += _write(connection, orders, and_(*same_row), row, parts)
         yield Resealed(len(rows), sealed, unopened)
 
 
@@ -83,40 +94,88 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
             return
         last = rows[-1].id
         anew, unopened = _anew(rows, payloads)
+        sealed = 0
         # One per transaction: the leader, which locks many rows, hardly waits.
-        for row, changes in anew:
+        for row, parts in anew:
             with engine.begin() as connection:
-                connection.execute(update(events).where(events.c.id == row.id).values(changes))
-        sealed = len(anew)
+                sealed += _write(connection, events, events.c.id == row.id, row, parts)
         hydrated = [row.id for row in rows if row.body is not None and payloads.is_stale(row.body)]
         if hydrated:
-            published = select(pipeline.c.published).scalar_subquery()
-            these = and_(events.c.id.in_(hydrated), events.c.position <= published)
+            these = and_(events.c.id.in_(hydrated), events.c.position <= _PUBLISHED)
             with engine.begin() as connection:
                 sealed += connection.execute(update(events).where(these).values(body=None)).rowcount
         yield Resealed(len(rows), sealed, unopened)
 
 
+def count_stale(engine: Engine, payloads: Payloads) -> int:
+    """How many orders have a payload or reason in clear or under an earlier key."""
+    return _count(engine, orders, _is_stale(orders, payloads))
+
+
+def count_stale_events(engine: Engine, payloads: Payloads) -> int:
+    """The same for events; stale bodies count once they are published."""
+    body = _lacks(events.c.body, payloads.prefix)
+    stale = or_(_is_stale(events, payloads), and_(body, events.c.position <= _PUBLISHED))
+    return _count(engine, events, stale)
+
+
+_PUBLISHED = select(pipeline.c.published).scalar_subquery()
+
+
+def _count(engine: Engine, table: Table, which: ColumnElement[bool]) -> int:
+    with engine.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(table).where(which)) or 0
+
+
+def _is_stale(table: Table, payloads: Payloads) -> ColumnElement[bool]:
+    sealed_reason = None if payloads.prefix is None else SEALED + payloads.prefix
+    return or_(
+        _lacks(table.c.payload, payloads.prefix), _lacks(table.c.reason_message, sealed_reason)
+    )
+
+
+def _lacks(column: ColumnElement[Any], prefix: str | None) -> ColumnElement[bool]:
+    return false() if prefix is None else ~column.startswith(prefix)
+
+
+#: Columns to write together: a payload, or a reason.
+_Part = dict[str, str]
+
+
+def _write(
+    connection: Connection, table: Table, same: ColumnElement[bool], row: Any, parts: list[_Part]
+) -> bool:
+    """Write each part that is still as it was read; whether there was any."""
+    written = False
+    for part in parts:
+        unchanged = (table.c[name] == getattr(row, name) for name in part)
+        change = update(table).where(same, *unchanged).values(part)
+        written |= connection.execute(change).rowcount > 0
+    return written
+
+
 def _anew(
     rows: Sequence[Any], payloads: Payloads
-) -> tuple[list[tuple[Any, dict[str, str]]], tuple[str, ...]]:
-    """The columns to write for each row, sealed again; and the rows that no key opens."""
+) -> tuple[list[tuple[Any, list[_Part]]], tuple[str, ...]]:
+    """The parts to write of each row, sealed again; and the rows that no key opens."""
     anew, unopened = [], []
     for row in rows:
-        changes: dict[str, str] = {}
+        parts: list[_Part] = []
         problem = None
         for part in (_payload, _reason):  # if no key opens one, seal the other
             try:
-                changes |= part(row, payloads)
+                sealed = part(row, payloads)
             except CannotOpen as error:
                 problem = str(error)
             except (ValueError, TypeError):
                 problem = "changed since it was sealed"
+            else:
+                if any(text != getattr(row, name) for name, text in sealed.items()):
+                    parts.append(sealed)
         if problem is not None:
             unopened.append(f"order {row.order_id!r} of merchant {row.merchant_id!r} is {problem}")
-        changed = {name: text for name, text in changes.items() if text != getattr(row, name)}
-        if changed:
-            anew.append((row, changed))
+        if parts:
+            anew.append((row, parts))
     return anew, tuple(unopened)
 
 

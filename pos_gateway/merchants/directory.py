@@ -85,6 +85,7 @@ class Directory:
             absent=ABSENT,
             most=MOST,
             insist=True,  # orders wait for them
+            stamped=Merchant.with_stamp,
             shared=shared,
             **terms,
         )
@@ -138,10 +139,14 @@ class Directory:
         """The record as it was last loaded; None if there is none. Does not block."""
         return self._cache.peek(merchant_id)
 
-    def pause(self, merchant_id: str) -> None:
-        """Pause the merchant, until an operator resumes it. Raises SQLAlchemyError."""
-        self._store.pause([merchant_id], paused=True)
+    def pause(self, merchant: Merchant) -> bool:
+        """Pause the merchant, until an operator resumes it. False: edited since, and left as it is.
+
+        Raises SQLAlchemyError.
+        """
+        is_paused = self._store.pause_unedited(merchant)
         self._look()
+        return is_paused
 
     def longest_timeout(self) -> float:
         """The longest ``request_timeout`` of a merchant in memory; 0 if none has one."""

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Connection, Engine, Row, func, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select, update
 
 from pos_gateway.database.schema import merchants
 from pos_gateway.database.upsert import upsert
@@ -120,6 +120,17 @@ class MerchantStore:
                 connection.execute(change.values(paused=paused, updated_at=stamp))
         return missing
 
+    def pause_unedited(self, merchant: Merchant) -> bool:
+        """Pause a merchant read from the directory, unless its record was edited since."""
+        this = merchants.c.id == merchant.id
+        with self._engine.begin() as connection:
+            stamp = self._next_stamp(connection)  # locks the table: no edit comes between
+            last = connection.scalar(select(merchants.c.updated_at).where(this))
+            if seconds(last) != merchant.stamp:
+                return False
+            connection.execute(update(merchants).where(this).values(paused=True, updated_at=stamp))
+        return True
+
     def _paused(self, connection: Connection, ids: list[str]) -> Iterator[str]:
         for batch in _batches(ids):
             of_these = merchants.c.id.in_(batch) & merchants.c.paused
@@ -137,32 +148,41 @@ class MerchantStore:
     def reseal(self, batch: int = _BATCH) -> Iterator[Resealed]:
         """Seal all secrets with the vault's current key, while other processes read and write.
 
-        Yields each batch's result. A row written meanwhile is left as written: sealed with its
-        writer's current key.
+        Yields each batch's result. Secrets written meanwhile are left as written, sealed with their
+        writer's current key: ``count_stale`` has those under an earlier one.
         """
         last = ""
         while True:
-            query = select(merchants).where(merchants.c.id > last).order_by(merchants.c.id)
-            with self._engine.begin() as connection:
-                rows = connection.execute(query.limit(batch)).all()
-                sealed, unopened = 0, []
-                for row in rows:
-                    if not _is_stale(row.auth, self._vault.current):
-                        continue
-                    try:
-                        opened = self._vault.open(row.auth, whose=row.id)
-                    except CannotOpen as error:
-                        unopened.append(f"the secrets of merchant {row.id!r} are {error}")
-                        continue
-                    unchanged = update(merchants).where(
-                        merchants.c.id == row.id, merchants.c.updated_at == row.updated_at
-                    )
-                    auth = self._vault.seal(opened, whose=row.id)
-                    sealed += connection.execute(unchanged.values(auth=auth)).rowcount
+            query = select(merchants.c.id, merchants.c.auth).where(merchants.c.id > last)
+            with self._engine.connect() as connection:
+                rows = connection.execute(query.order_by(merchants.c.id).limit(batch)).all()
             if not rows:
                 return
             last = rows[-1].id
+            anew, unopened = [], []
+            for row in rows:
+                if not _is_stale(row.auth, self._vault.current):
+                    continue
+                try:
+                    opened = self._vault.open(row.auth, whose=row.id)
+                except CannotOpen as error:
+                    unopened.append(f"the secrets of merchant {row.id!r} are {error}")
+                    continue
+                anew.append((row, self._vault.seal(opened, whose=row.id)))
+            sealed = 0
+            with self._engine.begin() as connection:
+                for row, auth in anew:
+                    unchanged = _sealed_text() == row.auth["sealed"]
+                    change = update(merchants).where(merchants.c.id == row.id, unchanged)
+                    sealed += connection.execute(change.values(auth=auth)).rowcount
             yield Resealed(len(rows), sealed, tuple(unopened))
+
+    def count_stale(self) -> int:
+        """How many merchants' secrets are under an earlier key, or one that the vault has not."""
+        other = merchants.c.auth["key"].as_string() != self._vault.current
+        stale = _sealed_text().is_not(None) & other
+        with self._engine.connect() as connection:
+            return connection.scalar(select(func.count()).where(stale)) or 0
 
     def _row(self, merchant: Merchant) -> dict[str, Any]:
         fields = merchant.model_dump(exclude={"auth"})
@@ -207,6 +227,12 @@ _NOTHING = {"type": "none"}
 #: Shared by all merchants without any, which are most.
 _NO_IDS: dict[str, str] = {}
 _AUTH: TypeAdapter[Credentials] = TypeAdapter(Auth)
+
+
+def _sealed_text() -> ColumnElement[Any]:
+    """The column of a merchant's sealed secrets; no two sealed texts are the same."""
+    text: ColumnElement[Any] = merchants.c.auth["sealed"].as_string()
+    return text
 
 
 def _is_stale(auth: dict[str, Any], current: str | None) -> bool:

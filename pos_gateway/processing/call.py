@@ -195,12 +195,19 @@ class Caller:
         return begin
 
     def _pause(self, merchant: Merchant) -> None:
-        """Pause a merchant whose POS says it is gone, so that no order fails there meanwhile."""
-        log.error("merchant.gone", merchant_id=merchant.id, provider=merchant.provider)
+        """Pause a merchant whose POS says it is gone, so that no order fails there meanwhile.
+
+        The POS may be the one that it had before an operator's edit: then the record stays.
+        """
         try:
-            self._directory.pause(merchant.id)
+            is_paused = self._directory.pause(merchant)
         except SQLAlchemyError as error:
             log.error("merchant.not_paused", merchant_id=merchant.id, error=str(error))
+            return
+        if is_paused:
+            log.error("merchant.gone", merchant_id=merchant.id, provider=merchant.provider)
+        else:
+            log.warning("merchant.was_gone", merchant_id=merchant.id, provider=merchant.provider)
 
 
 class _Sending:

@@ -43,8 +43,11 @@ from pos_gateway.transport.exchange import Reply, Request, Send
 
 #: Why a cancel request waits for an operator.
 BLIND = Reason("blind", "whether the POS has it, an operator has to say first")
-#: The reason code of a request that ends without the POS's word on it.
-CANCEL_IN_DOUBT = "cancel_in_doubt"
+#: Why a request ends without the POS's word on it.
+CANCEL_IN_DOUBT = Reason(
+    "cancel_in_doubt",
+    "the POS was asked to cancel it, and has not said whether it did: ask the merchant",
+)
 #: The outcome of an attempt that may not call the POS, and has to: nothing was done.
 NEEDS_POS = Outcome(Kind.RETRY)
 
@@ -73,8 +76,7 @@ class CancelAttempt:
     @property
     def leaves_doubt(self) -> bool:
         """Whether the POS never said whether it has cancelled the order."""
-        reason = self.outcome.reason
-        return reason is not None and reason.code == CANCEL_IN_DOUBT
+        return self.outcome.reason == CANCEL_IN_DOUBT
 
     @property
     def tells_again(self) -> bool:
@@ -234,7 +236,8 @@ class Cancellation:
         kept = self._kept(key)
         if isinstance(kept, Outcome):
             return kept
-        order = kept.in_ledger(past.known_since, past.deliver_by)
+        known_as = submission.external_id if isinstance(submission, Ended) else None
+        order = kept.in_ledger(past.known_since, past.deliver_by, known_as)
 
         def talk(send: Send) -> Outcome:
             outcome = _too_late()
@@ -316,5 +319,4 @@ def _too_late(left: float = 0.0) -> Outcome:
 
 
 def _unknown() -> Outcome:
-    why = "the POS was asked to cancel it, and has not said whether it did: ask the merchant"
-    return Outcome(Kind.EXPIRED, Reason.of(CANCEL_IN_DOUBT, why))
+    return Outcome(Kind.EXPIRED, CANCEL_IN_DOUBT)

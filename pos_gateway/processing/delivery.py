@@ -35,6 +35,9 @@ MOVED = Reason("moved", "the merchant's adapter, base_url or pos was changed sin
 #: Seconds before its ``deliver_by`` by which an order expires early. It waits by another clock than
 #: the time of day, which may be slewed meanwhile.
 EARLY = 1.0
+#: Seconds for which a POS is relied on to keep a key. Square's retention is not documented, most keep
+#: a key for 24 h, and the shortest documented is 15 min (docs.nuvei.com, "Idempotency support").
+KEY_KEPT_FOR = 600.0
 #: Seconds until the retry of an order that is leased elsewhere.
 HELD_FOR = 2.0
 
@@ -188,7 +191,8 @@ class Delivery:
             return Outcome(Kind.IN_DOUBT, Reason.of("blind", "this POS cannot be asked"))
         is_queryable = adapter.guarantee is Guarantee.QUERYABLE
         # While a cancel request is open it is not sent, and a key learns nothing.
-        ask_first = past.in_doubt and (is_queryable or past.cancelling)
+        is_asked = is_queryable or past.cancelling or self._may_forget(past)
+        ask_first = past.in_doubt and is_asked
         if past.pending or ask_first or late:
             known = self._ask(order, merchant, past, send, late=late)
             if known is not None:
@@ -230,6 +234,15 @@ class Delivery:
         if late:
             return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
         return None
+
+    def _may_forget(self, past: AttemptHistory) -> bool:
+        """Whether the POS may have forgotten the key since the first attempt.
+
+        ``doubt_since`` is the last attempt's; the first was not before the order's row. A row from
+        the future has another clock's time.
+        """
+        known_for = abs(self._clock.now().timestamp() - (past.known_since or 0.0))
+        return max(known_for, past.settled) > KEY_KEPT_FOR
 
     def _newer(self, claim: Claim, order: Order) -> Order | None:
         """The order with a deadline that an operator extended after its message; else None.

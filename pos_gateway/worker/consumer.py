@@ -9,6 +9,7 @@ from kombu.common import ignore_errors
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
+from pos_gateway.broker.bundle import HEADERS as BUNDLE_HEADERS
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.properties import (
     COMPRESSION,
@@ -18,7 +19,7 @@ from pos_gateway.broker.properties import (
 )
 from pos_gateway.domain.errors import LedgerUnavailable, PublishError
 from pos_gateway.domain.outcome import Reason
-from pos_gateway.domain.trace_context import TraceContext
+from pos_gateway.domain.trace_context import TRACEPARENT, TRACESTATE, TraceContext
 from pos_gateway.processing import decision, gateway
 from pos_gateway.processing.decision import MessageContext
 from pos_gateway.telemetry import metrics
@@ -33,7 +34,7 @@ from pos_gateway.worker.gc_tuning import spare_the_collector
 from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.standings import Standings
-from pos_gateway.worker.strategy import JSON, why_undecodable
+from pos_gateway.worker.strategy import JSON, KNOWN_HEADERS, why_undecodable
 
 log = structlog.get_logger(__name__)
 
@@ -367,6 +368,10 @@ def _number_of(message: Any) -> str:
 
 #: Headers in which Celery's clients repeat the body, personal data included.
 _OF_THE_BODY = frozenset({"argsrepr", "kwargsrepr"})
+#: Headers that a replay reads: kept however many others a message has.
+_FOR_REPLAY = KNOWN_HEADERS | BUNDLE_HEADERS | {TRACEPARENT, TRACESTATE, COMPRESSION}
+#: Most headers kept.
+_HEADERS = 20
 
 
 def _plain(headers: dict[str, Any]) -> dict[str, Any]:
@@ -379,4 +384,5 @@ def _plain(headers: dict[str, Any]) -> dict[str, Any]:
         and len(str(value)) <= 256
         and name not in _OF_THE_BODY
     }
-    return dict(list(kept.items())[:20])
+    first = sorted(kept, key=lambda name: name not in _FOR_REPLAY)
+    return {name: kept[name] for name in first[:_HEADERS]}

@@ -5,9 +5,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply
-from tests.adapters.vendors import CLOVER, body, order_of
+from tests.adapters.vendors import CLOVER, DIGEST, body, order_of
 
 
 def test_an_order_is_one_line_for_each_piece_with_our_id_in_the_note() -> None:
@@ -20,7 +21,7 @@ def test_an_order_is_one_line_for_each_piece_with_our_id_in_the_note() -> None:
     assert request.url == "https://pos.example.com/v3/merchants/M1/atomic_order/orders"
     line = {"name": "Burger", "price": 950, "note": "2 x cheese; no onions"}
     assert body(request) == {
-        "orderCart": {"note": "[order/1] Ada no nuts", "lineItems": [line, line]}
+        "orderCart": {"note": f"[order/1] #{DIGEST} Ada no nuts", "lineItems": [line, line]}
     }
 
 
@@ -87,7 +88,7 @@ def test_an_acceptance_may_leave_out_the_note() -> None:
 
 def test_an_order_is_looked_up_page_by_page_by_its_whole_mark() -> None:
     order = order_of()
-    alike = {**CLOVER.accepted("order/1"), "note": "[order/1]] Ada"}
+    alike = {**CLOVER.accepted("order/1"), "note": f"[order/1]] #{DIGEST} Ada"}
     full = reply(200, {"elements": [alike] * 100})
     send = Scripted(full, CLOVER.found(CLOVER.accepted(order.order_id)))
     known = CLOVER.adapter.look_up(order, CLOVER.merchant, send)
@@ -104,10 +105,12 @@ def test_an_order_is_looked_up_page_by_page_by_its_whole_mark() -> None:
 class Shrinking:
     """Clover with this many orders before ours, some of which are deleted during the look-up."""
 
-    def __init__(self, before: int, deleted: range) -> None:
-        others = [{**CLOVER.accepted(f"x{n}"), "id": f"X{n}"} for n in range(before)]
+    def __init__(self, before: int, deleted: range, size: int = 0) -> None:
+        fields = {"title": "x" * size}
+        others = [{**CLOVER.accepted(f"x{n}"), "id": f"X{n}", **fields} for n in range(before)]
         self._orders = [*others, CLOVER.accepted("order/1")]
         self._deleted = deleted
+        self.asked = 0
 
     def __call__(self, request: Request) -> Reply:
         query = parse_qs(urlsplit(request.url).query)
@@ -115,7 +118,11 @@ class Shrinking:
         found = self._orders[offset : offset + limit]
         del self._orders[self._deleted.start : self._deleted.stop]
         self._deleted = range(0)
-        return reply(200, {"elements": found})
+        self.asked += 1
+        answer = reply(200, {"elements": found})
+        if len(answer.body) > request.expects:
+            raise NoValidReply("reply_too_long", "the reply is too long")
+        return answer
 
 
 @pytest.mark.parametrize("before", [90, 95, 99, 100, 101, 189, 190])
@@ -130,3 +137,43 @@ def test_an_order_is_found_or_in_doubt_however_many_are_deleted_meanwhile(
     if known.kind is not Kind.ACCEPTED:
         assert known.kind is Kind.IN_DOUBT
         assert number
+
+
+@pytest.mark.parametrize(
+    ("before", "size"), [(120, 3_000), (60, 6_000), (19, 30_000), (3, 120_000), (3, 100_000)]
+)
+@pytest.mark.parametrize("number", [0, 1, 2, 5])
+def test_pages_that_are_too_long_are_halved(before: int, size: int, number: int) -> None:
+    pos = Shrinking(before, range(min(number, before)), size)
+    known = CLOVER.adapter.look_up(order_of(), CLOVER.merchant, pos)
+    assert known is not None
+    if known.kind is not Kind.ACCEPTED:
+        assert known.kind is Kind.IN_DOUBT
+        assert number
+    assert pos.asked <= 16
+
+
+def test_an_order_that_is_too_long_by_itself_is_asked_for_a_few_times() -> None:
+    pos = Shrinking(1, range(0), 300_000)
+    with pytest.raises(NoValidReply, match="too long"):
+        CLOVER.adapter.look_up(order_of(), CLOVER.merchant, pos)
+    assert pos.asked == 7  # of 100, 50, 25, 12, 6, 3 and 2
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [reply(200, CLOVER.accepted("order/1"))],
+        [reply(404), CLOVER.found(CLOVER.accepted("order/1"))],
+        [reply(200, CLOVER.accepted("x")), CLOVER.found(CLOVER.accepted("order/1"))],
+    ],
+)
+def test_an_order_whose_id_at_clover_is_known_is_searched_for_only_if_that_is_anothers(
+    answers: list[Reply],
+) -> None:
+    send = Scripted(*answers, reply(200))
+    order = order_of().in_ledger(None, None, "K/1")
+    assert CLOVER.adapter.cancel(order, CLOVER.merchant, send).kind is Kind.CANCELLED
+    assert send.requests[0].url.endswith("/v3/merchants/M1/orders/K%2F1")
+    assert send.requests[-1].url.endswith(f"/orders/{CLOVER.accepted('')['id']}")
+    assert send.replies == []

@@ -159,7 +159,7 @@ def test_too_many_requests_is_retried_and_counts_against_the_merchant(vendor: Ve
 def test_a_conflict_is_looked_up(vendor: Vendor) -> None:
     found = vendor.found(vendor.accepted(ORDER.order_id))
     assert submitted(vendor, reply(409), found).kind is Kind.ACCEPTED
-    contradiction = submitted(vendor, reply(409), vendor.unknown)
+    contradiction = submitted(vendor, reply(409), *vendor.unknown)
     assert contradiction.kind in (Kind.REJECTED, Kind.IN_DOUBT)
     assert submitted(vendor, reply(409), reply(500)).kind is Kind.IN_DOUBT
 
@@ -179,14 +179,14 @@ def test_a_conflict_that_cannot_be_looked_up_leaves_the_order_in_doubt(vendor: V
 
 
 def test_a_look_up_tells_known_from_unknown_and_from_no_answer(vendor: Vendor) -> None:
-    def known(answer: Reply) -> Outcome | None:
-        return vendor.adapter.look_up(ORDER, vendor.merchant, Scripted(answer))
+    def known(*answers: Reply) -> Outcome | None:
+        return vendor.adapter.look_up(ORDER, vendor.merchant, Scripted(*answers))
 
     found = known(vendor.found(vendor.accepted(ORDER.order_id)))
     assert found is not None
     assert found.kind is Kind.ACCEPTED
     assert found.external_id
-    assert known(vendor.unknown) is None
+    assert known(*vendor.unknown) is None
     for answer in (reply(401), reply(429), reply(500), reply(200, b"<html>"), reply(200, b"")):
         doubtful = known(answer)
         assert doubtful is not None, answer
@@ -214,7 +214,7 @@ def test_an_order_is_cancelled_kept_or_unknown(vendor: Vendor) -> None:
     assert cancelled(*first, last).kind is Kind.CANCELLED
     assert cancelled(*first, reply(400)).kind is Kind.REJECTED
     assert cancelled(*first, reply(500)).kind is Kind.IN_DOUBT
-    unknown = cancelled(vendor.unknown)
+    unknown = cancelled(*vendor.unknown)
     assert unknown.reason is not None
     assert (unknown.kind, unknown.reason.code) == (Kind.REJECTED, "unknown_order")
 
@@ -225,9 +225,9 @@ def test_only_a_cancelling_request_is_marked_as_a_change(vendor: Vendor) -> None
     send = Scripted(*first, last)
     vendor.adapter.cancel(ORDER, vendor.merchant, send)
     assert [each.changes for each in send.requests] == [False] * len(first) + [True]
-    send = Scripted(vendor.unknown)
+    send = Scripted(*vendor.unknown)
     vendor.adapter.look_up(ORDER, vendor.merchant, send)
-    assert [each.changes for each in send.requests] == [False]
+    assert not any(each.changes for each in send.requests)
     assert creation(vendor, ORDER).changes
 
 

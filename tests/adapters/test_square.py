@@ -1,14 +1,30 @@
 """Square: what the conformance suite does not test."""
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.transport.exchange import Reply
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import SQUARE, body, order_of
+from tests.gate import Gate, Pos
 
 ORDER = order_of(customer={"name": "Ada"}, notes="no nuts")
 REUSED = reply(400, {"errors": [{"code": "IDEMPOTENCY_KEY_REUSED"}]})
 BAD = reply(400, {"errors": [{"code": "BAD_REQUEST", "detail": "Order 7 already exists."}]})
 FOUND = SQUARE.found(SQUARE.accepted(ORDER.order_id))
+
+
+def a_gate(folder: Path, pos: Pos) -> Gate:
+    gate = Gate(folder, pos)
+    record = {"id": "m", "base_url": "https://pos.example.com", "adapter": "square"}
+    MerchantStore(gate.database).put([Merchant.parse({**record, **SQUARE.record})])
+    return gate
 
 
 def submitted(*replies: Reply) -> Outcome:
@@ -24,7 +40,7 @@ def test_an_order_goes_to_the_merchants_location_as_ad_hoc_items() -> None:
     assert len(sent["idempotency_key"]) <= 192
     assert sent["order"] == {
         "location_id": "L1",
-        "metadata": {"order_id": "order/1"},
+        "metadata": {"order_id": "order/1", "merchant_id": "fast-1"},
         "reference_id": "order/1",
         "ticket_name": "Ada",
         "line_items": [
@@ -108,9 +124,9 @@ def test_an_unknown_item_is_named_in_squares_words() -> None:
 
 def test_a_refusal_that_may_mean_a_duplicate_is_looked_up() -> None:
     assert submitted(REUSED, FOUND).kind is Kind.ACCEPTED
-    assert submitted(REUSED, SQUARE.unknown).kind is Kind.IN_DOUBT
+    assert submitted(REUSED, *SQUARE.unknown).kind is Kind.IN_DOUBT
     assert submitted(BAD, FOUND).kind is Kind.ACCEPTED
-    rejected = submitted(BAD, SQUARE.unknown)
+    rejected = submitted(BAD, *SQUARE.unknown)
     assert rejected.kind is Kind.REJECTED
     assert rejected.reason is not None
     assert rejected.reason.code == "invalid_order"
@@ -143,6 +159,48 @@ def test_cancelling_names_the_version_with_a_separate_key() -> None:
     )
     expected = {"location_id": "L1", "version": 1, "state": "CANCELED", "fulfillments": []}
     assert body(request)["order"] == expected
+
+
+@pytest.mark.parametrize("refusal", [(400, "VERSION_MISMATCH"), (409, "CONFLICT")])
+def test_an_order_that_square_has_changed_meanwhile_is_looked_up_and_cancelled_once_more(
+    refusal: tuple[int, str],
+) -> None:
+    status, code = refusal
+    outdated = reply(status, {"errors": [{"code": code}]})
+    look_ups = [
+        reply(200, {"orders": [{**SQUARE.accepted(ORDER.order_id)["order"], "version": version}]})
+        for version in (1, 2)
+    ]
+    cancelled = SQUARE.cancelled(SQUARE.accepted(ORDER.order_id))[-1]
+    for last, kind in ((cancelled, Kind.CANCELLED), (outdated, Kind.RETRY)):
+        send = Scripted(look_ups[0], outdated, look_ups[1], last)
+        assert SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send).kind is kind
+        assert [body(send.requests[n])["order"]["version"] for n in (1, 3)] == [1, 2]
+        assert send.replies == []
+
+
+def test_an_order_that_square_has_changed_twice_is_cancelled_later(tmp_path: Path) -> None:
+    order: dict[str, Any] = {}
+    mismatches = [(400, {"errors": [{"code": "VERSION_MISMATCH"}]})] * 2
+
+    def pos(request: Request) -> Any:
+        if request.method == "GET":
+            return 200, {"order": order}
+        if request.url.endswith("/search"):
+            return 200, {"orders": [order]}
+        if request.method == "PUT":
+            return (
+                mismatches.pop() if mismatches else (200, {"order": {**order, "state": "CANCELED"}})
+            )
+        order.update(body(request)["order"], id="S1", state="OPEN", version=1)
+        return 200, {"order": order}
+
+    gate = a_gate(tmp_path, pos)
+    gate.take(gate.an_order(seconds=3600))
+    assert gate.take_cancel(seconds=900).again is not None
+    gate.wait(30)
+    gate.take_cancel(seconds=900)
+    assert gate.told() == [("accepted", None), ("cancelled", None)]
 
 
 def test_an_order_that_is_still_open_after_its_cancellation_is_in_doubt() -> None:
@@ -183,3 +241,76 @@ def test_a_pickup_names_its_recipient() -> None:
         "recipient": {"display_name": "Ada"},
         "note": "+1 555 0100 no nuts",
     }
+
+
+class Busy:
+    """Square with large orders of others before ours: a page of most is longer than is read."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.orders: list[Any] = [{"id": f"X{n}", "note": "x" * size} for n in range(number)]
+        self.orders.append(SQUARE.accepted(ORDER.order_id)["order"])
+        self.asked: list[str] = []
+
+    def __call__(self, request: Request) -> Reply:
+        self.asked.append(f"{request.method} {request.url.rpartition('/v2/orders')[2]}")
+        if request.method == "GET":
+            ours = [each for each in self.orders if request.url.endswith(f"/{each['id']}")]
+            answer = reply(200, {"order": ours[0]}) if ours else reply(404)
+        elif request.method == "PUT":
+            answer = reply(200, {"order": {**self.orders[-1], "state": "CANCELED"}})
+        else:
+            said = body(request)
+            limit = said["limit"]
+            of, _, first = said.get("cursor", f"{limit}:0").partition(":")
+            assert of == str(limit)  # a cursor is for the request that it came from
+            last = int(first) + limit
+            more = {"cursor": f"{limit}:{last}"} if last < len(self.orders) else {}
+            answer = reply(200, {"orders": self.orders[int(first) : last], **more})
+        if len(answer.body) > request.expects:
+            raise NoValidReply("reply_too_long", "the reply is too long")
+        return answer
+
+
+@pytest.mark.parametrize(("number", "size"), [(30, 14_000), (19, 30_000), (2, 250_000)])
+def test_pages_that_are_too_long_are_halved(number: int, size: int) -> None:
+    pos = Busy(number, size)
+    assert SQUARE.adapter.cancel(ORDER, SQUARE.merchant, pos).kind is Kind.CANCELLED
+    assert len(pos.asked) <= 12
+
+
+def test_an_order_that_is_too_long_by_itself_is_asked_for_a_few_times() -> None:
+    pos = Busy(1, 300_000)
+    with pytest.raises(NoValidReply, match="too long"):
+        SQUARE.adapter.look_up(ORDER, SQUARE.merchant, pos)
+    assert len(pos.asked) == 5  # of 20, 10, 5, 2 and 1
+
+
+def test_another_failure_of_a_page_is_no_reason_for_a_shorter_one() -> None:
+    asked: list[Request] = []
+
+    def pos(request: Request) -> Reply:
+        asked.append(request)
+        raise NoValidReply("timeout", "no reply in time")
+
+    with pytest.raises(NoValidReply):
+        SQUARE.adapter.look_up(ORDER, SQUARE.merchant, pos)
+    assert len(asked) == 1
+
+
+def test_an_order_whose_id_at_square_is_known_is_not_searched_for() -> None:
+    pos = Busy(1000, 14_000)
+    order = ORDER.in_ledger(None, None, pos.orders[-1]["id"])
+    assert SQUARE.adapter.cancel(order, SQUARE.merchant, pos).kind is Kind.CANCELLED
+    known_as = pos.orders[-1]["id"]
+    assert pos.asked == [f"GET /{known_as}", f"PUT /{known_as}"]
+
+
+@pytest.mark.parametrize("known_as", ["X0", "[secret]"])
+def test_an_id_of_another_order_or_of_none_is_not_believed(known_as: str) -> None:
+    """An operator may have mistyped it, and what looks like a secret is not kept."""
+    pos = Busy(1, 10)
+    order = ORDER.in_ledger(None, None, known_as)
+    assert SQUARE.adapter.cancel(order, SQUARE.merchant, pos).kind is Kind.CANCELLED
+    assert pos.asked[1:] == ["POST /search", f"PUT /{pos.orders[-1]['id']}"]
+    doubtful = SQUARE.adapter.cancel(order, SQUARE.merchant, Scripted(reply(500)))
+    assert doubtful.kind is Kind.IN_DOUBT

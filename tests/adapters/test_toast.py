@@ -12,9 +12,9 @@ from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NotSent, NoValidReply
-from pos_gateway.transport.exchange import Reply, Request
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request
 from tests.adapters.scripted import Scripted, reply
-from tests.adapters.vendors import TOAST, body, guid, order_of
+from tests.adapters.vendors import DIGEST, TOAST, body, guid, order_of
 from tests.gate import Gate
 
 ORDER = order_of(tip=300, customer={"name": "Ada Lovelace", "phone": "555"}, notes="no nuts")
@@ -41,7 +41,7 @@ def test_an_order_is_priced_and_then_posted_under_its_external_id() -> None:
     assert creation.headers["Toast-Restaurant-External-ID"] == guid("restaurant")
     assert prices.body == creation.body
     sent = body(creation)
-    assert sent["externalId"] == "GATEWAY:order/1"
+    assert sent["externalId"] == f"GATEWAY:order/1-{DIGEST}"
     assert sent["diningOption"]["guid"] == guid("dining option")
     [check] = sent["checks"]
     assert check["customer"] == {"firstName": "Ada", "lastName": "Lovelace", "phone": "555"}
@@ -149,11 +149,11 @@ def test_a_refused_price_request_is_a_rejection() -> None:
 def test_a_refused_order_is_looked_up() -> None:
     found = reply(200, TOAST.accepted(ORDER.order_id))
     assert submitted(PRICES, REFUSED, found).kind is Kind.ACCEPTED
-    assert code_of(submitted(PRICES, REFUSED, reply(404))) == "payment_required"
-    assert code_of(submitted(PRICES, reply(422), reply(404))) == "invalid_order"
+    assert code_of(submitted(PRICES, REFUSED, *TOAST.unknown)) == "payment_required"
+    assert code_of(submitted(PRICES, reply(422), *TOAST.unknown)) == "invalid_order"
     assert submitted(PRICES, REFUSED, reply(400)).kind is Kind.IN_DOUBT
     taken = reply(400, {"message": "The externalId is taken"})
-    assert submitted(PRICES, taken, reply(404)).kind is Kind.IN_DOUBT
+    assert submitted(PRICES, taken, *TOAST.unknown).kind is Kind.IN_DOUBT
 
 
 def test_a_refusal_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,14 +165,15 @@ def test_a_refusal_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return json_object(answer)
 
     monkeypatch.setattr(toast, "json_object", reading)
-    assert code_of(submitted(PRICES, REFUSED, reply(404))) == "payment_required"
+    assert code_of(submitted(PRICES, REFUSED, *TOAST.unknown)) == "payment_required"
     assert read == [200, 400]
 
 
 def test_an_order_is_looked_up_by_its_external_id() -> None:
-    send = Scripted(reply(404))
+    send = Scripted(*TOAST.unknown)
     assert TOAST.adapter.look_up(ORDER, TOAST.merchant, send) is None
-    assert send.requests[0].url.endswith("/orders/v2/orders/GATEWAY%3Aorder%2F1")
+    for request, mark in zip(send.requests, (f"-{DIGEST}", ""), strict=True):
+        assert request.url.endswith(f"/orders/v2/orders/GATEWAY%3Aorder%2F1{mark}")
 
 
 @pytest.mark.parametrize(
@@ -192,3 +193,10 @@ def test_a_modifier_with_a_price_needs_a_guid() -> None:
     item = {"sku": guid("b"), "name": "b", "quantity": 1, "unit_price": 850}
     order = order_of(items=[{**item, "modifiers": [modifier]}], total=900)
     assert code_of(submitted(order=order)) == "invalid_order"
+
+
+def test_a_look_up_has_room_for_all_that_toast_says_of_an_order() -> None:
+    """Some 2 KB of each item: an order whose acceptance was too long to be read is found."""
+    send = Scripted(*TOAST.unknown)
+    TOAST.adapter.look_up(ORDER, TOAST.merchant, send)
+    assert {request.expects for request in send.requests} == {BODY_LIMIT}

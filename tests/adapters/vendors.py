@@ -1,5 +1,6 @@
 """The replies of each POS, from its public documentation: the conformance suite's script."""
 
+import hashlib
 import json
 import uuid
 from collections.abc import Callable
@@ -33,8 +34,8 @@ class Vendor:
     accepted: Callable[[str], Body]
     #: The reply to a look-up of the order.
     found: Callable[[Body], Reply]
-    #: The reply of a POS that does not know the order.
-    unknown: Reply
+    #: The replies of a POS that does not know the order.
+    unknown: list[Reply]
     #: Each documented refusal with the reason's code.
     refusals: list[tuple[Reply, str]]
     #: The total of the request that creates the order, in minor units.
@@ -56,6 +57,10 @@ class Vendor:
     def merchant(self) -> Merchant:
         record = {"id": "fast-1", "adapter": self.adapter.name, **self.record}
         return Merchant.parse({"base_url": "https://pos.example.com", **record})
+
+
+#: The merchant's, in its orders' marks.
+DIGEST = hashlib.sha256(b"fast-1").hexdigest()[:12]
 
 
 def guid(*parts: object) -> str:
@@ -92,7 +97,7 @@ REST = Vendor(
     record={},
     accepted=_rest_accepted,
     found=lambda accepted: reply(200, accepted),
-    unknown=reply(404),
+    unknown=[reply(404)],
     refusals=[
         (
             reply(422, {"error": {"code": "item_unavailable", "message": "none"}}),
@@ -120,7 +125,7 @@ def _square_accepted(order_id: str) -> Body:
     content = {
         "id": "CAISENgvlJ6jLWAzERDzjyHVybY",
         "location_id": "L1",
-        "metadata": {"order_id": order_id},
+        "metadata": {"order_id": order_id, "merchant_id": "fast-1"},
         "state": "OPEN",
         "version": 1,
     }
@@ -162,7 +167,7 @@ SQUARE = Vendor(
     record={"pos": {"location_id": "L1"}},
     accepted=_square_accepted,
     found=lambda accepted: reply(200, {"orders": [{"id": "other"}, accepted["order"]]}),
-    unknown=reply(200, {}),
+    unknown=[reply(200, {})],
     refusals=[
         (_square_error(code), reason)
         for code, reason in square.REJECTIONS.items()
@@ -202,7 +207,7 @@ def _toast_accepted(order_id: str) -> Body:
     return {
         "guid": guid("order"),
         "entityType": "Order",
-        "externalId": f"GATEWAY:{order_id}",
+        "externalId": f"GATEWAY:{order_id}-{DIGEST}",
         "approvalStatus": "APPROVED",
     }
 
@@ -247,7 +252,7 @@ TOAST = Vendor(
     record={"pos": _TOAST, "request_timeout": 30},
     accepted=_toast_accepted,
     found=lambda accepted: reply(200, accepted),
-    unknown=reply(404),
+    unknown=[reply(404), reply(404)],
     # What Toast refuses is looked up as well; see ``test_toast.py``.
     refusals=[],
     comes_to=_toast_total,
@@ -273,7 +278,12 @@ TOAST = Vendor(
 
 
 def _clover_accepted(order_id: str) -> Body:
-    return {"id": "8WAD6KV8D90KR", "currency": "EUR", "state": "open", "note": f"[{order_id}] Ada"}
+    return {
+        "id": "8WAD6KV8D90KR",
+        "currency": "EUR",
+        "state": "open",
+        "note": f"[{order_id}] #{DIGEST} Ada",
+    }
 
 
 def _clover_total(_: Order, sent: Body) -> int:
@@ -300,7 +310,7 @@ CLOVER = Vendor(
     record={"pos": {"merchant_id": "M1"}},
     accepted=_clover_accepted,
     found=lambda accepted: reply(200, {"elements": [{"id": "other", "note": None}, accepted]}),
-    unknown=reply(200, {"elements": []}),
+    unknown=[reply(200, {"elements": []})],
     refusals=[
         (reply(400, {"message": said, "details": "8NR0\x00"}), reason)
         for said, reason in clover.REJECTIONS.items()

@@ -11,11 +11,22 @@ from urllib.parse import parse_qs
 import pytest
 
 from pos_gateway.auth import tokens as subject
-from pos_gateway.auth.tokens import EARLY, REFUSED, TOAST_RENEWED, TOAST_REUSED, Client, Tokens
-from pos_gateway.cache.refresh_ahead import JITTER
+from pos_gateway.auth.tokens import (
+    APART,
+    EARLY,
+    IN_A_ROW,
+    REFUSED,
+    REFUSED_MOST,
+    TOAST_RENEWED,
+    TOAST_REUSED,
+    Client,
+    Token,
+    Tokens,
+)
+from pos_gateway.cache.refresh_ahead import JITTER, Loaded
 from pos_gateway.domain.credentials import OAuth2, ToastLogin
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
+from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 
 #: Seconds for calls that should take none.
@@ -144,15 +155,85 @@ def test_a_failing_endpoint_costs_nothing_while_the_token_is_valid() -> None:
     assert len(endpoint.requests) == 3
 
 
-def test_a_refused_client_is_a_misconfiguration_and_not_retried_for_every_order() -> None:
+def test_one_refusal_fails_no_order_and_is_not_asked_for_at_every_order() -> None:
     endpoint = Endpoint()
     endpoint.status = 401
-    for _ in range(5):
-        with pytest.raises(Misconfigured, match="401"):
-            endpoint.get()
+    assert [said(endpoint) for _ in range(5)] == ["NotSent: the token endpoint answered 401"] * 5
     assert len(endpoint.requests) == 1
     endpoint.seconds, endpoint.status = endpoint.seconds + REFUSED, 200
     assert endpoint.get() == "token-2"
+
+
+def said(endpoint: Endpoint) -> str:
+    """The token, or why there is none."""
+    try:
+        return endpoint.get()
+    except NotSent as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def kinds(endpoint: Endpoint, *waits: float) -> list[str]:
+    """The same after each of these seconds, without the reason."""
+    every = []
+    for seconds in waits:
+        endpoint.seconds += seconds
+        every.append(said(endpoint).partition(":")[0])
+    return every
+
+
+def test_a_client_that_is_refused_for_a_minute_is_a_misconfiguration_but_for_cached_refusals() -> (
+    None
+):
+    endpoint = Endpoint()
+    endpoint.status = 401
+    assert kinds(endpoint, 0, REFUSED, APART) == ["NotSent", "NotSent", "Misconfigured"]
+    assert kinds(endpoint, 0, REFUSED_MOST - 1) == ["NotSent", "NotSent"]
+    assert len(endpoint.requests) == 3
+    assert kinds(endpoint, 1) == ["Misconfigured"]
+
+
+def test_orders_that_wait_for_a_login_fail_with_its_refusal() -> None:
+    endpoint = Endpoint()
+    endpoint.status = 401
+    kinds(endpoint, 0, REFUSED)
+    endpoint.seconds += APART
+    endpoint.may_answer.clear()
+    with ThreadPoolExecutor(20) as threads:
+        waiting = [threads.submit(kinds, endpoint, 0) for _ in range(20)]
+        endpoint.may_answer.set()
+        told = [each.result(SOON)[0] for each in waiting]
+    assert "Misconfigured" in told
+    assert len(endpoint.requests) == 3
+
+
+def test_two_odd_refusals_are_none_in_a_row_with_a_token_or_an_hour_between() -> None:
+    endpoint = Endpoint()
+    endpoint.status = 403
+    assert kinds(endpoint, 0) == ["NotSent"]
+    endpoint.status = 200
+    endpoint.seconds += REFUSED
+    endpoint.tokens.forget(client(), endpoint.get())
+    endpoint.status = 403
+    assert kinds(endpoint, APART) == ["NotSent"]
+    assert kinds(endpoint, IN_A_ROW + 1) == ["NotSent"]
+    assert kinds(endpoint, IN_A_ROW) == ["Misconfigured"]
+
+
+def test_a_token_that_another_worker_was_given_ends_a_row_of_refusals() -> None:
+    endpoint = Endpoint()
+    endpoint.status = 403
+    assert kinds(endpoint, 0) == ["NotSent"]
+    key = client().fingerprint
+    endpoint.tokens._cache._keep(key, Loaded(Token("theirs", 0.0), lifetime=10), endpoint.seconds)
+    assert kinds(endpoint, 0, 10 + APART) == ["theirs", "NotSent"]
+
+
+def test_a_refusal_of_a_refresh_beside_a_good_token_is_the_first_in_a_row() -> None:
+    endpoint = Endpoint()
+    endpoint.get()
+    endpoint.status = 403
+    assert kinds(endpoint, 3600 - EARLY - 1, 1) == ["token-1", "NotSent"]
+    assert kinds(endpoint, APART + REFUSED) == ["Misconfigured"]
 
 
 def test_an_order_without_a_token_was_not_sent() -> None:
@@ -308,14 +389,24 @@ def test_toasts_token_is_used_for_half_an_hour_even_if_it_is_refused() -> None:
     assert toast.get() == "token-2"
 
 
-def test_a_client_that_toast_refuses_is_not_retried_for_half_an_hour() -> None:
+def test_one_odd_answer_of_toasts_login_costs_seconds() -> None:
+    toast = Toast()
+    toast.status = 403
+    assert kinds(toast, 0, REFUSED - 1) == ["NotSent", "NotSent"]
+    toast.status = 200
+    assert kinds(toast, 1) == ["token-2"]
+
+
+def test_a_client_that_toast_refuses_asks_ever_more_rarely_and_its_orders_fail() -> None:
+    """Five logins in the first hour, then two an hour."""
     toast = Toast()
     toast.status = 401
-    for wait in (0.0, TOAST_REUSED / 2, TOAST_REUSED / 2 - 1, 1.0):
-        toast.seconds += wait
-        with pytest.raises(Misconfigured):
-            toast.get()
-    assert len(toast.requests) == 2
+    told = kinds(toast, *[1.0] * 3600)
+    assert len(toast.requests) == 5
+    assert told.count("Misconfigured") == 3
+    assert told.index("Misconfigured") < APART + 2 * REFUSED
+    kinds(toast, *[10.0] * 720)
+    assert len(toast.requests) == 9
 
 
 def test_toasts_short_lived_token_is_not_requested_for_every_order() -> None:

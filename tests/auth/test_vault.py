@@ -183,6 +183,23 @@ def test_a_concurrent_write_is_not_overwritten(postgres_url: str) -> None:
     engine.dispose()
 
 
+def test_secrets_of_a_merchant_that_is_paused_in_the_same_moment_are_sealed(engine: Engine) -> None:
+    MerchantStore(engine, vault=Vault(OLD)).put([record("m1")])
+    operator = MerchantStore(engine, vault=Vault(OLD))
+
+    class Slow(Vault):
+        def seal(self, secrets: Mapping[str, Any], *, whose: str) -> dict[str, str]:
+            operator.pause([whose], paused=True)
+            return super().seal(secrets, whose=whose)
+
+    store = MerchantStore(engine, vault=Slow(f"{NEW},{OLD}"))
+    assert store.count_stale() == 1
+    assert list(store.reseal()) == [Resealed(1, 1)]
+    assert store.count_stale() == 0
+    [merchant] = MerchantStore(engine, vault=Vault(NEW)).all()
+    assert (merchant.auth, merchant.paused) == (record("m1").auth, True)
+
+
 def test_undecryptable_secrets_are_named_and_do_not_stop_the_reencryption(
     engine: Engine,
 ) -> None:
@@ -191,4 +208,5 @@ def test_undecryptable_secrets_are_named_and_do_not_stop_the_reencryption(
     [done] = MerchantStore(engine, vault=Vault(f"{NEW},{OLD}")).reseal()
     assert (done.looked_at, done.sealed) == (2, 1)
     assert ["'m1'" in each for each in done.unopened] == [True]
+    assert MerchantStore(engine, vault=Vault(f"{NEW},{OLD}")).count_stale() == 1
     assert MerchantStore(engine, vault=Vault(NEW)).get(["m2"])["m2"] == record("m2")

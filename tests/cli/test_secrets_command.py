@@ -7,11 +7,19 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, select
 
+from pos_gateway.cli.secrets import PASSES
 from pos_gateway.database.schema import events, orders
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Reason
+from pos_gateway.ledger import resealing
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.resealing import Resealed, reseal, reseal_events
+from pos_gateway.ledger.resealing import (
+    Resealed,
+    count_stale,
+    count_stale_events,
+    reseal,
+    reseal_events,
+)
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault, new_key
@@ -116,8 +124,84 @@ def test_what_somebody_writes_in_the_same_moment_stays(any_books: Books) -> None
                 connection.execute(orders.update().values(payload='{"written": "meanwhile"}'))
             return super().seal(whose, order_json)
 
-    assert list(reseal(any_books.engine, Slow(Vault(NEW)))) == [Resealed(1, 0)]
+    assert list(reseal(any_books.engine, Slow(Vault(NEW)))) == [Resealed(1, 1)]  # its reason
     assert any_books.desk.order_json(key) == b'{"written": "meanwhile"}'
+    [row] = rows(any_books, orders)
+    sealed = Reason(row.reason_code, row.reason_message)
+    assert Payloads(Vault(NEW)).open_reason(key, sealed) == WHY
+    assert count_stale(any_books.engine, Payloads(Vault(NEW))) == 1
+
+
+def test_an_order_whose_reason_is_written_in_the_same_moment_is_sealed(
+    any_books: Books, order: Callable[..., dict[str, Any]]
+) -> None:
+    """A worker's retry changes the reason, not the payload."""
+    old = Books(any_books.url, order, OLD)
+    key = old.order("o-1", State.FAILED)
+    later = Payloads(Vault(f"{NEW},{OLD}")).seal_reason(key, WHY).message
+
+    class Slow(Payloads):
+        def seal(self, whose: Key, order_json: bytes) -> str:
+            with any_books.engine.begin() as connection:
+                connection.execute(orders.update().values(reason_message=later))
+            return super().seal(whose, order_json)
+
+    assert list(reseal(any_books.engine, Slow(Vault(f"{NEW},{OLD}")))) == [Resealed(1, 1)]
+    assert count_stale(any_books.engine, Payloads(Vault(NEW))) == 0
+    assert Payloads(Vault(NEW)).open(key, payloads(any_books)[0])
+    old.close()
+
+
+def written_with_the_old_key(
+    monkeypatch: pytest.MonkeyPatch, books: Books, *, passes: int
+) -> list[Key]:
+    """Another process writes an order and an event after each of so many passes."""
+    written: list[Key] = []
+
+    def then_others(which: Callable[..., Any]) -> Callable[..., Any]:
+        def pass_and_write(*arguments: Any) -> Any:
+            yield from which(*arguments)
+            if len(written) < passes:
+                written.append(books.order(f"{which.__name__}-{len(written)}", State.FAILED))
+
+        return pass_and_write
+
+    for each in (reseal, reseal_events):
+        monkeypatch.setattr(resealing, each.__name__, then_others(each))
+    return written
+
+
+def test_what_others_write_with_the_old_key_meanwhile_is_sealed_too(
+    program: Program,
+    any_books: Books,
+    order: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = Books(any_books.url, order, OLD)
+    written_with_the_old_key(monkeypatch, old, passes=2)
+    done = program.invoke("secrets", "rotate", POS_GATEWAY_SECRET_KEY=f"{NEW},{OLD}")
+    assert done.exit_code == 0, done.stderr
+    assert "2 of 2 orders sealed anew" in done.stdout
+    assert "2 of 2 events sealed anew" in done.stdout
+    assert count_stale(any_books.engine, Payloads(Vault(NEW))) == 0
+    assert count_stale_events(any_books.engine, Payloads(Vault(NEW))) == 0
+    old.close()
+
+
+def test_rows_that_others_go_on_writing_with_the_old_key_are_said_and_it_has_failed(
+    program: Program,
+    any_books: Books,
+    order: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = Books(any_books.url, order, OLD)
+    written = written_with_the_old_key(monkeypatch, old, passes=100)
+    done = program.invoke("secrets", "rotate", POS_GATEWAY_SECRET_KEY=f"{NEW},{OLD}")
+    assert done.exit_code == 1
+    assert len(written) == 2 * PASSES
+    assert "1 orders, 1 events are still in clear or under an earlier key" in done.stderr
+    assert "put the new key first in POS_GATEWAY_SECRET_KEY everywhere" in done.stderr
+    old.close()
 
 
 @pytest.mark.parametrize("batch", [1, 10])

@@ -90,11 +90,33 @@ def test_a_merchant_that_is_paused_through_the_directory_is_paused_for_all(
 ) -> None:
     store.put([a_merchant("m")])
     directory = Directory(store, catalogs, clock=clock)
-    assert not directory.get("m").paused
+    merchant = directory.get("m")
+    assert not merchant.paused
     clock.seconds = 0.1
-    directory.pause("m")
+    assert directory.pause(merchant)
     assert directory.get("m").paused
     assert store.get(["m"])["m"].paused
+
+
+@pytest.mark.parametrize("edit", ["put", "resume", "remove"])
+def test_a_merchant_that_was_edited_since_it_was_read_is_not_paused(
+    store: MerchantStore, catalogs: CatalogStore, engine: Engine, edit: str
+) -> None:
+    """With the clock standing still, too: an edit has a higher stamp."""
+    store.put([a_merchant("m")])
+    directory = Directory(store, catalogs)
+    catalogs.put({"m": {"sku": "item"}})
+    merchant = directory.get("m")
+    if edit == "put":
+        store.put([a_merchant("m", base_url="https://new.example")])
+    elif edit == "resume":
+        assert directory.pause(merchant)
+        store.pause(["m"], paused=False)
+    else:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DELETE FROM merchants")
+    assert not directory.pause(merchant)
+    assert not any(each.paused for each in store.all())
 
 
 def test_stale_records_are_served_while_the_database_is_unavailable(
@@ -156,6 +178,21 @@ def test_workers_share_records_and_none_from_before_an_edit(
     clock.seconds = 1.0 + LOOK
     assert one.get("m").max_concurrency == 4
     assert (one._cache.loads["loaded"], one._cache.loads["taken_over"]) == (1, 1)
+
+
+def test_a_merchant_whose_record_came_from_redis_can_be_paused(
+    store: MerchantStore, catalogs: CatalogStore, redis_url: str
+) -> None:
+    store.put([a_merchant("m")])
+    one, two = (
+        Directory(store, catalogs, shared=SharedCache(redis_url, store, VAULT).records)
+        for _ in range(2)
+    )
+    with started(one), started(two):
+        assert one.get("m") == two.get("m")
+        assert two._cache.loads["taken_over"] == 1
+        assert two.pause(two.get("m"))
+    assert store.get(["m"])["m"].paused
 
 
 def test_without_redis_each_worker_loads_its_records(

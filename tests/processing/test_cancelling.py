@@ -11,6 +11,7 @@ from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.broker import wire
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import RESOLVE_FOR, Action, Key
 from pos_gateway.merchants.directory import LOOK
 from pos_gateway.merchants.store import MerchantStore
@@ -523,3 +524,18 @@ def test_without_a_call_an_expired_request_ends(tmp_path: Path) -> None:
     gate = accepted(tmp_path)
     assert not gate.take(gate.a_request(seconds=-1), Action.CANCEL, may_call=False).needs_pos
     assert reasons(gate) == ["cancel_expired"]
+
+
+def test_an_adapter_knows_the_pos_s_id_of_an_order_that_it_cancels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, known_as = accepted(tmp_path), []
+    adapter = gate.adapters["rest"]
+
+    def cancel(order: Any, *_: Any) -> Outcome:
+        known_as.append(order.external_id)
+        return Outcome(Kind.CANCELLED)
+
+    monkeypatch.setattr(adapter, "cancel", cancel)
+    gate.take_cancel()
+    assert known_as == ["pos-1"]

@@ -38,10 +38,11 @@ class Directory:
     def get(self, _merchant_id: str) -> Merchant:
         return self.merchant
 
-    def pause(self, merchant_id: str) -> None:
+    def pause(self, merchant: Merchant) -> bool:
         if self.problem is not None:
             raise self.problem
-        self.paused.append(merchant_id)
+        self.paused.append(merchant.id)
+        return True
 
 
 class StandingClock:

@@ -467,6 +467,8 @@ class Vendors:
         self.asked: list[str] = []
 
     def handle(self, request: Request) -> Reply:
+        if request.method == "GET" and not urlsplit(request.url).query:
+            return _reply(404, {})  # by its id: only its lists are of interest here
         self.asked.append(request.method)
         if request.changes and request.method == "POST":
             accepted = {"id": "K", "state": "open", "note": "[o1]"}

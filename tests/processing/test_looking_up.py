@@ -1,5 +1,6 @@
 """Look-ups of orders that a POS has, by their time, whatever the clocks and deadlines were."""
 
+import hashlib
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,8 @@ from pos_gateway.transport.exchange import Request
 from tests.gate import Gate
 from tests.orders import an_order
 
+#: The merchant's, in an order's mark.
+DIGEST = hashlib.sha256(b"m").hexdigest()[:12]
 NO_REPLY = NoValidReply("timeout", "no reply")
 
 
@@ -36,6 +39,8 @@ class Vendor:
     def __call__(self, request: Request) -> Any:
         if self.is_silent:
             return NO_REPLY
+        if request.method == "GET" and not urlsplit(request.url).query:
+            return 404, {}  # by its id: only lists are of interest here
         return self._answer(request)
 
     def _answer(self, request: Request) -> Any:
@@ -61,7 +66,7 @@ class Clover(Vendor):
     record: ClassVar = {"adapter": "clover", "pos": {"merchant_id": "M1"}}
 
     def _named(self, order_id: str) -> dict[str, Any]:
-        return {"state": "open", "note": f"[{order_id}] Ada"}
+        return {"state": "open", "note": f"[{order_id}] #{DIGEST} Ada"}
 
     def _answer(self, request: Request) -> Any:
         if request.method == "POST":
@@ -83,7 +88,7 @@ class Square(Vendor):
 
     def _named(self, order_id: str) -> dict[str, Any]:
         found = {"state": "OPEN", "location_id": "L1", "version": 1}
-        return {**found, "metadata": {"order_id": order_id}}
+        return {**found, "metadata": {"order_id": order_id, "merchant_id": "m"}}
 
     def _answer(self, request: Request) -> Any:
         content = json.loads(request.body or b"")

@@ -64,7 +64,7 @@ def _of_order(world: "World", order_id: str, rows: Any) -> Iterator[str]:
     cancel = rows.get((order_id, "cancel"))
     match state:
         case State.ACCEPTED:
-            is_told = cancel is not None and "cancel_in_doubt" in cancel.reason
+            is_told = order_id in world.transport.unanswered
             let_go = is_told or (cancel is not None and cancel.state is State.CANCELLED)
             if not at_pos or not (alive or let_go):
                 yield f"accepted, but the POS has {at_pos}"

@@ -52,7 +52,8 @@ class Pos:
     is_slow: bool
     has_trouble: bool = True
     records: list[Record] = field(default_factory=list)
-    _characters: dict[str, tuple[str, bool, bool]] = field(default_factory=dict)
+    _mute: dict[str, bool] = field(default_factory=dict)
+    _characters: dict[str, tuple[str, bool, bool, bool]] = field(default_factory=dict)
 
     def of(self, order_id: str) -> list[Record]:
         """Its orders with this id; more than one is a meal cooked twice."""
@@ -77,19 +78,29 @@ class Pos:
             return Reply(500, {}, b"")
         return reply
 
+    def is_mute(self, request: Request) -> bool:
+        """Whether all replies about its order are lost, as long as there is trouble."""
+        if request.body is not None:
+            order_id = json.loads(request.body)["order_id"]
+        else:
+            order_id = urlsplit(request.url).path.split("/")[3]
+        if order_id not in self._mute:
+            self._mute[order_id] = self.scheduler.random.random() < 0.1
+        return self.has_trouble and self._mute[order_id]
+
     def _is_known(self, request: Request) -> bool:
         """Whether this is a create of an order that it has."""
         return request.body is not None and bool(self.of(json.loads(request.body)["order_id"]))
 
-    def character(self, order_id: str) -> tuple[str, bool, bool]:
-        """How it decides about an order, whether it cancels it, and whether it does so twice."""
+    def character(self, order_id: str) -> tuple[str, bool, bool, bool]:
+        """How it decides about an order, and whether it cancels it, does so twice, forgets it then."""
         if order_id not in self._characters:
             draw = self.scheduler.random.random
             kinds = ["accepted"] * 6 + ["rejected", "pending", "pending"]
             if self.guarantee is Guarantee.BLIND:
                 kinds = ["accepted"] * 6 + ["rejected"]
             kind = self.scheduler.random.choice(kinds)
-            self._characters[order_id] = kind, draw() < 0.7, draw() < 0.5
+            self._characters[order_id] = kind, draw() < 0.7, draw() < 0.5, draw() < 0.4
         return self._characters[order_id]
 
     def _handle(self, request: Request) -> Reply:
@@ -97,7 +108,7 @@ class Pos:
         if request.method == "POST" and len(rest) == 1:
             return self._create(json.loads(request.body or b"")["order_id"], request)
         record = next(iter(self.of(rest[1])), None)
-        if record is None:
+        if record is None or (record.status == "cancelled" and self.character(rest[1])[3]):
             return _reply(404, {})
         self._decide(record)
         if request.method == "GET":
@@ -160,6 +171,8 @@ class Transport:
         self._scheduler, self._database, self._poses = scheduler, database, poses
         self._is_over, self._violated = is_over, violated
         self._far = Process("POS")
+        #: Orders whose cancellation POSes never answered: an operator has to ask the merchant.
+        self.unanswered: set[str] = set()
 
     def send(self, request: Request, *, seconds: float, fence: Any, **_: Any) -> Reply:
         scheduler, random = self._scheduler, self._scheduler.random
@@ -203,7 +216,7 @@ class Transport:
         scheduler.sleep(random.uniform(0, longest if late else 0.3))
         reply = pos.handle(request)
         scheduler.say(f"POS answers {request.method} with {reply.status}")
-        if trouble and random.random() < 0.5:
+        if (trouble and random.random() < 0.5) or pos.is_mute(request):
             return  # the reply is lost
         scheduler.sleep(random.uniform(0, 0.1))
         exchange.arrive(reply)

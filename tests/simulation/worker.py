@@ -1,6 +1,7 @@
 """A worker: the gateway's own parts on the simulated broker, database and POSes."""
 
 import json
+from math import inf
 from typing import Any
 
 from greenlet import GreenletExit
@@ -16,7 +17,8 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
 from pos_gateway.processing.call import Caller
-from pos_gateway.processing.cancellation import Cancellation
+from pos_gateway.processing.cancellation import CANCEL_IN_DOUBT, Cancellation
+from pos_gateway.processing.decision import Decision
 from pos_gateway.processing.delivery import Delivery
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import Vault
@@ -101,6 +103,12 @@ class SimulatedGateway(Gateway):
         }
         self.delivery = Delivery(**parts)
         self.cancellation = Cancellation(**parts)
+        self._unanswered = transport.unanswered
+
+    def settle(self, decision: Decision, *, patience: float = inf) -> bool:
+        if decision.outcome.reason == CANCEL_IN_DOUBT:
+            self._unanswered |= {claim.key.order_id for claim in decision.claims}
+        return super().settle(decision, patience=patience)
 
 
 class Request(TrackedRequest):
@@ -235,8 +243,13 @@ class Worker:
         task = self._scheduler.current
         self.delivering.append(task)
         try:
+            has_slot = request.action is Action.SUBMIT or self._scheduler.random.random() < 0.5
             request.enter(RequestState.IN_FLIGHT)
-            Dispatcher._deliver(self, request, request.expired)  # type: ignore[arg-type]
+            Dispatcher._deliver(self, request, request.expired, has_slot)  # type: ignore[arg-type]
+            if request.state is RequestState.NEEDS_POS:
+                self._scheduler.sleep(self._scheduler.random.uniform(0, 2))
+                request.enter(RequestState.IN_FLIGHT)
+                Dispatcher._deliver(self, request, request.expired)  # type: ignore[arg-type]
         except GreenletExit:
             self._scheduler.say("KILLED green thread")
             # Also when it was settled: an unacknowledged message is redelivered some day.

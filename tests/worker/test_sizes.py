@@ -338,6 +338,26 @@ def test_a_too_large_order_fails_under_its_id_if_the_body_starts_with_it(lab: La
     assert accepted["order_id"] == "good"
 
 
+def test_an_order_that_is_far_too_large_can_be_replayed_whatever_headers_its_producer_adds(
+    lab: Lab,
+) -> None:
+    body = wire.body_of(text_of(x="x" * 5 * LIMIT))
+    lab.publish_raw(body, {**{f"of-ours-{n}": "x" for n in range(30)}, **TASK}, message_id="o1")
+    with lab.worker():
+        [dead] = lab.dead_letters(1)
+    kept = SimpleNamespace(
+        body=dead["body"],
+        headers=dead["headers"],
+        properties={"message_id": "o1"},
+        delivery_tag=1,
+        channel=None,
+    )
+    letter = DeadLetter.of(kept)
+    assert letter.code == "too_large"
+    assert letter.headers["id"] == "o1"
+    assert isinstance(letter.content(), Order)
+
+
 def test_a_message_that_a_worker_published_is_not_too_large_for_another() -> None:
     body = wire.body_of(text_of(x="x" * LIMIT))
     with pytest.raises(Malformed, match="bytes"):

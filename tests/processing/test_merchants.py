@@ -1,0 +1,60 @@
+"""Merchants whose address or credentials are wrong, for a while or for good."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pos_gateway.auth.tokens import APART, REFUSED
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.vault import Vault, new_key
+from pos_gateway.transport.exchange import Reply
+from tests.gate import Gate
+
+
+def test_a_late_410_of_its_old_address_does_not_pause_a_merchant_that_was_mended(
+    tmp_path: Path,
+) -> None:
+    new = {"id": "m", "base_url": "https://new.example.com", "paused": False}
+
+    def old_pos(_: Any) -> Any:
+        MerchantStore(gate.database).put([Merchant.parse(new)])  # while the call waits
+        return 410, {}
+
+    gate = Gate(tmp_path, old_pos)
+    gate.take(gate.an_order("o1"))
+    assert not MerchantStore(gate.database).get(["m"])["m"].paused
+    gate.wait(2)
+    gate.pos = lambda _: (410, {})
+    gate.take(gate.an_order("o2"))
+    assert MerchantStore(gate.database).get(["m"])["m"].paused
+
+
+def test_a_login_that_is_refused_once_fails_no_order_and_one_that_is_refused_for_good_does(
+    tmp_path: Path,
+) -> None:
+    keys = new_key()
+    gate = Gate(
+        tmp_path,
+        lambda _: (200, {"status": "accepted", "id": "pos-1"}),
+        settings={"secret_key": keys},
+    )
+    login = {"client_id": "us", "client_secret": "s3cret", "token_url": "https://toast.example"}
+    record = {"id": "m", "base_url": "https://pos.example.com", "auth": {"type": "toast", **login}}
+    MerchantStore(gate.database, vault=Vault(keys)).put([Merchant.parse(record)])
+    answer = Reply(403, {}, b"")
+    gate.caller._authenticator._transport = SimpleNamespace(send=lambda *_, **__: answer)  # type: ignore[assignment]
+
+    def taken(order_id: str, seconds: float) -> tuple[Kind, str | None]:
+        gate.wait(seconds)
+        outcome = gate.take(gate.an_order(order_id)).outcome
+        return outcome.kind, outcome.reason and outcome.reason.code
+
+    assert taken("o1", 0) == (Kind.RETRY, "token")
+    assert taken("o1", REFUSED) == (Kind.RETRY, "token")
+    assert taken("o1", APART) == (Kind.FAILED, "token")
+    assert taken("o2", 1) == (Kind.RETRY, "token")
+    token = b'{"token": {"accessToken": "T", "tokenType": "Bearer", "expiresIn": 3600}}'
+    answer = Reply(200, {}, token)
+    assert taken("o2", 1800) == (Kind.ACCEPTED, None)
