@@ -153,7 +153,7 @@ def test_pages_that_are_too_long_are_halved(before: int, size: int, number: int)
     assert pos.asked <= 16
 
 
-def test_an_order_that_is_too_long_by_itself_is_asked_for_a_few_times() -> None:
+def test_a_look_up_of_a_single_too_long_order_is_given_up_after_a_few_requests() -> None:
     pos = Shrinking(1, range(0), 300_000)
     with pytest.raises(NoValidReply, match="too long"):
         CLOVER.adapter.look_up(order_of(), CLOVER.merchant, pos)
@@ -168,7 +168,7 @@ def test_an_order_that_is_too_long_by_itself_is_asked_for_a_few_times() -> None:
         [reply(200, CLOVER.accepted("x")), CLOVER.found(CLOVER.accepted("order/1"))],
     ],
 )
-def test_an_order_whose_id_at_clover_is_known_is_searched_for_only_if_that_is_anothers(
+def test_an_order_with_a_known_clover_id_is_searched_for_only_if_that_is_anothers(
     answers: list[Reply],
 ) -> None:
     send = Scripted(*answers, reply(200))

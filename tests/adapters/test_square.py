@@ -278,14 +278,14 @@ def test_pages_that_are_too_long_are_halved(number: int, size: int) -> None:
     assert len(pos.asked) <= 12
 
 
-def test_an_order_that_is_too_long_by_itself_is_asked_for_a_few_times() -> None:
+def test_a_look_up_of_a_single_too_long_order_is_given_up_after_a_few_requests() -> None:
     pos = Busy(1, 300_000)
     with pytest.raises(NoValidReply, match="too long"):
         SQUARE.adapter.look_up(ORDER, SQUARE.merchant, pos)
     assert len(pos.asked) == 5  # of 20, 10, 5, 2 and 1
 
 
-def test_another_failure_of_a_page_is_no_reason_for_a_shorter_one() -> None:
+def test_another_failure_of_a_page_does_not_shorten_the_next() -> None:
     asked: list[Request] = []
 
     def pos(request: Request) -> Reply:
@@ -297,7 +297,7 @@ def test_another_failure_of_a_page_is_no_reason_for_a_shorter_one() -> None:
     assert len(asked) == 1
 
 
-def test_an_order_whose_id_at_square_is_known_is_not_searched_for() -> None:
+def test_an_order_with_a_known_square_id_is_not_searched_for() -> None:
     pos = Busy(1000, 14_000)
     order = ORDER.in_ledger(None, None, pos.orders[-1]["id"])
     assert SQUARE.adapter.cancel(order, SQUARE.merchant, pos).kind is Kind.CANCELLED
@@ -306,7 +306,7 @@ def test_an_order_whose_id_at_square_is_known_is_not_searched_for() -> None:
 
 
 @pytest.mark.parametrize("known_as", ["X0", "[secret]"])
-def test_an_id_of_another_order_or_of_none_is_not_believed(known_as: str) -> None:
+def test_an_id_of_another_order_or_of_none_is_ignored(known_as: str) -> None:
     """An operator may have mistyped it, and what looks like a secret is not kept."""
     pos = Busy(1, 10)
     order = ORDER.in_ledger(None, None, known_as)

@@ -195,7 +195,7 @@ def test_a_modifier_with_a_price_needs_a_guid() -> None:
     assert code_of(submitted(order=order)) == "invalid_order"
 
 
-def test_a_look_up_has_room_for_all_that_toast_says_of_an_order() -> None:
+def test_a_look_up_may_read_toasts_largest_reply() -> None:
     """Some 2 KB of each item: an order whose acceptance was too long to be read is found."""
     send = Scripted(*TOAST.unknown)
     TOAST.adapter.look_up(ORDER, TOAST.merchant, send)

@@ -155,7 +155,7 @@ def test_a_failing_endpoint_costs_nothing_while_the_token_is_valid() -> None:
     assert len(endpoint.requests) == 3
 
 
-def test_one_refusal_fails_no_order_and_is_not_asked_for_at_every_order() -> None:
+def test_one_refusal_fails_no_order_and_is_not_retried_for_every_order() -> None:
     endpoint = Endpoint()
     endpoint.status = 401
     assert [said(endpoint) for _ in range(5)] == ["NotSent: the token endpoint answered 401"] * 5
@@ -206,7 +206,7 @@ def test_orders_that_wait_for_a_login_fail_with_its_refusal() -> None:
     assert len(endpoint.requests) == 3
 
 
-def test_two_odd_refusals_are_none_in_a_row_with_a_token_or_an_hour_between() -> None:
+def test_two_refusals_with_a_token_or_an_hour_between_are_not_consecutive() -> None:
     endpoint = Endpoint()
     endpoint.status = 403
     assert kinds(endpoint, 0) == ["NotSent"]
@@ -219,7 +219,7 @@ def test_two_odd_refusals_are_none_in_a_row_with_a_token_or_an_hour_between() ->
     assert kinds(endpoint, IN_A_ROW) == ["Misconfigured"]
 
 
-def test_a_token_that_another_worker_was_given_ends_a_row_of_refusals() -> None:
+def test_another_workers_token_ends_a_sequence_of_refusals() -> None:
     endpoint = Endpoint()
     endpoint.status = 403
     assert kinds(endpoint, 0) == ["NotSent"]
@@ -228,7 +228,7 @@ def test_a_token_that_another_worker_was_given_ends_a_row_of_refusals() -> None:
     assert kinds(endpoint, 0, 10 + APART) == ["theirs", "NotSent"]
 
 
-def test_a_refusal_of_a_refresh_beside_a_good_token_is_the_first_in_a_row() -> None:
+def test_a_refused_refresh_beside_a_valid_token_starts_a_sequence_of_refusals() -> None:
     endpoint = Endpoint()
     endpoint.get()
     endpoint.status = 403
@@ -389,7 +389,7 @@ def test_toasts_token_is_used_for_half_an_hour_even_if_it_is_refused() -> None:
     assert toast.get() == "token-2"
 
 
-def test_one_odd_answer_of_toasts_login_costs_seconds() -> None:
+def test_one_refusal_of_toasts_login_costs_seconds() -> None:
     toast = Toast()
     toast.status = 403
     assert kinds(toast, 0, REFUSED - 1) == ["NotSent", "NotSent"]
@@ -397,7 +397,7 @@ def test_one_odd_answer_of_toasts_login_costs_seconds() -> None:
     assert kinds(toast, 1) == ["token-2"]
 
 
-def test_a_client_that_toast_refuses_asks_ever_more_rarely_and_its_orders_fail() -> None:
+def test_a_client_that_toast_refuses_is_retried_with_backoff_and_its_orders_fail() -> None:
     """Five logins in the first hour, then two an hour."""
     toast = Toast()
     toast.status = 401

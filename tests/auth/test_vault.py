@@ -183,7 +183,7 @@ def test_a_concurrent_write_is_not_overwritten(postgres_url: str) -> None:
     engine.dispose()
 
 
-def test_secrets_of_a_merchant_that_is_paused_in_the_same_moment_are_sealed(engine: Engine) -> None:
+def test_secrets_of_a_merchant_that_is_paused_concurrently_are_encrypted(engine: Engine) -> None:
     MerchantStore(engine, vault=Vault(OLD)).put([record("m1")])
     operator = MerchantStore(engine, vault=Vault(OLD))
 
