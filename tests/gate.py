@@ -153,7 +153,7 @@ class Gate(Gateway):
         outbox.close()
         return [kind for kind, *_ in self.rows("select type from events order by position")]
 
-    def told(self, order_id: str = "o1") -> list[tuple[str, str | None]]:
+    def recorded(self, order_id: str = "o1") -> list[tuple[str, str | None]]:
         """The recorded events of an order: type, and the reason's code."""
         query = "select type, reason_code from events where order_id = :id order by id"
         return [(kind, code) for kind, code in self.rows(query, id=order_id)]
@@ -164,7 +164,7 @@ class Gate(Gateway):
         found = self.rows(query, id=order_id, action=action)
         return found[0][0] if found else None
 
-    def told_again(self) -> list[dict[str, Any]]:
+    def repeated(self) -> list[dict[str, Any]]:
         """The events that were repeated out of order since the last call."""
         again = [each for each in self.stored if each.exchange == "order-events"]
         self.stored = [each for each in self.stored if each.exchange != "order-events"]

@@ -11,13 +11,13 @@ from pos_gateway.runtime.sockets import ReadAhead, send_all
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50)), st.lists(st.integers(1, 20), min_size=1))
-def test_reads_return_the_bytes_that_arrived(pieces: list[bytes], wishes: list[int]) -> None:
+def test_reads_return_the_bytes_that_arrived(pieces: list[bytes], sizes: list[int]) -> None:
     coming = iter(pieces)
     read = ReadAhead(lambda _most: next(coming, b""))
     got = b""
     turn = 0
-    while piece := read(wishes[turn % len(wishes)]):
-        assert len(piece) <= wishes[turn % len(wishes)]
+    while piece := read(sizes[turn % len(sizes)]):
+        assert len(piece) <= sizes[turn % len(sizes)]
         got += piece
         turn += 1
     assert got == b"".join(pieces)

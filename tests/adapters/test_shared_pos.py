@@ -263,7 +263,7 @@ def test_an_order_in_doubt_since_the_previous_release_is_created_once(
     gate.wait(60)
     gate.ledger.catch_up()
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert len(kitchen.orders) == 1
 
 

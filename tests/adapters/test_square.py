@@ -200,7 +200,7 @@ def test_an_order_that_square_has_changed_twice_is_cancelled_later(tmp_path: Pat
     assert gate.take_cancel(seconds=900).again is not None
     gate.wait(30)
     gate.take_cancel(seconds=900)
-    assert gate.told() == [("accepted", None), ("cancelled", None)]
+    assert gate.recorded() == [("accepted", None), ("cancelled", None)]
 
 
 def test_an_order_that_is_still_open_after_its_cancellation_is_in_doubt() -> None:

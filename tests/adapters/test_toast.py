@@ -138,7 +138,7 @@ def test_an_order_without_prices_is_never_in_doubt(tmp_path: Path) -> None:
     for _ in range(4):
         gate.take(order)
         gate.wait(45)
-    assert ([kind for kind, _ in gate.told()], creates) == (["expired"], [])
+    assert ([kind for kind, _ in gate.recorded()], creates) == (["expired"], [])
 
 
 def test_a_refused_price_request_is_a_rejection() -> None:

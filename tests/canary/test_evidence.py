@@ -17,7 +17,7 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.runtime.vault import Vault
-from tests.ledger.lab import DAY, Clock, an_entry, claimed, untold
+from tests.ledger.lab import DAY, Clock, an_entry, claimed, without_event
 from tests.orders import an_order
 
 #: When the canary got its share, and when it is judged; earlier orders are the baseline.
@@ -70,7 +70,7 @@ def write(engine: Engine, payloads: Payloads) -> Iterator[Write]:
             case None:
                 return
             case State.NEW:
-                entry = untold(at=at + took)
+                entry = without_event(at=at + took)
             case _:
                 entry = an_entry(Kind(state.value), key=key, at=at + took, attempts=attempts)
         assert ledger.finish(claim, entry)

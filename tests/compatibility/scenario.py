@@ -25,7 +25,7 @@ from pos_gateway.ledger.pruning import countable, prune
 from pos_gateway.ledger.states import Action, Entry, Key, State
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
-from tests.ledger.lab import Clock, Worker, an_entry, claimed, untold
+from tests.ledger.lab import Clock, Worker, an_entry, claimed, without_event
 
 MERCHANT = "m"
 #: When it is played (Unix time), and its orders' deadline: in the far future.
@@ -88,18 +88,18 @@ def _deliver(engine: Engine, clock: Clock) -> None:
         by = DELIVER_BY
         return claimed(ledger.claim(key(order_id), send=send, deliver_by=by, order=_json(order_id)))
 
-    one.finish(begin(one, "accepted"), _told("accepted", Kind.ACCEPTED, external_id="pos-1"))
+    one.finish(begin(one, "accepted"), _entry("accepted", Kind.ACCEPTED, external_id="pos-1"))
     refused = Reason("store_closed", "The kitchen is closed.")
-    one.finish(begin(one, "rejected"), _told("rejected", Kind.REJECTED, reason=refused))
-    one.finish(begin(one, "new"), untold())
-    one.finish(begin(one, "pending"), _told("pending", Kind.PENDING, pending=True))
+    one.finish(begin(one, "rejected"), _entry("rejected", Kind.REJECTED, reason=refused))
+    one.finish(begin(one, "new"), without_event())
+    one.finish(begin(one, "pending"), _entry("pending", Kind.PENDING, pending=True))
     doubt = begin(one, "doubt", send=False)
     one.sending(doubt)
-    one.finish(doubt, _told("doubt", Kind.IN_DOUBT, doubt_since=BEGAN))
+    one.finish(doubt, _entry("doubt", Kind.IN_DOUBT, doubt_since=BEGAN))
     one.claim(key("accepted"), send=True)  # it is redelivered, and terminal
     wish = key("accepted", Action.CANCEL)
-    one.finish(claimed(one.claim(wish, send=False, deliver_by=DELIVER_BY)), untold())
-    one.tell(key("nonsense"), _told("nonsense", Kind.FAILED, reason=refused), b'{"order_id": 7}')
+    one.finish(claimed(one.claim(wish, send=False, deliver_by=DELIVER_BY)), without_event())
+    one.tell(key("nonsense"), _entry("nonsense", Kind.FAILED, reason=refused), b'{"order_id": 7}')
     for order_id in ("sending", "taken-over"):
         begin(one, order_id)
     # It stops renewing, and another worker takes over its orders.
@@ -107,12 +107,12 @@ def _deliver(engine: Engine, clock: Clock) -> None:
     two.beat()
     clock.advance(10)
     two.beat()
-    two.finish(begin(two, "taken-over"), _told("taken-over", Kind.ACCEPTED, attempts=2))
+    two.finish(begin(two, "taken-over"), _entry("taken-over", Kind.ACCEPTED, attempts=2))
     two.order(key("accepted"))
     two.close()
 
 
-def _told(order_id: str, kind: Kind, **fields: Any) -> Entry:
+def _entry(order_id: str, kind: Kind, **fields: Any) -> Entry:
     return an_entry(kind, key=key(order_id), at=BEGAN, **fields)
 
 
@@ -141,7 +141,7 @@ def _operate(engine: Engine, clock: Clock) -> None:
     desk.count(State.IN_DOUBT)
     seen = desk.one(key("doubt"))
     assert seen is not None
-    entry = _told("doubt", Kind.ACCEPTED)
+    entry = _entry("doubt", Kind.ACCEPTED)
     desk.change(seen, entry, operator="me", what="resolve", details="--accepted")
     desk.note(key("doubt"), operator="me", what="note", details="asked by telephone")
     desk.events(key("doubt"))

@@ -53,7 +53,7 @@ FAULTS = [
         "ledger/order_admin",
         "orders.c.epoch == seen.epoch, orders.c.state == seen.state",
         "orders.c.epoch == seen.epoch",
-        "desk::an_order_that_ended_since_it_was_shown_is_not_reopened",
+        "order_admin::an_order_that_ended_since_it_was_shown_is_not_reopened",
     ),
     Fault(
         "a request to cancel with more time is tried anew",

@@ -255,7 +255,7 @@ def native_threads_and_green_ones_share_the_engine(
 
 
 def an_outage_is_logged_and_prints_no_traceback(ledger: Ledger, hold: Hold, engine: Engine) -> None:
-    """A traceback on standard error for each retry would be an outage of its own."""
+    """A traceback on standard error for each retry would be another outage."""
     database._SQLITE_BUSY, module.CLAIM_PATIENCE = 0.05, 0
     engine.dispose()
     ledger._writer.close()

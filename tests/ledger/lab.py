@@ -99,7 +99,7 @@ def an_entry(kind: Kind = Kind.ACCEPTED, *, key: Key = KEY, **fields: Any) -> En
     return Entry(State(kind.value), **values)
 
 
-def untold(state: State = State.NEW, **fields: Any) -> Entry:
+def without_event(state: State = State.NEW, **fields: Any) -> Entry:
     """An attempt's outcome without an event."""
     return Entry(state, **{"at": DAY, "attempts": 1, **fields})
 

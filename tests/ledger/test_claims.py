@@ -28,7 +28,7 @@ from pos_gateway.ledger.states import (
     State,
 )
 from pos_gateway.runtime.clock import STEP
-from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
 
@@ -58,7 +58,7 @@ def test_an_orders_endpoint_stays_in_its_row_until_it_is_sent_to_another(
     worker: Workers, rows: Rows
 ) -> None:
     one = worker()
-    in_doubt = untold(State.IN_DOUBT, doubt_since=DAY)
+    in_doubt = without_event(State.IN_DOUBT, doubt_since=DAY)
     assert one.finish(claimed(one.claim(KEY, send=True, endpoint="here")), in_doubt)
     claim = claimed(one.claim(KEY, send=True, endpoint="there"))
     assert (claim.past.endpoint, rows.order().endpoint) == ("here", "here")
@@ -80,10 +80,10 @@ def test_an_order_is_claimed_as_to_be_cancelled_while_its_cancel_request_is_open
 
     def is_to_be_cancelled() -> bool:
         claim = claimed(one.claim(KEY, send=True))
-        one.finish(claim, untold())
+        one.finish(claim, without_event())
         return claim.past.cancelling
 
-    one.finish(claimed(one.claim(KEY, send=True)), untold())
+    one.finish(claimed(one.claim(KEY, send=True)), without_event())
     of_another = replace(cancel, order_id="another")
     claimed(one.claim(of_another, send=False, deliver_by=DAY + 60))
     assert not is_to_be_cancelled()
@@ -91,7 +91,7 @@ def test_an_order_is_claimed_as_to_be_cancelled_while_its_cancel_request_is_open
     assert is_to_be_cancelled()
     assert one.sending(wish)
     assert is_to_be_cancelled()
-    one.finish(wish, untold())
+    one.finish(wish, without_event())
     assert is_to_be_cancelled()
     one.clock.advance(60)  # no worker retries either of them any more
     assert not is_to_be_cancelled()
@@ -115,13 +115,13 @@ def test_a_fresh_order_is_not_sent_while_its_request_is_open(
     cancel = replace(KEY, order_id=of, action=Action.CANCEL)
     wish = claimed(one.claim(cancel, send=False, deliver_by=DAY + seconds))
     if end is not None:
-        one.finish(wish, untold(end))
+        one.finish(wish, without_event(end))
     fresh = [one.claim(KEY, send=True), one.claim(replace(KEY, order_id="o2"), send=True)]
     claim, other = map(claimed, fresh)
     assert (claim.sending, claim.past.cancelling, claim.epoch) == (is_sent, not is_sent, 1)
     assert rows.order().state == (State.SENDING if is_sent else State.CLAIMED)
     assert (other.sending, other.past) == (True, AttemptHistory())
-    assert one.finish(claim, untold())
+    assert one.finish(claim, without_event())
     assert claimed(one.claim(KEY, send=True)).past.cancelling is not is_sent
 
 
@@ -129,7 +129,7 @@ def test_many_fresh_orders_are_claimed_in_one_transaction(worker: Workers) -> No
     one = worker()
     for n in (1, 3):
         cancel = Key("m", f"o{n}", Action.CANCEL)
-        one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 60)), untold())
+        one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 60)), without_event())
     keys = [Key("m", f"o{n}") for n in range(5)]
     claims = one.together(
         *(Claiming(key, one.ticket(), key.order_id != "o4", DAY + 60, None) for key in keys)
@@ -141,8 +141,8 @@ def test_many_fresh_orders_are_claimed_in_one_transaction(worker: Workers) -> No
 @pytest.mark.parametrize("end", [State.CANCELLED, State.REJECTED, State.FAILED, State.EXPIRED])
 def test_a_terminal_cancel_request_does_not_delay_an_order(worker: Workers, end: State) -> None:
     one, cancel = worker(), replace(KEY, action=Action.CANCEL)
-    one.finish(claimed(one.claim(KEY, send=True)), untold())
-    one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 60)), untold(end))
+    one.finish(claimed(one.claim(KEY, send=True)), without_event())
+    one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 60)), without_event(end))
     assert not claimed(one.claim(KEY, send=True)).past.cancelling
 
 
@@ -172,7 +172,7 @@ def test_a_retried_order_is_claimed_with_its_attempt_history(worker: Workers, ro
     event = an_entry(Kind.IN_DOUBT).event
     one.finish(
         claim,
-        untold(State.IN_DOUBT, attempts=2, doubt_since=DAY - 5, pending=True, event=event),
+        without_event(State.IN_DOUBT, attempts=2, doubt_since=DAY - 5, pending=True, event=event),
     )
     claim = claimed(two.claim(KEY, send=True, order=b"{}", deliver_by=DAY))
     past = replace(claim.past, settling=None)
@@ -185,7 +185,7 @@ def test_a_retried_order_is_claimed_with_its_attempt_history(worker: Workers, ro
 
 def test_the_first_payload_of_an_order_stays(worker: Workers, rows: Rows) -> None:
     one = worker()
-    one.finish(claimed(one.claim(KEY, send=True, order=b"{1}", deliver_by=DAY)), untold())
+    one.finish(claimed(one.claim(KEY, send=True, order=b"{1}", deliver_by=DAY)), without_event())
     claimed(one.claim(KEY, send=True, order=b"{2}", deliver_by=DAY + 1))
     assert (rows.order().payload, rows.order().deliver_by) == ("{1}", DAY)
 
@@ -396,7 +396,7 @@ def test_a_worker_that_goes_on_under_another_lease_has_not_died(worker: Workers)
         over(one, two)
         claim = claimed(two.claim(KEY, send=False))
         assert claim.past.deaths == 0
-        two.finish(claim, untold())
+        two.finish(claim, without_event())
 
 
 # Taking over
@@ -471,7 +471,7 @@ def test_a_death_is_counted_once_a_pause_is_ruled_out(worker: Workers, rows: Row
     # The first has been silent for three leases, the second for two, the third for one.
     assert (claim.past.deaths, claim.past.possible_deaths) == (1, 3)
     for deaths in (2, 3, 3):
-        last.finish(claim, untold())
+        last.finish(claim, without_event())
         pass_time(last, seconds=LEASE)
         claim = claimed(last.claim(KEY, send=False))
         assert (claim.past.deaths, claim.past.possible_deaths) == (deaths, 3)
@@ -491,7 +491,7 @@ def test_paused_workers_are_not_counted_as_dead(worker: Workers, rows: Rows) -> 
         paused.beat()
         assert after.sending(claim)
     pass_time(*workers, seconds=DEAD * LEASE)
-    assert workers[-1].finish(claim, untold())
+    assert workers[-1].finish(claim, without_event())
     past = claimed(workers[0].claim(KEY, send=False)).past
     assert (past.deaths, past.taken_from) == (0, ())
 
@@ -506,7 +506,7 @@ def test_a_worker_that_was_paused_and_then_stopped_has_not_died(
     one.beat()
     one.close()
     assert not {each for each in rows.leases() if one.lease.is_ours(each)}
-    two.finish(claim, untold())
+    two.finish(claim, without_event())
     pass_time(two, seconds=DEAD * LEASE)
     assert claimed(two.claim(KEY, send=False)).past.possible_deaths == 0
 
@@ -515,12 +515,12 @@ def test_a_new_worker_waits_before_it_counts_deaths(worker: Workers) -> None:
     one, two, three = worker(), worker(), worker()
     claimed(one.claim(KEY, send=False))
     over(one, two)
-    two.finish(claimed(two.claim(KEY, send=False)), untold())
+    two.finish(claimed(two.claim(KEY, send=False)), without_event())
     for seconds, deaths in ((0, 0), (DEAD * LEASE - 1, 0), (1, 1)):
         pass_time(two, three, seconds=seconds)
         claim = claimed(three.claim(KEY, send=False))
         assert (claim.past.deaths, claim.past.possible_deaths) == (deaths, 1)
-        three.finish(claim, untold())
+        three.finish(claim, without_event())
 
 
 # The time that a POS has had
@@ -532,7 +532,7 @@ def in_doubt(worker: Worker, at: float | None = None) -> float:
     claim = claimed(worker.claim(KEY, send=True))
     if not claim.sending:
         assert worker.sending(claim)
-    worker.finish(claim, untold(State.IN_DOUBT, doubt_since=since))
+    worker.finish(claim, without_event(State.IN_DOUBT, doubt_since=since))
     return since
 
 
@@ -540,7 +540,7 @@ def looked(worker: Worker) -> AttemptHistory:
     """The worker's attempt history of the order; it releases the order unchanged."""
     claim = claimed(worker.claim(KEY, send=False))
     past = claim.past
-    worker.finish(claim, untold(State.IN_DOUBT, doubt_since=past.doubt_since))
+    worker.finish(claim, without_event(State.IN_DOUBT, doubt_since=past.doubt_since))
     return past
 
 
@@ -635,7 +635,7 @@ def test_a_worker_that_was_taken_over_can_write_nothing(worker: Workers, rows: R
     assert two.sending(claim)
     assert one.finish(lost, an_entry()) is False
     assert two.finish(claim, an_entry())
-    assert one.finish(lost, untold(State.IN_DOUBT)) is False
+    assert one.finish(lost, without_event(State.IN_DOUBT)) is False
     assert one.finish(lost, an_entry()) is False  # it has ended, but not by this worker
     assert one.sending(lost) is False
     assert rows.order().state == State.ACCEPTED
@@ -647,7 +647,7 @@ def test_an_outcome_that_was_written_stays(worker: Workers, rows: Rows) -> None:
     claim = claimed(one.claim(KEY, send=True))
     assert one.finish(claim, an_entry())
     assert one.finish(claim, an_entry(Kind.REJECTED)) is False
-    assert one.finish(claim, untold()) is False
+    assert one.finish(claim, without_event()) is False
     assert (rows.order().state, len(rows.events())) == (State.ACCEPTED, 1)
 
 
@@ -703,7 +703,7 @@ def test_a_worker_does_not_take_over_its_own_order_in_flight(
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_outcome_may_keep_the_orders_reason(worker: Workers, rows: Rows, kept: bool) -> None:
     one, blind = worker(), Reason("blind", "this POS cannot be asked")
-    first = untold(State.IN_DOUBT, doubt_since=DAY, reason=blind)
+    first = without_event(State.IN_DOUBT, doubt_since=DAY, reason=blind)
     one.finish(claimed(one.claim(KEY, send=True)), first)
     one.finish(claimed(one.claim(KEY, send=False)), replace(first, reason=None, keeps_reason=kept))
     row = rows.order()
@@ -759,10 +759,10 @@ def test_an_abandoned_order_is_resumed_also_after_its_lease_expired(
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (untold(State.IN_DOUBT, doubt_since=DAY), "in_doubt"),
-        (untold(State.PENDING, pending=True), "pending"),
+        (without_event(State.IN_DOUBT, doubt_since=DAY), "in_doubt"),
+        (without_event(State.PENDING, pending=True), "pending"),
         (an_entry(Kind.IN_DOUBT, pending=True), "in_doubt"),
-        (untold(State.NEW, reason=Reason("http_503", "later")), "new"),
+        (without_event(State.NEW, reason=Reason("http_503", "later")), "new"),
     ],
 )
 def test_an_abandoned_claim_is_released_if_no_message_arrives(
@@ -806,7 +806,9 @@ def test_a_released_order_is_in_doubt_from_then_on_if_bytes_may_have_left(
 
 def test_a_released_request_to_cancel_is_open(worker: Workers, rows: Rows) -> None:
     one, cancel = worker(), Key("m", "o1", Action.CANCEL)
-    one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 9)), untold(doubt_since=DAY))
+    one.finish(
+        claimed(one.claim(cancel, send=False, deliver_by=DAY + 9)), without_event(doubt_since=DAY)
+    )
     one.abandon(claimed(one.claim(cancel, send=False)), sent=False)
     one.clock.advance(BEAT)
     one.beat()
@@ -906,7 +908,7 @@ def test_one_of_two_claims_in_a_transaction_wins(worker: Workers, rows: Rows) ->
     assert sorted(type(each).__name__ for each in results) == ["Claim", "LeasedElsewhere"]
     (claim,) = (each for each in results if not isinstance(each, LeasedElsewhere))
     assert (rows.order().ticket, rows.order().epoch) == (claim.ticket, 1)
-    one.finish(claim, untold())
+    one.finish(claim, without_event())
     results = one.together(*[claiming(one) for _ in range(5)])
     assert sorted(type(each).__name__ for each in results) == ["Claim"] + ["LeasedElsewhere"] * 4
     (claim,) = (each for each in results if not isinstance(each, LeasedElsewhere))

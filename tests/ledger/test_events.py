@@ -17,7 +17,7 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import EventRow, Key, State
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.telemetry import metrics
-from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
 
@@ -48,11 +48,11 @@ def test_an_outcome_without_an_event_keeps_the_orders_last_event(
 ) -> None:
     one = worker()
     event = an_entry(Kind.PENDING).event
-    one.finish(claimed(one.claim(KEY, send=True)), untold(State.PENDING, event=event))
-    one.finish(claimed(one.claim(KEY, send=True)), untold(State.IN_DOUBT, external_id="x"))
+    one.finish(claimed(one.claim(KEY, send=True)), without_event(State.PENDING, event=event))
+    one.finish(claimed(one.claim(KEY, send=True)), without_event(State.IN_DOUBT, external_id="x"))
     assert [row.type for row in rows.events()] == ["pending"]
     assert (rows.order().told, rows.order().state) == ("pending", "in_doubt")
-    one.finish(claimed(one.claim(KEY, send=True)), untold(State.NEW))
+    one.finish(claimed(one.claim(KEY, send=True)), without_event(State.NEW))
     assert rows.order().external_id == "x"  # the external id stays once it is known
 
 
@@ -136,7 +136,7 @@ def test_an_operators_event_with_a_duplicate_id_gets_a_new_one(
 ) -> None:
     one, desk = worker(), OrderAdmin(engine, Payloads(Vault()))
     one.tell(KEY, an_entry(), b"{}")
-    doubt = untold(State.IN_DOUBT, doubt_since=DAY)
+    doubt = without_event(State.IN_DOUBT, doubt_since=DAY)
     one.finish(claimed(one.claim(KEY, send=True)), doubt)
     seen = desk.one(KEY)
     assert seen is not None

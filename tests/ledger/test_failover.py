@@ -16,7 +16,7 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.journal import REMEMBERED
 from pos_gateway.ledger.states import Action, Ended, Key, LeasedElsewhere, State
 from pos_gateway.telemetry import metrics
-from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
 TABLES = (orders, events, workers)
@@ -81,13 +81,13 @@ def test_an_outcome_whose_claim_was_lost_is_written_with_its_endpoint(
     """Otherwise, once the merchant moved, it would be sent again to a POS that does not know it."""
     one = worker()
     if not is_fresh:
-        assert one.finish(claimed(one.claim(KEY, send=False)), untold())
+        assert one.finish(claimed(one.claim(KEY, send=False)), without_event())
     one.beat()
     before = standby()
     claim = claimed(one.claim(KEY, send=True, endpoint="here"))
     assert claim.sending or one.sending(claim, "here")
     before.promote(one)
-    assert one.finish(claim, untold(State.IN_DOUBT, doubt_since=5.0))
+    assert one.finish(claim, without_event(State.IN_DOUBT, doubt_since=5.0))
     assert (rows.order().state, rows.order().endpoint) == ("in_doubt", "here")
 
 
@@ -102,7 +102,7 @@ def test_a_lost_claim_of_a_sent_order_is_rewritten_as_sending(
     claim = claimed(one.claim(KEY, send=True))
     before.promote(one)
     wish = claimed(one.claim(cancel, send=False, deliver_by=DAY + 60))
-    assert one.finish(wish, untold())
+    assert one.finish(wish, without_event())
     write, tickets = one._writer.say.write, set[int]()
 
     def seen(*arguments: Any) -> set[int]:
@@ -119,13 +119,13 @@ def test_a_lost_outcome_is_rewritten_over_an_earlier_one(
     worker: Workers, rows: Rows, standby: Standbys
 ) -> None:
     one = worker()
-    assert one.finish(claimed(one.claim(KEY, send=True)), untold())
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
     before = standby()
-    assert one.finish(claimed(one.claim(KEY, send=True)), untold())
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
     claim = claimed(one.claim(KEY, send=True))
     one.clock.advance(REMEMBERED + 1)
     # The oldest are forgotten.
-    one.finish(claimed(one.claim(Key("m", "other"), send=True)), untold())
+    one.finish(claimed(one.claim(Key("m", "other"), send=True)), without_event())
     before.promote(one)
     assert one.finish(claim, an_entry())
     assert (rows.order().state, rows.order().epoch) == ("accepted", 3)
@@ -156,7 +156,7 @@ def test_several_lost_outcomes_of_an_order_are_rewritten_in_order(
     one = worker()
     one.beat()
     before = standby()
-    pending = untold(State.PENDING, event=dehydrated(KEY, Kind.PENDING))
+    pending = without_event(State.PENDING, event=dehydrated(KEY, Kind.PENDING))
     assert one.finish(claimed(one.claim(KEY, send=True)), pending)
     assert one.finish(claimed(one.claim(KEY, send=True)), an_entry())
     one.tell(Key("m", "none"), an_entry(Kind.FAILED, key=Key("m", "none")), b"{}")
@@ -172,7 +172,7 @@ def test_a_reconnect_without_a_failover_changes_nothing(worker: Workers, rows: R
     one, two = worker(), worker()
     keys = [Key("m", f"o{n}") for n in range(4)]
     for key in keys:
-        assert one.finish(claimed(one.claim(key, send=True)), untold())
+        assert one.finish(claimed(one.claim(key, send=True)), without_event())
     claimed(one.claim(keys[1], send=True))
     claimed(two.claim(keys[2], send=True))
     two.finish(claimed(two.claim(keys[3], send=True)), an_entry(key=keys[3]))
@@ -188,13 +188,13 @@ def test_an_order_that_another_worker_claimed_since_is_not_rewritten(
 ) -> None:
     one, two = worker(), worker()
     one.beat()
-    assert one.finish(claimed(one.claim(KEY, send=True)), untold())
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
     before = standby()
-    assert one.finish(claimed(one.claim(KEY, send=True)), untold())
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
     late = claimed(one.claim(KEY, send=True))
     before.promote(one, two)
     theirs = claimed(two.claim(KEY, send=True))
-    assert one.finish(late, untold()) is False
+    assert one.finish(late, without_event()) is False
     assert (rows.order().owner, rows.order().epoch) == (theirs.owner, theirs.epoch)
     assert two.finish(theirs, an_entry())
     assert one.finish(late, an_entry()) is False
@@ -212,7 +212,7 @@ def test_the_later_of_two_claims_with_one_epoch_wins(
     theirs = claimed(two.claim(KEY, send=True))
     assert theirs.epoch == late.epoch
     assert one.sending(late) is False
-    assert one.finish(late, untold()) is False
+    assert one.finish(late, without_event()) is False
     assert rows.order().state == State.SENDING  # unchanged: the other worker's bytes may have left
     assert two.finish(theirs, an_entry())
 
@@ -226,7 +226,7 @@ def test_a_dead_workers_order_is_taken_over_again_after_a_failover(
     one.clock.advance(9)
     before = standby()
     claim = claimed(one.claim(KEY, send=True))
-    assert one.finish(claim, untold(State.IN_DOUBT, doubt_since=5.0))
+    assert one.finish(claim, without_event(State.IN_DOUBT, doubt_since=5.0))
     before.promote(one)
     one.beat()
     row = rows.order()
@@ -241,7 +241,7 @@ def test_a_lost_claim_sends_nothing(worker: Workers, standby: Standbys) -> None:
     claim = claimed(one.claim(KEY, send=False))
     before.promote(one)
     assert one.sending(claim) is False
-    assert one.finish(claim, untold())
+    assert one.finish(claim, without_event())
     again = claimed(one.claim(KEY, send=True))
     assert (again.epoch, again.past.in_doubt) == (2, False)
     assert isinstance(two.claim(KEY, send=True), LeasedElsewhere)

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.states import Key
-from tests.ledger.lab import KEY, SOON, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import KEY, SOON, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
 UNREAD = Key("m", "unread")
@@ -49,7 +49,7 @@ def test_a_forked_process_opens_a_new_connection(
 
     assert forked(parent, engine, deliver) == (2, True)
     assert rows.order().state == "accepted"
-    parent.finish(claimed(parent.claim(Key("m", "o2"), send=True)), untold())
+    parent.finish(claimed(parent.claim(Key("m", "o2"), send=True)), without_event())
     assert parent._writer.connects == 1  # its connection is unharmed
 
 
@@ -57,7 +57,7 @@ def test_a_forked_process_closes_nothing_of_its_parents(worker: Workers, engine:
     parent = worker()
     parent.beat()
     forked(parent, engine, parent._writer.close)
-    parent.finish(claimed(parent.claim(KEY, send=True)), untold())
+    parent.finish(claimed(parent.claim(KEY, send=True)), without_event())
     assert parent._writer.connects == 1
 
 

@@ -348,7 +348,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._advance(seconds)
 
     @rule(times=st.integers(1, 6))
-    def life_goes_on(self, times: int) -> None:
+    def time_passes_with_renewals(self, times: int) -> None:
         """The workers that run renew their leases."""
         for _ in range(times):
             self._advance(BEAT)

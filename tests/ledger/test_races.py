@@ -14,7 +14,7 @@ from pos_gateway.database.engine import open_database
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Key, LeasedElsewhere, State
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
-from tests.ledger.lab import Rows, Worker, claimed, untold
+from tests.ledger.lab import Rows, Worker, claimed, without_event
 
 ROOT = Path(__file__).resolve().parents[2]
 Workers = Callable[..., Worker]
@@ -70,7 +70,9 @@ def test_exactly_one_of_many_claims_gets_a_retried_order(
     orders = [Key("m", f"o{n}") for n in range(100)]
     one = worker()
     for key in orders:
-        one.finish(claimed(one.claim(key, send=True)), untold(State.IN_DOUBT, doubt_since=1.0))
+        one.finish(
+            claimed(one.claim(key, send=True)), without_event(State.IN_DOUBT, doubt_since=1.0)
+        )
     won = race(ledger_url, orders, workers=3, callers=3)
     assert won == dict.fromkeys(orders, 1)
     assert {row.epoch for row in rows.orders()} == {2}

@@ -25,7 +25,7 @@ from pos_gateway.ledger.states import Claim, Ended, State
 from pos_gateway.merchants.store import MerchantStore
 from testkit.servers.postgresql import PostgreSQL, Standby
 from tests.events.lab import Events
-from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
 
 #: No standby has this name.
 NO_STANDBY = "no-such-standby"
@@ -183,7 +183,7 @@ def an_operators(change: str) -> None:
         if change == "note":
             orders.note(KEY, operator="kim", what="x", details="")
         else:
-            orders.change(seen, untold(State.NEW), operator="kim", what="x", details="")
+            orders.change(seen, without_event(State.NEW), operator="kim", what="x", details="")
 
 
 @pytest.mark.parametrize("change", ["change", "note", "pause"])
@@ -195,7 +195,7 @@ def test_a_cancelled_wait_for_the_standby_is_no_commit_of_an_operators_change(
 ) -> None:
     monkeypatch.setenv("POS_GATEWAY_DATABASE_URL", engine.url.render_as_string(False))
     one = Worker(engine)
-    one.finish(claimed(one.claim(KEY, send=True)), untold(State.IN_DOUBT))
+    one.finish(claimed(one.claim(KEY, send=True)), without_event(State.IN_DOUBT))
     MerchantStore(engine).put([Merchant(id=KEY.merchant_id, base_url="https://pos.example.com")])
     error = cancelled(lambda: an_operators(change))
     assert isinstance(error, Failure)

@@ -19,7 +19,7 @@ from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.states import AttemptHistory, Key, LeasedElsewhere, State
 from testkit.servers.proxy import Proxy
 from tests.ledger.breaking import BreakingCommit, BreakingStatements, backend
-from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
 WHEN = ["before", "after"]
@@ -84,7 +84,7 @@ def test_many_orders_are_written_once_wherever_the_connection_breaks(
     keys = [Key("m", f"o{n}") for n in range(9)]
     again = [claimed(one.claim(key, send=False)) for key in keys[:3]]
     for each in again:
-        one.finish(each, untold())
+        one.finish(each, without_event())
     breaking = break_at(one, statement, "after")
 
     def claim(key: Key) -> Claiming:
@@ -113,7 +113,7 @@ def test_a_claim_with_a_lost_reply_and_an_expired_lease_is_not_in_doubt(
 ) -> None:
     one = worker()
     if statement == "take":
-        one.finish(claimed(one.claim(KEY, send=True)), untold())
+        one.finish(claimed(one.claim(KEY, send=True)), without_event())
     one.beat()
     breaking = lost_answer(one, statement)
     breaking.then = lambda: one.clock.advance(LEASE)  # the database is unavailable for that long
@@ -202,7 +202,7 @@ def test_an_outcome_with_a_lost_reply_does_not_overwrite_later_ones(
         two.finish(later, an_entry())
 
     breaking.then = another
-    assert one.finish(claim, untold()) is False
+    assert one.finish(claim, without_event()) is False
     assert rows.order().state == State.ACCEPTED
     assert len(rows.events()) == 1
 

@@ -47,7 +47,7 @@ def share(url: str, name: str = "test", **terms: Any) -> SharedValues[str]:
     return SharedValues(url, name, vault=VAULT, encode=encode, decode=decode, **terms)
 
 
-def a_gift(
+def an_entry(
     fence: int, text: str | None = "v", version: float = 1.0, age: float = 0.0
 ) -> CacheEntry[str]:
     return CacheEntry(fence, text, version, age, young=45.0, lifetime=100.0)
@@ -84,7 +84,7 @@ def test_one_process_loads_and_the_others_read_its_value(
     mine = one.claim({"k": 0.0, "l": 0.0}).ours
     assert mine.keys() == {"k", "l"}
     assert other.claim({"k": 0.0, "l": 0.0}).elsewhere == {"k", "l"}
-    one.store({"k": a_gift(mine["k"], "v", 7.0, age=20.0), "l": a_gift(mine["l"], None)})
+    one.store({"k": an_entry(mine["k"], "v", 7.0, age=20.0), "l": an_entry(mine["l"], None)})
     found = other.claim({"k": 0.0, "l": 0.0}).found
     assert (found["k"].value, found["k"].version, found["k"].lifetime) == ("v", 7.0, 100.0)
     assert found["k"].refresh_after == pytest.approx(50.0)
@@ -96,13 +96,13 @@ def test_an_old_value_is_refreshed_by_one_process(
     one: SharedValues[str], other: SharedValues[str]
 ) -> None:
     first = one.claim({"k": 0.0}).ours["k"]
-    one.store({"k": a_gift(first, age=45.0)})
+    one.store({"k": an_entry(first, age=45.0)})
     assert other.claim({"k": 0.0}).ours["k"] > first
     assert one.claim({"k": 0.0}).elsewhere == {"k"}
 
 
 def test_a_value_from_before_an_edit_is_not_used(one: SharedValues[str]) -> None:
-    one.store({"k": a_gift(one.claim({"k": 0.0}).ours["k"], "v", 7.0)})
+    one.store({"k": an_entry(one.claim({"k": 0.0}).ours["k"], "v", 7.0)})
     assert one.claim({"k": 7.0}).found["k"].value == "v"
     assert one.claim({"k": 7.001}).ours.keys() == {"k"}
 
@@ -113,8 +113,8 @@ def test_a_loader_paused_for_longer_than_its_lease_overwrites_nothing(
     late = one.claim({"k": 0.0}).ours["k"]
     client.delete(lock("k"))  # as when its lease expires
     newer = other.claim({"k": 0.0}).ours["k"]
-    other.store({"k": a_gift(newer, "newer")})
-    one.store({"k": a_gift(late, "older")})
+    other.store({"k": an_entry(newer, "newer")})
+    one.store({"k": an_entry(late, "older")})
     assert one.claim({"k": 0.0}).found["k"].value == "newer"
 
 
@@ -124,7 +124,7 @@ def test_a_late_loader_does_not_release_the_new_loaders_lease(
     late = one.claim({"k": 0.0}).ours["k"]
     client.delete(lock("k"))
     other.claim({"k": 0.0})
-    one.store({"k": a_gift(late, "older")})
+    one.store({"k": an_entry(late, "older")})
     one.give_up({"k": late}, 0.0)
     assert one.claim({"k": 0.0}).elsewhere == {"k"}
 
@@ -152,7 +152,7 @@ def test_no_key_collides_with_another_ones_lock(
 ) -> None:
     """All of these are valid merchant ids except for the last."""
     if first != second:
-        one.store({first: a_gift(one.claim({first: 0.0}).ours[first])})
+        one.store({first: an_entry(one.claim({first: 0.0}).ours[first])})
         assert one.claim({first: 7.0}).ours
         assert other.claim({second: 0.0}).ours
 
@@ -203,7 +203,7 @@ def test_an_unshared_value_is_not_in_redis_and_blocks_no_process(
     one: SharedValues[str], client: "Client[bytes]"
 ) -> None:
     mine = one.claim({"k": 0.0, "l": 0.0}).ours
-    one.store({key: a_gift(fence, "private") for key, fence in mine.items()})
+    one.store({key: an_entry(fence, "private") for key, fence in mine.items()})
     kept = [value for key in client.scan_iter() for value in [key, *_fields(client, key)]]
     assert not [each for each in kept if b"private" in each]
     assert all(client.pttl(lock(key)) <= 1 for key in mine)
@@ -222,7 +222,7 @@ def test_shared_values_cannot_be_read_in_redis(
     one: SharedValues[str], client: "Client[bytes]"
 ) -> None:
     mine = one.claim({"k": 0.0}).ours["k"]
-    one.store({"k": a_gift(mine, "s3cr3t")})
+    one.store({"k": an_entry(mine, "s3cr3t")})
     assert b"s3cr3t" not in b"".join(_fields(client, _value("k")))
 
 
@@ -248,7 +248,7 @@ def test_write_access_to_redis_cannot_forge_a_value(
 ) -> None:
     keys = ("k", "l", "none")
     mine = one.claim(dict.fromkeys(keys, 0.0)).ours
-    one.store({key: a_gift(mine[key], None if key == "none" else "v") for key in keys})
+    one.store({key: an_entry(mine[key], None if key == "none" else "v") for key in keys})
     others = {f"of {key}".encode(): client.hget(_value(key), "data") for key in keys}
     forged = forge({**client.hgetall(_value("k")), **others})
     client.hset(_value("k"), mapping=forged)
@@ -261,7 +261,7 @@ def test_a_value_of_another_kind_is_not_used(
 ) -> None:
     other_kind = share(redis_url, "other")
     for shared in (one, other_kind):
-        shared.store({"k": a_gift(shared.claim({"k": 0.0}).ours["k"])})
+        shared.store({"k": an_entry(shared.claim({"k": 0.0}).ours["k"])})
     client.hset(_value("k"), "data", client.hget(f"{PREFIX}other:value:k", "data") or b"")
     assert not one.claim({"k": 0.0}).found
     other_kind.close()
@@ -272,7 +272,7 @@ def test_a_value_replayed_after_its_lifetime_is_not_used(
 ) -> None:
     clock = _Later()
     one = share(redis_url, clock=clock)
-    one.store({"k": a_gift(one.claim({"k": 0.0}).ours["k"])})
+    one.store({"k": an_entry(one.claim({"k": 0.0}).ours["k"])})
     earlier = client.hgetall(_value("k"))
     clock.seconds = 99.0
     assert one.claim({"k": 0.0}).found
@@ -288,7 +288,7 @@ def _value(key: str) -> bytes:
 
 def test_a_value_with_an_invalid_age_is_loaded_here(one: SharedValues[str]) -> None:
     """Redis's counters are not encrypted, and an impostor may answer anything."""
-    one.store({"k": a_gift(one.claim({"k": 0.0}).ours["k"])})
+    one.store({"k": an_entry(one.claim({"k": 0.0}).ours["k"])})
     script = one._script
 
     def older(*arguments: Any, **named: Any) -> Any:

@@ -55,7 +55,7 @@ def test_a_second_request_with_a_later_deadline_is_attempted(tmp_path: Path) -> 
     said = len(gate.said)
     gate.take_cancel(seconds=600)
     assert len(gate.said) == said + 1
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
     gate.take_cancel(seconds=3600)  # a cancelled order is not looked up again
     assert len(gate.said) == said + 1
 
@@ -73,7 +73,7 @@ def test_two_open_requests_share_the_later_deadline(tmp_path: Path) -> None:
     assert gate.row_state(action="cancel") == "new"
     gate.pos = lambda _: CANCELLED
     gate.take(second, Action.CANCEL)
-    assert gate.told() == [("accepted", None), ("cancelled", None)]
+    assert gate.recorded() == [("accepted", None), ("cancelled", None)]
 
 
 def test_a_request_after_an_order_was_reopened_is_for_its_new_generation(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_request_after_an_order_was_reopened_is_for_its_new_generation(tmp_pat
     gate.take(gate.an_order(seconds=7200))
     gate.pos = lambda _: CANCELLED
     gate.take(request, Action.CANCEL)
-    assert gate.told() == [("failed", "http_401"), ("accepted", None), ("cancelled", None)]
+    assert gate.recorded() == [("failed", "http_401"), ("accepted", None), ("cancelled", None)]
     said = len(gate.said)
     gate.take(request, Action.CANCEL)
     assert len(gate.said) == said
@@ -129,7 +129,7 @@ def test_a_refusal_after_a_lost_cancellation_is_looked_up(
     if decided.outcome.look_again:  # the POS may still be cancelling
         gate.wait(decided.outcome.look_again)
         decided = gate.take_cancel(seconds=600)
-    assert gate.told() == before + told
+    assert gate.recorded() == before + told
     assert (decided.again is None) is bool(told)
 
 
@@ -140,7 +140,7 @@ def test_a_refusal_of_the_first_cancel_request_is_believed(
     gate.pos = lambda _: KEPT
     said = len(gate.said)
     gate.take_cancel()
-    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert gate.recorded()[-1] == ("accepted", "not_cancelled")
     assert len(gate.said) == said + 1
 
 
@@ -173,7 +173,7 @@ def test_a_cancellation_in_doubt_is_looked_up_before_its_outcome_is_recorded(
     assert again.headers[wire.RESOLVE] is True
     gate.pos, said = lambda _: known, len(gate.said)
     gate.take(request, Action.CANCEL)
-    assert gate.told() == [("accepted", None), told]
+    assert gate.recorded() == [("accepted", None), told]
     assert gate.said[said:] == [("GET", "/orders/o1")]  # no second cancel request is sent
     assert (reasons(gate), gate.row_state(action="cancel") == "new") == (reason, False)
 
@@ -207,7 +207,7 @@ def test_a_cancellation_stays_in_doubt_for_an_hour_and_then_ends_so(tmp_path: Pa
     assert tries < 200
     gate.pos = lambda _: CANCELLED
     gate.take_cancel()  # a request with a later deadline is attempted
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
 def test_a_pos_without_look_up_leaves_a_cancellation_in_doubt(
@@ -228,7 +228,7 @@ def test_a_cancellation_in_doubt_that_expires_without_a_slot_is_looked_up_with_o
     again = gate.take(request, Action.CANCEL, expired=True).again
     assert (again is not None and again.headers[wire.RESOLVE], len(gate.said)) == (True, said)
     gate.take(request, Action.CANCEL)
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
 def test_a_cancellation_that_is_not_in_doubt_expires_without_a_look_up(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_repeated_request_repeats_its_event(tmp_path: Path, repeated: str) -> 
 
     def again() -> list[dict[str, Any]]:
         gate.take(order) if repeated == "order" else gate.take(request, Action.CANCEL)
-        return gate.told_again()
+        return gate.repeated()
 
     assert again() == []  # an unpublished event is not repeated
     assert gate.publish_events() == ["accepted", "cancelled"]
@@ -280,9 +280,9 @@ def test_an_event_that_cannot_be_repeated_now_is_repeated_later(
         patch.setattr(gate.repeating, "ends", Mock(side_effect=away))
         decided = gate.take(record, action)
     assert decided.again is not None
-    assert gate.told_again() == []
+    assert gate.repeated() == []
     gate.take(record, action)
-    assert [each["type"] for each in gate.told_again()] == ["order.accepted", "order.cancelled"]
+    assert [each["type"] for each in gate.repeated()] == ["order.accepted", "order.cancelled"]
 
 
 def test_a_request_for_a_terminal_order_repeats_the_orders_event(tmp_path: Path) -> None:
@@ -291,9 +291,9 @@ def test_a_request_for_a_terminal_order_repeats_the_orders_event(tmp_path: Path)
     gate.publish_events()
     for _ in range(2):
         gate.take_cancel()
-        [told] = gate.told_again()
+        [told] = gate.repeated()
         assert (told["type"], told["reason"]["code"]) == ("order.rejected", "sold_out")
-    assert gate.told() == [("rejected", "sold_out")]
+    assert gate.recorded() == [("rejected", "sold_out")]
 
 
 def test_a_pruned_event_is_recorded_again_under_its_id(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_pruned_event_is_recorded_again_under_its_id(tmp_path: Path) -> None:
     assert gate.rows("select event_id, type, external_id from events") == [
         (before, "accepted", "pos-1")
     ]
-    assert gate.told_again() == []
+    assert gate.repeated() == []
     gate.publish_events()
     assert gate.rows("select position from events") == [(2,)]
 
@@ -317,7 +317,7 @@ def test_a_repeated_invalid_order_repeats_its_event(tmp_path: Path) -> None:
     gate.take(bad)
     gate.publish_events()
     gate.take(bad)
-    [told] = gate.told_again()
+    [told] = gate.repeated()
     assert (told["type"], told["position"]) == ("order.failed", 1)
 
 
@@ -329,7 +329,7 @@ def test_an_order_that_arrives_after_its_cancel_request_is_cancelled(
     gate.take(gate.an_order())
     gate.take_cancel(seconds=600)
     assert gate.row_state(action="cancel") == "cancelled"
-    assert (gate.said, gate.told()) == ([], [("cancelled", None)])
+    assert (gate.said, gate.recorded()) == ([], [("cancelled", None)])
 
 
 def test_a_request_that_is_recorded_first_stops_its_order(
@@ -353,7 +353,7 @@ def test_a_request_that_is_recorded_first_stops_its_order(
     assert (gate.row_state(), gate.row_state(action="cancel")) == ("new", "new")
     gate.take(request, Action.CANCEL)
     gate.take(gate.an_order())
-    assert (gate.said, gate.told()) == ([], [("cancelled", None)])
+    assert (gate.said, gate.recorded()) == ([], [("cancelled", None)])
 
 
 def test_a_cancel_request_keeps_the_reason_of_an_order_that_needs_an_operator(
@@ -391,7 +391,7 @@ def test_a_request_may_have_no_deadline(tmp_path: Path) -> None:
     assert (gate.dead(), gate.row_state(action="cancel")) == ([], "new")
     gate.pos = lambda _: CANCELLED
     gate.take(record, Action.CANCEL)
-    assert gate.told() == [("accepted", None), ("cancelled", None)]
+    assert gate.recorded() == [("accepted", None), ("cancelled", None)]
 
 
 @pytest.mark.parametrize("until", [END_OF_THE_CALENDAR, "9999-12-31T23:59:59-14:00"])
@@ -406,7 +406,7 @@ def test_an_order_may_have_no_deadline(tmp_path: Path, until: str) -> None:
     assert record["deliver_by"].startswith("9999-12-31T23:59:59")
     gate.pos = lambda _: ACCEPTED
     gate.take(record)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
 
 
 def died_with(gate: Gate, deaths: int, action: str = "cancel") -> None:
@@ -432,7 +432,7 @@ def test_a_poison_request_needs_an_operator(tmp_path: Path, is_open: bool) -> No
     assert reasons(gate) == ([] if is_open else ["poison"])
     gate.pos = lambda _: CANCELLED  # a request with a later deadline is attempted
     gate.take_cancel(seconds=1200)
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
 def test_a_suspected_poison_request_starts_alone(tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ def test_a_suspected_poison_request_starts_alone(tmp_path: Path) -> None:
     assert (decided.again is not None, len(gate.said)) == (True, said)
     gate.pos = lambda _: CANCELLED
     gate.take_cancel(seconds=600)
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
 def test_an_internal_error_ends_the_request_as_not_cancelled(
@@ -459,7 +459,7 @@ def test_an_internal_error_ends_the_request_as_not_cancelled(
     with monkeypatch.context() as patch:
         patch.setattr(gate.directory, "get", lambda _: 1 / 0)
         gate.take_cancel()
-    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert gate.recorded()[-1] == ("accepted", "not_cancelled")
     assert reasons(gate) == ["internal_error"]
     assert gate.dead() == ["internal_error"]
 
@@ -500,7 +500,7 @@ def test_without_a_call_an_order_that_its_pos_may_have_is_unchanged(
     assert (rows_of(gate), gate.said, gate.stored) == (before, said, stored)
     gate.pos = lambda _: CANCELLED
     assert not gate.take(request, Action.CANCEL).needs_pos
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
 @pytest.mark.parametrize("answer", [None, (429, {}), (422, {})])
@@ -516,7 +516,7 @@ def test_without_a_call_an_order_that_was_not_sent_is_cancelled_or_keeps_its_out
     gate.take(gate.an_order())
     assert gate.said == said
     ended = ("rejected", "rejected") if answer == (422, {}) else ("cancelled", None)
-    assert gate.told()[-1][0] == ended[0]
+    assert gate.recorded()[-1][0] == ended[0]
     assert gate.row_state(action="cancel") in ("cancelled", "rejected")
 
 

@@ -101,7 +101,7 @@ def test_a_refusal_to_cancel_a_second_time_is_looked_up_beside_an_open_order(
     pos.is_deaf = False
     gate.take(request, Action.CANCEL)
     gate.take(order)
-    assert (gate.told(), pos.status) == ([("cancelled", None)], "cancelled")
+    assert (gate.recorded(), pos.status) == ([("cancelled", None)], "cancelled")
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["keeps it", "forgets it"])
@@ -125,7 +125,7 @@ def test_an_order_whose_cancellation_is_in_doubt_is_not_sent_again(
     gate.take(order)  # while the request is open, the order is only looked up
     until_terminal(gate, request, Action.CANCEL)
     until_terminal(gate, order)
-    assert (gate.told(), pos.creates) == ([("cancelled", None)], 1)
+    assert (gate.recorded(), pos.creates) == ([("cancelled", None)], 1)
 
 
 def test_an_unanswered_cancellation_leaves_its_order_in_doubt(gate: Gate, pos: KeyedPos) -> None:
@@ -135,10 +135,10 @@ def test_an_unanswered_cancellation_leaves_its_order_in_doubt(gate: Gate, pos: K
     pos.is_away = True
     until_terminal(gate, request, Action.CANCEL)
     assert gate.row_state(action="cancel") == "expired"
-    assert gate.told() == [("in_doubt", "cancel_in_doubt")]
+    assert gate.recorded() == [("in_doubt", "cancel_in_doubt")]
     pos.is_away = pos.is_deaf = False
     until_terminal(gate, order)
-    assert (gate.told()[1:], pos.creates) == ([("expired", "expired")], 1)
+    assert (gate.recorded()[1:], pos.creates) == ([("expired", "expired")], 1)
 
 
 def test_an_order_left_in_doubt_has_one_event(gate: Gate, pos: KeyedPos) -> None:
@@ -147,9 +147,9 @@ def test_an_order_left_in_doubt_has_one_event(gate: Gate, pos: KeyedPos) -> None
     pos.is_away = True
     gate.wait(7300)
     gate.take(order)  # past its deadline
-    assert gate.told() == [("in_doubt", "timeout")]
+    assert gate.recorded() == [("in_doubt", "timeout")]
     until_terminal(gate, request, Action.CANCEL)
-    assert gate.told() == [("in_doubt", "timeout")]
+    assert gate.recorded() == [("in_doubt", "timeout")]
     assert gate.row_state() == "in_doubt"
 
 
@@ -167,7 +167,7 @@ def test_a_cancel_request_is_retried_while_the_pos_is_undecided(
     gate.take(order)
     gate.take(request, Action.CANCEL)
     end = ("accepted", "not_cancelled") if keeps else ("cancelled", None)
-    assert gate.told() == [("pending", None), ("accepted", None), end]
+    assert gate.recorded() == [("pending", None), ("accepted", None), end]
 
 
 def test_an_order_in_doubt_does_not_wait_for_a_refused_request(gate: Gate, pos: KeyedPos) -> None:
@@ -176,9 +176,9 @@ def test_an_order_in_doubt_does_not_wait_for_a_refused_request(gate: Gate, pos: 
     request = gate.a_request(seconds=900)
     assert gate.take(request, Action.CANCEL).again is not None
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     gate.take(request, Action.CANCEL)
-    assert gate.told()[1:] == [("accepted", "not_cancelled")]
+    assert gate.recorded()[1:] == [("accepted", "not_cancelled")]
 
 
 def test_a_lost_request_in_doubt_stops_its_order_only_until_the_look_up(
@@ -194,7 +194,7 @@ def test_a_lost_request_in_doubt_stops_its_order_only_until_the_look_up(
     pos.status = "accepted"  # it was not carried out
     gate.wait(20)
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
 
 
 def accepted_without_a_reply(gate: Gate, pos: KeyedPos) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def test_a_refusal_while_an_earlier_request_may_still_run_is_not_terminal(
     pos.status = "cancelled"  # by the first request
     gate.wait(5)
     gate.take(request, Action.CANCEL)
-    assert gate.told()[1:] == [("cancelled", None)]
+    assert gate.recorded()[1:] == [("cancelled", None)]
 
 
 def test_a_second_refusal_of_a_pos_without_look_up_decides_nothing(
@@ -243,6 +243,9 @@ def test_a_poison_request_in_doubt_leaves_its_order_in_doubt(
     poison = Outcome(Kind.FAILED, Reason.of("poison", "3 workers died of it"), for_operator=True)
     monkeypatch.setattr(gate.cancellation, "_ask", lambda *_, **__: poison)
     gate.take(request, Action.CANCEL)
-    assert (gate.told(), gate.row_state(action="cancel")) == ([("in_doubt", "poison")], "failed")
+    assert (gate.recorded(), gate.row_state(action="cancel")) == (
+        [("in_doubt", "poison")],
+        "failed",
+    )
     until_terminal(gate, order)
     assert pos.creates == 1

@@ -53,11 +53,11 @@ def test_an_order_that_its_pos_is_still_creating_is_not_rejected(
     for seconds in (0, 2):
         gate.wait(seconds)
         gate.take(order)
-        assert (gate.row_state(), gate.told()) == ("in_doubt", [])
+        assert (gate.row_state(), gate.recorded()) == ("in_doubt", [])
     pos.order = made
     gate.wait(12)
     gate.take(order)
-    assert (gate.told(), pos.creates) == ([("accepted", None)], 3)
+    assert (gate.recorded(), pos.creates) == ([("accepted", None)], 3)
 
 
 def test_a_conflict_after_the_settling_time_is_a_rejection(tmp_path: Path) -> None:
@@ -70,10 +70,10 @@ def test_a_conflict_after_the_settling_time_is_a_rejection(tmp_path: Path) -> No
     assert decided.again.delay >= 10  # the POS may be at work on this create, too
     gate.wait(decided.again.delay)
     gate.take(order)
-    assert gate.told() == [("rejected", "in_progress")]
+    assert gate.recorded() == [("rejected", "in_progress")]
 
 
 def test_a_conflict_on_the_first_create_is_a_rejection(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda request: BUSY if request.method == "POST" else (404, {}))
     gate.take(gate.an_order())
-    assert gate.told() == [("rejected", "in_progress")]
+    assert gate.recorded() == [("rejected", "in_progress")]

@@ -326,7 +326,7 @@ def test_no_attempt_starts_after_deliver_by_however_long_its_claim_takes(
     said = len(gate.said)
     slow(gate, monkeypatch, "claim", 8)
     gate.take(order)
-    assert (len(gate.said), [kind for kind, _ in gate.told()]) == (said, ["expired"])
+    assert (len(gate.said), [kind for kind, _ in gate.recorded()]) == (said, ["expired"])
 
 
 def test_an_order_is_not_sent_if_the_ledger_left_no_time_for_the_reply(

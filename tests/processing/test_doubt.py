@@ -282,7 +282,7 @@ def test_an_order_that_never_reached_its_pos_is_sent_again_after_the_settling_ti
 
 
 def cancelled_where_it_was_made(lab: Lab, gate: Gateway, pos: Pos) -> None:
-    """The request that ends the order is for one that the POS has created by then."""
+    """A cancel request ends the order once the POS has created it."""
     for _ in range(20):
         decision = lab.cancel(gate, minutes=600)
         if decision.outcome.kind is Kind.CANCELLED:

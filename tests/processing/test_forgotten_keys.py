@@ -57,7 +57,7 @@ def test_an_order_that_is_long_in_doubt_is_looked_up_before_it_is_sent_again(
     gate.wait(25 * 3600)
     pos.lost = set()
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert (pos.made, pos.methods) == (["o1"], ["POST", "POST", "GET"])
 
 
@@ -71,7 +71,7 @@ def test_an_order_that_is_sent_repeatedly_is_created_once(pos: Forgetful, pause:
         gate.wait(pause)
     pos.lost = set()
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert pos.made == ["o1"]
 
 
@@ -83,7 +83,7 @@ def test_an_order_that_is_not_found_is_sent_with_its_key(pos: Forgetful) -> None
     pos.lost = set()
     gate.ledger.catch_up()
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert (pos.made, pos.methods) == (["o1"], ["POST", "GET", "POST"])
 
 
@@ -93,7 +93,7 @@ def test_an_order_briefly_in_doubt_is_sent_again_without_a_look_up(pos: Forgetfu
     pos.lost = set()
     gate.wait(KEY_KEPT_FOR - 1)
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert pos.methods == ["POST", "POST"]
 
 
@@ -106,4 +106,4 @@ def test_an_order_is_looked_up_whatever_the_wall_clock_says(pos: Forgetful, hour
     gate.wait(30)
     pos.lost = set()
     gate.take(order)
-    assert (gate.told(), pos.methods) == ([("accepted", None)], ["POST", "GET"])
+    assert (gate.recorded(), pos.methods) == ([("accepted", None)], ["POST", "GET"])

@@ -30,7 +30,7 @@ def test_an_order_waits_for_a_worker_that_has_the_key(tmp_path: Path) -> None:
     assert reason is not None
     assert (reason.code, decided.outcome.contact) == ("secret_key", CallResult.NONE)
     assert decided.again is not None
-    assert (gate.row_state(), gate.told(), gate.dead(), gate.said) == ("new", [], [], [])
+    assert (gate.row_state(), gate.recorded(), gate.dead(), gate.said) == ("new", [], [], [])
 
 
 @pytest.mark.parametrize("action", Action)
@@ -44,4 +44,4 @@ def test_without_the_key_an_order_that_its_pos_may_have_is_unchanged(
     said = len(gate.said)
     decided = gate.take(gate.an_order()) if action is Action.SUBMIT else gate.take_cancel()
     assert decided.again is not None
-    assert (gate.row_state(), gate.told(), len(gate.said)) == ("in_doubt", [], said)
+    assert (gate.row_state(), gate.recorded(), len(gate.said)) == ("in_doubt", [], said)

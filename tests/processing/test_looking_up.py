@@ -144,7 +144,7 @@ def test_a_look_up_finds_an_order_however_fast_the_backends_clock_is(
 ) -> None:
     """Also by the adapter that looks up by itself when a POS answers "already exists"."""
     taken_until_it_ends(pos.gate, placed(pos.gate, timedelta(hours=hours)))
-    assert pos.gate.told() == [("accepted", None)]
+    assert pos.gate.recorded() == [("accepted", None)]
     assert len(pos.made) == 1
 
 
@@ -157,7 +157,7 @@ def test_an_order_that_the_ledger_lost_is_found_with_a_fast_clock(
     MerchantStore(pos.gate.database).put([Merchant.parse(record)])
     pos.make("o1", ago=timedelta(minutes=1))
     pos.gate.take(placed(pos.gate, timedelta(hours=3)))
-    assert pos.gate.told() == [("accepted", None)]
+    assert pos.gate.recorded() == [("accepted", None)]
 
 
 def test_a_message_with_an_old_deadline_looks_up_until_the_extended_one(
@@ -181,7 +181,7 @@ def test_a_message_with_an_old_deadline_looks_up_until_the_extended_one(
     gate.wait(1801)
     gate.ledger.catch_up()
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
 
 
 def busy(pos: Vendor) -> None:
@@ -197,10 +197,10 @@ def test_an_order_that_was_placed_a_week_before_is_found_on_the_first_pages(pos:
     gate.take(order)
     pos.pages = 0
     taken_until_it_ends(gate, order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert pos.pages <= 2
     gate.take_cancel(seconds=600)
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
     assert pos.pages <= 4
 
 
@@ -213,7 +213,7 @@ def test_a_missing_order_is_looked_up_in_its_whole_time(pos: Vendor) -> None:
     gate.take(order)
     pos.is_silent = False
     taken_until_it_ends(gate, order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert len(pos.made) == 1
 
 
@@ -281,4 +281,4 @@ def test_a_cancel_request_looks_up_until_the_extended_deadline(
         connection.exec_driver_sql("update orders set deliver_by = deliver_by + 12000")
     pos.is_silent = False
     gate.take(gate.a_request(seconds=600), Action.CANCEL)
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)

@@ -168,7 +168,7 @@ class Operators:
         letters = Letters(self._world)
         command.close = letters.close
         replaying = Replay(
-            self._desk(clock),
+            self._admin(clock),
             publish=self._publisher().publish,
             acknowledge=letters.acknowledge,
             operator=command.process.name,
@@ -190,7 +190,7 @@ class Operators:
 
     def _resolve(self, command: Command, clock: MachineClock) -> None:
         """Show, wait, ask the merchant, decide; check that the order is still as it was shown."""
-        random, desk = self._scheduler.random, self._desk(clock)
+        random, desk = self._scheduler.random, self._admin(clock)
         doubtful = (State.IN_DOUBT, State.CLAIMED, State.SENDING)
         found: list[OrderStanding] = []
 
@@ -229,7 +229,7 @@ class Operators:
         until: datetime | None,
         since: datetime | None,
     ) -> None:
-        desk = self._desk(clock)
+        desk = self._admin(clock)
         publisher, name = self._publisher(), command.process.name
         resolving = Resolution(desk, publisher, name, Split(), clock, since=since)
         order = desk.one(seen.key)
@@ -246,7 +246,7 @@ class Operators:
 
     def _not_sent_again(self, key: Key, clock: MachineClock) -> None:
         """The same command again, for an order that was resolved before."""
-        desk = self._desk(clock)
+        desk = self._admin(clock)
         order = desk.one(key)
         if order is not None and order.state is State.NEW and order.reason_code == "resolved":
             Resolution(desk, self._publisher(), "sweep", Split(), clock).not_sent(order, None)
@@ -334,7 +334,7 @@ class Operators:
 
         self._scheduler.spawn(process, name, run)
 
-    def _desk(self, clock: MachineClock) -> OrderAdmin:
+    def _admin(self, clock: MachineClock) -> OrderAdmin:
         return OrderAdmin(self._world.database.engine, Payloads(Vault(self.secret_keys())), clock)
 
     def _publisher(self) -> Publisher:

@@ -30,7 +30,7 @@ from tests.mutations import MUTATIONS, Step, mutated
 from tests.orders import an_order
 
 EXAMPLES = int(os.environ.get("FUZZ", "400"))
-#: Seconds for an exchange that does not wait; one that needs them never ends.
+#: Seconds for an exchange that does not wait; an exchange that needs them never ends.
 PATIENCE = 20.0
 MERCHANT = Merchant.parse({"id": "m", "base_url": "http://127.0.0.1/api"})
 ORDER = Order.parse(an_order("o-1", "m"))
@@ -89,7 +89,7 @@ class Line:
         try:
             return self._transport.send(request, key="m", connections=1, seconds=PATIENCE)
         finally:
-            self._transport.close()  # each exchange has a connection of its own
+            self._transport.close()  # each exchange has a new connection
 
     def submit(self, replies: list[bytes], size: int) -> Outcome:
         """The outcome of an order with these replies, in pieces of this size."""

@@ -94,7 +94,7 @@ class Scene:
         """Run everything in flight to its end."""
         self.parking._publishing.join(10)
 
-    def let_out(self) -> None:
+    def unpark(self) -> None:
         """Unpark the bundles at hand until none is left."""
         self.parking._at_hand._looking.join(10)
         self.settle()
@@ -321,7 +321,7 @@ class TestAtHand:
         gevent.sleep(0.1)
         assert (scene.gate.stored, original.said, scene.parking.at_hand) == ([], [], 40)
         self.finish(scene, calls, 64)
-        scene.let_out()
+        scene.unpark()
         assert [message.delay for message in scene.gate.stored] == [0] * 40
         assert (original.said, scene.parking.at_hand) == (["ack"], 0)
 
@@ -330,7 +330,7 @@ class TestAtHand:
         originals = [scene.bring_back(number) for number in (30, 20, 10)]
         self.finish(scene, calls, 65)
         late = scene.bring_back(5)
-        scene.let_out()
+        scene.unpark()
         stored = [message.message_id for message in scene.gate.stored]
         assert stored.index("o29") < len(stored) - stored[::-1].index("o19")
         assert [each.stored_before for each in originals] == [30, 50, 60]
@@ -341,14 +341,14 @@ class TestAtHand:
         kept = scene.bring_back(40)
         scene.admission.set_terms("m", Terms(0))
         refused = scene.bring_back(40)
-        scene.let_out()
+        scene.unpark()
         assert (kept.said, refused.said, scene.parking.at_hand) == (["ack"], ["ack"], 0)
         assert all(message.delay for message in scene.gate.stored)
 
     def test_a_held_bundle_is_unparked_when_an_order_in_it_expires(self) -> None:
         scene, _ = self.full(slow_after=1000.0)
         original = scene.bring_back(40, left=0.2)
-        scene.let_out()
+        scene.unpark()
         assert original.said == ["ack"]
         assert [message.delay for message in scene.gate.stored] == [0] * 40
 
@@ -363,7 +363,7 @@ class TestAtHand:
         scene, _ = self.full()
         originals = [scene.bring_back(40), scene.bring_back(40)]
         scene.parking.hand_back(1)
-        scene.let_out()
+        scene.unpark()
         assert [each.said for each in originals] == [["requeue"]] * 2
         assert (scene.gate.stored, scene.parking.at_hand) == ([], 0)
 
@@ -373,6 +373,6 @@ class TestAtHand:
         scene.parking.forget()
         again = scene.bring_back(40)  # redelivered on the next connection
         self.finish(scene, calls, 65)
-        scene.let_out()
+        scene.unpark()
         assert (original.said, again.said) == ([], ["ack"])
         assert len(scene.gate.stored) == 40

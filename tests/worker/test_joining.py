@@ -153,11 +153,11 @@ def test_a_corrected_order_is_sent_while_the_invalid_one_is_being_dead_lettered(
     order = line.gate.an_order()
     invalid = line.offer({**order, "currency": "eur"})
     assert line.stores.wait(SOON)
-    assert line.gate.told() == [("failed", "invalid_order")]
+    assert line.gate.recorded() == [("failed", "invalid_order")]
     mended = line.offer(order)
     line.broker_confirms.set()
     assert (invalid.wait(), mended.wait()) == ("acknowledged", "acknowledged")
-    assert line.gate.told() == [("failed", "invalid_order"), ("accepted", None)]
+    assert line.gate.recorded() == [("failed", "invalid_order"), ("accepted", None)]
     assert (line.gate.row_state(), line.gate.dead()) == ("accepted", ["invalid_order"])
 
 
@@ -165,7 +165,7 @@ def test_a_corrected_order_that_waits_behind_the_invalid_one_is_sent(line: Line)
     order = line.gate.an_order()
     messages = [line.offer({**order, "currency": "eur"}), line.offer(order)]
     assert [each.wait() for each in messages] == ["acknowledged", "acknowledged"]
-    assert line.gate.told() == [("failed", "invalid_order"), ("accepted", None)]
+    assert line.gate.recorded() == [("failed", "invalid_order"), ("accepted", None)]
 
 
 def test_an_invalid_body_is_dead_lettered_while_an_order_with_its_id_is_in_flight(
@@ -231,7 +231,7 @@ def test_an_exception_after_the_decision_leaves_no_order_claimed(
         assert line.offer(order).wait() == "requeued"
     assert line.dispatcher._storing == 0
     assert line.offer(order).wait() == "acknowledged"
-    assert line.gate.told() == [("accepted", None)]
+    assert line.gate.recorded() == [("accepted", None)]
 
 
 def test_orders_without_a_merchant_are_not_parked(line: Line) -> None:

@@ -80,7 +80,7 @@ def test_the_loop_reads_many_small_messages_in_a_row() -> None:
 
 @pytest.mark.parametrize("monitored", [False, True])
 def test_a_missed_heartbeat_ends_the_loop_with_its_error(monitored: bool) -> None:
-    """Whichever connection misses it: the one that reads, or the one for monitoring."""
+    """The connection that consumes, or the one for monitoring."""
     ticks: list[Any] = []
     timer = SimpleNamespace(call_repeatedly=lambda seconds, check: ticks.append((seconds, check)))
 

@@ -329,7 +329,7 @@ class Driver:
                 self._bundles_at_hand += 1
                 self._held += 1
                 return
-        self._let_out(merchant, bundle, number)
+        self._unpark(merchant, bundle, number)
 
     def _look(self, merchant: str) -> None:
         kept = self._at_hand[merchant]
@@ -338,11 +338,11 @@ class Driver:
         if number or again is None:
             self._bundles_at_hand -= 1
             self._held -= 1
-            self._let_out(merchant, kept.popleft(), number)
+            self._unpark(merchant, kept.popleft(), number)
         if kept:
             self._at(self._now + (again or 0.0), self._look, merchant)
 
-    def _let_out(self, merchant: str, bundle: list[Order], number: int) -> None:
+    def _unpark(self, merchant: str, bundle: list[Order], number: int) -> None:
         for order in bundle[:number]:
             self._enqueue(self._offer, order)
         if bundle[number:]:

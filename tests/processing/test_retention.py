@@ -36,7 +36,7 @@ def test_retention_follows_the_settings(tmp_path: Path) -> None:
     for days, events, orders in ((1.9, 1, 1), (0.2, 0, 1), (2.8, 0, 1), (0.2, 0, 0)):
         gate.wait(days * DAY)
         leader_prunes(gate)
-        assert len(gate.told()) == events
+        assert len(gate.recorded()) == events
         [(payload,)] = gate.rows("select payload from orders")
         assert (payload is not None) is bool(orders)
     gate.wait(30 * DAY)
@@ -51,7 +51,7 @@ def test_without_a_retention_nothing_is_pruned(tmp_path: Path) -> None:
     gate.publish_events()
     gate.wait(1000 * DAY)
     leader_prunes(gate)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert gate.rows("select payload is not null from orders") == [(1,)]
 
 
@@ -75,7 +75,7 @@ def test_a_cancel_request_for_a_pruned_order_is_not_recorded_as_cancelled(tmp_pa
     said = len(gate.said)
     gate.take_cancel()
     assert len(gate.said) == said
-    assert gate.told() == [("accepted", None), ("accepted", "not_cancelled")]
+    assert gate.recorded() == [("accepted", None), ("accepted", "not_cancelled")]
     [(why,)] = gate.rows("select reason_message from events where reason_code = 'not_cancelled'")
     assert why.startswith("unknown_order")
 
@@ -88,10 +88,10 @@ def test_an_order_that_was_cancelled_before_it_arrived_is_not_sent_a_year_later(
     gate.take_cancel()
     pruned(gate, 360)
     gate.take(order)
-    assert (gate.said, gate.told()) == ([], [("cancelled", None)])
+    assert (gate.said, gate.recorded()) == ([], [("cancelled", None)])
     assert gate.row_state(action="cancel") == "cancelled"
     pruned(gate, 40)
-    assert gate.row_state() is None  # not for ever
+    assert gate.row_state() is None  # the row does not stay for ever
 
 
 def test_a_redelivered_pruned_order_is_not_sent_and_has_an_event(tmp_path: Path) -> None:
@@ -102,5 +102,5 @@ def test_a_redelivered_pruned_order_is_not_sent_and_has_an_event(tmp_path: Path)
     pruned(gate, 20)
     said = len(gate.said)
     gate.take(order)
-    [told] = gate.told_again()
+    [told] = gate.repeated()
     assert (told["type"], told["position"], len(gate.said)) == ("order.accepted", 1, said)

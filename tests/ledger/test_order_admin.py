@@ -10,7 +10,7 @@ from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Claim, State
 from pos_gateway.runtime.vault import Vault
-from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
 
 
 def test_an_order_that_ended_since_it_was_shown_is_not_reopened(engine: Engine, rows: Rows) -> None:
@@ -21,7 +21,7 @@ def test_an_order_that_ended_since_it_was_shown_is_not_reopened(engine: Engine, 
     assert seen is not None and seen.state is State.SENDING
     assert one.finish(claim, an_entry())
     with pytest.raises(OrderChanged):
-        desk.change(seen, untold(State.NEW), operator="kim", what="x", details="")
+        desk.change(seen, without_event(State.NEW), operator="kim", what="x", details="")
     assert rows.order().state == State.ACCEPTED
     assert not isinstance(one.claim(KEY, send=True), Claim)  # no worker sends it again
 
@@ -31,10 +31,12 @@ def test_an_order_with_an_extended_deadline_keeps_its_external_id(
 ) -> None:
     one, desk = Worker(engine), OrderAdmin(engine, Payloads(Vault()))
     claim = claimed(one.claim(KEY, send=True))
-    assert one.finish(claim, untold(State.PENDING, pending=True, external_id="K-77"))
+    assert one.finish(claim, without_event(State.PENDING, pending=True, external_id="K-77"))
     seen = desk.one(KEY)
     assert seen is not None
-    desk.change(seen, untold(State.PENDING, pending=True), operator="kim", what="x", details="")
+    desk.change(
+        seen, without_event(State.PENDING, pending=True), operator="kim", what="x", details=""
+    )
     assert rows.order().external_id == "K-77"
 
 
@@ -46,7 +48,7 @@ def test_a_reopened_order_has_no_deaths(engine: Engine, rows: Rows) -> None:
         connection.execute(update(orders).values(deaths=2, taken_from="gone-1"))
     seen = desk.one(KEY)
     assert seen is not None
-    desk.change(seen, untold(), operator="kim", what="x", details="", reopen=True)
+    desk.change(seen, without_event(), operator="kim", what="x", details="", reopen=True)
     assert (rows.order().deaths, rows.order().taken_from) == (0, None)
     assert claimed(one.claim(KEY, send=True)).past.possible_deaths == 0
 

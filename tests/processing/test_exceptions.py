@@ -82,16 +82,16 @@ def test_an_order_ends_after_an_exception_at_any_step(
     may_be_there = bool(gate.said)
     assert gate.row_state() not in ("claimed", "sending") or not is_settled
     if may_be_there:
-        assert "failed" not in dict(gate.told())
+        assert "failed" not in dict(gate.recorded())
     elif is_settled and gate.row_state() != "accepted":
-        assert gate.told() == [("failed", "internal_error")]
+        assert gate.recorded() == [("failed", "internal_error")]
         assert gate.dead() == ["internal_error"]
         return
     # Its message is redelivered, and the gateway's next version completes it.
     gate.pos = lambda _: ACCEPTED
     gate.take(order)
     assert gate.row_state() == "accepted"
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["waiting", "accepted"])
@@ -112,7 +112,7 @@ def test_a_cancel_request_leaves_no_row_claimed_after_an_exception_at_any_step(
         assert not {"claimed", "sending"} & set(rows), rows
     gate.take_cancel(seconds=120)  # a later request completes it
     assert gate.row_state(action="cancel") == "cancelled"
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
 def test_an_order_that_cannot_be_decrypted_is_cancelled_by_a_worker_with_the_key(
@@ -131,7 +131,7 @@ def test_an_order_that_cannot_be_decrypted_is_cancelled_by_a_worker_with_the_key
     assert (decided.outcome.kind, decided.again is not None) == ("retry", True)
     assert gate.row_state(action="cancel") == "new"
     gate.take_cancel()
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
 def test_the_deadline_of_an_order_that_cannot_be_decrypted_is_extended(
@@ -148,7 +148,7 @@ def test_the_deadline_of_an_order_that_cannot_be_decrypted_is_extended(
     gate.wait(120)
     decided = gate.take(order)
     assert decided.again is not None
-    assert gate.told() == []
+    assert gate.recorded() == []
     assert gate.row_state() == "in_doubt"
 
 
@@ -195,7 +195,7 @@ def test_an_order_of_an_unreadable_merchant_ends(
         expired = again.headers[wire.RESOLVE] is not True
         tries += 1
         gate.wait(max(600, again.delay))
-    assert [kind for kind, _ in gate.told()] == ["in_doubt" if is_known else "expired"]
+    assert [kind for kind, _ in gate.recorded()] == ["in_doubt" if is_known else "expired"]
     assert gate.row_state() == ("in_doubt" if is_known else "expired")
     assert bool(tries) is is_known
     assert tries < 10
@@ -209,7 +209,7 @@ def test_a_cancel_request_of_an_unreadable_merchant_ends(tmp_path: Path) -> None
     while (again := gate.take(request, Action.CANCEL, **{wire.ATTEMPTS: tries}).again) is not None:
         tries += 1
         gate.wait(again.delay)
-    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert gate.recorded()[-1] == ("accepted", "not_cancelled")
     assert (gate.row_state(action="cancel"), 0 < tries < 20) == ("expired", True)
 
 
@@ -222,4 +222,4 @@ def test_an_expired_order_does_not_wait_for_its_merchants_record(
     order = gate.an_order(seconds=60)
     gate.wait(61)
     gate.take(order, expired=True)
-    assert gate.told() == [("expired", "expired")]
+    assert gate.recorded() == [("expired", "expired")]

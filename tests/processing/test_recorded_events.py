@@ -23,7 +23,7 @@ def test_an_order_that_fails_after_an_invalid_one_with_its_id_has_an_event(tmp_p
     gate.take(gate.an_order(total=8.5))
     gate.take(gate.an_order(total=8.5, currency="euro"))  # corrected, and invalid in another way
     gate.take(gate.an_order())
-    assert gate.told() == [
+    assert gate.recorded() == [
         ("failed", "invalid_order"),
         ("failed", "invalid_order"),
         ("failed", "http_401"),
@@ -41,7 +41,7 @@ def test_an_order_that_is_too_large_twice_has_two_events(tmp_path: Path) -> None
         dead = Message("orders", "orders.dead", body, "o1")
         too_large = Reason.of("too_large", f"{len(body)} bytes")
         assert gate.settle(on_unread(dead, named, too_large, context), patience=1)
-    assert gate.told() == [("failed", "too_large")] * 3
+    assert gate.recorded() == [("failed", "too_large")] * 3
 
 
 def test_a_redelivered_invalid_order_has_one_event(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_redelivered_invalid_order_has_one_event(tmp_path: Path) -> None:
     bad = gate.an_order(total=float("nan"))
     for _ in range(3):
         gate.take(bad)
-    assert gate.told() == [("failed", "invalid_order")]
+    assert gate.recorded() == [("failed", "invalid_order")]
 
 
 def test_an_order_that_is_accepted_after_an_invalid_one_with_its_id_has_an_event(
@@ -58,7 +58,7 @@ def test_an_order_that_is_accepted_after_an_invalid_one_with_its_id_has_an_event
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     gate.take(gate.an_order(total=8.5))
     gate.take(gate.an_order())
-    assert gate.told() == [("failed", "invalid_order"), ("accepted", None)]
+    assert gate.recorded() == [("failed", "invalid_order"), ("accepted", None)]
 
 
 def test_an_exception_before_the_claim_has_one_event_and_its_replay_another_generation(
@@ -69,11 +69,11 @@ def test_an_exception_before_the_claim_has_one_event_and_its_replay_another_gene
         patch.setattr(gate.directory, "get", lambda _: 1 / 0)
         gate.take(gate.an_order())
         gate.take(gate.an_order())
-    assert gate.told() == [("failed", "internal_error")]
+    assert gate.recorded() == [("failed", "internal_error")]
     with gate.database.begin() as connection:  # as ``dead replay`` does
         connection.exec_driver_sql("update orders set state = 'new', told = null, reopened = 1")
     gate.take(gate.an_order())
-    assert gate.told() == [("failed", "internal_error"), ("failed", "http_401")]
+    assert gate.recorded() == [("failed", "internal_error"), ("failed", "http_401")]
 
 
 def test_an_order_whose_event_was_in_doubt_has_no_pending_event(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_order_whose_event_was_in_doubt_has_no_pending_event(tmp_path: Path) 
         decided
     )  # whatever the jitter, the next attempt would be too late: it ends in doubt
     gate.take(order)  # its copy is delivered at once
-    assert gate.told() == [("in_doubt", "timeout")]
+    assert gate.recorded() == [("in_doubt", "timeout")]
     assert gate.row_state() == "in_doubt"
 
 
@@ -106,14 +106,14 @@ def test_an_old_message_does_not_end_an_order_whose_deadline_was_extended(
     gate.pos = lambda _: NotSent("refused", "no listener")
     gate.wait(600 - left)
     decided = gate.take(order, **{"x-attempts": 20})
-    assert gate.told() == []
+    assert gate.recorded() == []
     assert decided.again is not None
     record, _ = wire.read(decided.again.body)
     gate.take(record)
-    assert (gate.row_state(), gate.told()) == ("new", [])
+    assert (gate.row_state(), gate.recorded()) == ("new", [])
     gate.pos = lambda _: ACCEPTED
     gate.take(record)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
 
 
 @pytest.mark.parametrize(
