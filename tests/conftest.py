@@ -17,35 +17,35 @@ from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 from testkit.servers.redis import Redis
 
-# A shell's background job ignores Ctrl-C, and so would every program that a test starts and presses
-# it in.
+# A shell's background job ignores SIGINT, and so would every program that a test starts and
+# interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Times without an offset pass for UTC only where a machine is in UTC, as build machines are: the tests
-# are elsewhere, east by a number of hours that is none, unless TZ says where.
+# Times without an offset pass for UTC only where the machine is in UTC, as build machines are: the
+# tests run elsewhere, at an offset that is no whole number of hours, unless TZ says where.
 os.environ.setdefault("TZ", "<+0530>-05:30")
 time.tzset()
 
-# What a thread logs that outlives its test must not stand in what a later test's command prints.
+# A thread that outlives its test must not log into the output of a later test's command.
 structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.__stderr__))
 
-# Whoever runs the tests may have a gateway, a Celery or a PostgreSQL configured: none of it may
-# reach a test. This happens at import, before any test module reads its settings.
+# The environment may configure a gateway, Celery or PostgreSQL: none of it may reach a test. This
+# happens at import, before any test module reads its settings.
 _CONFIGURING = ("POS_GATEWAY_", "CELERY_", "PG", "OTEL_")
 for _name in [name for name in os.environ if name.startswith(_CONFIGURING)]:
     del os.environ[_name]
 
 
-#: Seconds that each file takes, on two cores, three at once; ``make durations`` writes them anew.
+#: Seconds that each file takes, on two cores, three at once; ``make durations`` writes them.
 _RECORD = Path(__file__).parent / "durations.json"
 _DURATIONS: dict[str, float] = json.loads(_RECORD.read_text())
-#: A file that takes longer is none for ``make test-fast``, nor is a test with a server.
+#: A longer file is not in ``make test-fast``, nor is a test with a server.
 _QUICK = 4.0
 _SERVERS = {"rabbitmq", "postgresql", "redis", "simulated_merchants"}
 
 
-#: Files whose tests are long and share nothing: each of them goes wherever there is time for it.
+#: Files with long and independent tests: each test runs wherever there is time for it.
 _APART = (
     "admission/test_admission_machine.py",
     "faults/test_half_open.py",
@@ -69,8 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files first, so that none is begun last while others idle; a file's tests stay
-    together."""
+    """The longest files first, so that none starts last; a file's tests stay together."""
     items.sort(key=lambda item: -_DURATIONS.get(_name(item.path), 0.0))
     if config.getoption("--fast"):
         items[:] = [item for item in items if _is_fast(item)]
@@ -91,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Recorder:
-    """Adds up what each file's tests take, setup and teardown included."""
+    """Adds up each file's seconds, setup and teardown included."""
 
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
@@ -107,28 +106,28 @@ class _Recorder:
 
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMQ]:
-    """The RabbitMQ node that the tests share; `broker_url` has it running again after a kill."""
+    """The shared RabbitMQ node; `broker_url` restarts it after a kill."""
     with RabbitMQ() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
-    """The PostgreSQL cluster that the tests share; `postgres_url` has it running again."""
+    """The shared PostgreSQL cluster; `postgres_url` restarts it."""
     with PostgreSQL() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def redis() -> Iterator[Redis]:
-    """The Redis server that the tests share; `redis_url` has it running again."""
+    """The shared Redis server; `redis_url` restarts it."""
     with Redis() as server:
         yield server
 
 
 @pytest.fixture
 def broker_url(rabbitmq: RabbitMQ) -> Iterator[str]:
-    """An empty virtual host, this test's own."""
+    """An empty virtual host for this test."""
     rabbitmq.start()
     url = rabbitmq.add_vhost()
     yield url
@@ -146,13 +145,13 @@ def redis_url(redis: Redis) -> str:
 
 @pytest.fixture
 def database_url(tmp_path: Path) -> str:
-    """A fresh SQLite file, the database that a gateway has by default."""
+    """A fresh SQLite file, the gateway's default database."""
     return f"sqlite:///{tmp_path / 'pos_gateway.db'}"
 
 
 @pytest.fixture
 def postgres_url(postgresql: PostgreSQL) -> Iterator[str]:
-    """An empty PostgreSQL database, this test's own."""
+    """An empty PostgreSQL database for this test."""
     postgresql.start()
     url = postgresql.database()
     yield url
@@ -162,6 +161,6 @@ def postgres_url(postgresql: PostgreSQL) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def simulated_merchants() -> Iterator[SimulatedMerchants]:
-    """The simulated merchants that the tests share; whoever uses them resets them."""
+    """The shared simulated merchants; a test that uses them resets them."""
     with SimulatedMerchants() as merchants:
         yield merchants

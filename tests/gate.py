@@ -1,4 +1,4 @@
-"""A whole gateway on a ledger in SQLite, with a POS that is a function and a broker that is a list."""
+"""A whole gateway on a ledger in SQLite, with a function as its POS and a list as its broker."""
 
 import json
 import shutil
@@ -26,13 +26,13 @@ from pos_gateway.transport.exchange import Reply
 from pos_gateway.worker.tasks import deliver
 from tests.orders import an_order
 
-#: What a POS makes of a request: a status and an object, or an exception.
+#: A POS's answer to a request: a status and an object, or an exception.
 Pos = Callable[[Any], Any]
 
 
 @cache
 def _template() -> str:
-    """A database with the tables in it, to be copied."""
+    """A database with the schema, to be copied."""
     file = tempfile.NamedTemporaryFile(suffix=".db")  # noqa: SIM115  (it lives as long as the process)
     _kept.append(file)
     engine = open_database(f"sqlite:///{file.name}")
@@ -45,7 +45,7 @@ _kept: list[Any] = []
 
 
 class Clock:
-    """Both clocks, set by hand."""
+    """Both clocks; the test sets them."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -58,7 +58,7 @@ class Clock:
 
 
 class Gate(Gateway):
-    """Delivers what it is told to, one message after the other."""
+    """Delivers messages one after the other."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class Gate(Gateway):
         self.pos = pos
         fields = {"id": "m", "adapter": "rest", "base_url": "https://pos.example.com", **merchant}
         MerchantStore(self.database).put([Merchant.parse(fields)])
-        #: What was said to the POS: methods and paths.
+        #: The requests to the POS: methods and paths.
         self.said: list[tuple[str, str]] = []
-        #: What was stored by the broker.
+        #: The messages stored by the broker.
         self.stored: list[Message] = []
         self.caller._exchange = self._exchange  # type: ignore[method-assign, assignment]
 
@@ -107,7 +107,7 @@ class Gate(Gateway):
         expired: bool = False,
         **said: Any,
     ) -> Decision:
-        """Deal with a message from its coming to its acknowledgement."""
+        """Process a message from its delivery to its acknowledgement."""
         record, came = wire.read(wire.body_of(json.dumps(record).encode()))
         decision = deliver(
             self,
@@ -123,7 +123,7 @@ class Gate(Gateway):
         return decision
 
     def take_cancel(self, order_id: str = "o1", *, seconds: float = 60) -> Decision:
-        """Deal with a request to cancel an order within so many seconds."""
+        """Process a cancel request for an order with a deadline this many seconds away."""
         return self.take(self.a_request(order_id, seconds=seconds), Action.CANCEL)
 
     def an_order(
@@ -143,7 +143,7 @@ class Gate(Gateway):
         self.hand.seconds += seconds
 
     def publish_events(self) -> list[str]:
-        """Publish what is written; the types of the events that are published by now."""
+        """Publish recorded events; returns the types of all published ones."""
         outbox = Outbox(self.database)
         term = outbox.take("leader", outbox.look()[0].epoch)
         assert term is not None
@@ -153,25 +153,25 @@ class Gate(Gateway):
         outbox.close()
         return [kind for kind, *_ in self.rows("select type from events order by position")]
 
-    def told(self, order_id: str = "o1") -> list[tuple[str, str | None]]:
-        """The events that are written of an order: type, and the reason's code."""
+    def recorded(self, order_id: str = "o1") -> list[tuple[str, str | None]]:
+        """The recorded events of an order: type, and the reason's code."""
         query = "select type, reason_code from events where order_id = :id order by id"
         return [(kind, code) for kind, code in self.rows(query, id=order_id)]
 
     def row_state(self, order_id: str = "o1", action: str = "submit") -> str | None:
-        """How its row stands."""
+        """The state of its row."""
         query = "select state from orders where order_id = :id and action = :action"
         found = self.rows(query, id=order_id, action=action)
         return found[0][0] if found else None
 
-    def told_again(self) -> list[dict[str, Any]]:
-        """The events that were published outside of their turn, since this was asked last."""
+    def repeated(self) -> list[dict[str, Any]]:
+        """The events that were repeated out of order since the last call."""
         again = [each for each in self.stored if each.exchange == "order-events"]
         self.stored = [each for each in self.stored if each.exchange != "order-events"]
         return [json.loads(each.body) for each in again]
 
     def dead(self) -> list[str]:
-        """The reasons for which messages were dead-lettered."""
+        """The reason codes of dead-lettered messages."""
         return [
             each.headers["x-reason-code"]
             for each in self.stored

@@ -7,7 +7,7 @@ from typing import Any
 def an_order(
     order_id: str = "order-1", merchant_id: str = "fast-1", **fields: Any
 ) -> dict[str, Any]:
-    """A valid order; ``seconds`` is how long it may still be delivered."""
+    """A valid order; its deadline is ``seconds`` away."""
     now = datetime.now(UTC)
     seconds = fields.pop("seconds", 300)
     return {

@@ -1,7 +1,7 @@
 """Faults planted one at a time: a test that cannot fail proves nothing.
 
-A run tries one of each file, or, with ``FAULTS=all``, every one. All of them take several minutes;
-``make faults`` is for whoever changes a rule, or a test of one.
+A run tries one fault of each file, or, with ``FAULTS=all``, every one. All of them take several
+minutes; run ``make faults`` after a change of a rule, or of a test of one.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any, Protocol, TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What takes the longest to import, and has none of the gateway in it.
+#: The libraries that take the longest to import; they import nothing of the gateway.
 _LIBRARIES = (
     "alembic.command",
     "alembic.config",
@@ -32,22 +32,23 @@ _LIBRARIES = (
 )
 
 
-#: Examples that a property-based test tries without a fault, and at first with one: most show soon.
+#: Examples of a property-based test without a fault, and of the first try with one: most faults
+#: show soon.
 FEW = "40"
 
 
 class Found(StrEnum):
-    """Whether a planted fault is."""
+    """Whether a planted fault is found."""
 
     NO = "missed"
     YES = "found"
-    #: The test ended otherwise than by failing.
+    #: The test ended without a failure or a pass.
     NOT_TRIED = "not tried"
-    #: The test fails without it as well.
+    #: The test fails without the fault as well.
     ALWAYS = "fails without"
 
 
-#: What a process ends with that has tried one: with nothing that others end with.
+#: Exit codes of the process that tries a fault: none that has another meaning.
 _SAID = {100 + number: found for number, found in enumerate(Found)}
 
 
@@ -62,7 +63,7 @@ Kind = TypeVar("Kind", bound=Planted)
 
 
 def chosen(faults: Sequence[Kind]) -> list[Kind]:
-    """Those that this run tries, in their order."""
+    """The faults that this run tries, in their order."""
     if os.environ.get("FAULTS") == "all":
         return list(faults)
     first: dict[str, Kind] = {}
@@ -73,16 +74,16 @@ def chosen(faults: Sequence[Kind]) -> list[Kind]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What breaks a rule in a package of the gateway."""
+    """A change that breaks a rule in a package of the gateway."""
 
     rule: str
     #: Its path in ``pos_gateway``, without ``.py``.
     file: str
     right: str
     wrong: str
-    #: The file of the test that has to find it, and a part of its name.
+    #: The file of the test that must find it, and a part of the test's name.
     by: str
-    #: How many a property-based test tries, if not as many as the others' do.
+    #: The examples of a property-based test, if not as many as the others'.
     examples: int | None = None
 
     @property
@@ -101,16 +102,16 @@ def require_found(module: str, faults: Sequence[Fault]) -> None:
 
 
 def try_all(faults: Sequence[Fault], folder: str, **environment: str) -> None:
-    """Plant one after the other, and say which are ``found`` and which are ``missed``.
+    """Plant one after the other, and print which are ``found`` and which are ``missed``.
 
-    Found is one that the test which is named for it fails with, and passes without: a test that
-    cannot even be begun with it, or a name that is not defined, finds nothing. Each is tried in a
-    fork of this process, which has the libraries imported already.
+    A fault is found if the test that is named for it fails with it, and passes without: a test that
+    cannot start with it, or a NameError, finds nothing. Each fault is tried in a fork of this
+    process, which has imported the libraries already.
 
     Args:
-        faults: of which those that are chosen are tried.
-        folder: where the tests are, in ``tests``.
-        environment: what the tests are told, so that they fail soon.
+        faults: of which the chosen ones are tried.
+        folder: of the tests, in ``tests``.
+        environment: variables for the tests, so that they fail soon.
     """
     for library in _LIBRARIES:
         importlib.import_module(library)
@@ -135,7 +136,7 @@ def try_all(faults: Sequence[Fault], folder: str, **environment: str) -> None:
 def _ends(
     planted: Fault | None, those: Sequence[Fault], folder: str, told: Mapping[str, str]
 ) -> Found:
-    """How the tests end that are to find those faults, in a process in which one is planted."""
+    """The result of these faults' tests, in a process in which one fault is planted."""
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
@@ -152,7 +153,7 @@ def _ends(
     code = pytest.main(
         [
             *("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"),
-            # A test that hangs fails, and does not end the process as one that failed would.
+            # A hanging test must fail, and not end the process as a failure would.
             *("--timeout=60", "--timeout-method=signal"),
             *("-k", which, f"tests/{folder}/test_{those[0].by.partition('::')[0]}.py"),
         ],
@@ -162,7 +163,7 @@ def _ends(
 
 
 class _Watch:
-    """Sees what fails, and why."""
+    """Records failures and their causes."""
 
     def __init__(self) -> None:
         self._has_failed = self._is_broken = False

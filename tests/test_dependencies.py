@@ -1,4 +1,4 @@
-"""What the package imports is declared: another library's own requirement may go with its next version."""
+"""Every package that the product imports is declared, also those that others require."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from importlib.metadata import packages_distributions
 
 from tests.planting import ROOT
 
-#: Part of what is declared: gevent's own, and pydantic's.
+#: Parts of declared packages: gevent's, and pydantic's.
 WITH = {"greenlet": "gevent", "pydantic_core": "pydantic"}
 
 

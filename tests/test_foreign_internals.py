@@ -1,6 +1,6 @@
-"""What is undocumented of a library is used in its ``*_internals.py`` alone.
+"""Undocumented names of a library are used in its ``*_internals.py`` alone.
 
-There each name has its reason, and beside it a test of its contract, which an upgrade fails before a
+There each name has its reason, and a test of its contract, which fails on an upgrade before a
 worker does: ``docs/architecture.md`` lists them.
 """
 
@@ -147,7 +147,7 @@ def test_a_file_uses_nothing_undocumented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith("_internals.py")])
-def test_what_is_undocumented_has_a_test_of_its_contract_and_a_line_in_the_docs(name: str) -> None:
+def test_an_internals_module_has_a_test_of_its_contract_and_a_line_in_the_docs(name: str) -> None:
     [contract] = (ROOT / "tests").rglob(f"test_{Path(name).name}")
     page = (ROOT / "docs" / "architecture.md").read_text()
     assert f"`{name}`" in page
@@ -175,11 +175,11 @@ def test_what_is_undocumented_has_a_test_of_its_contract_and_a_line_in_the_docs(
         ("import redis\nclass A(redis.Redis): pass", "class A(redis.Redis)"),
     ],
 )
-def test_it_would_be_found(source: str, finding: str) -> None:
+def test_an_undocumented_name_is_found(source: str, finding: str) -> None:
     assert list(used(ast.parse(source))) == [finding]
 
 
-def test_what_is_allowed_is_there() -> None:
+def test_every_exception_to_the_rule_exists() -> None:
     for file, what in ALLOWED.items():
         uses = [each for name in FILES if name.startswith(file) for each in used(TREES[name])]
         assert uses, file

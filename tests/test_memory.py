@@ -1,7 +1,7 @@
-"""What a merchant takes that is known and well: a worker knows ten thousand of them.
+"""The memory of a known, healthy merchant: a worker knows ten thousand of them.
 
-Bytes of Python objects, which are the same on every machine. The whole of a real worker is weighed
-by ``python -m loadtests.bench --only admission``.
+Bytes of Python objects, which are the same on every machine. ``python -m loadtests.bench --only
+admission`` measures a whole real worker.
 """
 
 import subprocess

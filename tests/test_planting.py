@@ -1,4 +1,4 @@
-"""A planted fault is found by its own test, and by nothing else that may go wrong."""
+"""A planted fault is found by its own test, and by no other failure."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ def _fault(ends: str, right: str, wrong: str, by: str) -> Fault:
 
 FAULTS = [
     _fault("found", PILOTS, "", "split::a_pilot_is_in"),
-    _fault("missed", PILOTS, "", "split::at_no_percent"),
+    _fault("missed", PILOTS, "", "split::at_0_percent"),
     _fault("not tried", PILOTS, "no_such_name or ", "split::a_pilot_is_in"),
     _fault("not tried", "import hashlib", "import no_such_module", "split::a_pilot_is_in"),
     _fault("not tried", "this is not in it", "", "split::a_pilot_is_in"),
@@ -23,19 +23,19 @@ FAULTS = [
     Fault("as it should be: not tried", "no_such_file", PILOTS, "", "split::a_pilot_is_in"),
     _fault("not tried", PILOTS, "__import__('os')._exit(1) or ", "split::a_pilot_is_in"),
 ]
-#: A test that fails whatever is planted.
+#: A test that always fails.
 FAILING = """
 def test_a_pilot_is_in_whatever_the_percentage_is():
     assert False
 """
 
 
-def test_what_is_found_has_failed_its_own_test() -> None:
+def test_a_fault_is_found_if_its_own_test_fails() -> None:
     found = played("FAULTS", "values")
     assert found == [f"{each.rule.rpartition(': ')[2]} {each.rule}" for each in FAULTS]
 
 
-def test_what_fails_without_the_fault_finds_nothing(tmp_path: Path) -> None:
+def test_a_test_that_fails_without_the_fault_finds_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_split.py").write_text(FAILING)
     # Relative to the tests, as every folder is.
     folder = "/".join([*[".."] * len((ROOT / "tests").parts[1:]), *tmp_path.parts[1:]])
@@ -43,7 +43,7 @@ def test_what_fails_without_the_fault_finds_nothing(tmp_path: Path) -> None:
 
 
 def played(faults: str, folder: str) -> list[str]:
-    """What is said of the faults, of which each stands for all of its file."""
+    """The printed results, each fault standing for all of its file."""
     program = (
         "from tests.planting import try_all; from tests.test_planting import FAULTS; "
         f"try_all({faults}, {folder!r})"

@@ -1,4 +1,4 @@
-"""Reading ahead and writing all: nothing is lost or doubled, however the socket cuts it."""
+"""Buffered reads, complete writes: no byte is lost or doubled, however the socket splits them."""
 
 import socket
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from pos_gateway.runtime.sockets import ReadAhead, send_all
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50)), st.lists(st.integers(1, 20), min_size=1))
-def test_what_is_read_is_what_came(pieces: list[bytes], wishes: list[int]) -> None:
+def test_reads_return_the_bytes_that_arrived(pieces: list[bytes], sizes: list[int]) -> None:
     coming = iter(pieces)
     read = ReadAhead(lambda _most: next(coming, b""))
     got = b""
     turn = 0
-    while piece := read(wishes[turn % len(wishes)]):
-        assert len(piece) <= wishes[turn % len(wishes)]
+    while piece := read(sizes[turn % len(sizes)]):
+        assert len(piece) <= sizes[turn % len(sizes)]
         got += piece
         turn += 1
     assert got == b"".join(pieces)
@@ -44,7 +44,7 @@ def test_a_read_that_times_out_loses_nothing() -> None:
     assert read(2) == b""
 
 
-def test_no_more_is_asked_for_while_something_is_left() -> None:
+def test_the_socket_is_not_read_while_the_buffer_has_bytes() -> None:
     asked: list[int] = []
 
     def recv(most: int) -> bytes:
@@ -56,7 +56,7 @@ def test_no_more_is_asked_for_while_something_is_left() -> None:
     assert asked == [65536, 100_000]
 
 
-def test_a_write_that_the_socket_takes_a_part_of_is_continued() -> None:
+def test_a_partial_write_is_continued() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -65,7 +65,7 @@ def test_a_write_that_the_socket_takes_a_part_of_is_continued() -> None:
         received = bytearray()
 
         class Slow:
-            """The peer reads what has come whenever the rest is written."""
+            """The peer reads the buffered bytes whenever the rest is written."""
 
             def send(self, piece: bytes) -> int:
                 return ours.send(piece)

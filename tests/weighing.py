@@ -1,6 +1,6 @@
-"""Bytes of Python objects that a merchant takes: ``python -m tests.weighing record|lane|connection``.
+"""Bytes of a merchant's Python objects: ``python -m tests.weighing record|lane|connection``.
 
-In a process of its own: in one that has run other tests, what those left behind is counted too.
+In a separate process: objects left by other tests would be counted too.
 """
 
 import gc
@@ -23,7 +23,7 @@ from pos_gateway.transport.guard import Guard
 
 
 def bytes_each(number: int, do: Callable[[range], None]) -> float:
-    """What stays in memory of doing something for so many; for the first ten it is not counted."""
+    """The memory that remains per item; the first ten are not counted."""
     do(range(10))
     tracemalloc.start()
     try:
@@ -35,7 +35,7 @@ def bytes_each(number: int, do: Callable[[range], None]) -> float:
 
 
 def record() -> float:
-    """A merchant's record, as it is kept."""
+    """A cached merchant's record."""
     with TemporaryDirectory() as folder:
         engine = open_database(f"sqlite:///{Path(folder) / 'pos_gateway.db'}")
         upgrade(engine)
@@ -70,7 +70,7 @@ def lane() -> float:
 
 
 def connection(url: str) -> float:
-    """A merchant's idle connection; ``{}`` in the URL stands for which one's."""
+    """A merchant's idle connection; ``{}`` in the URL stands for the merchant."""
     transport = Transport(guard=Guard(allow_all=True))
 
     def send(places: range) -> None:

@@ -7,7 +7,7 @@ from pos_gateway.transport.exchange import Reply, Request
 
 
 class Scripted:
-    """Answers from a list and keeps what it was asked."""
+    """Answers from a list, and keeps the requests."""
 
     def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)

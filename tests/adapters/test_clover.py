@@ -1,4 +1,4 @@
-"""Clover: what the conformance suite does not ask."""
+"""Clover: what the conformance suite does not test."""
 
 from urllib.parse import parse_qs, urlsplit
 
@@ -25,7 +25,7 @@ def test_an_order_is_one_line_for_each_piece_with_our_id_in_the_note() -> None:
     }
 
 
-def test_an_item_of_the_catalog_is_one_of_the_inventory_at_our_price() -> None:
+def test_a_catalog_item_is_an_inventory_item_at_the_orders_price() -> None:
     modifiers = [
         {"sku": "che", "name": "cheese", "quantity": 2, "unit_price": 50},
         {"name": "no onions", "unit_price": 10},
@@ -44,7 +44,7 @@ def test_an_item_of_the_catalog_is_one_of_the_inventory_at_our_price() -> None:
     assert body(send.requests[0])["orderCart"]["lineItems"] == [line, line]
 
 
-def test_with_a_discount_an_item_of_the_inventory_has_all_of_the_price() -> None:
+def test_a_discounted_inventory_item_has_the_whole_price() -> None:
     modifiers = [
         {"sku": "che", "name": "cheese", "unit_price": 50},
         {"name": "coupon", "unit_price": -880},
@@ -66,7 +66,7 @@ def test_more_pieces_than_clover_takes_are_rejected_unsent() -> None:
     assert outcome.reason.code == "invalid_order"
 
 
-def test_one_for_the_same_amount_without_a_note_may_be_it() -> None:
+def test_an_order_for_the_same_amount_without_a_note_is_ambiguous() -> None:
     order = order_of()
 
     def look_up(**found: object) -> Outcome | None:
@@ -86,7 +86,7 @@ def test_an_acceptance_may_leave_out_the_note() -> None:
     assert CLOVER.adapter.submit(order_of(), CLOVER.merchant, send).kind is Kind.ACCEPTED
 
 
-def test_an_order_is_looked_for_page_by_page_by_its_whole_mark() -> None:
+def test_an_order_is_looked_up_page_by_page_by_its_whole_mark() -> None:
     order = order_of()
     alike = {**CLOVER.accepted("order/1"), "note": f"[order/1]] #{DIGEST} Ada"}
     full = reply(200, {"elements": [alike] * 100})
@@ -103,7 +103,7 @@ def test_an_order_is_looked_for_page_by_page_by_its_whole_mark() -> None:
 
 
 class Shrinking:
-    """Clover with so many orders of others before ours, of which some are deleted while it is asked."""
+    """Clover with this many orders before ours, some of which are deleted during the look-up."""
 
     def __init__(self, before: int, deleted: range, size: int = 0) -> None:
         fields = {"title": "x" * size}
@@ -153,7 +153,7 @@ def test_pages_that_are_too_long_are_halved(before: int, size: int, number: int)
     assert pos.asked <= 16
 
 
-def test_an_order_that_is_too_long_by_itself_is_asked_for_a_few_times() -> None:
+def test_a_look_up_of_a_single_too_long_order_is_given_up_after_a_few_requests() -> None:
     pos = Shrinking(1, range(0), 300_000)
     with pytest.raises(NoValidReply, match="too long"):
         CLOVER.adapter.look_up(order_of(), CLOVER.merchant, pos)
@@ -168,7 +168,7 @@ def test_an_order_that_is_too_long_by_itself_is_asked_for_a_few_times() -> None:
         [reply(200, CLOVER.accepted("x")), CLOVER.found(CLOVER.accepted("order/1"))],
     ],
 )
-def test_an_order_whose_id_at_clover_is_known_is_searched_for_only_if_that_is_anothers(
+def test_an_order_with_a_known_clover_id_is_searched_for_only_if_that_is_anothers(
     answers: list[Reply],
 ) -> None:
     send = Scripted(*answers, reply(200))

@@ -1,4 +1,4 @@
-"""What every adapter must do, whatever its POS: the same suite for all that are built in."""
+"""What every adapter must do, whatever its POS: the same suite for all built-in ones."""
 
 import json
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_every_built_in_adapter_is_in_this_suite() -> None:
     assert {adapter.name for adapter in BUILT_IN} == set(VENDORS)
 
 
-def test_its_merchants_record_is_right(vendor: Vendor) -> None:
+def test_the_vendors_record_is_valid(vendor: Vendor) -> None:
     assert vendor.adapter.check(vendor.merchant) == []
 
 
@@ -97,7 +97,7 @@ def mangled(whole: bytes) -> Iterator[tuple[str, bytes]]:
     yield "a deep one", b"[" * 100_000
 
 
-def test_an_acceptance_that_is_not_whole_is_in_doubt(vendor: Vendor) -> None:
+def test_an_incomplete_acceptance_is_in_doubt(vendor: Vendor) -> None:
     whole = json.dumps(vendor.accepted(ORDER.order_id)).encode()
     for what, text in mangled(whole):
         assert submitted(vendor, reply(200, text)).kind is Kind.IN_DOUBT, what
@@ -125,7 +125,9 @@ def test_each_status_has_its_outcome(vendor: Vendor, status: int, kind: Kind) ->
     assert submitted(vendor, reply(status, b"")).kind is kind
 
 
-def test_a_410_is_the_merchants_only_for_a_create_whose_url_names_it_alone(vendor: Vendor) -> None:
+def test_a_410_pauses_the_merchant_only_for_a_create_whose_url_names_it_alone(
+    vendor: Vendor,
+) -> None:
     gone = reply(410, b"")
     assert submitted(vendor, gone).merchant_gone is (vendor.adapter.name == "rest")
     looked_up = vendor.adapter.look_up(ORDER, vendor.merchant, Scripted(gone))
@@ -137,24 +139,24 @@ def test_a_410_is_the_merchants_only_for_a_create_whose_url_names_it_alone(vendo
         assert not outcome.merchant_gone
 
 
-def test_a_503_is_tried_again_only_where_it_is_documented_as_not_processed(vendor: Vendor) -> None:
+def test_a_503_is_retried_only_where_it_is_documented_as_not_processed(vendor: Vendor) -> None:
     is_refusal = 503 in vendor.adapter.limits.unprocessed
     expected = Kind.RETRY if is_refusal else Kind.IN_DOUBT
     assert submitted(vendor, reply(503)).kind is expected
 
 
-def test_pending_is_believed_only_where_there_is_such_a_reply(vendor: Vendor) -> None:
+def test_pending_is_accepted_only_where_the_vendor_has_it(vendor: Vendor) -> None:
     expected = Kind.PENDING if vendor.has_202 else Kind.IN_DOUBT
     assert submitted(vendor, reply(202)).kind is expected
 
 
-def test_too_many_requests_are_for_later_and_the_merchants_trouble(vendor: Vendor) -> None:
+def test_too_many_requests_is_retried_and_counts_against_the_merchant(vendor: Vendor) -> None:
     outcome = submitted(vendor, reply(429, retry_after="21"))
     assert (outcome.kind, outcome.retry_after) == (Kind.RETRY, 21.0)
     assert outcome.contact is CallResult.OVERLOADED
 
 
-def test_a_conflict_is_asked_about(vendor: Vendor) -> None:
+def test_a_conflict_is_looked_up(vendor: Vendor) -> None:
     found = vendor.found(vendor.accepted(ORDER.order_id))
     assert submitted(vendor, reply(409), found).kind is Kind.ACCEPTED
     contradiction = submitted(vendor, reply(409), *vendor.unknown)
@@ -162,8 +164,8 @@ def test_a_conflict_is_asked_about(vendor: Vendor) -> None:
     assert submitted(vendor, reply(409), reply(500)).kind is Kind.IN_DOUBT
 
 
-def test_a_conflict_that_cannot_be_asked_about_leaves_the_order_in_doubt(vendor: Vendor) -> None:
-    """Not to reach the POS then says nothing of the create before, which was answered."""
+def test_a_conflict_that_cannot_be_looked_up_leaves_the_order_in_doubt(vendor: Vendor) -> None:
+    """A look-up that was not sent says nothing about the create, which was answered."""
     answers = Scripted(*vendor.before(ORDER), reply(409))
     left = len(vendor.before(ORDER)) + 1
 
@@ -191,8 +193,8 @@ def test_a_look_up_tells_known_from_unknown_and_from_no_answer(vendor: Vendor) -
         assert doubtful.kind is Kind.IN_DOUBT, answer
 
 
-def test_an_order_of_the_first_or_the_last_day_is_looked_for_as_any_other(vendor: Vendor) -> None:
-    """``deliver_by`` at the end of the calendar is how some backends say that there is none."""
+def test_an_order_of_the_calendars_first_or_last_day_is_looked_up(vendor: Vendor) -> None:
+    """Some backends set ``deliver_by`` to the calendar's end for orders without a deadline."""
     times = {"placed_at": "0001-01-01T00:00:00Z", "deliver_by": "9999-12-31T23:59:59Z"}
     order = Order.parse({**json.loads(ORDER.to_json()), **times})
     accepted = vendor.accepted(order.order_id)
@@ -217,8 +219,8 @@ def test_an_order_is_cancelled_kept_or_unknown(vendor: Vendor) -> None:
     assert (unknown.kind, unknown.reason.code) == (Kind.REJECTED, "unknown_order")
 
 
-def test_only_what_cancels_an_order_says_that_it_changes_something(vendor: Vendor) -> None:
-    """The gateway writes down that a POS may have cancelled it before that, and not before."""
+def test_only_a_cancelling_request_is_marked_as_a_change(vendor: Vendor) -> None:
+    """The gateway records before it that a POS may have cancelled the order."""
     *first, last = vendor.cancelled(vendor.accepted(ORDER.order_id))
     send = Scripted(*first, last)
     vendor.adapter.cancel(ORDER, vendor.merchant, send)
@@ -237,7 +239,7 @@ def test_the_same_order_is_always_the_same_bytes_under_the_same_key(vendor: Vend
     assert vendor.key(one) == vendor.key(again) != vendor.key(another)
 
 
-def test_what_is_in_the_catalog_goes_by_the_poss_id_at_the_orders_price(vendor: Vendor) -> None:
+def test_a_catalog_item_has_the_poss_id_and_the_orders_price(vendor: Vendor) -> None:
     bun, cheese, soup = guid("bun"), guid("cheese"), guid("soup")
     burger = {"sku": bun, "name": "Burger", "quantity": 1, "unit_price": 850}
     modifiers = [{"sku": cheese, "name": "cheese", "quantity": 2, "unit_price": 50}]
@@ -290,7 +292,7 @@ def orders(draw: st.DrawFn) -> Order:
 @pytest.mark.parametrize("name", VENDORS)
 @settings(max_examples=60, deadline=None)
 @given(order=orders(), in_catalog=st.sets(st.tuples(st.integers(0, 3), st.integers(-1, 2))))
-def test_what_is_sent_comes_to_the_total_or_is_rejected(
+def test_the_request_adds_up_to_the_total_or_is_rejected(
     name: str, order: Order, in_catalog: set[tuple[int, int]]
 ) -> None:
     vendor = VENDORS[name]
@@ -322,12 +324,12 @@ def test_a_hostile_name_is_sent_as_valid_json(vendor: Vendor, name: str) -> None
     assert "\n" not in request.url
 
 
-def test_a_reply_about_a_small_order_is_read_as_far_as_one_may_be(vendor: Vendor) -> None:
+def test_a_reply_about_a_small_order_has_the_full_limit(vendor: Vendor) -> None:
     assert creation(vendor, ORDER).expects <= ACKNOWLEDGEMENT + 16 * len(ORDER.source)
 
 
 class Endless:
-    """A POS whose pages have orders of others, and another page after each."""
+    """A POS whose pages have other orders, and another page after each."""
 
     def __init__(self, vendor: Vendor) -> None:
         self._other = vendor.accepted("another order")
@@ -346,7 +348,7 @@ class Endless:
         return reply(200, text)
 
 
-def test_a_look_up_reads_a_mebibyte_and_no_more(vendor: Vendor) -> None:
+def test_a_look_up_reads_at_most_a_mebibyte(vendor: Vendor) -> None:
     pos = Endless(vendor)
     known = vendor.adapter.look_up(ORDER, vendor.merchant, pos)
     assert known is not None
@@ -355,7 +357,7 @@ def test_a_look_up_reads_a_mebibyte_and_no_more(vendor: Vendor) -> None:
 
 
 @pytest.mark.parametrize(("name", "most"), [("square", 20), ("clover", 100)])
-def test_a_page_of_more_orders_than_were_asked_for_is_no_answer(name: str, most: int) -> None:
+def test_a_page_with_more_orders_than_requested_is_no_answer(name: str, most: int) -> None:
     vendor = VENDORS[name]
     for number, kind in ((most - 1, None), (most + 1, Kind.IN_DOUBT)):
         orders: list[Any] = [{"note": "[x]"}] * number
@@ -364,14 +366,14 @@ def test_a_page_of_more_orders_than_were_asked_for_is_no_answer(name: str, most:
         assert (known and known.kind) == kind
 
 
-def test_a_reply_of_nothing_but_parts_is_none() -> None:
+def test_a_reply_of_nothing_but_nesting_is_no_answer() -> None:
     for part in (b"{}", b"[]", b"1"):
         assert json_object(Reply(200, {}, b'{"a":[' + b",".join([part] * 9000) + b"]}"))
         assert json_object(Reply(200, {}, b'{"a":[' + b",".join([part] * 60_000) + b"]}")) is None
 
 
 @pytest.mark.parametrize("cursor", ["x" * 5000, {"a": 1}, 7])
-def test_what_a_pos_says_is_not_sent_back_without_measure(cursor: object) -> None:
+def test_a_cursor_that_is_sent_back_is_bounded(cursor: object) -> None:
     pages = Scripted(*[reply(200, {"orders": [], "cursor": cursor})] * 30)
     square = VENDORS["square"]
     known = square.adapter.look_up(ORDER, square.merchant, pages)
@@ -380,8 +382,8 @@ def test_what_a_pos_says_is_not_sent_back_without_measure(cursor: object) -> Non
     assert len(pages.requests) == 1
 
 
-def test_a_request_is_not_written_that_is_larger_than_the_pos_is_sent(vendor: Vendor) -> None:
-    """Some of its bytes are as many as the order has items, times modifiers, times their number."""
+def test_a_request_over_the_size_limit_is_not_built(vendor: Vendor) -> None:
+    """It can grow with items times modifiers times quantity."""
     modifiers = [{"name": "x" * 50, "sku": guid("m")}] * 240
     items = [{"sku": guid("i"), "name": "x", "quantity": 150, "unit_price": 0}] * 20
     for each in items:
@@ -402,7 +404,7 @@ def test_a_request_is_not_written_that_is_larger_than_the_pos_is_sent(vendor: Ve
 
 @pytest.mark.parametrize("quantity", [1, 2, 3000])
 @pytest.mark.parametrize("kind", [None, "T"])
-def test_the_size_of_clovers_request_is_known_before_it_is_written(
+def test_the_size_of_clovers_request_is_known_before_it_is_built(
     quantity: int, kind: str | None
 ) -> None:
     item = {"sku": "s", "name": "é", "quantity": quantity, "unit_price": 1}
@@ -416,7 +418,7 @@ def test_the_size_of_clovers_request_is_known_before_it_is_written(
     assert len(json.loads(cart.encoded())["orderCart"]["lineItems"]) == quantity
 
 
-def test_it_speaks_over_a_socket(vendor: Vendor) -> None:
+def test_the_adapter_works_over_a_socket(vendor: Vendor) -> None:
     accepted = reply(200, vendor.accepted(ORDER.order_id))
     script = [*vendor.before(ORDER), accepted, vendor.found(vendor.accepted(ORDER.order_id))]
     answers, received = iter(script), []

@@ -1,4 +1,4 @@
-"""Money that is exact or refused, text that is one line."""
+"""Amounts that are exact or refused, and texts in one line."""
 
 import pytest
 
@@ -32,11 +32,11 @@ def test_an_order_that_adds_up_is_not_refused(total: int, items: list[dict[str, 
     [
         (1701, [{"quantity": 2, "unit_price": 850}]),
         (2000, [{"quantity": 2, "unit_price": 850}]),
-        # It adds up, but no POS has an item that costs less than nothing.
+        # It adds up, but no POS has an item with a negative price.
         (400, [{"unit_price": 500}, {"modifiers": [{"name": "m", "unit_price": -100}]}]),
     ],
 )
-def test_an_order_that_a_pos_would_price_otherwise_is_refused(
+def test_an_order_that_a_pos_would_price_differently_is_refused(
     total: int, items: list[dict[str, object]]
 ) -> None:
     refused = lines.refusal(order_of(total, *items, tip=300))
@@ -45,12 +45,12 @@ def test_an_order_that_a_pos_would_price_otherwise_is_refused(
     assert refused.reason.code == "price_mismatch"
 
 
-def test_a_text_is_one_printable_line_that_is_not_too_long() -> None:
+def test_a_text_is_one_printable_line_of_bounded_length() -> None:
     assert lines.text(" a\r\n\x00b\u202ec ", 9) == "a b c"
     assert lines.text("🍔" * 9, 3) == "🍔🍔🍔"
     assert lines.text(None, 3) == ""
 
 
-def test_the_first_item_bears_the_orders_notes() -> None:
+def test_the_first_item_has_the_orders_notes() -> None:
     order = order_of(0, {"notes": "hot"}, {"notes": "cold"}, notes="ring")
     assert [lines.notes(order, item) for item in order.items] == ["hot / ring", "cold"]

@@ -1,4 +1,4 @@
-"""Adapters from other packages; and what a merchant's record must say for each."""
+"""Adapters from other packages, and each adapter's requirements on a merchant's record."""
 
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -23,7 +23,7 @@ class Unfinished:
 
 
 class Usurper(RestAdapter):
-    """Takes the name of a built-in one."""
+    """Takes the name of a built-in adapter."""
 
 
 def quits() -> None:
@@ -51,7 +51,7 @@ def test_an_adapter_of_another_package_is_found_by_its_entry_point() -> None:
         ("fax", "GROUP"),
     ],
 )
-def test_a_broken_one_is_logged_and_the_others_are_there(name: str, what: str) -> None:
+def test_a_broken_adapter_is_logged_and_the_others_are_loaded(name: str, what: str) -> None:
     with capture_logs() as logs:
         found = collect([entry(name, what), entry("fax", "Fax")])
     assert set(found) == BUILT_IN_NAMES | {"fax"}
@@ -60,7 +60,7 @@ def test_a_broken_one_is_logged_and_the_others_are_there(name: str, what: str) -
     assert (told["event"], told["adapter"]) == ("adapter.unusable", name)
 
 
-def test_the_built_in_ones_are_there() -> None:
+def test_the_built_in_adapters_are_loaded() -> None:
     assert set(adapters()) >= BUILT_IN_NAMES
 
 

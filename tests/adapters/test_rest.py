@@ -1,4 +1,4 @@
-"""The reference POS API: each reply, and what is made of it."""
+"""The reference POS API: each reply and its outcome."""
 
 import json
 import posixpath
@@ -25,7 +25,7 @@ def submitted(*replies: Reply) -> Outcome:
     return RestAdapter().submit(ORDER, MERCHANT, Scripted(*replies))
 
 
-def test_an_order_is_posted_under_its_own_key() -> None:
+def test_an_order_is_posted_with_its_idempotency_key() -> None:
     send = Scripted(reply(201, {"id": "7", "status": "accepted"}))
     outcome = RestAdapter().submit(ORDER, MERCHANT, send)
     request = send.requests[0]
@@ -73,7 +73,7 @@ def test_each_reply_has_its_outcome(answer: Reply, kind: Kind) -> None:
     assert submitted(answer).kind is kind
 
 
-def test_a_rejection_carries_the_merchants_reason_in_one_printable_line() -> None:
+def test_a_rejection_has_the_merchants_reason_in_one_printable_line() -> None:
     error = {"error": {"code": "item_unavailable\n", "message": "out of\r\nbuns\x00"}}
     outcome = submitted(reply(422, error))
     assert outcome.kind is Kind.REJECTED
@@ -81,7 +81,7 @@ def test_a_rejection_carries_the_merchants_reason_in_one_printable_line() -> Non
     assert (outcome.reason.code, outcome.reason.message) == ("item_unavailable", "out of buns")
 
 
-def test_a_conflict_is_asked_about_and_the_same_order_there_is_accepted() -> None:
+def test_a_conflict_is_looked_up_and_the_same_order_there_is_accepted() -> None:
     send = Scripted(reply(409), reply(200, {"id": "7", "status": "accepted"}))
     assert RestAdapter().submit(ORDER, MERCHANT, send).kind is Kind.ACCEPTED
     assert send.requests[1].url == "https://pos.example.com/api/orders/order%2F1"
@@ -98,7 +98,7 @@ def test_a_conflict_is_asked_about_and_the_same_order_there_is_accepted() -> Non
         ("2.5", 2.5),
         ("99999999", 900.0),
         ("nan", None),
-        ("Wed, 21 Oct 2099 07:28:00 GMT", None),  # by no clock that we know
+        ("Wed, 21 Oct 2099 07:28:00 GMT", None),  # relative to no known clock
         ("soon", None),
         ("", None),
     ],
@@ -149,8 +149,8 @@ def test_an_order_is_cancelled_under_its_id() -> None:
 
 
 @given(st.text(st.sampled_from("a./%2e\\;?#F"), min_size=1, max_size=8))
-def test_no_server_that_follows_dots_is_asked_for_anything_but_the_order(order_id: str) -> None:
-    """It takes the path apart as RFC 3986 says (5.2.4), before or after it decodes it."""
+def test_no_dot_segment_leads_to_another_path(order_id: str) -> None:
+    """A server may normalize the path by RFC 3986 (5.2.4), before or after it decodes it."""
     try:
         order = Order.parse(an_order(order_id))
     except InvalidOrder:

@@ -1,4 +1,4 @@
-"""``Retry-After`` as a date, on machines in any time zone, whatever the time is on them."""
+"""``Retry-After`` as a date, on machines in every time zone, at every time."""
 
 import time
 from collections.abc import Iterator
@@ -25,18 +25,18 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     "date",
     [
         "Thu, 01 Jan 2026 12:01:30 GMT",
-        "Thu, 01 Jan 2026 12:01:30 -0000",  # of no zone, by RFC 5322: read without one
+        "Thu, 01 Jan 2026 12:01:30 -0000",  # without a zone, by RFC 5322
         "Thu, 01 Jan 2026 12:01:30",
         "Thu, 01 Jan 2026 17:31:30 +0530",
     ],
 )
-def test_a_date_is_the_same_moment_wherever_the_machine_is(zone: str, date: str) -> None:
+def test_a_date_is_the_same_moment_in_every_time_zone(zone: str, date: str) -> None:
     assert retry_after(reply(429, b"", retry_after=date, date=NOON)) == 90.0
 
 
 @pytest.mark.parametrize("date", ["", "noon", "Thu, 01 Jan 99999 12:00:00 GMT"])
-def test_a_date_is_no_wait_where_the_pos_does_not_say_what_time_it_is(date: str) -> None:
-    """Ours is another clock, which may be an hour ahead of it."""
+def test_a_date_is_ignored_without_the_poss_date(date: str) -> None:
+    """Our clock may be an hour ahead of the POS's."""
     said = {"retry_after": "Thu, 01 Jan 2026 12:01:30 GMT", **({"date": date} if date else {})}
     assert retry_after(reply(503, b"", **said)) is None
 
@@ -52,5 +52,7 @@ def test_a_date_is_no_wait_where_the_pos_does_not_say_what_time_it_is(date: str)
         ("soon", None),
     ],
 )
-def test_a_wait_is_a_second_to_a_quarter_of_an_hour(said: str, seconds: float | None) -> None:
+def test_retry_after_is_clamped_to_a_second_and_a_quarter_of_an_hour(
+    said: str, seconds: float | None
+) -> None:
     assert retry_after(reply(429, b"", retry_after=said, date=NOON)) == seconds

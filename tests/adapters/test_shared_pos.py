@@ -25,7 +25,7 @@ Body = dict[str, Any]
 
 
 class Kitchen:
-    """One POS, that all brands' merchants name."""
+    """One POS, named by all brands' merchants."""
 
     vendor: ClassVar[Vendor]
 
@@ -44,7 +44,7 @@ class Kitchen:
         raise NotImplementedError
 
     def unmark(self, made: Body) -> None:
-        """Have an order as the release before sent it."""
+        """Turn the order into one that the previous release sent."""
         raise NotImplementedError
 
     def is_cancelled(self, made: Body) -> bool:
@@ -168,7 +168,7 @@ def order_of(brand: str, number: int = 1, customer: str = "Ada", order_id: str =
 A, B = order_of("brand-a"), order_of("brand-b", 2, "Bob")
 
 
-def test_each_brands_order_is_made_looked_up_and_cancelled_for_itself(kitchen: Kitchen) -> None:
+def test_each_brands_order_is_created_looked_up_and_cancelled_separately(kitchen: Kitchen) -> None:
     outcomes = [kitchen.submit(order) for order in (A, B)]
     assert [each.kind for each in outcomes] == [Kind.ACCEPTED] * 2
     assert len(kitchen.orders) == 2
@@ -186,7 +186,7 @@ def test_an_order_of_another_brand_is_not_ours(kitchen: Kitchen) -> None:
     assert cancelled.reason.code == "unknown_order"
 
 
-def test_an_order_of_the_release_before_is_found_and_cancelled(kitchen: Kitchen) -> None:
+def test_an_order_of_the_previous_release_is_found_and_cancelled(kitchen: Kitchen) -> None:
     accepted = kitchen.submit(A)
     kitchen.unmark(kitchen.orders[0])
     assert kitchen.look_up(A) == accepted
@@ -194,7 +194,7 @@ def test_an_order_of_the_release_before_is_found_and_cancelled(kitchen: Kitchen)
     assert kitchen.is_cancelled(kitchen.orders[0])
 
 
-def test_one_of_the_release_before_that_is_unlike_ours_is_in_doubt(kitchen: Kitchen) -> None:
+def test_a_different_order_of_the_previous_release_is_in_doubt(kitchen: Kitchen) -> None:
     kitchen.submit(A)
     kitchen.unmark(kitchen.orders[0])
     known = kitchen.look_up(B)
@@ -204,7 +204,7 @@ def test_one_of_the_release_before_that_is_unlike_ours_is_in_doubt(kitchen: Kitc
     assert not kitchen.is_cancelled(kitchen.orders[0])
 
 
-def test_ours_is_found_beside_one_of_the_release_before(kitchen: Kitchen) -> None:
+def test_our_order_is_found_beside_one_of_the_previous_release(kitchen: Kitchen) -> None:
     kitchen.submit(A)
     kitchen.unmark(kitchen.orders[0])
     accepted = kitchen.submit(B)
@@ -212,7 +212,7 @@ def test_ours_is_found_beside_one_of_the_release_before(kitchen: Kitchen) -> Non
     assert kitchen.look_up(B) == accepted
 
 
-def test_of_two_of_the_release_before_none_is_believed() -> None:
+def test_two_orders_of_the_previous_release_are_ambiguous() -> None:
     for kitchen in (Square(), Clover()):
         like_a = order_of("brand-b")
         for order in (A, like_a):
@@ -231,8 +231,8 @@ def test_a_refused_order_is_not_taken_for_another_brands(kitchen: Kitchen) -> No
     assert kitchen.submit(B).kind is Kind.IN_DOUBT
 
 
-def test_a_refused_order_at_toast_is_not_one_of_another_day() -> None:
-    """Toast looks an order up among all that it ever had."""
+def test_a_refused_order_at_toast_is_not_taken_for_one_of_another_day() -> None:
+    """Toast looks an order up among all orders that it ever had."""
     kitchen, like_a = Toast(), order_of("brand-b")
     kitchen.submit(A)
     kitchen.unmark(kitchen.orders[0])
@@ -245,7 +245,7 @@ def test_a_refused_order_at_toast_is_not_one_of_another_day() -> None:
         assert kitchen.submit(like_a).kind is Kind.ACCEPTED
 
 
-def test_an_order_in_doubt_since_the_release_before_is_made_once(
+def test_an_order_in_doubt_since_the_previous_release_is_created_once(
     kitchen: Kitchen, tmp_path: Path
 ) -> None:
     def pos(request: Request) -> Any:
@@ -263,7 +263,7 @@ def test_an_order_in_doubt_since_the_release_before_is_made_once(
     gate.wait(60)
     gate.ledger.catch_up()
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert len(kitchen.orders) == 1
 
 
@@ -272,7 +272,7 @@ def _content(order: Order) -> Body:
     return {name: fields[name] for name in ("items", "total", "customer")}
 
 
-def test_the_longest_ids_fit_into_a_mark_as_they_are() -> None:
+def test_the_longest_ids_fit_into_a_mark_unchanged() -> None:
     brands = ["m" * 127 + last for last in "ab"]
     for vendor, mark, most in (
         (SQUARE, lambda sent: json.dumps(sent["order"]["metadata"]), 2 * 255),

@@ -1,4 +1,4 @@
-"""Square: what the conformance suite does not ask."""
+"""Square: what the conformance suite does not test."""
 
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ def test_a_discount_among_the_modifiers_is_in_the_items_price() -> None:
     assert [each["base_price_money"]["amount"] for each in line["modifiers"]] == [0, 0]
 
 
-def test_an_item_of_the_catalog_has_its_name_and_our_price() -> None:
+def test_a_catalog_item_has_its_name_and_the_orders_price() -> None:
     modifiers = [
         {"sku": "che", "name": "cheese", "quantity": 2, "unit_price": 100},
         {"sku": "odd", "name": "odd one", "unit_price": 5},
@@ -102,7 +102,7 @@ def test_an_item_of_the_catalog_has_its_name_and_our_price() -> None:
     }
 
 
-def test_a_modifier_of_the_catalog_is_none_on_an_item_that_is_not_in_it() -> None:
+def test_a_catalog_modifier_on_an_ad_hoc_item_is_ad_hoc() -> None:
     modifiers = [{"sku": "che", "name": "cheese", "unit_price": 100}]
     item = {"sku": "bur", "name": "Burger", "quantity": 1, "unit_price": 850}
     order = order_of(items=[{**item, "modifiers": modifiers}], total=950)
@@ -112,7 +112,7 @@ def test_a_modifier_of_the_catalog_is_none_on_an_item_that_is_not_in_it() -> Non
     assert [each.get("name") for each in (line, *line["modifiers"])] == ["Burger", "cheese"]
 
 
-def test_an_item_that_square_has_not_is_named_in_its_words() -> None:
+def test_an_unknown_item_is_named_in_squares_words() -> None:
     detail = "Item variation with catalog object ID `V1` not found."
     unknown = {"errors": [{"code": "NOT_FOUND", "detail": detail}]}
     failed, rejected = submitted(reply(404, unknown)), submitted(reply(400, unknown))
@@ -122,7 +122,7 @@ def test_an_item_that_square_has_not_is_named_in_its_words() -> None:
         assert (outcome.reason.code, outcome.reason.message) == (code, f"NOT_FOUND {detail}")
 
 
-def test_a_refusal_that_may_mean_that_it_is_there_is_asked_about() -> None:
+def test_a_refusal_that_may_mean_a_duplicate_is_looked_up() -> None:
     assert submitted(REUSED, FOUND).kind is Kind.ACCEPTED
     assert submitted(REUSED, *SQUARE.unknown).kind is Kind.IN_DOUBT
     assert submitted(BAD, FOUND).kind is Kind.ACCEPTED
@@ -133,7 +133,7 @@ def test_a_refusal_that_may_mean_that_it_is_there_is_asked_about() -> None:
     assert "already exists" in rejected.reason.message
 
 
-def test_an_order_is_looked_for_page_by_page_in_its_time() -> None:
+def test_an_order_is_looked_up_page_by_page_in_its_time() -> None:
     page = reply(200, {"orders": [{"id": "other"}], "cursor": "next"})
     send = Scripted(page, FOUND)
     known = SQUARE.adapter.look_up(ORDER, SQUARE.merchant, send)
@@ -149,7 +149,7 @@ def test_an_order_is_looked_for_page_by_page_in_its_time() -> None:
     assert lost.kind is Kind.IN_DOUBT
 
 
-def test_cancelling_names_the_version_under_a_key_of_its_own() -> None:
+def test_cancelling_names_the_version_with_a_separate_key() -> None:
     send = Scripted(*SQUARE.cancelled(SQUARE.accepted(ORDER.order_id)))
     SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send)
     request = send.requests[1]
@@ -200,7 +200,7 @@ def test_an_order_that_square_has_changed_twice_is_cancelled_later(tmp_path: Pat
     assert gate.take_cancel(seconds=900).again is not None
     gate.wait(30)
     gate.take_cancel(seconds=900)
-    assert gate.told() == [("accepted", None), ("cancelled", None)]
+    assert gate.recorded() == [("accepted", None), ("cancelled", None)]
 
 
 def test_an_order_that_is_still_open_after_its_cancellation_is_in_doubt() -> None:
@@ -210,7 +210,7 @@ def test_an_order_that_is_still_open_after_its_cancellation_is_in_doubt() -> Non
     assert outcome.kind is Kind.IN_DOUBT
 
 
-def test_each_version_is_cancelled_under_a_key_of_its_own() -> None:
+def test_each_version_is_cancelled_with_a_separate_key() -> None:
     keys = set()
     for version in (1, 2):
         order = {**SQUARE.accepted(ORDER.order_id)["order"], "version": version}
@@ -229,7 +229,7 @@ def test_an_orders_fulfillments_are_cancelled_with_it() -> None:
     assert sent["fulfillments"] == [{"uid": "a", "state": "CANCELED"}]
 
 
-def test_a_pickup_names_who_comes_for_it() -> None:
+def test_a_pickup_names_its_recipient() -> None:
     customer = {"name": "Ada", "phone": "+1 555 0100"}
     order = order_of(customer=customer, notes="no nuts", fulfillment="pickup")
     send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
@@ -278,14 +278,14 @@ def test_pages_that_are_too_long_are_halved(number: int, size: int) -> None:
     assert len(pos.asked) <= 12
 
 
-def test_an_order_that_is_too_long_by_itself_is_asked_for_a_few_times() -> None:
+def test_a_look_up_of_a_single_too_long_order_is_given_up_after_a_few_requests() -> None:
     pos = Busy(1, 300_000)
     with pytest.raises(NoValidReply, match="too long"):
         SQUARE.adapter.look_up(ORDER, SQUARE.merchant, pos)
     assert len(pos.asked) == 5  # of 20, 10, 5, 2 and 1
 
 
-def test_another_failure_of_a_page_is_no_reason_for_a_shorter_one() -> None:
+def test_another_failure_of_a_page_does_not_shorten_the_next() -> None:
     asked: list[Request] = []
 
     def pos(request: Request) -> Reply:
@@ -297,7 +297,7 @@ def test_another_failure_of_a_page_is_no_reason_for_a_shorter_one() -> None:
     assert len(asked) == 1
 
 
-def test_an_order_whose_id_at_square_is_known_is_not_searched_for() -> None:
+def test_an_order_with_a_known_square_id_is_not_searched_for() -> None:
     pos = Busy(1000, 14_000)
     order = ORDER.in_ledger(None, None, pos.orders[-1]["id"])
     assert SQUARE.adapter.cancel(order, SQUARE.merchant, pos).kind is Kind.CANCELLED
@@ -306,7 +306,7 @@ def test_an_order_whose_id_at_square_is_known_is_not_searched_for() -> None:
 
 
 @pytest.mark.parametrize("known_as", ["X0", "[secret]"])
-def test_an_id_of_another_order_or_of_none_is_not_believed(known_as: str) -> None:
+def test_an_id_of_another_order_or_of_none_is_ignored(known_as: str) -> None:
     """An operator may have mistyped it, and what looks like a secret is not kept."""
     pos = Busy(1, 10)
     order = ORDER.in_ledger(None, None, known_as)

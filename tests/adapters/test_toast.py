@@ -1,4 +1,4 @@
-"""Toast: what the conformance suite does not ask."""
+"""Toast: what the conformance suite does not test."""
 
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def test_an_order_is_priced_and_then_posted_under_its_external_id() -> None:
 
 
 def test_every_request_names_the_restaurant() -> None:
-    """Toast answers none that does not."""
+    """Toast refuses requests without it."""
     found = TOAST.accepted(ORDER.order_id)
     send = Scripted(reply(200, found), reply(200, {**found, "voided": True}))
     assert TOAST.adapter.cancel(ORDER, TOAST.merchant, send).kind is Kind.CANCELLED
@@ -64,7 +64,7 @@ def test_every_request_names_the_restaurant() -> None:
         assert request.headers["Toast-Restaurant-External-ID"] == guid("restaurant")
 
 
-def test_the_groups_guid_stands_before_the_items() -> None:
+def test_the_groups_guid_precedes_the_items() -> None:
     modifier = {"sku": f"{guid('sauces')}/{guid('mayo')}", "name": "mayo", "quantity": 2}
     item = {"sku": f"{guid('mains')}/{guid('burger')}", "name": "b", "quantity": 1, "unit_price": 5}
     order = order_of(items=[{**item, "modifiers": [modifier]}], total=5)
@@ -76,7 +76,7 @@ def test_the_groups_guid_stands_before_the_items() -> None:
     assert (sent["optionGroup"]["guid"], sent["item"]["guid"]) == (guid("sauces"), guid("mayo"))
 
 
-def test_the_catalog_has_the_guids_of_skus_that_are_none() -> None:
+def test_the_catalog_maps_skus_to_guids() -> None:
     modifier = {"sku": "may", "name": "mayo", "unit_price": 5}
     item = {"sku": "bur", "name": "b", "quantity": 1, "unit_price": 5, "modifiers": [modifier]}
     order = order_of(items=[item], total=10)
@@ -89,13 +89,13 @@ def test_the_catalog_has_the_guids_of_skus_that_are_none() -> None:
     assert [each["item"]["guid"] for each in selection["modifiers"]] == [guid("mayo")]
 
 
-def test_an_id_that_is_no_guid_is_wrong_before_an_order_comes() -> None:
+def test_an_invalid_guid_is_refused_in_the_catalog() -> None:
     catalog = {"a": guid("a"), "b": f"{guid('g')}/{guid('b')}", "c": "1234"}
     [problem] = TOAST.adapter.check(TOAST.merchant.with_catalog(catalog))
     assert (problem.field, problem.value) == ("pos_id", "1234")
 
 
-def test_another_price_at_toast_is_a_rejection_and_nothing_is_made() -> None:
+def test_another_price_at_toast_is_a_rejection_without_a_create() -> None:
     other = reply(200, {"checks": [{"amount": 17.5, "totalAmount": 18.9}]})
     assert code_of(submitted(other)) == "price_mismatch"
     with_tax = reply(200, {"checks": [{"amount": 16.0, "totalAmount": 17.0}]})
@@ -105,13 +105,13 @@ def test_another_price_at_toast_is_a_rejection_and_nothing_is_made() -> None:
 
 
 @pytest.mark.parametrize("answer", [reply(500), reply(504), reply(200, b"<html>"), reply(429)])
-def test_prices_that_cannot_be_had_leave_nothing_in_doubt(answer: Reply) -> None:
+def test_a_failed_price_request_leaves_no_order_in_doubt(answer: Reply) -> None:
     assert submitted(answer).kind is Kind.RETRY
 
 
 @pytest.mark.parametrize("why", ["timeout", "cut", "cut_short"])
-def test_no_reply_about_prices_is_no_doubt_about_the_order(why: str) -> None:
-    """Nothing is made by asking for them: the order is provably not sent."""
+def test_an_unanswered_price_request_leaves_no_order_in_doubt(why: str) -> None:
+    """A price request creates nothing: the order is provably not sent."""
 
     def send(_: Request) -> Reply:
         raise NoValidReply(why, "no reply")
@@ -121,7 +121,7 @@ def test_no_reply_about_prices_is_no_doubt_about_the_order(why: str) -> None:
     assert raised.value.code == why
 
 
-def test_an_order_whose_prices_cannot_be_had_is_never_in_doubt(tmp_path: Path) -> None:
+def test_an_order_without_prices_is_never_in_doubt(tmp_path: Path) -> None:
     creates: list[Request] = []
 
     def pos(request: Request) -> Any:
@@ -138,15 +138,15 @@ def test_an_order_whose_prices_cannot_be_had_is_never_in_doubt(tmp_path: Path) -
     for _ in range(4):
         gate.take(order)
         gate.wait(45)
-    assert ([kind for kind, _ in gate.told()], creates) == (["expired"], [])
+    assert ([kind for kind, _ in gate.recorded()], creates) == (["expired"], [])
 
 
-def test_prices_that_are_refused_are_a_rejection() -> None:
+def test_a_refused_price_request_is_a_rejection() -> None:
     assert code_of(submitted(REFUSED)) == "payment_required"
     assert submitted(reply(401)).kind is Kind.FAILED
 
 
-def test_what_is_refused_may_be_there_already() -> None:
+def test_a_refused_order_is_looked_up() -> None:
     found = reply(200, TOAST.accepted(ORDER.order_id))
     assert submitted(PRICES, REFUSED, found).kind is Kind.ACCEPTED
     assert code_of(submitted(PRICES, REFUSED, *TOAST.unknown)) == "payment_required"
@@ -156,8 +156,8 @@ def test_what_is_refused_may_be_there_already() -> None:
     assert submitted(PRICES, taken, *TOAST.unknown).kind is Kind.IN_DOUBT
 
 
-def test_a_refusal_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one is read no other order has a turn."""
+def test_a_refusal_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsing does not yield to other orders."""
     read: list[int] = []
 
     def reading(answer: Reply) -> dict[str, Any] | None:
@@ -169,7 +169,7 @@ def test_a_refusal_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read == [200, 400]
 
 
-def test_it_is_asked_for_by_its_external_id() -> None:
+def test_an_order_is_looked_up_by_its_external_id() -> None:
     send = Scripted(*TOAST.unknown)
     assert TOAST.adapter.look_up(ORDER, TOAST.merchant, send) is None
     for request, mark in zip(send.requests, (f"-{DIGEST}", ""), strict=True):
@@ -184,7 +184,7 @@ def test_it_is_asked_for_by_its_external_id() -> None:
         {"items": [{"sku": "burger", "name": "b", "quantity": 2, "unit_price": 850}]},
     ],
 )
-def test_what_toast_has_no_form_for_is_rejected_unsent(change: dict[str, object]) -> None:
+def test_an_order_that_toast_cannot_represent_is_rejected_unsent(change: dict[str, object]) -> None:
     assert code_of(submitted(order=order_of(**change))) == "invalid_order"
 
 
@@ -195,7 +195,7 @@ def test_a_modifier_with_a_price_needs_a_guid() -> None:
     assert code_of(submitted(order=order)) == "invalid_order"
 
 
-def test_a_look_up_has_room_for_all_that_toast_says_of_an_order() -> None:
+def test_a_look_up_may_read_toasts_largest_reply() -> None:
     """Some 2 KB of each item: an order whose acceptance was too long to be read is found."""
     send = Scripted(*TOAST.unknown)
     TOAST.adapter.look_up(ORDER, TOAST.merchant, send)

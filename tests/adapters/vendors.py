@@ -1,4 +1,4 @@
-"""What each POS answers, as its public documentation has it: the conformance suite's script."""
+"""The replies of each POS, from its public documentation: the conformance suite's script."""
 
 import hashlib
 import json
@@ -32,25 +32,25 @@ class Vendor:
     record: Body
     #: A complete acceptance of the order with this id.
     accepted: Callable[[str], Body]
-    #: The order as it is found when the POS is asked for it.
+    #: The reply to a look-up of the order.
     found: Callable[[Body], Reply]
-    #: The answers of a POS that never heard of it.
+    #: The replies of a POS that does not know the order.
     unknown: list[Reply]
     #: Each documented refusal with the reason's code.
     refusals: list[tuple[Reply, str]]
-    #: What the request to create the order comes to, in minor units.
+    #: The total of the request that creates the order, in minor units.
     comes_to: Callable[[Order, Body], int]
-    #: Whatever keeps the POS from making a second one.
+    #: The idempotency key, or its equivalent.
     key: Callable[[Request], object]
-    #: The answers that lead to the order being cancelled.
+    #: The replies that lead to the order being cancelled.
     cancelled: Callable[[Body], list[Reply]]
-    #: The answers before the order is created.
+    #: The replies before the order is created.
     before: Callable[[Order], list[Reply]] = lambda _: []
-    #: Changes to the acceptance, and what they make of it.
+    #: Changes to the acceptance, and their outcomes.
     states: list[tuple[Body, Kind]] = field(default_factory=list)
     has_202: bool = False
-    #: By which ids of the POS's the request has its items, each before its modifiers; None: it is
-    #: there by its name. Without it the adapter makes no use of catalogs.
+    #: The POS's ids of the request's items, each before its modifiers; None: an ad hoc item.
+    #: Without this the adapter ignores catalogs.
     item_ids: Callable[[Body], list[str | None]] | None = None
 
     @property
@@ -64,17 +64,17 @@ DIGEST = hashlib.sha256(b"fast-1").hexdigest()[:12]
 
 
 def guid(*parts: object) -> str:
-    """A GUID that always is the same for these parts."""
+    """The same GUID for the same parts."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, repr(parts)))
 
 
 def known_as(sku: str) -> str:
-    """What each of these POSes calls an item, if it is in the merchant's catalog."""
+    """The POS's id of an item in the merchant's catalog."""
     return guid("at the POS", sku)
 
 
 def order_of(order_id: str = "order/1", **fields: Any) -> Order:
-    """An order whose skus every POS takes."""
+    """An order with skus that every POS takes."""
     items = [{"sku": guid("burger"), "name": "Burger", "quantity": 2, "unit_price": 850}]
     return Order.parse(an_order(order_id, **{"items": items, **fields}))
 
@@ -253,7 +253,7 @@ TOAST = Vendor(
     accepted=_toast_accepted,
     found=lambda accepted: reply(200, accepted),
     unknown=[reply(404), reply(404)],
-    # What Toast refuses is asked for as well; see ``test_toast.py``.
+    # What Toast refuses is looked up as well; see ``test_toast.py``.
     refusals=[],
     comes_to=_toast_total,
     key=lambda request: body(request)["externalId"],

@@ -1,7 +1,7 @@
-"""Bursts in virtual time: real admission, in workers that share a broker's queue and park in bundles.
+"""Bursts in virtual time: the real admission, in workers that share a queue and park in bundles.
 
-What a worker does around admission is as ``worker/dispatcher.py``, ``worker/parking.py`` and
-``worker/at_hand.py`` do it.
+Around admission it behaves as ``worker/dispatcher.py``, ``worker/parking.py`` and
+``worker/at_hand.py`` do.
 """
 
 import heapq
@@ -21,11 +21,11 @@ from pos_gateway.domain.outcome import CallResult
 from pos_gateway.worker.parking import OPEN_FOR, OPEN_FOR_SILENT
 
 SLOTS, WINDOW = 200, 2000
-#: Messages that a worker reads a second, and orders that it starts: its CPU allows no more.
+#: Messages that a worker reads a second, and orders that it starts: the limits of its CPU.
 SIFT, STARTED = 2500.0, 2000.0
-#: Seconds between a worker's looks at what has waited for too long.
+#: Seconds between a worker's checks for orders that waited too long.
 TICK = 0.1
-#: Seconds after which a call is given up, and until its order is on the queue again.
+#: Seconds until a call times out, and until its order is redelivered.
 TIMEOUT, RETRY = 10.0, 5.0
 
 
@@ -34,14 +34,14 @@ class Merchant:
     """A merchant, and the orders that are published for it at once."""
 
     name: str
-    #: Seconds that its POS takes over the order of this number, in the order of their arrival there,
-    #: at this time; ``TIMEOUT`` or more is never.
+    #: Seconds that its POS takes for the n-th order to arrive, at this time; ``TIMEOUT`` or more is
+    #: never.
     reply: Callable[[int, float], float]
     limit: int
     orders: int
     #: When they are published.
     at: float = 0.0
-    #: Each order that is done is followed by another one.
+    #: Each completed order is followed by another.
     endless: bool = False
     #: Seconds until a worker has its record, from its first order there.
     record: float = 0.0
@@ -49,17 +49,17 @@ class Merchant:
 
 @dataclass
 class Seen:
-    """What a merchant saw, and what its orders cost."""
+    """What a merchant received, and what its orders cost."""
 
     began: int = 0
     done: int = 0
     in_flight: int = 0
-    #: When the last of its orders was done.
+    #: When the last of its orders was completed.
     last: float = 0.0
-    #: Seconds for which nothing was in flight although orders were somewhere, and since when.
+    #: Seconds with none in flight although it had orders somewhere, and since when.
     idle: float = 0.0
     idle_since: float | None = None
-    #: Orders parked, each as often as it was; bundles that were back.
+    #: Orders parked, each as often as it was; bundles that were redelivered.
     parked: int = 0
     looks: int = 0
 
@@ -71,13 +71,13 @@ class Worker:
     admission: Admission[str]
     unacknowledged: int = 0
     is_reading: bool = False
-    #: When its CPU has begun all that it was given.
+    #: When its CPU has finished its current work.
     free_at: float = 0.0
     #: Orders in a merchant's open bundle, and the messages that they came in.
     open: dict[str, list[int]] = field(default_factory=dict)
     at_hand: dict[str, deque[int]] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
-    #: When it looks at the time next, beside each tick.
+    #: When it checks the time next, beside each tick.
     look_due: float = 0.0
 
 
@@ -85,8 +85,8 @@ class Bursts:
     """The workers that deliver the merchants' orders.
 
     Args:
-        merchants: whose.
-        workers: how many share the queue; each has its part of every limit.
+        merchants: the merchants.
+        workers: how many share the queue; each has its share of every limit.
         sift: messages that each reads a second.
     """
 
@@ -110,7 +110,7 @@ class Bursts:
             self._at(TICK, self._tick, worker)
 
     def run(self, name: str, most: float = math.inf) -> Seen:
-        """Until as many of the merchant's orders are done as it had, or until that time."""
+        """Run until as many of the merchant's orders are completed as it had, or until then."""
         seen, orders = self.seen[name], self._merchants[name].orders
         while seen.done < orders and self._agenda[0][0] < most:
             self.now, _, do, arguments = heapq.heappop(self._agenda)

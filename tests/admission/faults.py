@@ -18,7 +18,7 @@ FAULTS = [
         "return self.in_flight <= self.limit",
     ),
     _fault(
-        "a limit is halved once for all that were out together",
+        "a limit is halved once for all calls that were in flight together",
         "bulkhead",
         "if started >= self._halved and",
         "if",
@@ -115,7 +115,7 @@ FAULTS = [
         "            pass",
     ),
     _fault(
-        "a merchant may have only so many orders waiting",
+        "a merchant's waiting orders are bounded",
         "room",
         "return lane.waiting >= self._room(lane)",
         "return False",
@@ -141,7 +141,7 @@ FAULTS = [
         "bulkhead.hesitated()",
     ),
     _fault(
-        "a merchant goes on when its second is over",
+        "a merchant's orders start again in the next second",
         "admission",
         "self._agenda.add(rate.free_at, self._reckon, lane)",
         "pass",
@@ -183,7 +183,7 @@ FAULTS = [
         "elif False:",
     ),
     _fault(
-        "a merchant is left alone when it asks for it",
+        "a breaker opens for a Retry-After",
         "health",
         "        if asked is not None:\n",
         "        if False:\n",
@@ -201,7 +201,7 @@ FAULTS = [
         "if retry_after is not None:",
     ),
     _fault(
-        "no merchant is left alone for longer than failures do",
+        "a Retry-After opens no breaker for longer than failures do",
         "health",
         "asked = min(retry_after, LONGEST_OPEN)",
         "asked = retry_after",
@@ -371,7 +371,13 @@ FAULTS = [
         "return now",
         "scheduler",
     ),
-    _fault("who waits comes nearer to its turn", "scheduler", "+ now / WINDOW", "", "scheduler"),
+    _fault(
+        "a waiting merchant comes nearer to its turn",
+        "scheduler",
+        "+ now / WINDOW",
+        "",
+        "scheduler",
+    ),
     _fault(
         "silent merchants have a budget",
         "scheduler",
@@ -399,14 +405,14 @@ FAULTS = [
         "            pass\n",
     ),
     _fault(
-        "a newcomer passes nobody by",
+        "a new order overtakes no waiting one",
         "scheduler",
         "return lane.is_light or not any(self._queues)",
         "return True",
         "admission",
     ),
     _fault(
-        "a provider of which nobody answers is silent",
+        "a provider without an answering merchant is silent",
         "health",
         "call.lane.provider.is_unusual(call.started, now)",
         "pass",
@@ -420,7 +426,7 @@ FAULTS = [
         "scheduler",
     ),
     _fault(
-        "a provider is silent only if nobody has answered since the call began",
+        "a provider is silent only if none of its merchants has answered since the call began",
         "provider",
         "not self.silent and self._answered_at < started",
         "not self.silent",
@@ -518,14 +524,14 @@ FAULTS = [
         "cutting_short",
     ),
     _fault(
-        "where nobody else answers only calls of silent merchants are cut short",
+        "where no merchant answers only calls of silent merchants are cut short",
         "outliers",
         "others_answer = min(settled, self._answered_at) if",
         "others_answer = settled if",
         "cutting_short",
     ),
     _fault(
-        "where nobody else answers calls of silent merchants are cut short",
+        "where no merchant answers calls of silent merchants are cut short",
         "outliers",
         "heapq.heappush(self._silent, (call.outlier_since, next(self._count), call))",
         "pass",
@@ -546,7 +552,7 @@ FAULTS = [
         "cutting_short",
     ),
     _fault(
-        "a stranger goes on where first answers take longer than was thought",
+        "a stranger's call goes on where first answers take longer than estimated",
         "outliers",
         "is_unusual = now - call.started >= self.unusual_after(lane)",
         "is_unusual = True",
@@ -616,14 +622,14 @@ FAULTS = [
         "room",
         "max(0, int(part * limits.max_blocked) - self.stuck)",
         "limits.max_blocked",
-        "bursts::record_never_comes",
+        "bursts::merchants_without_a_record_leave_the_window_to_those_that_answer",
     ),
     _fault(
         "merchants whose record is not here leave half of the budget to others",
         "room",
         "part = STUCK if lane.known else STUCK_OR_UNKNOWN",
         "part = STUCK if lane.known else 1.0",
-        "bursts::record_never_comes",
+        "bursts::merchants_without_a_record_leave_the_window_to_those_that_answer",
     ),
     _fault(
         "orders that wait are counted by whether their merchant takes any",
@@ -682,7 +688,7 @@ FAULTS = [
         "return _answers(lane)",
     ),
     _fault(
-        "a merchant may have no more waiting than it is done with in seconds",
+        "a merchant's waiting orders are bounded by seconds of its work",
         "room",
         "ceil(seconds / _turn(lane))",
         "limits.max_blocked",
@@ -693,7 +699,7 @@ FAULTS = [
         "room",
         "pace.mean - pace.deviation",
         "pace.mean",
-        "admission::one_slow_reply_does_not_make",
+        "admission::one_slow_reply_does_not_lower_a_merchants_bound_on_waiting_orders",
     ),
     _fault(
         "first replies, which may open connections, do not make turns seem long",
@@ -728,7 +734,7 @@ FAULTS = [
         "parking",
         "_within(state.bundles / LOOKS, state.shortest, state.longest)",
         "state.shortest",
-        "bursts::looking_at_parked_bundles",
+        "bursts::checking_parked_bundles_costs_little_however_slow_their_merchants_are",
     ),
     _fault(
         "bundles are kept at hand",
@@ -742,14 +748,14 @@ FAULTS = [
         "parking",
         "            number *= number >= min(orders, state.room / 2)\n",
         "",
-        "parking::comes_apart",
+        "parking::a_bundle_is_split_only_if_half_of_the_waiting_orders_are_gone",
     ),
     _fault(
         "orders on their way take room",
         "parking",
         "return self._coming * max(",
         "return 0 * max(",
-        "parking::on_their_way_count",
+        "parking::no_more_are_unparked_than_may_wait_including_those_on_their_way",
     ),
     _fault(
         "a silent merchant's orders are back when it has been silent as long again",
@@ -763,7 +769,7 @@ FAULTS = [
         "parking",
         "        if not few:\n",
         "        if True:\n",
-        "bursts::looking_at_parked_bundles",
+        "bursts::checking_parked_bundles_costs_little_however_slow_their_merchants_are",
     ),
 ]
 

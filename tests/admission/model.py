@@ -1,6 +1,6 @@
-"""Admission as a person would do it with pencil and paper: lists, looked through from end to end.
+"""A naive model of admission: lists, searched from end to end.
 
-Written from the rules alone; it shares no code with what it checks, only the numbers.
+Written from the rules alone; shares no code with admission, only its numbers.
 """
 
 from collections import Counter
@@ -22,13 +22,13 @@ from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.admission.usage import WINDOW
 from pos_gateway.domain.outcome import CallResult
 
-#: What is nearer to a bound than this may be on either side of it.
+#: A value nearer to a bound than this may be on either side of it.
 NEAR = 1e-6
 
 
 @dataclass
 class Held:
-    """Slots, and since when each is held; what those that are free again count for at a time."""
+    """Slots and since when each is held, and the decaying weight of released ones."""
 
     since: list[float] = field(default_factory=list)
     past: float = 0.0
@@ -40,20 +40,20 @@ class Held:
         self.at = now
 
     def raise_to(self, slots: float, now: float) -> None:
-        """They count for so many at least."""
+        """They count for at least this many."""
         lacking = max(0.0, slots - self.average(now))
         self.past = self.past * exp((self.at - now) / WINDOW) + lacking
         self.at = now
 
     def average(self, now: float) -> float:
-        """Slots held of late: those of a moment ago count fully, those of ``WINDOW`` ago a third."""
+        """Slots held of late: those of a moment ago count fully, those of ``WINDOW`` ago 1/3."""
         present = sum(1 - exp((start - now) / WINDOW) for start in self.since)
         return present + self.past * exp((self.at - now) / WINDOW)
 
 
 @dataclass(eq=False)
 class Sent:
-    """An order under way."""
+    """An order in flight."""
 
     merchant: "Merchant"
     number: int
@@ -61,14 +61,15 @@ class Sent:
     started: float
     provider: str | None
     probe: int | None
-    #: Its merchant was light when it started, and it is not out for unusually long.
+    #: Its merchant was light when it started, and the call is no outlier.
     is_light: bool = False
-    #: When it is out for longer than is usual, when that was seen, and of whom that was.
+    #: When the call becomes an outlier, when that was seen, and whose limit applied.
     unusual_at: float = inf
-    #: When its exchange began, by which its merchant is judged.
+    #: When its exchange began; its merchant is judged from then on.
     began: float = inf
     outlier_since: float = inf
-    #: Its merchant took longer by then than when it began: it is passed over, and may be for good.
+    #: Its merchant's estimate was longer by then than when it began: it is passed over, perhaps for
+    #: good.
     is_usual: bool = False
     was_stranger: bool = False
     silent_at: float = inf
@@ -76,7 +77,7 @@ class Sent:
     late_at: float = inf
     late: bool = False
     cut_short: bool = False
-    #: Its merchant is done with; the slot is held until the broker has stored what came of it.
+    #: Its merchant has answered; the slot is held until the broker has stored the outcome.
     held: bool = False
 
 
@@ -108,17 +109,17 @@ class Merchant:
         return 0 if self.terms is None else min(self.terms.limit, self.adapted)
 
     def limits_silence(self, unknown: float) -> float:
-        """When a call is out for too long, by what is known of the merchant itself."""
+        """When a call has been in flight for too long, by the merchant's own record."""
         return unknown if self.mean is None else max(pace.LEAST, pace.UNUSUAL * self.mean)
 
     @property
     def here(self) -> float:
-        """The same, with what the fleet leaves to this worker."""
+        """The same, within the worker's allotment."""
         return self.limit if self.allotment is None else min(self.limit, self.allotment)
 
     @property
     def a_second(self) -> float:
-        """How many may start in a second, of whole numbers and one at least."""
+        """Starts allowed in a second: a whole number, at least one."""
         if self.terms is None or self.terms.per_second is None:
             return inf
         part = 1.0
@@ -129,9 +130,9 @@ class Merchant:
 
 @dataclass
 class Provider:
-    """What merchants of one vendor have in common."""
+    """What merchants of one vendor share."""
 
-    #: Since when none has answered; None: it is not silent.
+    #: Since when no merchant of it has answered; None: it is not silent.
     silent_since: float | None = None
     last_answer: float = -inf
 
@@ -151,7 +152,7 @@ class Kept:
 
 
 class Model:
-    """Merchants, orders under way and orders that wait, each in a list."""
+    """Merchants, orders in flight and waiting orders, each in a list."""
 
     def __init__(self, limits: Limits, terms: dict[str, Terms | None]) -> None:
         self.limits = limits
@@ -159,20 +160,20 @@ class Model:
         self.now = 0.0
         self.sent: list[Sent] = []
         self.kept: list[Kept] = []
-        #: How many of them each merchant has: there may be hundreds.
+        #: Orders in flight by merchant: there may be hundreds.
         self.waiting: Counter[Merchant] = Counter()
         self.providers: dict[str, Provider] = {}
-        #: What light calls hold.
+        #: Slots held by light calls.
         self.light = Held()
         #: When heavy merchants' next call may start.
         self.paced_until = 0.0
-        #: When a merchant, whichever, answered last in its usual time.
+        #: When any merchant answered last in its usual time.
         self.last_answer = 0.0
-        #: The part of the last answers that were not.
+        #: The share of late answers among the last ones.
         self.late = 0.0
-        #: How long they take to answer, all together: the mean, how far from it, and of how many.
+        #: Reply times of all merchants: mean, deviation, and count.
         self.mean, self.deviation, self.answers = 0.0, 0.0, 0
-        #: What must be announced, in any order: merchant and state.
+        #: Transitions that must be announced, in any order: merchant and state.
         self.transitions: list[tuple[str, str]] = []
 
     def of(self, merchant: Merchant) -> list[Sent]:
@@ -209,7 +210,7 @@ class Model:
         return sum(each.state == "closed" and not each.silent for each in busy)
 
     def is_light(self, merchant: Merchant) -> bool | None:
-        """Whether it uses less than its fair part, or half of that; None if that can't be told."""
+        """Whether it uses less than its fair share, or half of it; None if that is undecidable."""
         if merchant.mean is None or self.is_silent(merchant):
             return False
         calls = len(self.of(merchant)) + 1
@@ -217,13 +218,13 @@ class Model:
         fair = self.limits.slots / max(1, self.working())
         part = scheduler.LIGHT if self.waiting[merchant] <= 1 else scheduler.LIGHT_WITH_BACKLOG
         half = scheduler.LIGHT_WITH_BACKLOG * fair
-        # Strangers that are in line are looked at again when it is their turn.
+        # Waiting strangers are checked again when it is their turn.
         if half < used < part * fair and any(each.mean is None for each in +self.waiting):
             return None
         return None if min(abs(used - part * fair), abs(used - half)) < NEAR else used < part * fair
 
     def has_slot(self, merchant: Merchant) -> bool | None:
-        """Whether there is a slot for it; None if that is too close to tell."""
+        """Whether there is a slot for it; None if that is too close to call."""
         free, silent = self.slots_free(), self.is_silent(merchant)
         is_light = self.is_light(merchant)
         if free <= 0:
@@ -239,7 +240,7 @@ class Model:
                 >= budget
             ):
                 return False
-            # Those that are silent with their provider are counted as they are looked at.
+            # Merchants that are silent with their provider are counted when they are checked.
             if (
                 sum(self.is_silent(each.merchant) or self.has_provider(each) for each in self.sent)
                 >= budget
@@ -256,29 +257,29 @@ class Model:
         return self.has_heavy_slot(more, of=merchant)
 
     def has_pace(self, merchant: Merchant) -> bool:
-        """Whether its starts are spaced where it is heavy."""
+        """Whether its starts are paced where it is heavy."""
         return (merchant.mean or 0.0) >= pacing.SHORTEST and not self.is_silent(merchant)
 
     def is_paced(self) -> bool | None:
-        """Whether heavy merchants' starts must wait; None if that is too close to tell."""
+        """Whether heavy merchants' starts must wait; None if that is too close to call."""
         left = self.paced_until - self.now
         return None if abs(left) < NEAR else left > 0
 
     def is_heavy(self, merchant: Merchant) -> None:
-        """It is light no more, and so are its calls."""
+        """It is not light any more, nor are its calls."""
         for each in self.of(merchant):
             if each.is_light:
                 each.is_light = False
                 self.light.end(each.started, self.now)
 
     def has_heavy_slot(self, more: int = 0, *, of: Merchant) -> bool | None:
-        """Whether heavy merchants, it is one, leave enough to light ones if one of it starts."""
+        """Whether heavy merchants, with one more start of this one, leave enough to light ones."""
         slots, reserve = self.limits.slots, self.limits.reserve
         light = sum(each.is_light and each.merchant is not of for each in self.sent)
         heavy = len(self.sent) - light
         if self.slots_free() > reserve and heavy == 0:
             return True
-        # Light ones that lack a slot are not counted on: there are none where anybody else waits.
+        # Light merchants without a slot do not count: there are none where another merchant waits.
         mean = max(self.light.average(self.now), light)
         left = slots - reserve - mean - scheduler.DEVIATIONS * sqrt(mean) + more - heavy
         return None if abs(left) < NEAR else left > 0
@@ -309,7 +310,7 @@ class Model:
         self.waiting[order.merchant] += 1
 
     def let_go(self, order: Kept) -> None:
-        """It waits no more."""
+        """It does not wait any more."""
         self.kept.remove(order)
         self.waiting -= Counter([order.merchant])
 
@@ -319,7 +320,7 @@ class Model:
         self.waiting.clear()
 
     def kept_in_trouble(self) -> int:
-        """How many orders wait whose merchants are in trouble."""
+        """Waiting orders of merchants in trouble."""
         return sum(n for each, n in self.waiting.items() if self.is_troubled(each))
 
     def is_too_much(self, merchant: Merchant, now: float, *, is_light: bool) -> bool:
@@ -369,7 +370,7 @@ class Model:
         return has_turns or (self.may_start(merchant) and not self.is_silent(merchant))
 
     def start(self, name: str, number: int, now: float, *, is_light: bool, was_light: bool) -> Sent:
-        """Its merchant was light; its call is no light one if the merchant is heavy by it."""
+        """Its merchant was light; its call is not light if the merchant becomes heavy by it."""
         merchant = self.merchants[name]
         assert merchant.terms is not None
         probe = merchant.spell if merchant.state == "half_open" else None
@@ -399,25 +400,25 @@ class Model:
             self.light.end(sent.started, self.now)
 
     def unusual_after(self, merchant: Merchant) -> float:
-        """When a call has been out for longer than is usual, or for too long."""
+        """When a call has been in flight for longer than usual, or for too long."""
         own = self.silent_after(merchant)
         if merchant.mean is not None:
             return min(own, self.unusual(merchant.mean, merchant.deviation))
         return self.unusual(self.mean, self.deviation) if self.answers else own
 
     def silent_after(self, merchant: Merchant) -> float:
-        """When a call has been out for too long."""
+        """When a call has been in flight for too long."""
         own = merchant.limits_silence(self.limits.slow_after)
         if merchant.mean is not None or not self.answers:
             return own
         return max(own, self.unusual(self.mean, self.deviation))
 
     def unusual(self, mean: float, deviation: float) -> float:
-        """When a call has been out for longer than latency."""
+        """When a call has been in flight for longer than the estimate allows."""
         return mean + max(latency.DEVIATIONS * deviation, latency.PART * mean, latency.SECONDS)
 
     def learn(self, seconds: float) -> None:
-        """A merchant, whichever, has answered for the first time, in so long."""
+        """A merchant has answered for the first time, after this long."""
         self.answers += 1
         if self.answers == 1:
             self.mean, self.deviation = seconds, latency.FIRST_DEVIATION * seconds
@@ -427,7 +428,7 @@ class Model:
         self.mean += weight * (seconds - self.mean)
 
     def pass_time(self, now: float) -> list[int]:
-        """What time does; the orders that are too late now."""
+        """Advance the time; returns the orders that expire."""
         self.now = now
         for each in self.out():
             if each.outlier_since == inf and each.unusual_at <= now:
@@ -473,7 +474,7 @@ class Model:
     def come_back(
         self, sent: Sent, now: float, contact: CallResult, retry_after: float | None
     ) -> None:
-        """Its slot is held: that is the caller's to end."""
+        """Its slot stays held: the caller releases it."""
         merchant, seconds = sent.merchant, now - sent.began
         before = merchant.mean
         if contact in (CallResult.ANSWERED, CallResult.OVERLOADED):
@@ -516,7 +517,7 @@ class Model:
         self.judge(sent, now, contact, retry_after)
 
     def revive(self, name: str | None) -> None:
-        """The provider answers: the merchants that were in line meanwhile gain nothing by it."""
+        """The provider answers: merchants that waited meanwhile gain nothing by it."""
         since = self.provider(name).silent_since
         if since is not None:
             fair = self.limits.slots / max(1, self.working())
@@ -558,7 +559,7 @@ class Model:
         return True
 
     def open(self, merchant: Merchant) -> None:
-        """``until`` is what is announced: it has jitter."""
+        """``until`` is the announced end, with its jitter."""
         merchant.state = "open"
         self.transitions.append((merchant.name, "open"))
 
@@ -567,7 +568,7 @@ class Model:
         self.transitions.append((merchant.name, "closed"))
 
     def on_arrival(self, merchant: Merchant, now: float) -> None:
-        """After a quiet spell the merchant gets the benefit of the doubt."""
+        """After a quiet spell the merchant's silence and failures are forgotten."""
         idle = not self.of(merchant) and not self.waiting[merchant]
         if idle and now - merchant.last_call > lane.QUIET:
             merchant.silent = False

@@ -1,4 +1,4 @@
-"""An admission with a time that is handed in, and verbs for what happens to it."""
+"""An admission whose time the test hands in, with verbs for what happens to it."""
 
 from math import inf
 from typing import Any
@@ -15,7 +15,7 @@ START = "start"
 
 
 class Stage:
-    """An admission whose calls are remembered by their merchants."""
+    """An admission that keeps the calls by merchant."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class Stage:
         self.admission.release(call, self.now, contact, retry_after)
 
     def answer(self, merchant_id: str, *, after: float) -> None:
-        """The merchant answers the only order that it has."""
+        """The merchant answers its only order."""
         self.offer(merchant_id)
         self.reply(merchant_id, after=after)
 
     def starts(self) -> list[str]:
-        """Everything that may start now, in its order."""
+        """Start every order that may start now; returns their merchants in order."""
         started = []
         while (call := self.admission.next_start(self.now)) is not None:
             started.append(call.ticket)
@@ -100,14 +100,14 @@ class Stage:
         self.admission.tick(self.now)
 
     def open_circuit(self, merchant_id: str) -> None:
-        """It has failed as often as it takes."""
+        """It has failed as often as opens its breaker."""
         for _ in range(MINIMUM):
             assert self.offer(merchant_id) == START
             self.reply(merchant_id, contact=CallResult.FAILED)
         assert self.announced[-1].state is State.OPEN
 
     def know(self, *merchant_ids: str, seconds: float = 0.1) -> None:
-        """They have answered once, after so long, and it is long ago what slots that took."""
+        """They have answered once, after this long, so long ago that those slots do not count."""
         for merchant_id in merchant_ids:
             assert self.offer(merchant_id) == START
         self.now += seconds
@@ -122,11 +122,11 @@ class Stage:
         self.pass_time(LEAST)
 
     def standing(self, merchant_id: str) -> MerchantStatus:
-        """How things stand with a merchant that is known."""
+        """The status of a known merchant."""
         standing = self.admission.merchant(merchant_id)
         assert standing is not None
         return standing
 
     def cut_short(self) -> list[str]:
-        """Whose calls are to end now."""
+        """The merchants whose calls are to end now."""
         return [call.lane.merchant_id for call in self.admission.to_cut_short()]

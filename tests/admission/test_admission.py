@@ -1,4 +1,4 @@
-"""The rules of admission one by one, with a time that is handed in."""
+"""The rules of admission one by one; the test hands in the time."""
 
 import itertools
 import weakref
@@ -36,7 +36,7 @@ def test_no_more_start_than_there_are_slots() -> None:
     assert stage.starts() == []
 
 
-def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
+def test_a_new_order_does_not_overtake_waiting_ones() -> None:
     stage = Stage(limit=10, slots=1)
     stage.offer("a")
     stage.offer("b", "waiting")
@@ -45,19 +45,19 @@ def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
     assert stage.starts() == ["waiting"]
 
 
-def test_a_merchant_alone_may_have_half_of_all_that_may_wait() -> None:
+def test_one_merchant_may_have_half_of_all_waiting_orders() -> None:
     verdicts = Stage(limit=1, max_blocked=6).offers("m", 6)
     assert verdicts == [START, *[Verdict.WAIT] * 3, *[Verdict.PARK] * 2]
 
 
-def test_a_merchant_may_have_as_many_orders_waiting_as_are_done_within_seconds() -> None:
+def test_a_merchants_waiting_orders_are_bounded_by_seconds_of_its_work() -> None:
     stage = Stage(limit=2, slots=100)
     stage.answer("m", after=1.0)
     most = 2 + ceil(AHEAD * 2 / (1.0 - FIRST_DEVIATION))
     assert stage.offers("m", 20).count(Verdict.WAIT) == most
 
 
-def test_one_slow_reply_does_not_make_a_merchants_room_smaller() -> None:
+def test_one_slow_reply_does_not_lower_a_merchants_bound_on_waiting_orders() -> None:
     stage = Stage(limit=1, slots=100)
     for _ in range(30):
         stage.answer("m", after=0.1)
@@ -75,7 +75,7 @@ def test_a_merchant_that_does_not_answer_may_have_few_orders_waiting() -> None:
     assert stage.offers("m", 5) == [*[Verdict.WAIT] * 3, *[Verdict.PARK] * 2]
 
 
-def test_orders_that_wait_for_slots_only_have_room_when_no_others_do() -> None:
+def test_orders_that_wait_for_slots_may_use_the_whole_window_if_no_others_wait() -> None:
     stage = Stage(limit=1, slots=2, max_waiting=3, max_blocked=8)
     for n in range(6):
         stage.offers(f"m{n}", 2)
@@ -92,23 +92,23 @@ def test_orders_that_wait_for_a_slot_only_are_not_parked() -> None:
     assert stage.admission.overdue(100.0) == []
 
 
-def test_orders_whose_turn_comes_soon_wait_here_however_many() -> None:
+def test_orders_that_start_soon_are_not_parked_however_many_wait() -> None:
     stage = Stage(limit=1, max_waiting=1)
-    for _ in range(60):  # it answers in a hundredth of a second, again and again
+    for _ in range(60):  # it answers in a hundredth of a second each time
         stage.offer("fast")
         stage.reply("fast", after=0.01)
     stage.offer("fast")
     assert set(stage.offers("fast", 50)) == {Verdict.WAIT}
 
 
-def test_all_merchants_in_trouble_together_may_hold_only_so_many() -> None:
+def test_waiting_orders_of_all_merchants_in_trouble_are_bounded() -> None:
     stage = Stage(limit=1, slots=100, max_waiting=3, max_blocked=5)
     verdicts = [verdict for i in range(10) for verdict in stage.offers(f"m{i}", 3)]
     assert verdicts.count(Verdict.WAIT) == 5
     assert stage.admission.blocked == 5
 
 
-def test_an_order_that_waited_too_long_for_its_merchant_is_handed_out_to_be_parked() -> None:
+def test_an_order_that_waited_too_long_is_parked() -> None:
     stage = Stage(limit=1, max_wait=5.0)
     stage.offer("m", "running")
     stage.now = 1.0
@@ -120,7 +120,7 @@ def test_an_order_that_waited_too_long_for_its_merchant_is_handed_out_to_be_park
     assert stage.admission.waiting == 1
 
 
-def test_orders_of_a_merchant_whose_record_is_not_here_yet_wait_for_it() -> None:
+def test_orders_wait_for_their_merchants_record() -> None:
     stage = Stage(limit=None, slots=8, max_waiting=1)
     assert set(stage.offers("m", 400)) == {Verdict.WAIT}
     stage.admission.set_terms("m", Terms(3))
@@ -138,7 +138,7 @@ def test_a_paused_merchant_starts_nothing_until_its_limit_is_raised_again() -> N
     assert stage.starts() == ["o"]
 
 
-def test_an_order_that_never_called_its_merchant_says_nothing_about_it() -> None:
+def test_an_order_without_a_call_does_not_count_for_its_merchant() -> None:
     stage = Stage(limit=1, slots=8)
     stage.offer("m")
     stage.reply("m", after=100.0, contact=CallResult.NONE)
@@ -146,7 +146,7 @@ def test_an_order_that_never_called_its_merchant_says_nothing_about_it() -> None
     assert not stage.standing("m").silent
 
 
-def test_orders_of_a_merchant_that_does_not_answer_are_back_after_as_long_as_it_has_not() -> None:
+def test_a_silent_merchants_parked_orders_are_back_after_as_long_as_it_has_been_silent() -> None:
     stage = Stage(limit=1, longest_park=30.0)
     stage.answer("m", after=0.1)
     stage.offers("m", 2)
@@ -160,14 +160,14 @@ def test_orders_of_a_merchant_that_does_not_answer_are_back_after_as_long_as_it_
     assert stage.admission.park_delay("m", stage.now) == 1.0
 
 
-def test_of_a_paused_merchant_no_parked_order_comes_and_of_an_unknown_one_all_do() -> None:
+def test_no_parked_order_of_a_paused_merchant_is_unparked_and_all_of_an_unknown_one_are() -> None:
     paused, unknown = Stage(limit=0), Stage(limit=None)
     assert paused.admission.let_out("m", 64, 100.0) == 0
     assert paused.admission.look_again("m", 0, 100.0) is None
     assert unknown.admission.let_out("m", 64, 100.0) == 64
 
 
-def test_parked_orders_are_back_when_their_merchant_is_left_alone_no_more() -> None:
+def test_parked_orders_are_back_when_their_merchants_breaker_closes() -> None:
     stage = Stage(limit=2, slots=8)
     stage.offers("m", 2)
     stage.reply("m", contact=CallResult.OVERLOADED, retry_after=120.0)
@@ -179,7 +179,7 @@ def test_parked_orders_are_back_when_their_merchant_is_left_alone_no_more() -> N
     assert stage.admission.let_out("m", 64, stage.now) == PROBES_TO_CLOSE
 
 
-def test_no_more_parked_orders_come_than_may_wait_here() -> None:
+def test_no_more_orders_are_unparked_than_may_wait() -> None:
     stage = Stage(limit=1, max_blocked=12)
     stage.offers("m", 3)
     assert stage.admission.let_out("m", 64, stage.now) == 8
@@ -187,11 +187,12 @@ def test_no_more_parked_orders_come_than_may_wait_here() -> None:
     full.offers("m", 3)
     full.offers("n", 3)
     assert full.admission.let_out("m", 64, full.now) == 0
-    # One that is not in trouble has its orders started, not waiting: it is not locked out.
+    # The orders of a merchant that is not in trouble start instead of waiting: it is not locked
+    # out.
     assert full.admission.let_out("other", 64, full.now) == 1
 
 
-def test_a_merchant_is_not_blamed_for_a_slot_that_is_kept_after_its_answer() -> None:
+def test_a_slot_held_after_the_answer_does_not_count_against_the_merchant() -> None:
     stage = Stage(limit=10, slots=10)
     stage.offer("m")
     stage.reply("m", after=0.05)
@@ -205,7 +206,7 @@ def test_a_merchant_is_not_blamed_for_a_slot_that_is_kept_after_its_answer() -> 
     assert (standing.silent, standing.breaker, stage.announced) == (False, State.CLOSED, [])
 
 
-def test_what_is_parked_is_counted_until_it_is_due() -> None:
+def test_parked_orders_are_counted_until_they_are_due() -> None:
     stage = Stage()
     stage.admission.parked_count.add("m", 64, 20.0)
     stage.admission.parked_count.add("m", 10, 25.0)
@@ -229,7 +230,7 @@ def test_the_most_urgent_of_a_merchants_orders_goes_first() -> None:
     assert started == ["in doubt", "soon", "soon too", "later"]
 
 
-def test_an_order_without_a_deadline_does_not_hide_those_that_expire() -> None:
+def test_an_order_without_a_deadline_does_not_hide_expiring_ones() -> None:
     stage = Stage(limit=1, slots=8)
     stage.offer("m", "running")
     for order, within in (("in doubt", inf), ("late", 2.0), ("later", 3.0), ("in time", 90.0)):
@@ -238,7 +239,7 @@ def test_an_order_without_a_deadline_does_not_hide_those_that_expire() -> None:
     assert stage.admission.expired() == ["late", "later"]
 
 
-def test_an_order_expires_where_it_waits_when_its_time_is_over() -> None:
+def test_an_order_expires_while_it_waits() -> None:
     stage = Stage(limit=1, slots=8)
     stage.offer("m", "running")
     stage.offer("m", "late", within=2.0)
@@ -263,7 +264,7 @@ def test_an_order_that_cannot_start_in_time_expires_at_once() -> None:
     assert stage.offer("m", within=90.0) is Verdict.PARK
 
 
-def test_a_limit_is_halved_once_for_all_calls_that_were_out_together() -> None:
+def test_a_limit_is_halved_once_for_all_calls_that_were_in_flight_together() -> None:
     stage = Stage(limit=8, slots=20)
     stage.offers("m", 8)
     for _ in range(3):
@@ -293,7 +294,7 @@ def test_a_limit_rises_by_one_for_a_full_window_of_answers_if_it_was_reached() -
     stage.reply("m")
     stage.reply("m")
     stage.reply("m")
-    assert lane.bulkhead.limit == 2  # it was answered, and had not reached its new limit since
+    assert lane.bulkhead.limit == 2  # it has answered, and had not reached its new limit since
     stage.offers("m", 2)
     stage.reply("m")
     assert lane.bulkhead.limit == 3
@@ -308,7 +309,7 @@ def test_a_limit_rises_by_one_for_a_full_window_of_answers_if_it_was_reached() -
     assert lane.bulkhead.limit == 4
 
 
-def test_a_breaker_opens_at_the_call_that_makes_failures_too_many() -> None:
+def test_a_breaker_opens_at_the_call_that_reaches_the_failure_threshold() -> None:
     stage = Stage(limit=20, slots=50)
     stage.offers("m", MINIMUM)
     for _ in range(MINIMUM - 1):
@@ -321,7 +322,7 @@ def test_a_breaker_opens_at_the_call_that_makes_failures_too_many() -> None:
     assert stage.offer("other") == START
 
 
-def test_a_breaker_opens_when_calls_are_late_not_when_they_return() -> None:
+def test_a_breaker_opens_when_calls_are_late_and_not_when_they_return() -> None:
     stage = Stage(limit=MINIMUM, slots=50, slow_after=3.0)
     stage.offer("m")
     stage.reply("m", after=0.05)
@@ -347,7 +348,9 @@ def test_a_breaker_half_opens_for_one_probe_at_a_time_and_closes_after_answers_i
     assert stage.calls[-1].patience == 1
 
 
-def test_a_probe_that_fails_opens_the_breaker_for_longer_and_the_next_has_more_patience() -> None:
+def test_a_failed_probe_opens_the_breaker_for_longer_and_the_next_probe_has_a_longer_timeout() -> (
+    None
+):
     stage = Stage(limit=5, slots=50)
     stage.open_circuit("m")
     opened, patience = [], []
@@ -387,7 +390,7 @@ def test_a_merchant_that_has_become_slow_for_good_is_not_locked_out() -> None:
     assert len(stage.announced) == before
 
 
-def test_a_merchant_is_left_alone_for_as_long_as_it_asks() -> None:
+def test_a_breaker_is_open_for_as_long_as_retry_after_says() -> None:
     stage = Stage(limit=5, slots=50)
     stage.offers("m", 3)
     stage.reply("m", contact=CallResult.OVERLOADED, retry_after=7.0)
@@ -400,11 +403,11 @@ def test_a_merchant_is_left_alone_for_as_long_as_it_asks() -> None:
     assert stage.announced[-1].state is State.OPEN
 
 
-def test_however_long_a_merchant_asks_for_its_orders_wait_no_longer_than_after_failures() -> None:
-    """One reply, to one order, would end all others that have less time than it asks for."""
+def test_retry_after_opens_no_breaker_for_longer_than_failures_do() -> None:
+    """One reply, to one order, would expire all orders with less time than it asks for."""
     stage = Stage(limit=5, slots=50)
     stage.offers("m", 3)
-    for _ in range(3):  # it is asked for again while the breaker is open
+    for _ in range(3):  # it is repeated while the breaker is open
         stage.reply("m", contact=CallResult.OVERLOADED, retry_after=900.0)
         assert stage.announced[-1].seconds <= 1.05 * LONGEST_OPEN
     assert stage.offer("m", within=32.0) is Verdict.PARK
@@ -416,8 +419,8 @@ def test_however_long_a_merchant_asks_for_its_orders_wait_no_longer_than_after_f
     assert LONGEST_OPEN <= stage.announced[-1].seconds <= 1.05 * LONGEST_OPEN
 
 
-def test_a_wait_for_the_database_is_blamed_on_no_merchant() -> None:
-    """Of calls that wait for their claims none is cut short: ending them would free no slot."""
+def test_no_merchant_is_blamed_for_a_wait_for_the_database() -> None:
+    """No call that waits for its claim is cut short: that would free no slot."""
     stage = Stage(limit=1, slots=4)
     stage.know("m0", "m1", seconds=0.1)
     stage.database_stalls = True
@@ -448,7 +451,7 @@ def test_a_call_is_an_outlier_from_when_its_exchange_began() -> None:
 
 
 @pytest.mark.parametrize("contact", [CallResult.FAILED, CallResult.ANSWERED, CallResult.TIMED_OUT])
-def test_only_a_merchant_that_says_it_is_overloaded_is_left_alone(contact: CallResult) -> None:
+def test_only_an_overloaded_merchants_retry_after_opens_its_breaker(contact: CallResult) -> None:
     """A 500, or a reply about one order, may have a Retry-After too."""
     stage = Stage(limit=5, slots=50)
     stage.offer("m")
@@ -460,7 +463,7 @@ def test_only_a_merchant_that_says_it_is_overloaded_is_left_alone(contact: CallR
     assert stage.announced[0].seconds <= 2.0
 
 
-def test_what_was_on_its_way_before_the_breaker_opened_decides_nothing() -> None:
+def test_calls_from_before_the_breaker_opened_do_not_count_for_it() -> None:
     stage = Stage(limit=20, slots=50)
     stage.offers("m", MINIMUM + 4)
     for _ in range(MINIMUM):
@@ -473,7 +476,7 @@ def test_what_was_on_its_way_before_the_breaker_opened_decides_nothing() -> None
     assert [each.state for each in stage.announced] == [State.OPEN, State.HALF_OPEN]
 
 
-def test_those_that_waited_too_long_come_a_few_at_a_time_if_that_is_wanted() -> None:
+def test_orders_that_waited_too_long_can_be_taken_a_few_at_a_time() -> None:
     stage = Stage(limit=1, slots=8, max_waiting=5)
     stage.offers("m", 6)
     stage.pass_time(3.0)
@@ -484,7 +487,7 @@ def test_those_that_waited_too_long_come_a_few_at_a_time_if_that_is_wanted() -> 
     assert handed_out == [f"m{n}" for n in range(1, 6)]
 
 
-def test_nothing_starts_while_it_is_not_certain_what_is_agreed() -> None:
+def test_no_order_starts_while_its_merchants_terms_are_unknown() -> None:
     stage = Stage(limit=3, slots=8)
     stage.offer("m", "before")
     stage.admission.forget_terms("m")
@@ -496,7 +499,7 @@ def test_nothing_starts_while_it_is_not_certain_what_is_agreed() -> None:
     assert stage.starts() == ["m0", "m1"]
 
 
-def test_a_merchant_that_asked_to_be_left_alone_is_not_forgotten(
+def test_a_merchant_with_a_retry_after_is_not_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pos_gateway.admission.lanes.LANES", 10)
@@ -509,9 +512,9 @@ def test_a_merchant_that_asked_to_be_left_alone_is_not_forgotten(
     assert stage.offer("m") is Verdict.PARK
 
 
-def test_nothing_holds_on_to_an_order_that_is_done() -> None:
+def test_a_completed_order_is_freed() -> None:
     class Order:
-        """Something that can be watched."""
+        """An object with weak references."""
 
     admission: Admission[Order] = Admission(Limits(slots=1), lambda _: Terms(1))
     watched: list[weakref.ref[Order]] = []
@@ -532,7 +535,7 @@ def test_nothing_holds_on_to_an_order_that_is_done() -> None:
     assert [ref for ref in watched if ref() is not None] == []
 
 
-def test_no_more_of_a_merchants_orders_start_in_a_second_than_it_takes() -> None:
+def test_a_merchants_starts_in_a_second_stay_within_its_rate() -> None:
     stage = Stage(limit=10, slots=20)
     stage.terms = Terms(10, per_second=3.0)
     assert stage.offers("m", 5) == [START] * 3 + [Verdict.WAIT] * 2
@@ -545,7 +548,7 @@ def test_no_more_of_a_merchants_orders_start_in_a_second_than_it_takes() -> None
     assert stage.starts() == ["m3", "m4"]
 
 
-def test_one_that_has_started_all_of_its_second_takes_no_slot_and_no_turn() -> None:
+def test_a_merchant_at_its_rate_takes_no_slot_and_no_turn() -> None:
     stage = Stage(limit=10, slots=4)
     stage.terms = Terms(10, per_second=1.0)
     stage.offers("paced", 3)
@@ -554,7 +557,7 @@ def test_one_that_has_started_all_of_its_second_takes_no_slot_and_no_turn() -> N
     assert stage.offer("other") == START
 
 
-def test_of_less_than_one_a_second_one_starts_in_each_span() -> None:
+def test_a_rate_below_one_a_second_starts_one_order_each_span() -> None:
     stage = Stage(limit=10, slots=4)
     stage.terms = Terms(10, per_second=0.25)
     stage.offers("m", 2)
@@ -565,7 +568,7 @@ def test_of_less_than_one_a_second_one_starts_in_each_span() -> None:
     assert stage.starts() == ["m1"]
 
 
-def test_a_record_that_is_read_again_begins_no_new_second() -> None:
+def test_reloading_a_record_does_not_restart_the_second() -> None:
     stage = Stage(limit=10, slots=4)
     stage.terms = Terms(10, per_second=1.0)
     stage.offers("m", 2)
@@ -575,19 +578,19 @@ def test_a_record_that_is_read_again_begins_no_new_second() -> None:
     assert stage.starts() == ["m1"]
 
 
-def test_parked_orders_come_back_at_the_rate_that_the_merchant_takes() -> None:
+def test_parked_orders_are_back_at_the_merchants_rate() -> None:
     stage = Stage(limit=10, slots=20, longest_park=30.0)
     stage.terms = Terms(1, per_second=2.0)
     for _ in range(2):  # the first may have opened a connection
         stage.answer("m", after=0.01)
-    for _ in range(600):  # no bundle is looked at before all others may have been
+    for _ in range(600):  # no bundle is checked before all others may have been
         stage.admission.parked_count.add("other", 1, 1000.0)
     for parked, seconds in ((8, 2.5), (8, 6.5), (8, 10.5)):
         stage.admission.parked_count.add("m", parked, 1000.0)
         assert stage.admission.park_delay("m", stage.now) == seconds
 
 
-def test_in_a_fleet_each_worker_starts_its_part_of_what_the_merchant_takes() -> None:
+def test_in_a_fleet_each_worker_has_its_share_of_the_merchants_rate() -> None:
     stage = Stage(limit=10, slots=20, in_fleet=True)
     stage.terms = Terms(10, per_second=10.0)
     stage.offers("m", 9)
@@ -600,7 +603,7 @@ def test_in_a_fleet_each_worker_starts_its_part_of_what_the_merchant_takes() -> 
     assert len(stage.starts()) == 1
 
 
-def test_what_has_just_started_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merchant_with_recent_starts_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pos_gateway.admission.lanes.LANES", 10)
     stage = Stage(limit=5, slots=8)
     stage.terms = Terms(5, per_second=1.0)
@@ -620,7 +623,7 @@ def test_in_a_fleet_a_merchant_starts_no_more_than_it_was_allotted() -> None:
     assert stage.starts() == ["m2"]
 
 
-def test_what_another_worker_found_out_about_a_merchant_holds_here() -> None:
+def test_a_breaker_state_from_another_worker_applies_here() -> None:
     stage = Stage(limit=3, slots=8)
     stage.admission.open_breaker("m", 3.0)
     assert stage.offer("m") is Verdict.WAIT
@@ -639,12 +642,12 @@ def test_what_another_worker_found_out_about_a_merchant_holds_here() -> None:
         {"slow_after": float("nan")},
     ],
 )
-def test_limits_that_make_no_sense_are_refused_by_name(limits: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused_by_name(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(limits))):
         Limits(**limits)
 
 
-def test_orders_of_merchants_that_do_not_answer_have_a_quarter_of_the_room_together() -> None:
+def test_orders_of_silent_merchants_together_have_a_quarter_of_the_window() -> None:
     stage = Stage(limit=5, slots=200, max_blocked=100, max_waiting=20)
     dead = [f"dead{n}" for n in range(10)]
     stage.know(*dead)
@@ -656,4 +659,5 @@ def test_orders_of_merchants_that_do_not_answer_have_a_quarter_of_the_room_toget
     stage.terms = None
     for number in range(20):
         stage.offers(f"unknown{number}", 20)
-    assert stage.admission.waiting == 50  # with those whose record is not here yet, half of it
+    # Half of it, with the orders that wait for their merchant's record.
+    assert stage.admission.waiting == 50

@@ -20,7 +20,7 @@ from pos_gateway.admission.outliers import GRACE, LATE
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.model import Kept, Merchant, Model, Sent
 
-#: So few slots have no reserve: a light merchant may take every one, however much it uses.
+#: A pool this small has no reserve: a light merchant may take every slot, however much it uses.
 LIMITS = Limits(slots=24, max_waiting=2, max_wait=5.0, max_blocked=60)
 SMALL = replace(LIMITS, slots=4, max_waiting=4, max_blocked=20)
 TERMS: dict[str, Terms | None] = {
@@ -33,7 +33,7 @@ TERMS: dict[str, Terms | None] = {
     "g": Terms(4, "x"),
     "h": Terms(5, per_second=3.0),
 }
-#: A thousand examples each take most of a minute where nothing else runs.
+#: A thousand examples each take most of a minute on an idle machine.
 pytestmark = pytest.mark.timeout(900)
 
 MERCHANTS = st.sampled_from(sorted(TERMS))
@@ -41,7 +41,7 @@ SECONDS = st.sampled_from([0.0, 0.01, 0.1, 0.7, 1.5, 3.0, 3.5, 11.0])
 
 
 class AdmissionMachine(RuleBasedStateMachine):
-    """The model looks at everything each time; admission must come to the same."""
+    """The model recomputes everything each time; admission must agree with it."""
 
     #: Whether merchants need an allotment.
     in_fleet = False
@@ -53,14 +53,15 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.number = 0
         self.calls: list[tuple[Sent, Call[int]]] = []
-        #: Those whose merchant is done with, while the broker stores nothing.
+        #: Orders whose merchant has answered, while the broker stores nothing.
         self.held: list[tuple[Sent, Call[int]]] = []
         #: Orders that start wait for their claims.
         self.database_stalls = False
         self.announced: list[tuple[str, str]] = []
         self.short: set[str] = set()
         self.ended: set[int] = set()
-        #: Merchants that may have had more orders waiting than may, since their terms are known.
+        #: Merchants that may have had more waiting orders than allowed, since their terms are
+        #: known.
         self.known: set[str] = set()
         self.admission: Admission[int] = Admission(
             self.limits,
@@ -90,14 +91,14 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule(merchants=st.lists(MERCHANTS, min_size=1, max_size=12), seconds=SECONDS)
     def wait_for_the_database(self, merchants: list[str], seconds: float) -> None:
-        """Orders start, and their claims take so long."""
+        """Orders start, and their claims take this long."""
         self.database_stalls = True
         for merchant in merchants:
             self._offer(merchant, inf)
             self._dispatch()
         self._pass(seconds)
         self._dispatch()
-        self.every_merchant_stands_as_it_should()
+        self.every_merchants_status_is_the_models()
         self.database_stalls = False
         for sent, call in self.calls:
             if sent.began == inf:
@@ -138,7 +139,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(seconds=SECONDS, number=st.integers(1, 20))
     def be_stored(self, seconds: float, number: int) -> None:
-        """What came of some orders is; what they are released with then says nothing more."""
+        """Some outcomes are stored; the release that follows says nothing more."""
         self._pass(seconds)
         for sent, call in self.held[:number]:
             self.admission.release(call, self.now, CallResult.FAILED, 9.0)
@@ -164,7 +165,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule(merchant=MERCHANTS, times=st.integers(1, 15), seconds=st.sampled_from([0.01, 0.1, 4.0]))
     def be_answered(self, merchant: str, times: int, seconds: float) -> None:
-        """A merchant's orders are answered one after the other, as most of them are."""
+        """A merchant's orders are answered one after the other, as most are."""
         for _ in range(times):
             if not any(sent.merchant.name == merchant for sent, _ in self.calls):
                 self.arrive(merchant, inf, 1)
@@ -178,7 +179,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         contact=st.sampled_from([CallResult.TIMED_OUT, CallResult.ANSWERED]),
     )
     def fall_silent(self, seconds: float, contact: CallResult) -> None:
-        """All but one that were quick; what is cut short for that comes back."""
+        """All quick calls but one; calls that are cut short for that return."""
         for merchant in sorted(TERMS):
             self.be_answered(merchant, 2, 0.01)
         for merchant in sorted(TERMS) * 3:
@@ -186,7 +187,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             self._dispatch()
         self._pass(seconds)
         self._dispatch()
-        for _ in range(2):  # the second may be of a call that starts only now, and is in time
+        for _ in range(2):  # the second round may have a call that starts only now, and is in time
             if self.calls:
                 self.complete(len(self.calls) - 1, 0.0, CallResult.ANSWERED, None)
         self._pass(0.06)
@@ -198,8 +199,8 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule(merchant=MERCHANTS, limit=st.integers(0, 20), provider=st.sampled_from([None, "x", "y"]))
     def edit(self, merchant: str, limit: int, provider: str | None) -> None:
         known = self.model.merchants[merchant]
-        # Whether its calls may be cut short stays: one that was passed over is not looked at again.
-        # So does what may start in a second: what started before does not count for another rate.
+        # Whether its calls may be cut short stays: an outlier that was passed over is not checked
+        # again. So does its rate: earlier starts do not count for another rate.
         rate = TERMS["h"].per_second if merchant == "h" and TERMS["h"] else None
         known.terms = Terms(limit, provider, may_be_cut_short=merchant != "e", per_second=rate)
         self.admission.set_terms(merchant, known.terms)
@@ -236,7 +237,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             if each.number in handed_out:
                 self.model.let_go(each)
                 self._end(each.number)
-        self._dispatch()  # those that waited for long were looked at again
+        self._dispatch()  # orders that waited for long are checked again
 
     @rule(merchant=MERCHANTS)
     def park(self, merchant: str) -> None:
@@ -252,7 +253,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert self.admission.blocked == self.model.kept_in_trouble()
 
     @invariant()
-    def every_merchant_stands_as_it_should(self) -> None:
+    def every_merchants_status_is_the_models(self) -> None:
         in_flight = Counter(each.merchant for each in self.model.sent)
         waiting = Counter(each.merchant for each in self.model.kept)
         assert self.model.waiting == waiting
@@ -270,7 +271,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert troubled >= {each.merchant.name for each in [*self.model.sent, *self.model.kept]}
 
     @invariant()
-    def nobody_waits_who_may_start(self) -> None:
+    def no_order_waits_that_may_start(self) -> None:
         for merchant in +self.model.waiting:
             standing = self.admission.merchant(merchant.name)
             assert standing is not None
@@ -278,7 +279,7 @@ class AdmissionMachine(RuleBasedStateMachine):
                 continue
             if standing.light or not self.model.is_light(merchant):
                 assert not self.model.has_slot(merchant), merchant.name
-            else:  # it became light while it waited, and is looked at when something happens to it
+            else:  # it became light while it waited, and is checked when something happens to it
                 has_slot = self.model.has_heavy_slot(of=merchant)
                 assert not has_slot or self.model.is_paced() is not False, merchant.name
 
@@ -287,7 +288,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert sorted(self.announced) == sorted(self.model.transitions)
 
     @invariant()
-    def whoever_lacks_an_allotment_only_has_asked(self) -> None:
+    def only_merchants_without_an_allotment_have_asked(self) -> None:
         for merchant in self.model.waiting:
             in_flight = len(self.model.of(merchant))
             if merchant.terms is None or merchant.allotment is None:
@@ -299,7 +300,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.number += 1
         merchant = self._met(name)
         self.model.on_arrival(merchant, self.now)
-        hopeless = deadline <= (merchant.until if merchant.state == "open" else self.now)
+        is_expired = deadline <= (merchant.until if merchant.state == "open" else self.now)
         may_start = self.model.may_start(merchant)
         has_slot = self.model.has_slot(merchant) if may_start else False
         is_light = self.model.is_light(merchant)
@@ -311,23 +312,23 @@ class AdmissionMachine(RuleBasedStateMachine):
         self._note_the_heavy()
         match verdict:
             case Call() as call:
-                assert may_start and has_slot is not False and not hopeless
+                assert may_start and has_slot is not False and not is_expired
                 self._began(call, is_light)
             case Verdict.WAIT:
-                assert not hopeless and False in too_much
+                assert not is_expired and False in too_much
                 assert not has_slot or self.model.kept
                 assert not (has_slot and is_light and not self.model.waiting[merchant])
                 self.model.keep(Kept(merchant, self.number, self.now, deadline))
             case Verdict.PARK:
-                assert not hopeless and True in too_much
+                assert not is_expired and True in too_much
                 assert not (has_slot and not self.model.kept)
                 self._end(self.number)
             case Verdict.EXPIRE:
-                assert hopeless
+                assert is_expired
                 self._end(self.number)
 
     def _met(self, name: str) -> Merchant:
-        """The merchant, of whom admission knows from now on."""
+        """The merchant, which admission knows from now on."""
         merchant = self.model.merchants[name]
         if self.in_fleet and name not in self.known:
             merchant.allotment = -1
@@ -372,7 +373,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             if e.mean is None and not self.model.of(e) and not self.model.is_silent(e)
         ]
         able = self._to_cut_short()
-        # Some in line are looked at again when it is their turn: they count as what they were.
+        # Some waiting merchants are checked when it is their turn: they count as what they were.
         assert len(chosen) <= max(0, min(beyond, len(lacking) - ending))
         ones = [next(each for each, own in self.calls if own is call) for call in chosen]
         assert all(each in able for each in ones)
@@ -387,7 +388,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         return standing is not None and standing.light
 
     def _note_the_heavy(self) -> None:
-        """Of merchants that were found to be light no more, no call is."""
+        """Calls of merchants that were found to be heavy are not light."""
         for name in self.known:
             merchant, lane = self.model.merchants[name], self.admission.merchant(name)
             if lane is not None and not lane.light:
@@ -405,7 +406,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         merchant = self.model.merchants[transition.merchant_id]
         if transition.state == "open":
             asked = transition.why in ("asked", "fleet")
-            longest = max(31.0, 1.05 * LONGEST_OPEN)  # the longest that another worker says
+            longest = max(31.0, 1.05 * LONGEST_OPEN)  # the longest that another worker reports
             shortest = 0.999 if asked else FIRST_OPEN / 2
             assert shortest <= transition.seconds <= longest
             merchant.until = self.now + transition.seconds
@@ -420,7 +421,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             if call is None:
                 break
             merchant = self.model.merchants[call.lane.merchant_id]
-            # Or since others, which were looked at before it, are light no more.
+            # Or since others, which were checked before it, are heavy now.
             had_a_slot = may[merchant] is not False
             assert had_a_slot or self.model.has_slot(merchant) is not False
             own = [each for each in self.model.kept if each.merchant is merchant]
@@ -457,14 +458,14 @@ class AdmissionMachine(RuleBasedStateMachine):
         self._expire(self.model.pass_time(self.now))
 
     def _expire(self, too_late: list[int] | None = None) -> None:
-        """What admission gives up must be what the model does."""
+        """Admission must expire the orders that the model does."""
         gone = self.model.too_late(self.now) if too_late is None else too_late
         assert sorted(self.admission.expired()) == sorted(gone)
         for number in gone:
             self._end(number)
 
     def _to_cut_short(self) -> list[Sent]:
-        """Those that are to go, as far as that is certain."""
+        """Calls that must be cut short, as far as that is certain."""
         able = []
         for each in self.model.out():
             in_time = self.model.late < LATE
@@ -485,7 +486,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
 
 class FleetMachine(AdmissionMachine):
-    """The same, where other workers may leave this one nothing."""
+    """The same, where other workers may leave this one no permits."""
 
     in_fleet = True
 
@@ -508,7 +509,7 @@ SETTINGS = hypothesis_settings(
     stateful_step_count=100,
     deadline=None,
 )
-if "HUNT" in os.environ:  # for test_planted_faults: the same examples each time, none made smaller
+if "HUNT" in os.environ:  # for test_planted_faults: the same examples each time, without shrinking
     SETTINGS = hypothesis_settings(
         SETTINGS, derandomize=True, database=None, phases=(Phase.generate,)
     )
@@ -523,4 +524,4 @@ for case in (
     TestAdmissionInAFleetWhereAllIsScarce,
 ):
     case.settings = SETTINGS
-del case  # pytest would take it for one more
+del case  # pytest would collect it as another test case

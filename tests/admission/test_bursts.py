@@ -14,7 +14,7 @@ def steady(seconds: float) -> Reply:
 
 
 def cold(seconds: float, first: int) -> Reply:
-    """The first of its replies take fifteen times as long, as those that open a connection."""
+    """The first replies take fifteen times as long, as those that open a connection."""
     return lambda number, _now: (15 if number <= first else 1) * seconds
 
 
@@ -37,7 +37,7 @@ def bound(merchant: Merchant) -> float:
 
 
 def drains(merchant: Merchant, *others: Merchant, workers: int = 1, sift: float = SIFT) -> Bursts:
-    """The merchant's orders are done within its bound."""
+    """The merchant's orders are completed within its bound."""
     scene, most = Bursts(merchant, *others, workers=workers, sift=sift), bound(merchant)
     seen = scene.run(merchant.name, merchant.at + 3 * most)
     assert seen.done == merchant.orders
@@ -50,7 +50,7 @@ SIZES = [
     for reply in (0.02, 0.2, 2.0)
     for limit in (1, 10, 50)
     for orders in (500, 2000)
-    if orders * reply / limit <= 1000  # the longer ones show nothing more
+    if orders * reply / limit <= 1000  # longer ones show nothing new
 ]
 
 
@@ -61,7 +61,7 @@ def test_a_burst_takes_as_long_as_its_merchant(reply: float, limit: int, orders:
     drains(Merchant("m", steady(reply), limit, orders))
 
 
-#: Merchants whose replies are not what they are taken for.
+#: Merchants whose replies are not as estimated.
 ODD = {
     "the first reply is cold": lambda reply, limit: cold(reply, 1),
     "the first replies are cold": cold,
@@ -72,7 +72,9 @@ ODD = {
 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize(("reply", "limit"), [(0.02, 1), (0.02, 10), (0.2, 10), (0.02, 50)])
-def test_a_few_slow_replies_do_not_set_the_pace(reply: float, limit: int, odd: str) -> None:
+def test_a_few_slow_replies_do_not_set_the_latency_estimate(
+    reply: float, limit: int, odd: str
+) -> None:
     drains(Merchant("m", ODD[odd](reply, limit), limit, orders=2000))
 
 
@@ -113,22 +115,22 @@ def test_a_burst_beside_the_backlogs_of_others(
 ) -> None:
     burst = Merchant("m", steady(reply), limit_of_it, orders, at=20.0)
     scene = drains(burst, *backlogs(number, limit, each))
-    assert scene.seen["m"].idle <= 1.0  # once may be until the first that were parked are back
+    assert scene.seen["m"].idle <= 1.0  # once may be until the first bundle is back
 
 
-def test_room_for_waiting_is_shared_by_seconds_of_work_not_by_orders() -> None:
+def test_the_bound_on_waiting_orders_is_shared_by_seconds_of_work() -> None:
     quick = [Merchant(f"quick-{n}", steady(0.1), 1, 60, endless=True) for n in range(100)]
     burst = Merchant("m", steady(0.2), 50, orders=2000, at=5.0)
-    # With so many others a bundle comes apart now and then, and its rest is away for a second.
+    # With this many others a bundle is split now and then, and its rest is away for a second.
     assert Bursts(burst, *quick).run("m", burst.at + 2 * bound(burst)).done == burst.orders
 
 
-def test_dead_merchants_leave_room_for_those_that_answer() -> None:
+def test_dead_merchants_leave_the_window_to_those_that_answer() -> None:
     dead = [Merchant(f"dead-{n}", hangs, 10, orders=20) for n in range(500)]
     drains(Merchant("m", steady(0.1), 10, orders=1000, at=40.0), *dead)
 
 
-def test_merchants_whose_record_never_comes_leave_room_for_those_that_answer() -> None:
+def test_merchants_without_a_record_leave_the_window_to_those_that_answer() -> None:
     unknown = [Merchant(f"unknown-{n}", steady(0.1), 10, 500, record=1e9) for n in range(20)]
     drains(Merchant("m", steady(0.1), 10, orders=1000, at=5.0), *unknown)
 
@@ -146,13 +148,13 @@ def test_merchants_that_never_answered_do_not_fill_the_window() -> None:
         assert scene.unacknowledged < 0.75 * WINDOW
 
 
-def test_a_dead_merchants_backlog_is_sifted_rests_and_drains_when_it_is_back() -> None:
+def test_a_dead_merchants_backlog_is_parked_and_drains_when_it_is_back() -> None:
     back_at = 60.0
     dead = Merchant("dead", lambda _, now: 0.05 if now > back_at else TIMEOUT, 10, orders=20_000)
     behind = Merchant("behind", steady(0.02), 10, orders=200, at=0.001)
     scene = Bursts(dead, behind)
     seen = scene.run("behind")
-    assert seen.last < 1.25 * dead.orders / SIFT  # it waits for the sift, and for nothing else
+    assert seen.last < 1.25 * dead.orders / SIFT  # the time to read its backlog, and no more
     rests = scene.run("dead", 40.0).looks
     looks = scene.run("dead", back_at).looks - rests
     assert looks / (back_at - 40.0) < 25  # every half a minute at most
@@ -161,7 +163,7 @@ def test_a_dead_merchants_backlog_is_sifted_rests_and_drains_when_it_is_back() -
     assert done / 20 > 0.95 * dead.limit / 0.05
 
 
-def test_looking_at_parked_bundles_costs_little_however_slow_their_merchants_are() -> None:
+def test_checking_parked_bundles_costs_little_however_slow_their_merchants_are() -> None:
     scene = Bursts(*backlogs(150, 1, 100))
     scene.run("other-0", 40.0)
     looks = sum(seen.looks for seen in scene.seen.values())

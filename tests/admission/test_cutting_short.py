@@ -1,4 +1,4 @@
-"""Which calls are ended early, and for whom: the last resort. 40 slots, 2 of them for silent ones."""
+"""Which calls are cut short, and for which merchants. 40 slots, 2 of them for silent ones."""
 
 import pytest
 
@@ -12,7 +12,7 @@ NAMES = [f"h{n}" for n in range(40)]
 
 
 def a_stage(known: int = 40, **options: object) -> Stage:
-    """So many merchants usually answer after 0.1 s, and so do "healthy" and "other"."""
+    """This many merchants usually answer after 0.1 s, and so do "healthy" and "other"."""
     stage = Stage(limit=1, slots=40, max_blocked=1000, **options)  # type: ignore[arg-type]
     stage.know(*NAMES[:known][:20])
     if known > 20:
@@ -22,7 +22,7 @@ def a_stage(known: int = 40, **options: object) -> Stage:
 
 
 def hang(stage: Stage, number: int) -> None:
-    """Calls to so many are out for longer than is usual, and "healthy" has answered meanwhile."""
+    """Calls to this many take longer than usual, and "healthy" has answered meanwhile."""
     for name in NAMES[:number]:
         assert stage.offer(name) == START
     stage.pass_time(0.2)
@@ -37,7 +37,7 @@ def test_calls_that_hang_are_cut_short_for_light_orders_that_lack_a_slot() -> No
     assert stage.cut_short() == []
     assert stage.offer("other") is Verdict.WAIT
     assert stage.cut_short() == ["h0"]
-    assert stage.cut_short() == []  # it has not come back yet
+    assert stage.cut_short() == []  # the call has not returned yet
     assert stage.offer("third") is Verdict.WAIT
     assert stage.cut_short() == ["h1"]
     stage.reply("h0", contact=CallResult.TIMED_OUT)
@@ -45,7 +45,7 @@ def test_calls_that_hang_are_cut_short_for_light_orders_that_lack_a_slot() -> No
     assert stage.standing("h0").silent
 
 
-def test_as_many_as_silent_merchants_may_hold_are_not_cut_short() -> None:
+def test_calls_within_the_silent_merchants_share_are_not_cut_short() -> None:
     stage = a_stage()
     hang(stage, 2)
     for name in NAMES[2:]:
@@ -79,7 +79,7 @@ def test_for_a_heavy_order_calls_are_cut_short_while_silent_merchants_hold_over_
         stage.offer(f"other{n}")
     stage.starts()
     assert stage.offer("heavy") is Verdict.WAIT
-    assert stage.cut_short() == []  # nobody is silent yet
+    assert stage.cut_short() == []  # no merchant is silent yet
     stage.pass_time(0.5)
     stage.pass_time(GRACE)
     assert stage.admission.slots["silent"] == hanging
@@ -90,7 +90,7 @@ def test_for_a_heavy_order_calls_are_cut_short_while_silent_merchants_hold_over_
 def test_where_others_have_not_answered_calls_are_cut_short_once_their_merchants_are_silent() -> (
     None
 ):
-    """The network is away; or they hold all slots, so that nobody else can answer."""
+    """The network is down; or they hold all slots, so that no other merchant can answer."""
     stage = a_stage()
     for name in NAMES:
         assert stage.offer(name) == START
@@ -102,7 +102,7 @@ def test_where_others_have_not_answered_calls_are_cut_short_once_their_merchants
     assert stage.cut_short() == ["h0"]
 
 
-def test_a_call_of_a_merchant_that_has_answered_since_goes_on() -> None:
+def test_a_call_of_a_merchant_that_has_answered_since_is_not_cut_short() -> None:
     stage = a_stage()
     stage.admission.set_terms("h0", Terms(2))
     stage.offer("h0")
@@ -120,8 +120,8 @@ def test_a_call_of_a_merchant_that_has_answered_since_goes_on() -> None:
     assert stage.cut_short() == ["h1"]
 
 
-def test_answers_that_lie_unread_are_read_before_calls_are_cut_short() -> None:
-    """After this process was held up all calls have been out for long, and most were answered."""
+def test_unread_answers_are_read_before_calls_are_cut_short() -> None:
+    """After a pause of this process all calls have been in flight for long, most were answered."""
     stage = a_stage()
     for name in NAMES:
         assert stage.offer(name) == START
@@ -132,7 +132,7 @@ def test_answers_that_lie_unread_are_read_before_calls_are_cut_short() -> None:
     assert stage.cut_short() == []
 
 
-def test_an_answer_that_is_late_itself_says_nothing_against_other_calls() -> None:
+def test_a_late_answer_makes_no_other_call_an_outlier() -> None:
     stage = a_stage()
     for name in NAMES:
         assert stage.offer(name) == START
@@ -144,7 +144,7 @@ def test_an_answer_that_is_late_itself_says_nothing_against_other_calls() -> Non
     assert stage.cut_short() == []
 
 
-def test_a_call_is_not_cut_short_where_the_order_could_not_be_sent_again() -> None:
+def test_a_call_is_not_cut_short_if_the_order_could_not_be_retried() -> None:
     stage = a_stage()
     for name in NAMES:
         stage.admission.set_terms(name, Terms(1, may_be_cut_short=False))
@@ -154,8 +154,8 @@ def test_a_call_is_not_cut_short_where_the_order_could_not_be_sent_again() -> No
     assert stage.cut_short() == []
 
 
-def test_where_many_answers_are_late_calls_go_on_until_their_merchants_are_silent() -> None:
-    """It may be this process that is late: two hundred handshakes at once take it a while."""
+def test_where_many_answers_are_late_only_silent_merchants_calls_are_cut_short() -> None:
+    """This process may be the slow one: two hundred handshakes at once take it a while."""
     stage = a_stage()
     for name in NAMES:
         assert stage.offer(name) == START
@@ -169,7 +169,7 @@ def test_where_many_answers_are_late_calls_go_on_until_their_merchants_are_silen
     assert stage.cut_short() == []
 
 
-def test_a_stranger_is_suspected_when_first_answers_have_come_as_a_rule() -> None:
+def test_a_strangers_call_is_an_outlier_after_the_usual_first_answer() -> None:
     stage = a_stage(known=20)
     for n in range(33):
         stage.offer(f"stranger{n}")
@@ -185,8 +185,8 @@ def test_a_stranger_is_suspected_when_first_answers_have_come_as_a_rule() -> Non
     assert stage.cut_short() == ["stranger0", "stranger1"]
 
 
-def test_a_stranger_goes_on_where_first_answers_take_longer_than_was_thought() -> None:
-    """Slow merchants that are new all at once are none that hang."""
+def test_a_strangers_call_goes_on_where_first_answers_take_longer_than_estimated() -> None:
+    """Slow merchants that are new all at once do not hang."""
     stage = a_stage(known=20)
     for n in range(38):
         stage.offer(f"stranger{n}")
@@ -203,7 +203,7 @@ def test_a_stranger_goes_on_where_first_answers_take_longer_than_was_thought() -
     assert stage.cut_short() == []
 
 
-def test_nothing_holds_on_to_an_outlier_that_has_come_back() -> None:
+def test_a_returned_outlier_is_freed() -> None:
     stage = a_stage()
     for name in NAMES[:8]:
         stage.offer(name)
@@ -212,12 +212,12 @@ def test_nothing_holds_on_to_an_outlier_that_has_come_back() -> None:
     assert outliers.number == 8
     for n in (1, 3, 5, 7, 6, 4, 2):
         stage.reply(f"h{n}")
-    assert len(outliers._known) + len(outliers._silent) <= 4  # h0 is still out
+    assert len(outliers._known) + len(outliers._silent) <= 4  # h0 is still in flight
     stage.reply("h0")
     assert len(outliers._known) + len(outliers._silent) == 0
 
 
-def test_a_merchant_whose_replies_differ_is_suspected_later() -> None:
+def test_a_merchant_with_varying_reply_times_is_an_outlier_later() -> None:
     stage = Stage(limit=1, slots=8)
     for seconds in (0.1, 0.9) * 10:
         stage.answer("erratic", after=seconds)

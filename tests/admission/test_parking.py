@@ -1,4 +1,4 @@
-"""A merchant's parked orders, and how many of them there are: with a time handed in."""
+"""A merchant's parking queue: delays and counts; the test hands in the time."""
 
 from dataclasses import replace
 from math import inf
@@ -53,41 +53,41 @@ def long_silent() -> ParkingQueue:
 @pytest.mark.parametrize(
     ("parked", "waiting", "seconds"), [(0, 0, 1.0), (200, 0, 1.0), (400, 0, 2.5), (400, 500, 7.5)]
 )
-def test_orders_are_back_before_those_ahead_of_them_are_done(
+def test_orders_are_back_before_those_ahead_of_them_are_completed(
     parked: int, waiting: int, seconds: float
 ) -> None:
     state = replace(ANSWERING, parked=parked, waiting=waiting)
     assert ParkingQueue().delay(state, few=False) == pytest.approx(seconds)
 
 
-def test_they_are_back_when_more_is_known_of_the_merchant_if_that_is_sooner() -> None:
+def test_orders_are_back_when_more_is_known_of_the_merchant_if_that_is_sooner() -> None:
     state = replace(ANSWERING, parked=2000)
     assert ParkingQueue().delay(state, few=False) == 20.0 - AHEAD
     assert ParkingQueue().delay(replace(state, known_in=3.0), few=False) == 3.0
     assert ParkingQueue().delay(replace(state, known_in=25.0), few=False) == 20.0 - AHEAD
 
 
-def test_orders_that_were_let_out_and_are_not_here_yet_are_ahead_too() -> None:
+def test_unparked_orders_that_have_not_arrived_are_ahead_too() -> None:
     queue, state = ParkingQueue(), replace(ANSWERING, parked=400)
     queue.let_out(100, state)
     assert queue.delay(state, few=False) == pytest.approx(5.0 - AHEAD)
 
 
-def test_while_few_bundles_are_parked_all_are_back_in_a_second_whatever_was_measured() -> None:
+def test_few_parked_bundles_are_back_within_a_second_whatever_was_measured() -> None:
     state = replace(ANSWERING, parked=10_000, turn=10.0, bundles=LOOKS)
     assert {ParkingQueue().delay(state, few=False) for _ in range(20)} == {1.0}
 
 
-def test_orders_far_from_their_turn_are_back_while_all_bundles_can_be_looked_at() -> None:
+def test_orders_far_from_their_turn_are_back_while_all_bundles_can_be_checked() -> None:
     state = replace(ANSWERING, parked=10_000, bundles=LOOKS * 8)
     delays = [ParkingQueue().delay(state, few=False) for _ in range(200)]
     assert all(1.0 <= delay <= 8.0 for delay in delays)
     assert min(delays) < 2 < 6 < max(delays)
-    assert len(set(delays)) > 100  # spread, so as not to come all at once
+    assert len(set(delays)) > 100  # spread, so as not to be redelivered all at once
 
 
 @pytest.mark.parametrize("silent_for", [0.0, 2.0, 8.0, 3600.0])
-def test_orders_of_a_silent_merchant_are_back_when_it_has_been_silent_as_long_again(
+def test_a_silent_merchants_orders_are_back_after_as_long_as_it_has_been_silent(
     silent_for: float,
 ) -> None:
     latest = max(1.0, min(silent_for, LONGEST))
@@ -107,7 +107,7 @@ def test_a_merchant_has_been_silent_since_it_answered_last() -> None:
     assert queue.delay(later(4.0, SILENT, bundles=0), few=False) <= 4.0
 
 
-def test_where_many_bundles_are_parked_none_of_a_silent_merchants_is_back_at_once() -> None:
+def test_among_many_bundles_none_of_a_silent_merchant_is_back_at_once() -> None:
     state = replace(SILENT, bundles=LOOKS * 8)
     for seconds, soonest, latest in ((0.9, 1.0, 1.0), (1.1, 4.0, 8.0)):
         queue = ParkingQueue()
@@ -123,7 +123,7 @@ def test_orders_are_not_back_before_their_merchant_may_be_called() -> None:
         assert all(max(1.0, closed) <= delay <= latest for delay in delays)
 
 
-def test_few_orders_are_back_when_other_few_are() -> None:
+def test_small_bundles_are_back_together() -> None:
     queue = long_silent()
     moments = {
         round(SILENT.now + after + queue.delay(later(after, SILENT), few=True), 6)
@@ -132,16 +132,16 @@ def test_few_orders_are_back_when_other_few_are() -> None:
     assert len(moments) == 1
     queue.delay(later(16, SILENT), few=True)
     moments.add(SILENT.now + 16 + queue.delay(later(16, SILENT), few=True))
-    assert len(moments) == 2  # the next meeting
+    assert len(moments) == 2  # the next meeting point
 
 
-def test_not_all_merchants_meet_in_the_same_moment() -> None:
+def test_merchants_have_different_meeting_points() -> None:
     delays = {long_silent().delay(SILENT, few=True) for _ in range(100)}
     assert len(delays) > 50
     assert all(0.75 * LONGEST <= delay <= LONGEST for delay in delays)
 
 
-def test_no_more_come_than_may_wait_and_those_on_their_way_count() -> None:
+def test_no_more_are_unparked_than_may_wait_including_those_on_their_way() -> None:
     queue, state = ParkingQueue(), replace(ANSWERING, room=100)
     assert [queue.let_out(64, state) for _ in range(2)] == [64, 0]
     assert queue.let_out(64, later(ON_ITS_WAY, state)) == 64
@@ -149,19 +149,19 @@ def test_no_more_come_than_may_wait_and_those_on_their_way_count() -> None:
     assert ParkingQueue().let_out(64, replace(state, waiting=120)) == 0
 
 
-def test_those_on_their_way_are_counted_however_often_some_more_are_let_out() -> None:
+def test_unparked_orders_are_counted_until_they_arrive() -> None:
     queue, state = ParkingQueue(), replace(ANSWERING, room=100)
     assert [queue.let_out(40, state) for _ in range(3)] == [40, 40, 0]
 
 
-def test_a_bundle_comes_apart_only_if_half_of_the_room_is_free() -> None:
+def test_a_bundle_is_split_only_if_half_of_the_waiting_orders_are_gone() -> None:
     state = replace(ANSWERING, room=100)
     assert ParkingQueue().let_out(64, replace(state, waiting=51)) == 0
     assert ParkingQueue().let_out(64, replace(state, waiting=50)) == 50
     assert ParkingQueue().let_out(30, replace(state, waiting=70)) == 30
 
 
-def test_of_a_silent_merchants_orders_one_at_a_time_finds_out_whether_it_is_back() -> None:
+def test_a_silent_merchant_is_probed_with_one_parked_order_at_a_time() -> None:
     queue = ParkingQueue()
     assert queue.let_out(64, SILENT) == 1
     assert queue.let_out(64, SILENT) == 0
@@ -169,33 +169,33 @@ def test_of_a_silent_merchants_orders_one_at_a_time_finds_out_whether_it_is_back
     assert queue.let_out(64, later(PROBE_EVERY, SILENT)) == 1
 
 
-def test_of_a_merchant_that_may_not_be_called_none_comes() -> None:
+def test_no_order_is_unparked_while_its_merchant_may_not_be_called() -> None:
     assert ParkingQueue().let_out(64, replace(SILENT, may_be_called=False)) == 0
 
 
-def test_as_many_bundles_are_at_hand_as_last_until_the_next_are_back() -> None:
+def test_the_bundles_at_hand_last_until_the_next_are_back() -> None:
     assert look_again(int(AHEAD / 0.01) - 1, ANSWERING) is not None
     assert look_again(int(AHEAD / 0.01), ANSWERING) is None
     slow = replace(ANSWERING, turn=inf)
-    assert look_again(0, slow) is not None  # one is, however slow its merchant is
+    assert look_again(0, slow) is not None  # at least one is, however slow its merchant is
     assert look_again(1, slow) is None
 
 
-def test_no_bundle_is_at_hand_whose_merchant_does_not_answer() -> None:
+def test_no_bundle_of_a_silent_merchant_is_at_hand() -> None:
     assert look_again(0, SILENT) is None
 
 
 @pytest.mark.parametrize(
     ("waiting", "seconds"), [(0, SOONEST_LOOK), (140, 0.15), (250, LATEST_LOOK)]
 )
-def test_a_bundle_at_hand_is_looked_at_when_half_of_the_room_is_free(
+def test_a_bundle_at_hand_is_checked_when_half_of_the_waiting_orders_are_gone(
     waiting: int, seconds: float
 ) -> None:
     state = replace(ANSWERING, waiting=waiting, turn=0.01)
     assert look_again(0, state) == pytest.approx(seconds)
 
 
-def test_what_is_parked_is_counted_by_merchant_until_it_is_due() -> None:
+def test_parked_orders_are_counted_by_merchant_until_they_are_due() -> None:
     count = ParkedCount()
     count.add("a", 64, 130.7)
     count.add("a", 64, 130.2)
@@ -208,7 +208,7 @@ def test_what_is_parked_is_counted_by_merchant_until_it_is_due() -> None:
     assert (count.total, count.of("a"), count.of("b"), count.bundles) == (0, 0, 0, 0)
 
 
-def test_the_memory_for_counting_does_not_grow_with_the_orders() -> None:
+def test_counting_parked_orders_takes_bounded_memory() -> None:
     count = ParkedCount()
     for n in range(10_000):
         count.add("a", 1, 100 + n / 400)

@@ -1,4 +1,4 @@
-"""Who gets a slot: 200 of them, a reserve of 8, and 12 for silent merchants."""
+"""Which merchant gets a slot: 200 of them, a reserve of 8, and 12 for silent merchants."""
 
 from math import inf
 
@@ -15,7 +15,7 @@ def a_stage(limit: int = 200) -> Stage:
 
 
 def heavy_with_backlogs(stage: Stage, merchants: int) -> None:
-    """Merchants that take 2 s and always have orders waiting have had them for 20 s."""
+    """Merchants at 2 s whose backlogs never end have had them for 20 s."""
     names = [f"h{n}" for n in range(merchants)]
     stage.know(*names, seconds=2.0)
     for tick in range(2000):
@@ -36,7 +36,7 @@ def busy_forever(stage: Stage, merchants: int) -> None:
 
 
 def full_of_merchants(stage: Stage) -> None:
-    """Two hundred merchants have an order each, of which quick ones took the last slots."""
+    """Two hundred merchants have an order each, and quick ones took the last slots."""
     quick = [f"last{n}" for n in range(20)]
     stage.know(*quick, seconds=0.01)
     busy_forever(stage, 180)
@@ -45,36 +45,36 @@ def full_of_merchants(stage: Stage) -> None:
 
 
 @pytest.fixture
-def nobody_is_paced(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pacing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing, "SHORTEST", inf)
 
 
 def start_in_time(stage: Stage) -> None:
-    """All that may start but for the pace of heavy merchants' starts."""
+    """Start everything that only the pace of heavy merchants' starts delays."""
     while stage.starts() or stage.admission.next_at < stage.now + 0.1:
         stage.pass_time(0.01)
 
 
-def test_an_order_of_a_merchant_that_uses_little_starts_at_once_beside_backlogs() -> None:
+def test_a_light_merchants_order_starts_at_once_beside_backlogs() -> None:
     stage = a_stage()
     stage.know("light", seconds=0.02)
     heavy_with_backlogs(stage, 100)
     assert stage.offer("light") == START
 
 
-@pytest.mark.usefixtures("nobody_is_paced")
-def test_a_merchant_is_light_below_its_fair_part_or_half_of_it_with_a_backlog() -> None:
+@pytest.mark.usefixtures("no_pacing")
+def test_a_merchant_is_light_below_its_fair_share_or_half_of_it_with_a_backlog() -> None:
     stage = a_stage()
     stage.know("m", seconds=4.0)  # an order takes 0.8 slots on average over 5 s
-    full_of_merchants(stage)  # and the fair part is one slot
+    full_of_merchants(stage)  # and the fair share is one slot
     assert stage.offer("m") is Verdict.WAIT
     assert stage.standing("m").light
     assert stage.offer("m") is Verdict.WAIT
     assert not stage.standing("m").light
 
 
-@pytest.mark.usefixtures("nobody_is_paced")
-def test_a_merchant_is_light_below_half_of_its_fair_part_while_a_stranger_waits() -> None:
+@pytest.mark.usefixtures("no_pacing")
+def test_a_merchant_is_light_below_half_of_its_fair_share_while_a_stranger_waits() -> None:
     stage = a_stage()
     stage.know("m", seconds=4.0)
     stage.know("quick", seconds=2.0)
@@ -86,7 +86,7 @@ def test_a_merchant_is_light_below_half_of_its_fair_part_while_a_stranger_waits(
     assert stage.standing("quick").light
 
 
-def test_heavy_merchants_have_all_slots_but_the_reserve_where_nobody_else_has_work() -> None:
+def test_heavy_merchants_have_all_slots_but_the_reserve_if_no_other_has_work() -> None:
     stage = a_stage()
     heavy_with_backlogs(stage, 100)
     assert 186 <= stage.admission.in_flight <= 192
@@ -98,7 +98,7 @@ def test_one_merchant_alone_has_all_slots_but_the_reserve_too() -> None:
     assert 186 <= stage.admission.in_flight <= 192
 
 
-def test_the_lightest_may_take_the_last_slot_and_those_that_are_nearly_heavy_leave_some() -> None:
+def test_the_lightest_may_take_the_last_slot_and_nearly_heavy_ones_leave_some() -> None:
     stage = a_stage(limit=1)
     near = [f"near{n}" for n in range(300)]
     for first in range(0, 300, 100):
@@ -110,7 +110,7 @@ def test_the_lightest_may_take_the_last_slot_and_those_that_are_nearly_heavy_lea
     assert started + quick == 200
 
 
-def test_a_dip_of_what_light_merchants_hold_is_not_filled_with_long_calls() -> None:
+def test_a_dip_in_light_merchants_slots_is_not_filled_with_long_calls() -> None:
     stage = a_stage()
     names = [f"light{n}" for n in range(120)]
     heavy = [f"h{n}" for n in range(60)]
@@ -127,12 +127,12 @@ def test_a_dip_of_what_light_merchants_hold_is_not_filled_with_long_calls() -> N
     for name in heavy:
         stage.offers(name, 5)
     start_in_time(stage)
-    # Each is light until enough of them have work; with what is held now counted it would be 192.
+    # Each is light until enough of them have work; counting the slots held now, it would be 192.
     assert 100 <= stage.admission.in_flight <= 160
 
 
-@pytest.mark.usefixtures("nobody_is_paced")
-def test_those_who_have_used_least_go_first_among_the_heavy() -> None:
+@pytest.mark.usefixtures("no_pacing")
+def test_among_heavy_merchants_the_one_with_the_least_use_goes_first() -> None:
     stage = Stage(limit=50, slots=50, max_blocked=10_000)
     stage.know("much", "less", seconds=8.0)
     busy_forever(stage, 20)
@@ -149,7 +149,7 @@ def test_those_who_have_used_least_go_first_among_the_heavy() -> None:
 
 
 def test_a_slow_merchant_that_comes_back_has_its_first_slot_soon() -> None:
-    """The next call of one that takes 9 s is more than others at 2 s use; it has used nothing yet."""
+    """A call at 9 s uses more than others at 2 s do; the merchant has used nothing yet."""
     stage = a_stage()
     stage.know("slow", seconds=9.0)
     heavy_with_backlogs(stage, 150)
@@ -160,9 +160,9 @@ def test_a_slow_merchant_that_comes_back_has_its_first_slot_soon() -> None:
     assert "slow" in stage.starts()
 
 
-@pytest.mark.usefixtures("nobody_is_paced")
-def test_a_merchant_that_waits_is_not_passed_by_for_ever() -> None:
-    """What it has used counts for half after 3.5 s in which it waited."""
+@pytest.mark.usefixtures("no_pacing")
+def test_a_waiting_merchant_is_not_passed_by_for_ever() -> None:
+    """What it has used counts for half after 3.5 s of waiting."""
     stage = Stage(limit=50, slots=50, max_blocked=10_000)
     stage.know("much", "less", seconds=8.0)
     busy_forever(stage, 20)
@@ -211,7 +211,7 @@ def test_heavy_calls_that_end_together_do_not_start_together_for_ever() -> None:
     assert held >= 180
 
 
-def test_none_waits_for_the_pace_of_a_minute_for_as_long() -> None:
+def test_the_delay_of_paced_starts_is_bounded() -> None:
     stage = Stage(limit=50, slots=50, max_blocked=10_000)
     stage.know("h", seconds=60.0)
     stage.offers("h", 48)
@@ -222,12 +222,12 @@ def test_none_waits_for_the_pace_of_a_minute_for_as_long() -> None:
 
 
 @pytest.fixture
-def nobody_is_light(monkeypatch: pytest.MonkeyPatch) -> None:
+def all_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "LIGHT", 1e-6)
     monkeypatch.setattr(scheduler, "LIGHT_WITH_BACKLOG", 1e-6)
 
 
-@pytest.mark.usefixtures("nobody_is_light")
+@pytest.mark.usefixtures("all_heavy")
 def test_quick_merchants_do_not_wait_for_the_pace_of_slow_ones() -> None:
     stage = a_stage(limit=100)
     slow = [f"slow{n}" for n in range(80)]
@@ -241,8 +241,8 @@ def test_quick_merchants_do_not_wait_for_the_pace_of_slow_ones() -> None:
     assert stage.admission.in_flight <= 60 + pacing.BURST
 
 
-@pytest.mark.usefixtures("nobody_is_light")
-def test_calls_are_not_cut_short_for_one_that_waits_for_its_pace_only() -> None:
+@pytest.mark.usefixtures("all_heavy")
+def test_calls_are_not_cut_short_for_a_merchant_that_waits_for_its_pace() -> None:
     stage = a_stage()
     hanging = [f"x{n}" for n in range(70)]
     stage.know(*hanging, "answers")
@@ -292,7 +292,7 @@ def test_a_stranger_has_one_call_at_once_while_half_of_the_slots_are_taken() -> 
     assert len(stage.starts()) > 30  # it is known now
 
 
-def test_a_stranger_with_a_call_out_hides_nobody() -> None:
+def test_a_stranger_with_a_call_in_flight_hides_no_other_merchant() -> None:
     stage = a_stage()
     stage.know("h", seconds=2.0)
     stage.offers("new", 150)
@@ -301,7 +301,7 @@ def test_a_stranger_with_a_call_out_hides_nobody() -> None:
     assert stage.standing("h").in_flight > 80
 
 
-def test_all_silent_merchants_together_start_calls_in_few_slots() -> None:
+def test_all_silent_merchants_together_use_few_slots() -> None:
     stage = a_stage(limit=5)
     names = [f"h{n}" for n in range(100)]
     stage.know(*names)
@@ -311,7 +311,7 @@ def test_all_silent_merchants_together_start_calls_in_few_slots() -> None:
     assert [stage.offer(name) for name in names[:20]].count(START) == 12
     assert stage.starts() == []
     assert [stage.offer(name) for name in names[20:]] == [START] * 80
-    stage.reply("h0", after=0.1)  # it answers: the next has its slot
+    stage.reply("h0", after=0.1)  # it answers: the next merchant has its slot
     assert len(stage.starts()) == 1
 
 
@@ -334,7 +334,7 @@ def test_a_silent_merchant_has_its_turn_beside_heavy_ones_with_backlogs() -> Non
     raise AssertionError("it has never had a slot")
 
 
-def test_a_merchant_that_may_not_start_hides_nobody() -> None:
+def test_a_merchant_that_may_not_start_hides_no_other() -> None:
     stage = Stage(limit=1, slots=50, max_blocked=1000)
     for name in ("full", "other"):
         stage.know(name)
@@ -342,27 +342,28 @@ def test_a_merchant_that_may_not_start_hides_nobody() -> None:
     assert stage.offer("other") == START
 
 
-def test_merchants_of_a_provider_that_is_silent_are_silent_before_they_are_called() -> None:
+def test_merchants_of_a_silent_provider_are_silent_before_they_are_called() -> None:
     stage = a_stage(limit=5)
     names = [f"m{n}@x" for n in range(100)]
     stage.know(*names, "other")
     for name in names[:20]:
         assert stage.offer(name) == START
-    stage.pass_time(0.2)  # out for longer than is usual, and nobody of it has answered since
+    # In flight for longer than usual, and no merchant of it has answered since.
+    stage.pass_time(0.2)
     assert [stage.offer(name) for name in names[20:]].count(START) == 0
     assert stage.offer("other") == START
     stage.reply("m0@x")
     assert len(stage.starts()) == 80
 
 
-def test_merchants_of_a_provider_that_answers_again_stand_behind_no_silent_one() -> None:
+def test_merchants_of_a_provider_that_answers_again_do_not_wait_behind_silent_ones() -> None:
     stage = a_stage(limit=5)
     silent = [f"silent{n}" for n in range(13)]
     stage.know(*silent, "calls@x")
     stage.know("waits@x", seconds=20.0)
-    stage.answer("waits@x", after=3.0)  # it has used more of late than those that hang
+    stage.answer("waits@x", after=3.0)  # it has used more recently than the hanging ones
     stage.hang(*silent)
-    assert stage.offer("silent0") is Verdict.WAIT  # they hold all that they may
+    assert stage.offer("silent0") is Verdict.WAIT  # they hold all slots that they may
     stage.offer("calls@x")
     stage.pass_time(0.2)
     assert stage.offer("waits@x", "waits") is Verdict.WAIT
@@ -386,7 +387,7 @@ def test_merchants_that_queue_while_their_provider_is_silent_gain_no_credit(
     stage.reply("calls@x")
     assert {stage.standing(name).light for name in queued[20:]} == {are_light}
     stage.offer("idle@x")
-    assert stage.standing("idle@x").light  # it had no order that waited
+    assert stage.standing("idle@x").light  # it had no waiting order
     for _ in range(2):
         stage.starts()
         stage.reply(queued[-1])
@@ -395,7 +396,7 @@ def test_merchants_that_queue_while_their_provider_is_silent_gain_no_credit(
     assert stage.standing(queued[-1]).light
 
 
-def test_a_provider_of_which_anybody_answers_is_not_silent() -> None:
+def test_a_provider_with_an_answering_merchant_is_not_silent() -> None:
     stage = a_stage(limit=5)
     stage.know("hangs@x", "answers@x", "m@x")
     stage.offers("hangs@x", 1)

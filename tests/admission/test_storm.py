@@ -1,7 +1,7 @@
-"""Half of a thousand merchants stop answering in the same moment: what the others notice of it.
+"""Half of a thousand merchants stop answering in the same moment: the effect on the others.
 
-A worker at 60 % load, with the real admission and everything else in virtual time: it finds out
-about each merchant that has stopped by a slot that this one's call holds, and has 80 to do it with.
+A worker at 60 % load, with the real admission and everything else in virtual time: it detects each
+dead merchant by a slot that its call holds, and has 80 slots for that.
 """
 
 import heapq
@@ -17,10 +17,10 @@ from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.domain.outcome import CallResult
 
-#: Merchants; orders a second; seconds of a reply, of a call that hangs, of ending one; and between two
-#: looks at the time.
+#: Merchants; orders a second; seconds of a reply, of a call that hangs, of ending one; and between
+#: two checks of the time.
 MERCHANTS, RATE, REPLY, TIMEOUT, ENDING, TICK = 1000, 600, 0.2, 10.0, 0.01, 0.01
-#: When half of them stop, and for how long it is looked at.
+#: When half of them stop, and for how long the run goes on.
 STRIKE, END = 4.0, 20.0
 #: Seconds until a parked order is back.
 PARKED = 5.0
@@ -29,7 +29,7 @@ Order = tuple[int, float]
 
 
 class Storm:
-    """Orders come at random, one as likely for a merchant as for another.
+    """Orders arrive at random, equally likely for each merchant.
 
     Args:
         jitter: seconds that a reply takes longer at most.
@@ -43,7 +43,7 @@ class Storm:
         self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = count()
         self._over: set[Call[Order]] = set()
-        #: Seconds that the orders of those that never stop have waited, since the others have; and
+        #: Seconds that the orders of healthy merchants have waited, since the others stopped; and
         #: those of merchants that had never answered by then.
         self.waited: list[float] = []
         self.waited_as_strangers: list[float] = []
@@ -112,9 +112,7 @@ class Storm:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("jitter", [0.01, 0.06])
-def test_no_order_of_those_that_are_known_waits_and_no_other_for_long(
-    jitter: float, seed: int
-) -> None:
+def test_no_order_of_a_known_merchant_waits_and_no_other_for_long(jitter: float, seed: int) -> None:
     storm = Storm(jitter, seed)
     storm.run()
     assert len(storm.waited) > 4000

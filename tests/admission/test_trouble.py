@@ -1,4 +1,4 @@
-"""Which merchants are in trouble, and which in most."""
+"""Which merchants are in trouble, and which are the worst."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def a_merchant(name: str = "m", **fields: Any) -> MerchantStatus:
     ("fields", "expected"),
     [
         ({"in_flight": 10}, False),
-        ({"in_flight": 10, "troubled": True}, False),  # at its limit, and nobody waits
+        ({"in_flight": 10, "troubled": True}, False),  # at its limit, and no order waits
         ({"waiting": 5}, False),  # for a slot
         ({"waiting": 1, "troubled": True}, True),
         ({"parked": 1}, True),
@@ -39,13 +39,13 @@ def a_merchant(name: str = "m", **fields: Any) -> MerchantStatus:
         ({"breaker": State.HALF_OPEN, "troubled": True}, True),
     ],
 )
-def test_a_merchant_is_in_trouble_when_its_orders_are_held_up_for_its_own_sake(
+def test_a_merchant_is_in_trouble_when_its_orders_wait_because_of_it(
     fields: dict[str, Any], expected: bool
 ) -> None:
     assert is_in_trouble(a_merchant(**fields)) is expected
 
 
-def test_the_worst_are_those_with_most_orders_held_up_and_then_those_that_are_left_alone() -> None:
+def test_the_worst_have_the_most_waiting_orders_and_then_an_open_breaker() -> None:
     merchants = [
         a_merchant("well", in_flight=9),
         a_merchant("silent", silent=True, troubled=True, in_flight=2),

@@ -1,4 +1,4 @@
-"""What a POS gets to see of the credentials, and what a 401 does."""
+"""The credentials in a request, and the reaction to a 401."""
 
 import base64
 import hashlib
@@ -61,7 +61,7 @@ class Pos:
         ({"type": "bearer", "token": "t"}, "Authorization", "Bearer t"),
     ],
 )
-def test_what_does_not_change_is_added_to_every_request(
+def test_static_credentials_are_added_to_every_request(
     auth: dict[str, Any], name: str, value: str
 ) -> None:
     pos = Pos()
@@ -70,13 +70,13 @@ def test_what_does_not_change_is_added_to_every_request(
     assert pos.seen[0].body == ORDER.body
 
 
-def test_nothing_is_added_where_nothing_is_asked_for() -> None:
+def test_without_authentication_nothing_is_added() -> None:
     pos = Pos()
     pos.submit({})
     assert pos.seen == [ORDER]
 
 
-def test_a_signature_is_that_of_standard_webhooks() -> None:
+def test_the_signature_follows_standard_webhooks() -> None:
     pos = Pos()
     key = b"a key of twenty-four byt"
     pos.submit({"type": "hmac", "secret": f"whsec_{base64.b64encode(key).decode()}"})
@@ -96,19 +96,19 @@ OAUTH = {
 }
 
 
-def test_a_token_that_is_refused_is_renewed_once() -> None:
+def test_a_refused_token_is_renewed_once() -> None:
     pos = Pos(401, 201)
     assert pos.submit(OAUTH).status == 201
     assert [r.headers["Authorization"] for r in pos.seen] == ["Bearer token-1", "Bearer token-2"]
 
 
-def test_a_pos_that_refuses_new_tokens_too_is_not_asked_a_third_time() -> None:
+def test_a_pos_that_refuses_the_new_token_gets_no_third_request() -> None:
     pos = Pos(401, 401, 201)
     assert pos.submit(OAUTH).status == 401
     assert pos.tokens == 2
 
 
-def test_a_key_that_is_refused_is_not_tried_again() -> None:
+def test_a_refused_key_is_not_retried() -> None:
     pos = Pos(401, 201)
     assert pos.submit({"type": "bearer", "token": "t"}).status == 401
     assert len(pos.seen) == 1
@@ -122,7 +122,7 @@ def test_without_credentials_nothing_is_sent() -> None:
         Authenticator(pos, CLOCK).sending(merchant, pos.send, lambda: 5.0)
 
 
-def test_a_pos_that_wants_our_certificate_gets_it_and_only_from_those_who_have_one() -> None:
+def test_a_client_certificate_is_sent_for_the_merchant_that_has_it() -> None:
     ca = trustme.CA()
     ours = ca.issue_cert("gateway.example")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""What a merchant's record may say about authentication, and that it keeps its secrets."""
+"""Authentication in a merchant's record, and that its secrets are not shown."""
 
 import json
 from typing import Any
@@ -41,7 +41,7 @@ def test_no_secret_is_shown_and_all_can_be_revealed(auth: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("auth", [{}, {"type": "none"}, None])
-def test_a_pos_that_asks_for_nothing_needs_none(auth: Any) -> None:
+def test_a_pos_without_authentication_needs_no_credentials(auth: Any) -> None:
     record = {"id": "m", "base_url": "https://pos.example"}
     parsed = Merchant.parse(record if auth is None else {**record, "auth": auth})
     assert isinstance(parsed.auth, NoAuth)
@@ -69,14 +69,14 @@ def test_a_pos_that_asks_for_nothing_needs_none(auth: Any) -> None:
         SECRET,
     ],
 )
-def test_what_is_wrong_is_named_and_no_secret_is_repeated(auth: Any) -> None:
+def test_an_error_names_the_field_and_no_secret(auth: Any) -> None:
     with pytest.raises(InvalidMerchant) as caught:
         merchant(auth)
     assert caught.value.field.startswith("auth")
     assert SECRET not in str(caught.value)
 
 
-def test_a_key_that_is_another_certificates_is_refused() -> None:
+def test_a_key_of_another_certificate_is_refused() -> None:
     ca = trustme.CA()
     one, other = ca.issue_cert("a.example"), ca.issue_cert("b.example")
     chain, key = one.cert_chain_pems[0].bytes().decode(), one.private_key_pem.bytes().decode()

@@ -1,4 +1,4 @@
-"""What is left of a POS's words when they have our own secrets in them."""
+"""A POS's words with our secrets removed."""
 
 import json
 from base64 import b64encode, urlsafe_b64encode
@@ -36,13 +36,13 @@ def encoded(data: str) -> str:
         json.dumps(SECRET)[1:-1],
     ],
 )
-def test_a_secret_is_hidden_in_whatever_form_it_comes(form: str) -> None:
+def test_a_secret_is_hidden_in_every_encoding(form: str) -> None:
     assert said(f"no {form}, sorry") == f"no {HIDDEN}, sorry"
 
 
 @pytest.mark.parametrize("before", ["", "u:", "us:", "user:", "Bearer "])
 @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
-def test_in_base64_it_is_hidden_whatever_stands_before_it(before: str, encode: object) -> None:
+def test_in_base64_a_secret_is_hidden_at_every_offset(before: str, encode: object) -> None:
     secret = "p?ssw>rd~~-0a1b2c"
     whole = encode(f"{before}{secret}".encode()).decode()  # type: ignore[operator]
     left = said(f"no {whole}", secret)
@@ -55,9 +55,7 @@ def test_in_base64_it_is_hidden_whatever_stands_before_it(before: str, encode: o
     st.text(max_size=20),
     st.text(max_size=20),
 )
-def test_whatever_the_secret_is_it_is_not_in_what_is_left(
-    secret: str, before: str, after: str
-) -> None:
+def test_no_secret_is_left(secret: str, before: str, after: str) -> None:
     left = said(before + secret + after, secret).replace(HIDDEN, "\0")
     assert secret not in left
 
@@ -65,25 +63,25 @@ def test_whatever_the_secret_is_it_is_not_in_what_is_left(
 @pytest.mark.parametrize(
     ("text", "secrets"),
     [
-        ("no abcdefgh!", ("abcd", "abcdefgh")),  # the shorter one is the longer one's beginning
+        ("no abcdefgh!", ("abcd", "abcdefgh")),  # the shorter one is a prefix of the longer one
         ("no abcdefgh!", ("abcdefgh", "abcd")),
         ("no abcdefgh!", ("cdef", "abcdefgh")),
         ("no abcdefgh!", ("abcde", "defgh")),  # one begins in the middle of the other
         ("no abcdabcd!", ("abcd",)),
     ],
 )
-def test_of_secrets_that_overlap_nothing_is_left(text: str, secrets: tuple[str, ...]) -> None:
+def test_nothing_is_left_of_overlapping_secrets(text: str, secrets: tuple[str, ...]) -> None:
     assert said(text, *secrets) == f"no {HIDDEN}!"
 
 
-def test_a_secret_that_was_cut_off_is_hidden_too() -> None:
+def test_a_truncated_secret_is_hidden_too() -> None:
     text = "x" * (REASON_LIMIT - 10) + SECRET
     assert said(text) == "x" * (REASON_LIMIT - 10) + HIDDEN
     few = "x" * (REASON_LIMIT - SHORTEST + 1) + SECRET
     assert said(few) == few[:REASON_LIMIT]
 
 
-def test_the_code_and_the_id_are_the_poss_words_too() -> None:
+def test_code_and_id_are_redacted_too() -> None:
     outcome = redacted(
         Outcome(Kind.REJECTED, Reason.of("no-s3cret", ""), external_id="id-s3cret-7"), ("s3cret",)
     )
@@ -91,11 +89,11 @@ def test_the_code_and_the_id_are_the_poss_words_too() -> None:
     assert (outcome.reason.code, outcome.external_id) == (f"no-{HIDDEN}", f"id-{HIDDEN}-7")
 
 
-def test_what_has_no_secret_in_it_is_left_as_it_is() -> None:
+def test_a_text_without_a_secret_is_unchanged() -> None:
     outcome = Outcome(Kind.REJECTED, Reason.of("x", "y" * REASON_LIMIT), external_id="7")
     assert redacted(outcome, (SECRET,)) is outcome
     assert redacted(outcome, ()) is outcome
-    assert redacted(outcome, ("yyy",)) is outcome  # found in every other word
+    assert redacted(outcome, ("yyy",)) is outcome  # a secret that occurs in every other word
 
 
 def test_credentials_name_what_the_pos_may_repeat() -> None:

@@ -1,4 +1,4 @@
-"""OAuth2 tokens: one request for all, made again in time, and what a refusal means."""
+"""OAuth2 tokens: single flight, refresh-ahead, and refusals."""
 
 import json
 import threading
@@ -29,7 +29,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 
-#: Seconds for what should take none.
+#: Seconds for calls that should take none.
 SOON = 20.0
 
 
@@ -46,7 +46,7 @@ def client(client_id: str = "us", **fields: Any) -> OAuth2:
 
 
 class Endpoint:
-    """A token endpoint, and the clock of those who ask it."""
+    """A token endpoint, and its clients' clock."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -71,7 +71,7 @@ class Endpoint:
         return value
 
     def settle(self) -> None:
-        """A request beside the orders comes to its end."""
+        """Let a background refresh end."""
         while under_way := list(self.tokens._cache._under_way.values()):
             for each in under_way:
                 assert each.wait(SOON)
@@ -91,7 +91,7 @@ def on_green_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "green", lambda: True)
 
 
-def test_hundreds_that_need_a_token_ask_for_it_once() -> None:
+def test_hundreds_of_orders_share_one_token_request() -> None:
     endpoint = Endpoint()
     endpoint.may_answer.clear()
     with ThreadPoolExecutor(300) as threads:
@@ -101,7 +101,7 @@ def test_hundreds_that_need_a_token_ask_for_it_once() -> None:
     assert len(endpoint.requests) == 1
 
 
-def test_nobody_waits_for_a_token_longer_than_his_order_may_take() -> None:
+def test_an_order_waits_for_a_token_no_longer_than_its_deadline() -> None:
     endpoint = Endpoint()
     endpoint.may_answer.clear()
     with pytest.raises(NotSent, match="within"):
@@ -111,7 +111,7 @@ def test_nobody_waits_for_a_token_longer_than_his_order_may_take() -> None:
     assert len(endpoint.requests) == 1
 
 
-def test_a_token_is_fetched_anew_beside_the_orders_at_about_half_its_life() -> None:
+def test_a_token_is_refreshed_in_the_background_at_about_half_its_life() -> None:
     endpoint = Endpoint()
     endpoint.get()
     endpoint.seconds += (3600 - EARLY) / 2 * (1 - JITTER) - 1
@@ -119,13 +119,13 @@ def test_a_token_is_fetched_anew_beside_the_orders_at_about_half_its_life() -> N
     assert len(endpoint.requests) == 1
     endpoint.seconds = 1000.0 + (3600 - EARLY) / 2
     endpoint.may_answer.clear()
-    assert endpoint.get() == "token-1"  # nobody waits for it
+    assert endpoint.get() == "token-1"  # no order waits for it
     endpoint.may_answer.set()
     endpoint.settle()
     assert endpoint.get() == "token-2"
 
 
-def test_a_token_is_not_used_shortly_before_its_end() -> None:
+def test_a_token_is_not_used_shortly_before_it_expires() -> None:
     endpoint = Endpoint()
     endpoint.get()
     endpoint.seconds += 3600 - EARLY
@@ -141,7 +141,7 @@ def test_how_long_a_token_is_used(life: Any, used_for: float) -> None:
     assert endpoint.get() != "token-1"
 
 
-def test_an_endpoint_that_fails_costs_nothing_while_the_token_is_good() -> None:
+def test_a_failing_endpoint_costs_nothing_while_the_token_is_valid() -> None:
     endpoint = Endpoint()
     endpoint.get()
     endpoint.seconds, endpoint.problem = (
@@ -149,13 +149,13 @@ def test_an_endpoint_that_fails_costs_nothing_while_the_token_is_good() -> None:
         NoValidReply("timeout", "no reply"),
     )
     assert [endpoint.get() for _ in range(20)] == ["token-1"] * 20
-    assert len(endpoint.requests) == 2  # not again at every order
+    assert len(endpoint.requests) == 2  # not again for every order
     endpoint.seconds += REFUSED + 1
     endpoint.get()
     assert len(endpoint.requests) == 3
 
 
-def test_one_refusal_fails_no_order_and_is_not_asked_for_at_every_order() -> None:
+def test_one_refusal_fails_no_order_and_is_not_retried_for_every_order() -> None:
     endpoint = Endpoint()
     endpoint.status = 401
     assert [said(endpoint) for _ in range(5)] == ["NotSent: the token endpoint answered 401"] * 5
@@ -206,7 +206,7 @@ def test_orders_that_wait_for_a_login_fail_with_its_refusal() -> None:
     assert len(endpoint.requests) == 3
 
 
-def test_two_odd_refusals_are_none_in_a_row_with_a_token_or_an_hour_between() -> None:
+def test_two_refusals_with_a_token_or_an_hour_between_are_not_consecutive() -> None:
     endpoint = Endpoint()
     endpoint.status = 403
     assert kinds(endpoint, 0) == ["NotSent"]
@@ -219,7 +219,7 @@ def test_two_odd_refusals_are_none_in_a_row_with_a_token_or_an_hour_between() ->
     assert kinds(endpoint, IN_A_ROW) == ["Misconfigured"]
 
 
-def test_a_token_that_another_worker_was_given_ends_a_row_of_refusals() -> None:
+def test_another_workers_token_ends_a_sequence_of_refusals() -> None:
     endpoint = Endpoint()
     endpoint.status = 403
     assert kinds(endpoint, 0) == ["NotSent"]
@@ -228,7 +228,7 @@ def test_a_token_that_another_worker_was_given_ends_a_row_of_refusals() -> None:
     assert kinds(endpoint, 0, 10 + APART) == ["theirs", "NotSent"]
 
 
-def test_a_refusal_of_a_refresh_beside_a_good_token_is_the_first_in_a_row() -> None:
+def test_a_refused_refresh_beside_a_valid_token_starts_a_sequence_of_refusals() -> None:
     endpoint = Endpoint()
     endpoint.get()
     endpoint.status = 403
@@ -236,7 +236,7 @@ def test_a_refusal_of_a_refresh_beside_a_good_token_is_the_first_in_a_row() -> N
     assert kinds(endpoint, APART + REFUSED) == ["Misconfigured"]
 
 
-def test_whatever_else_goes_wrong_the_order_was_not_sent() -> None:
+def test_an_order_without_a_token_was_not_sent() -> None:
     for problem in (NoValidReply("timeout", "no reply"), NotSent("connect", "refused")):
         endpoint = Endpoint()
         endpoint.problem = problem
@@ -257,7 +257,7 @@ def test_whatever_else_goes_wrong_the_order_was_not_sent() -> None:
         {"expires_in": 0},
     ],
 )
-def test_what_is_no_usable_token_is_not_used(fields: dict[str, Any]) -> None:
+def test_an_unusable_token_is_not_used(fields: dict[str, Any]) -> None:
     endpoint = Endpoint()
     endpoint.fields |= fields
     with pytest.raises(NotSent):
@@ -276,7 +276,7 @@ def test_what_is_no_usable_token_is_not_used(fields: dict[str, Any]) -> None:
     ids=["no float", "no integer", "too deep", "too deep to be shown", "no text"],
 )
 @pytest.mark.parametrize("toasts", [False, True])
-def test_whatever_an_endpoint_says_ends_no_thread(
+def test_no_reply_of_an_endpoint_ends_a_thread(
     body: bytes, toasts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker ends with any of its threads, and the next one that needs that token would, too."""
@@ -297,7 +297,7 @@ def test_clients_do_not_share_tokens() -> None:
     assert endpoint.get(client("a")) == "token-1"
 
 
-def test_a_token_that_is_refused_is_forgotten_but_not_the_one_that_came_since() -> None:
+def test_a_refused_token_is_forgotten_but_not_its_successor() -> None:
     endpoint = Endpoint()
     assert endpoint.get() == "token-1"
     endpoint.tokens.forget(client(), "token-1")
@@ -306,7 +306,7 @@ def test_a_token_that_is_refused_is_forgotten_but_not_the_one_that_came_since() 
     assert endpoint.get() == "token-2"
 
 
-def test_the_client_shows_itself_as_its_vendor_wants_it() -> None:
+def test_the_client_authenticates_as_its_vendor_requires() -> None:
     endpoint = Endpoint()
     for style in ("basic", "form", "json"):
         endpoint.get(client(style, style=style, scope="orders.write", audience="pos"))
@@ -350,14 +350,14 @@ class Toast(Endpoint):
         return Reply(self.status, {}, json.dumps({"token": token, "status": "SUCCESS"}).encode())
 
 
-def test_a_merchants_record_may_ask_for_toasts_login() -> None:
+def test_a_merchants_record_may_use_toasts_login() -> None:
     record = {"id": "m", "base_url": "https://toast.example", "auth": TOAST.reveal()}
     merchant = Merchant.parse(record)
     assert merchant.auth == TOAST
     assert merchant.auth.secrets == ("s3cret",)
 
 
-def test_toasts_login_speaks_toasts_language() -> None:
+def test_toasts_login_follows_its_documentation() -> None:
     toast = Toast()
     assert toast.get() == "token-1"
     [request] = toast.requests
@@ -370,7 +370,7 @@ def test_toasts_login_speaks_toasts_language() -> None:
     }
 
 
-def test_toasts_token_is_asked_for_again_in_its_last_minute_and_not_before() -> None:
+def test_toasts_token_is_refreshed_in_its_last_minute_and_not_before() -> None:
     toast = Toast()
     toast.get()
     toast.seconds += DAY - TOAST_RENEWED - 1
@@ -380,7 +380,7 @@ def test_toasts_token_is_asked_for_again_in_its_last_minute_and_not_before() -> 
     assert toast.get() == "token-2"
 
 
-def test_toasts_token_is_used_for_half_an_hour_whatever_the_pos_says_to_it() -> None:
+def test_toasts_token_is_used_for_half_an_hour_even_if_it_is_refused() -> None:
     toast = Toast()
     toast.tokens.forget(TOAST, toast.get())
     assert (toast.get(), len(toast.requests)) == ("token-1", 1)
@@ -389,7 +389,7 @@ def test_toasts_token_is_used_for_half_an_hour_whatever_the_pos_says_to_it() -> 
     assert toast.get() == "token-2"
 
 
-def test_one_odd_answer_of_toasts_login_costs_seconds() -> None:
+def test_one_refusal_of_toasts_login_costs_seconds() -> None:
     toast = Toast()
     toast.status = 403
     assert kinds(toast, 0, REFUSED - 1) == ["NotSent", "NotSent"]
@@ -397,7 +397,7 @@ def test_one_odd_answer_of_toasts_login_costs_seconds() -> None:
     assert kinds(toast, 1) == ["token-2"]
 
 
-def test_a_client_that_toast_refuses_asks_ever_more_rarely_and_its_orders_fail() -> None:
+def test_a_client_that_toast_refuses_is_retried_with_backoff_and_its_orders_fail() -> None:
     """Five logins in the first hour, then two an hour."""
     toast = Toast()
     toast.status = 401
@@ -409,7 +409,7 @@ def test_a_client_that_toast_refuses_asks_ever_more_rarely_and_its_orders_fail()
     assert len(toast.requests) == 9
 
 
-def test_a_short_lived_token_of_toasts_is_not_asked_for_with_every_order() -> None:
+def test_toasts_short_lived_token_is_not_requested_for_every_order() -> None:
     toast = Toast()
     toast.left = 45
     assert [toast.get() for _ in range(3)] == ["token-1"] * 3
@@ -419,13 +419,13 @@ def test_a_short_lived_token_of_toasts_is_not_asked_for_with_every_order() -> No
 @pytest.mark.parametrize(
     "body", [b'{"token": 7}', b'{"token": {}}', b'{"access_token": "x"}', b"[]"]
 )
-def test_what_is_no_token_of_toasts_is_none(body: bytes) -> None:
+def test_an_invalid_token_of_toasts_is_not_used(body: bytes) -> None:
     tokens = Tokens(lambda *_: Reply(200, {}, body))
     with pytest.raises(NotSent, match="no token"):
         tokens.get(TOAST, 1.0)
 
 
-def test_what_a_pos_may_have_seen_is_known_for_as_long_as_it_may_repeat_it() -> None:
+def test_a_used_token_is_redacted_for_as_long_as_a_pos_may_repeat_it() -> None:
     endpoint = Endpoint()
     assert endpoint.tokens.known(client()) == ()
     endpoint.tokens.forget(client(), endpoint.get())
@@ -433,7 +433,7 @@ def test_what_a_pos_may_have_seen_is_known_for_as_long_as_it_may_repeat_it() -> 
     assert endpoint.tokens.known(client()) == ("token-2", "token-1")
 
 
-def test_a_token_that_is_given_out_again_takes_the_place_of_none_before_it() -> None:
+def test_a_reissued_token_evicts_no_other() -> None:
     endpoint = Endpoint()
     for value in ("first", "same", "same"):
         endpoint.fields["access_token"] = value
@@ -442,7 +442,7 @@ def test_a_token_that_is_given_out_again_takes_the_place_of_none_before_it() -> 
     assert endpoint.tokens.known(client()) == ("same", "first")
 
 
-def test_of_clients_that_come_and_go_no_more_are_remembered_than_count(
+def test_remembered_clients_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(subject, "MOST", 2)

@@ -22,7 +22,7 @@ SECRET = "s3cr3t-marker"
 OLD, NEW = new_key(), new_key()
 
 
-def test_what_is_sealed_can_be_opened_and_only_with_its_key_for_its_owner() -> None:
+def test_a_ciphertext_is_decrypted_only_with_its_key_for_its_owner() -> None:
     sealed = Vault(OLD).seal({"key": SECRET}, whose="m1")
     assert SECRET not in json.dumps(sealed)
     assert Vault(OLD).open(sealed, whose="m1") == {"key": SECRET}
@@ -33,13 +33,13 @@ def test_what_is_sealed_can_be_opened_and_only_with_its_key_for_its_owner() -> N
         Vault(OLD).open(sealed, whose="m2")
 
 
-def test_nothing_is_sealed_twice_to_the_same() -> None:
+def test_encrypting_twice_gives_different_ciphertexts() -> None:
     vault = Vault(OLD)
     assert vault.seal({"key": "a"}, whose="m") != vault.seal({"key": "a"}, whose="m")
 
 
 @pytest.mark.parametrize("place", range(0, 60, 7))
-def test_what_was_changed_is_not_opened(place: int) -> None:
+def test_a_changed_ciphertext_is_not_decrypted(place: int) -> None:
     sealed = Vault(OLD).seal({"key": SECRET}, whose="m")
     data = bytearray(base64.b64decode(sealed["sealed"]))
     data[place % len(data)] ^= 1
@@ -48,18 +48,18 @@ def test_what_was_changed_is_not_opened(place: int) -> None:
 
 
 @pytest.mark.parametrize("sealed", [{}, {"key": "x"}, {"sealed": "!!"}, {"key": "", "sealed": ""}])
-def test_nonsense_is_not_opened(sealed: dict[str, str]) -> None:
+def test_nonsense_is_not_decrypted(sealed: dict[str, str]) -> None:
     with pytest.raises(CannotOpen):
         Vault(OLD).open(sealed, whose="m")
 
 
-def test_a_passphrase_does_too() -> None:
+def test_a_passphrase_is_a_key_too() -> None:
     sealed = Vault("correct horse battery staple").seal({"key": SECRET}, whose="m")
     assert Vault(f"{NEW},correct horse battery staple").open(sealed, whose="m") == {"key": SECRET}
 
 
 @pytest.mark.parametrize("text", ["!!", "", "AAAA", "AAAAAAAAAAAAAAAA", "\u00e9", "AAAA AAAA\n"])
-def test_nonsense_under_a_key_that_is_there_is_not_opened(text: str) -> None:
+def test_nonsense_under_a_known_key_is_not_decrypted(text: str) -> None:
     vault = Vault(OLD)
     with pytest.raises(CannotOpen, match="changed"):
         vault.open_bytes(f"{vault.current}.{text}", whose="m")
@@ -78,12 +78,12 @@ def test_nonsense_under_a_key_that_is_there_is_not_opened(text: str) -> None:
         ),
     ],
 )
-def test_what_earlier_releases_have_sealed_is_opened(key: str, sealed: str) -> None:
-    """Else a database could not be read after an upgrade, or a passphrase be weaker than it was."""
+def test_ciphertexts_of_earlier_releases_are_decrypted(key: str, sealed: str) -> None:
+    """Otherwise a database could not be read after an upgrade, or a passphrase would be weaker."""
     assert Vault(key).open_bytes(sealed, whose="m1") == b"s3cr3t"
 
 
-def test_a_base64_text_that_is_no_key_is_a_passphrase_and_no_shorter_key() -> None:
+def test_a_base64_text_of_another_length_is_a_passphrase() -> None:
     short = base64.b64encode(bytes(16)).decode()
     assert Vault(short).current not in (None, hashlib.sha256(bytes(16)).hexdigest()[:8])
 
@@ -118,14 +118,14 @@ def test_secrets_are_not_written_without_a_key(engine: Engine) -> None:
     assert store.get(["m1", "m2"]) == {}
 
 
-def test_one_merchant_whose_secrets_cannot_be_read_is_nobody_elses_trouble(engine: Engine) -> None:
+def test_a_merchants_unreadable_secrets_affect_no_other_merchant(engine: Engine) -> None:
     MerchantStore(engine, vault=Vault(OLD)).put([record("m1"), record("m2", type="none")])
     found = MerchantStore(engine, vault=Vault(NEW)).get(["m1", "m2"])
     assert isinstance(found["m1"].auth, Unreadable)
     assert found["m2"] == record("m2", type="none")
 
 
-def test_credentials_of_another_version_are_nobody_elses_trouble_and_are_not_shown(
+def test_credentials_of_another_version_affect_no_other_merchant_and_are_not_shown(
     engine: Engine,
 ) -> None:
     vault = Vault(OLD)
@@ -140,16 +140,16 @@ def test_credentials_of_another_version_are_nobody_elses_trouble_and_are_not_sho
     assert found["m2"] == record("m2")
 
 
-def test_a_secret_that_was_changed_is_not_served_from_before(engine: Engine) -> None:
+def test_a_changed_secret_is_not_served_from_the_cache(engine: Engine) -> None:
     store = MerchantStore(engine, vault=Vault(OLD))
     store.put([record("m1")])
     before = store.get(["m1"])["m1"].auth
-    assert store.get(["m1"])["m1"].auth is before  # not opened again for every load
+    assert store.get(["m1"])["m1"].auth is before  # not decrypted again on every load
     MerchantStore(engine, vault=Vault(OLD)).put([record("m1", type="bearer", token="changed")])
     assert store.get(["m1"])["m1"] == record("m1", type="bearer", token="changed")
 
 
-def test_all_are_sealed_anew_a_batch_at_a_time_while_others_write(engine: Engine) -> None:
+def test_secrets_are_reencrypted_in_batches_beside_other_writes(engine: Engine) -> None:
     names = [f"m{n:02d}" for n in range(25)]
     old = MerchantStore(engine, vault=Vault(f"{OLD},{NEW}"))
     old.put([record(name) for name in names])
@@ -167,7 +167,7 @@ def test_all_are_sealed_anew_a_batch_at_a_time_while_others_write(engine: Engine
     assert [each.sealed for each in only_new.reseal()] == [0]
 
 
-def test_what_somebody_writes_in_the_same_moment_stays(postgres_url: str) -> None:
+def test_a_concurrent_write_is_not_overwritten(postgres_url: str) -> None:
     engine = open_database(postgres_url)
     upgrade(engine)
     MerchantStore(engine, vault=Vault(OLD)).put([record("m1")])
@@ -183,7 +183,7 @@ def test_what_somebody_writes_in_the_same_moment_stays(postgres_url: str) -> Non
     engine.dispose()
 
 
-def test_secrets_of_a_merchant_that_is_paused_in_the_same_moment_are_sealed(engine: Engine) -> None:
+def test_secrets_of_a_merchant_that_is_paused_concurrently_are_encrypted(engine: Engine) -> None:
     MerchantStore(engine, vault=Vault(OLD)).put([record("m1")])
     operator = MerchantStore(engine, vault=Vault(OLD))
 
@@ -200,7 +200,7 @@ def test_secrets_of_a_merchant_that_is_paused_in_the_same_moment_are_sealed(engi
     assert (merchant.auth, merchant.paused) == (record("m1").auth, True)
 
 
-def test_secrets_that_no_key_opens_are_named_and_keep_no_others_from_being_sealed(
+def test_undecryptable_secrets_are_named_and_do_not_stop_the_reencryption(
     engine: Engine,
 ) -> None:
     MerchantStore(engine, vault=Vault(new_key())).put([record("m1")])

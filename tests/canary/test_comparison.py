@@ -1,4 +1,4 @@
-"""The statistics are right about rollouts of which the truth is known."""
+"""The statistics are right about simulated rollouts with a known difference."""
 
 from math import inf, log
 from random import Random
@@ -32,25 +32,25 @@ def is_fine(compared: Comparison, matters: float) -> bool:
         (0.999, 100_000, 3.090),
     ],
 )
-def test_students_quantiles_are_those_of_the_tables(
+def test_students_quantiles_match_printed_tables(
     confidence: float, degrees: int, quantile: float
 ) -> None:
     assert student(confidence, degrees) == pytest.approx(quantile, rel=0.04)
 
 
-def test_one_merchant_says_nothing() -> None:
+def test_one_merchant_is_no_evidence() -> None:
     assert student(0.95, 0) == inf
     compared = rates([(40, 40)], [(0, 40)] * 100)
     assert (compared.at_least(CERTAIN), compared.at_most(LIKELY)) == (-inf, inf)
 
 
 def test_a_canary_that_is_no_worse_is_hardly_ever_called_worse() -> None:
-    """Also not because more of the merchants that reject a lot are in it by chance."""
+    """Also not because it has more of the merchants that reject a lot, by chance."""
     found = sum(is_worse(rates(*each), POINTS) for each in rollouts(RUNS, canary=30, stable=270))
     assert found <= 0.005 * RUNS
 
 
-def test_nor_when_it_is_looked_at_every_minute_for_an_hour() -> None:
+def test_nor_when_it_is_judged_every_minute_for_an_hour() -> None:
     aborted = 0
     for seed in range(100):
         chance = Random(seed)
@@ -59,14 +59,14 @@ def test_nor_when_it_is_looked_at_every_minute_for_an_hour() -> None:
     assert aborted <= 1
 
 
-def test_a_canary_that_fails_more_orders_is_found_out() -> None:
+def test_a_canary_that_fails_more_orders_is_found() -> None:
     found = sum(
         is_worse(rates(*each), POINTS) for each in rollouts(RUNS, canary=30, stable=270, more=0.08)
     )
     assert found >= 0.9 * RUNS
 
 
-def test_what_matters_is_hardly_ever_promoted_and_what_is_fine_mostly_is() -> None:
+def test_a_relevant_difference_is_hardly_ever_promoted_and_no_difference_mostly_is() -> None:
     worse, same = (
         sum(
             is_fine(rates(*each), POINTS)
@@ -78,20 +78,20 @@ def test_what_matters_is_hardly_ever_promoted_and_what_is_fine_mostly_is() -> No
     assert same >= 0.9 * RUNS
 
 
-def test_none_of_a_few_is_not_never() -> None:
+def test_no_failure_among_few_orders_is_not_a_rate_of_zero() -> None:
     few, many = [(0, 10)] * 20, [(0, 10)] * 200
     assert not is_fine(rates(few, many), POINTS)
     assert is_fine(rates(many, many), POINTS)
 
 
 def test_one_merchant_whose_orders_all_fail_is_one_observation() -> None:
-    """As many failures of all merchants are a matter of the canary's; of one they are its own."""
+    """As many failures of all merchants point at the canary; of one they point at the merchant."""
     stable = [(0, 20)] * 300
     assert not is_worse(rates([(20, 20), *[(0, 20)] * 29], stable), POINTS)
     assert is_worse(rates([(1, 20)] * 20 + [(0, 20)] * 10, stable), POINTS)
 
 
-def test_times_that_are_alike_are_hardly_ever_called_slower_and_slower_ones_are() -> None:
+def test_equal_times_are_hardly_ever_called_slower_and_slower_ones_are() -> None:
     alike = slower = fine = 0
     for seed in range(100):
         chance = Random(seed)
@@ -112,13 +112,13 @@ def test_a_quantile_and_its_share_are_right() -> None:
     assert (compared.canary, compared.stable, compared.estimate) == (990.0, 990.0, 0.0)
 
 
-def test_too_few_times_say_nothing_of_their_99th_percentile() -> None:
+def test_too_few_times_have_no_99th_percentile() -> None:
     few = [[1.0] * 10] * 20
     compared = quantiles(few, few, 0.99)
     assert (compared.at_least(CERTAIN), compared.at_most(LIKELY)) == (-inf, inf)
 
 
-def test_a_cost_an_order_is_told_apart_from_its_spread() -> None:
+def test_a_difference_in_cost_is_distinguished_from_its_spread() -> None:
     alike = dearer = fine = 0
     for seed in range(RUNS):
         chance = Random(seed)
@@ -135,6 +135,6 @@ def test_a_cost_an_order_is_told_apart_from_its_spread() -> None:
     assert dearer >= 0.95 * RUNS
 
 
-def test_looks_without_an_order_do_no_harm() -> None:
+def test_scrapes_without_an_order_are_harmless() -> None:
     compared = costs([(0.0, 0), (0.1, 100), (0.12, 100), (0.11, 100)], [(0.1, 100)] * 4)
     assert compared.canary == pytest.approx(0.0011)

@@ -1,4 +1,4 @@
-"""What an order costs, read from pages as workers and Prometheus serve them."""
+"""The CPU cost of an order, read from the metrics of workers and Prometheus."""
 
 import re
 from collections.abc import Iterator
@@ -45,19 +45,19 @@ def counters(seconds: float, *, labels: str = "", **orders: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_a_worker_shows_what_is_looked_for() -> None:
+def test_a_worker_has_the_metrics_that_are_read() -> None:
     metrics.told("accepted", None)
     page = generate_latest(REGISTRY).decode()
     assert re.search(rf"^{cpu._CPU} ", page, re.MULTILINE)
     assert re.search(rf'^{cpu._ORDERS}{{outcome="accepted",', page, re.MULTILINE)
 
 
-def test_each_look_has_what_was_spent_since_the_one_before(pages: Pages) -> None:
+def test_each_scrape_has_the_cost_since_the_one_before(pages: Pages) -> None:
     looks = iter(range(1, LOOKS + 1))
 
     def wait() -> None:
         look = next(looks)
-        # An outcome that there was not before counts from the first; pending is no end.
+        # A new outcome counts from its first scrape; pending is not terminal.
         pages.show(
             "/one", counters(10 + look, accepted=100 * look, rejected=look, pending=50 * look)
         )
@@ -71,7 +71,7 @@ def test_each_look_has_what_was_spent_since_the_one_before(pages: Pages) -> None
     ]
 
 
-def test_a_process_that_begins_anew_does_not_count_for_that_time(pages: Pages) -> None:
+def test_a_restarted_process_does_not_count_for_that_interval(pages: Pages) -> None:
     looks = iter([*([(5, 50)] * (LOOKS - 2)), (1, 10), (3, 30)])
 
     def wait() -> None:
@@ -83,7 +83,7 @@ def test_a_process_that_begins_anew_does_not_count_for_that_time(pages: Pages) -
 
 
 def test_a_page_of_prometheus_has_many_processes(pages: Pages) -> None:
-    """The one that is replaced does not hide what the other has spent."""
+    """A replaced process does not hide the cost of the others."""
     looks = iter(range(1, LOOKS + 1))
 
     def wait() -> None:
@@ -99,7 +99,7 @@ def test_a_page_of_prometheus_has_many_processes(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/no-metrics"])
-def test_a_page_that_cannot_be_read_is_named(pages: Pages, path: str) -> None:
+def test_an_unreadable_page_is_named(pages: Pages, path: str) -> None:
     pages.show("/no-metrics", "<html>\n{{{")
     url = f"http://127.0.0.1:{pages.port}{path}"
     with pytest.raises(MetricsUnavailable, match=f"cannot read the metrics at {url}: "):

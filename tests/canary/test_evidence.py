@@ -1,4 +1,4 @@
-"""What is read from a ledger that workers have written, on both databases."""
+"""The evidence in a ledger that workers have written, on both databases."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -17,10 +17,10 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.runtime.vault import Vault
-from tests.ledger.lab import DAY, Clock, an_entry, claimed, untold
+from tests.ledger.lab import DAY, Clock, an_entry, claimed, without_event
 from tests.orders import an_order
 
-#: When the canary got its share, and when somebody looks; an order before that is of the baseline.
+#: When the canary got its share, and when it is judged; earlier orders are the baseline.
 SINCE, UNTIL = DAY, DAY + 600
 SPLIT = Split(percent=10, pins=frozenset({"pilot"}))
 #: In at 10 %, and not: see docs/wire-format.md.
@@ -44,7 +44,7 @@ def payloads() -> Payloads:
 
 @pytest.fixture
 def write(engine: Engine, payloads: Payloads) -> Iterator[Write]:
-    """Has a worker claim an order at a moment, and end it so many seconds later."""
+    """Has a worker claim an order at a moment, and finish it this many seconds later."""
     clock = Clock()
     ledger = Ledger(engine, payloads, clock=clock)
     number = 0
@@ -70,7 +70,7 @@ def write(engine: Engine, payloads: Payloads) -> Iterator[Write]:
             case None:
                 return
             case State.NEW:
-                entry = untold(at=at + took)
+                entry = without_event(at=at + took)
             case _:
                 entry = an_entry(Kind(state.value), key=key, at=at + took, attempts=attempts)
         assert ledger.finish(claim, entry)
@@ -83,7 +83,7 @@ def sides(engine: Engine, payloads: Payloads) -> tuple[Side, Side]:
     return gather(engine, payloads, SPLIT, changed_at=SINCE, since=SINCE, until=UNTIL)
 
 
-def test_orders_are_counted_by_side_and_by_what_became_of_them(
+def test_orders_are_counted_by_side_and_outcome(
     engine: Engine, payloads: Payloads, write: Write
 ) -> None:
     for merchant in (CANARY, "pilot", OTHER):
@@ -111,7 +111,7 @@ def test_only_orders_whose_first_attempt_was_then_count(
 
 
 def _small(time: str) -> str:
-    """As its standard lets it be written, too."""
+    """Also valid by RFC 3339."""
     return time.replace("T", "t").replace("+00:00", "z")
 
 
@@ -133,7 +133,7 @@ def test_times_are_from_placing_an_order_until_it_is_accepted(
 def test_times_are_those_of_merchants_that_were_healthy_before(
     engine: Engine, payloads: Payloads, write: Write
 ) -> None:
-    """What they were since then is what is looked at, and may not decide who is looked at."""
+    """Their health since then is what is judged, and must not select the merchants."""
     before = SINCE - 60
     for merchant, bad in {
         "well": {},
@@ -167,10 +167,10 @@ def test_of_many_merchants_a_sample_is_read(
     assert sum(map(len, stable.seconds.values())) == 5  # every second one of ten
 
 
-def test_merchants_that_were_healthy_are_so_by_the_time_before_the_canary_had_its_share(
+def test_a_merchants_health_is_that_before_the_canary_had_its_share(
     engine: Engine, payloads: Payloads, write: Write
 ) -> None:
-    """And not by the hour before the orders that are looked at, which it may have spoilt already."""
+    """And not that of the hour before the judged orders, which the canary may have harmed."""
     for _ in range(evidence.ENOUGH):
         write("spoilt-since", SINCE - 7200 - 60)
         write("spoilt-since", SINCE - 60, took=evidence.QUICK + 1)
@@ -185,10 +185,10 @@ def test_merchants_that_were_healthy_are_so_by_the_time_before_the_canary_had_it
     assert {*canary.seconds, *stable.seconds} == {"spoilt-since"}
 
 
-def test_a_busy_side_s_times_are_of_the_same_stretch_as_a_quiet_one_s(
+def test_a_busy_sides_times_cover_the_same_period_as_a_quiet_ones(
     engine: Engine, payloads: Payloads, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow half of an hour counts for both, also where the last minutes alone have enough orders."""
+    """A slow half hour counts for both, also if the last minutes alone have enough orders."""
     monkeypatch.setattr(evidence, "MOST_TIMES", 10)
     for merchant in (CANARY, OTHER):
         for _ in range(evidence.ENOUGH):

@@ -1,4 +1,4 @@
-"""What follows from what was found, and what is said of it."""
+"""The verdict that follows from the evidence, and its wording."""
 
 from collections import Counter
 from typing import Any
@@ -22,7 +22,7 @@ from pos_gateway.canary.verdict import judge as _judge
 
 
 def a_side(merchants: int = 60, each: int = 40, *, seconds: float = 0.5, **bad: int) -> Side:
-    """Merchants with so many orders each, so many of which came to something bad."""
+    """Merchants with this many orders each, some of which had a bad outcome."""
     names = [f"m{number}" for number in range(merchants)]
     counts = Counter(accepted=each - sum(bad.values()), **bad)
     times = [seconds * (1 + number / 1000) for number in range(each)]
@@ -34,7 +34,7 @@ def judge(*sides_and_cpu: Any, own_workers: int = 1, **more: Any) -> Verdict:
 
 
 def looks(orders: int, *, idle: float = 0.0, each: float = 0.001, processes: int = 1) -> Any:
-    """Workers that cost something by themselves, and something more for each order."""
+    """Workers with a fixed cost, and a cost for each order."""
     return [Spent(processes * idle + each * orders, orders, processes)] * 10
 
 
@@ -45,7 +45,7 @@ def finding(verdict: Verdict, name: str) -> Measure:
     return next(each for each in verdict.measures if each.name == name)
 
 
-def test_a_canary_that_is_like_the_others_is_promoted() -> None:
+def test_a_canary_like_the_others_is_promoted() -> None:
     verdict = judge(a_side(), a_side(), (CHEAP, CHEAP))
     assert verdict.decision is Decision.PROMOTE
     assert [each.name for each in verdict.measures] == [
@@ -63,13 +63,15 @@ def test_a_canary_that_is_like_the_others_is_promoted() -> None:
         ("queue", a_side(), {"stranded": 3}),
     ],
 )
-def test_whatever_is_worse_aborts_it(worse: str, canary: Side, more: dict[str, Any]) -> None:
+def test_any_worse_measure_aborts_the_canary(
+    worse: str, canary: Side, more: dict[str, Any]
+) -> None:
     verdict = judge(canary, a_side(), **more)
     assert verdict.decision is Decision.ABORT
     assert [each.name for each in verdict.measures if each.finding is Finding.WORSE] == [worse]
 
 
-def test_a_canary_that_is_better_is_promoted() -> None:
+def test_a_better_canary_is_promoted() -> None:
     stable = a_side(seconds=5.0, rejected=4)
     assert judge(a_side(), stable, (CHEAP, DEAR)).decision is Decision.PROMOTE
 
@@ -78,7 +80,7 @@ def test_a_canary_that_is_better_is_promoted() -> None:
     ("estimate", "error", "finding"),
     [
         (0.0, 0.001, Finding.FINE),
-        (0.005, 0.001, Finding.FINE),  # worse for certain, by less than matters
+        (0.005, 0.001, Finding.FINE),  # certainly worse, by less than what matters
         (0.009, 0.002, Finding.UNKNOWN),
         (0.0, 0.01, Finding.UNKNOWN),
         (0.02, 0.01, Finding.UNKNOWN),  # worse by what matters, if it is no accident
@@ -86,7 +88,7 @@ def test_a_canary_that_is_better_is_promoted() -> None:
         (-0.02, 0.01, Finding.FINE),
     ],
 )
-def test_worse_is_what_is_certain_and_matters_and_fine_what_likely_does_not(
+def test_a_certain_relevant_difference_is_worse_and_a_likely_irrelevant_one_is_fine(
     estimate: float, error: float, finding: Finding
 ) -> None:
     compared = Comparison(0.0, 0.0, estimate, error, degrees=100)
@@ -96,7 +98,7 @@ def test_worse_is_what_is_certain_and_matters_and_fine_what_likely_does_not(
 @pytest.mark.parametrize(
     "few", [a_side(4, 1000), a_side(10, 5), Side({}, {})], ids=["merchants", "orders", "none"]
 )
-def test_too_little_is_waited_for_on_either_side(few: Side) -> None:
+def test_too_few_orders_on_either_side_are_waited_for(few: Side) -> None:
     for sides in ((few, a_side()), (a_side(), few)):
         verdict = judge(*sides)
         assert verdict.decision is Decision.HOLD
@@ -105,7 +107,7 @@ def test_too_little_is_waited_for_on_either_side(few: Side) -> None:
         assert lacks in finding(verdict, "healthy p99").why
 
 
-def test_cpu_of_too_few_orders_is_waited_for() -> None:
+def test_the_cpu_cost_of_too_few_orders_is_waited_for() -> None:
     verdict = judge(a_side(), a_side(), (looks(10), looks(10)))
     assert verdict.decision is Decision.HOLD
     assert "the canary has ended 100 of the 200 orders" in finding(verdict, "CPU an order").why
@@ -113,10 +115,10 @@ def test_cpu_of_too_few_orders_is_waited_for() -> None:
 
 @pytest.mark.parametrize("orders", [0, 1, 25, 50, 80, 90, 100, 110, 121, 400])
 @pytest.mark.parametrize(("idle", "each"), [(0.05, 0.001), (0.05, 0.0)])
-def test_a_worker_s_cost_without_orders_is_no_fault_of_the_canary(
+def test_a_workers_idle_cost_does_not_count_against_the_canary(
     orders: int, idle: float, each: float
 ) -> None:
-    """It is shared by few orders, or by many: a canary that is like the others is never worse for it."""
+    """Few orders or many share it: a canary like the others is never worse for it."""
     canary, stable = looks(orders, idle=idle, each=each), looks(100, idle=idle, each=each)
     verdict = judge(a_side(), a_side(), (canary, stable))
     assert verdict.decision is Decision.PROMOTE
@@ -126,7 +128,7 @@ def test_a_worker_s_cost_without_orders_is_no_fault_of_the_canary(
     assert alike or f"{10 * orders} orders for a process of the canary's, 1000" in measure.why
 
 
-def test_so_much_as_loads_may_differ_is_less_than_what_matters() -> None:
+def test_the_tolerance_for_load_is_less_than_what_matters() -> None:
     assert ALIKE < 1 + SHARE
 
 
@@ -137,27 +139,27 @@ def test_orders_are_counted_by_process() -> None:
     assert finding(judge(a_side(), a_side(), alone), "CPU an order").finding is Finding.LEFT_OUT
 
 
-def test_cpu_that_is_left_out_hides_nothing_else() -> None:
+def test_skipping_cpu_skips_no_other_measure() -> None:
     apart = looks(10), CHEAP
     assert judge(a_side(failed=4), a_side(), apart).decision is Decision.ABORT
     assert judge(a_side(10, 5), a_side(), apart).decision is Decision.HOLD
 
 
 @pytest.mark.parametrize("own_workers", [0, -2])
-def test_a_canary_without_workers_of_its_own_is_waited_for(own_workers: int) -> None:
-    """The others may have done all of its orders, and as well as their own."""
+def test_a_canary_without_workers_is_waited_for(own_workers: int) -> None:
+    """The other workers may have delivered all of its orders, as well as their own."""
     verdict = judge(a_side(), a_side(), own_workers=own_workers)
     assert verdict.decision is Decision.HOLD
     assert finding(verdict, "own workers").finding is Finding.UNKNOWN
     assert judge(a_side(failed=4), a_side(), own_workers=0).decision is Decision.ABORT
 
 
-def test_what_is_worse_outweighs_what_is_not_known() -> None:
+def test_worse_outweighs_unknown() -> None:
     nothing_known = Side(a_side(failed=4).outcomes, {})
     assert judge(nothing_known, a_side()).decision is Decision.ABORT
 
 
-def test_figures_are_said_with_what_they_may_be_off_by() -> None:
+def test_figures_are_printed_with_their_uncertainty() -> None:
     verdict = judge(a_side(rejected=2), a_side(rejected=2), (DEAR, CHEAP))
     said = finding(verdict, "rejected").why
     assert said.startswith("5.00% of the canary's orders, 5.00% of the others': between -1.")

@@ -1,17 +1,17 @@
-"""Rollouts that never were: what merchants' orders come to, drawn by a seed."""
+"""Simulated rollouts: outcomes of merchants' orders, drawn by a seed."""
 
 from collections.abc import Iterator
 from random import Random
 
-#: Each merchant's orders that something is true of, and all of its orders.
+#: Each merchant's orders with a property, and all of its orders.
 Counts = list[tuple[int, int]]
 
-#: Of a hundred merchants so many reject a tenth of their orders, the others one in two hundred.
+#: This many of a hundred merchants reject a tenth of their orders, the others one in two hundred.
 PICKY, USUAL, RARE = 5, 0.005, 0.1
 
 
 def merchants(chance: Random, number: int, *, orders: int = 40, more: float = 0.0) -> Counts:
-    """Merchants that are not alike, with ``more`` of all of their orders rejected."""
+    """Merchants that differ, with ``more`` of all of their orders rejected."""
     found = []
     for _ in range(number):
         rate = (RARE if chance.random() < PICKY / 100 else USUAL) + more
@@ -23,14 +23,14 @@ def merchants(chance: Random, number: int, *, orders: int = 40, more: float = 0.
 def rollouts(
     runs: int, *, canary: int, stable: int, more: float = 0.0
 ) -> Iterator[tuple[Counts, Counts]]:
-    """So many pairs of a canary's merchants and the others'."""
+    """This many pairs of a canary's merchants and the others'."""
     for seed in range(runs):
         chance = Random(seed)
         yield merchants(chance, canary, more=more), merchants(chance, stable)
 
 
 def growing(chance: Random, number: int, looks: int) -> Iterator[Counts]:
-    """The same merchants, looked at again and again while their orders come."""
+    """The same merchants, judged again and again while their orders arrive."""
     rates = [RARE if chance.random() < PICKY / 100 else USUAL for _ in range(number)]
     counts = [(0, 0)] * number
     for _ in range(looks):
@@ -44,7 +44,7 @@ def growing(chance: Random, number: int, looks: int) -> Iterator[Counts]:
 def times(
     chance: Random, number: int, *, slower: float = 1.0, orders: int = 40
 ) -> list[list[float]]:
-    """Merchants' times: each has a usual one of its own."""
+    """Merchants' times: each merchant has a usual one."""
     found = []
     for _ in range(number):
         usual = chance.lognormvariate(-2, 0.3) * slower

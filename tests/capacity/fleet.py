@@ -1,4 +1,4 @@
-"""A planned fleet in virtual time: the real admission in each pod, its core, its window, one queue."""
+"""A planned fleet in virtual time: real admission in each pod, its core, its window, one queue."""
 
 import heapq
 from collections import deque
@@ -14,13 +14,13 @@ from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.domain.outcome import CallResult
 from pos_gateway.worker.capacity import Plan
 
-#: Seconds that are looked at, those before what counts, and between two looks at the time.
+#: Seconds that are measured, the warm-up before, and the interval between two checks of the time.
 END, WARM_UP, TICK = 40.0, 15.0, 0.02
 #: Seconds until a parked order is back.
 PARKED = 5.0
 #: Merchants that are slow.
 SLOW = 200
-#: Share by which a merchant takes more or less time than its mean at most.
+#: Share by which a merchant's reply time differs from its mean at most.
 SPREAD = 0.2
 
 
@@ -37,19 +37,19 @@ class Pod:
     admission: Admission[Order]
     prefetch: int
     held: int = 0
-    #: When its core has done all that it was given.
+    #: When its core has finished its current work.
     free_at: float = 0.0
-    #: Calls that are over.
+    #: Completed calls.
     over: set[Call[Order]] = field(default_factory=set)
 
 
 class Fleet:
-    """Orders come at random at the peak's rate, and pods take them in turn.
+    """Orders arrive at random at the peak's rate, and pods take them in turn.
 
     Args:
-        plan: what was planned.
+        plan: the plan.
         pods: how many there are.
-        slots: that each has.
+        slots: of each pod.
         merchant_limit: the busiest merchant's.
     """
 
@@ -75,7 +75,7 @@ class Fleet:
         return self
 
     def late(self, of: str = "") -> float:
-        """Share of the orders that waited for more than a second, of the merchants so called."""
+        """Share of the orders that waited for more than a second, of the merchants of this name."""
         seen = [
             (each.started or END) - each.arrived
             for each in self.orders
@@ -122,7 +122,7 @@ class Fleet:
         return None
 
     def _after_work(self, now: float, pod: Pod, do: Callable[..., None], *arguments: Any) -> None:
-        """One thing after the other, on its core."""
+        """One task after the other, on its core."""
         pod.free_at = max(now, pod.free_at) + self._work
         self._at(pod.free_at, do, pod, *arguments)
 

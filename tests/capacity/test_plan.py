@@ -1,4 +1,4 @@
-"""A plan is enough for what it is made for, and a fifth less is not: in virtual time, with real admission."""
+"""A plan suffices for its demand, and a fifth less does not: real admission in virtual time."""
 
 from dataclasses import replace
 from math import ceil, floor
@@ -23,14 +23,14 @@ from pos_gateway.worker.capacity import (
 )
 from tests.capacity.fleet import Fleet
 
-#: Orders that waited for more than a second: next to none, and most.
+#: Shares of orders that waited for more than a second: next to none, and most.
 FEW, MOST = 0.01, 0.5
-#: A core that has plenty to spare, where slots are what is looked at.
+#: A pod with an ample core, where slots are the limit.
 IDLE = Pod(cpu_ms=0.5, memory=4096)
 
 
 def fleet(made: Plan, *, pods: float = 1, slots: float = 1, merchant_limit: float = 1) -> Fleet:
-    """What was planned, or such a part of it."""
+    """The planned fleet, or a fraction of it."""
     return Fleet(
         made,
         pods=floor(made.pods * pods),
@@ -58,7 +58,7 @@ class TestInVirtualTime:
         assert fleet(made).late("slow") < FEW
         less = fleet(made, slots=0.8)
         assert less.late("slow") > MOST
-        assert less.late("healthy") < FEW  # as the plan says: those that use most wait
+        assert less.late("healthy") < FEW  # as the plan says: the heaviest merchants wait
 
     def test_the_limit_of_the_busiest_merchant(self) -> None:
         made = plan(Demand(500, latency=2.0, busiest=0.4), IDLE)
@@ -101,7 +101,7 @@ class TestTheArithmetic:
         first = made.bottlenecks[0]
         assert first.what == "the busiest merchant's limit of 10"
         assert first.orders_per_second == pytest.approx(10 / (0.2 * 1.01))
-        assert first.used > 1  # it does already: the plan says which limit would do
+        assert first.used > 1  # it does already: the plan names a sufficient limit
         assert made.merchant_limit == ceil(staffed(300 * 0.2 * 1.01))
 
     def test_writes_share_transactions_once_there_are_many(self) -> None:

@@ -1,7 +1,7 @@
 """Record this release under ``releases/``: ``python -m tests.compatibility.record``.
 
-Done once, when a release is made, and committed with it; the releases after it are tested against
-what is recorded. Needs PostgreSQL 15 or later, whose log can be JSON.
+Done once, when a release is made, and committed with it; later releases are tested against the
+recording. Needs PostgreSQL 15 or later, whose log can be JSON.
 """
 
 import json
@@ -27,7 +27,7 @@ from testkit.servers.rabbitmq import RabbitMQ
 from tests.compatibility import scenario
 from tests.compatibility.release import RELEASES
 
-#: What drivers and SQLAlchemy say for themselves.
+#: Statements of drivers and of SQLAlchemy.
 _OURS = re.compile(r"\s*(with|select|insert|update|delete)\b", re.IGNORECASE)
 _THEIRS = re.compile(r"pg_catalog|version\(\)|alembic|sqlite_|^\s*select 1\s*$", re.IGNORECASE)
 
@@ -89,7 +89,7 @@ def _made(database: sqlite3.Connection) -> Iterator[str]:
 @contextmanager
 def _listening(engine: Engine, said: list[str]) -> Iterator[None]:
     def listen(connection: sqlite3.Connection, _record: object) -> None:
-        connection.set_trace_callback(said.append)  # with the parameters in their places
+        connection.set_trace_callback(said.append)  # with the parameters filled in
 
     event.listen(engine, "connect", listen)
     engine.dispose()

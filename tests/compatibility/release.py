@@ -1,4 +1,4 @@
-"""A release as it was recorded: its schema, what it said to the database, its messages and queues."""
+"""A recorded release: its schema, its statements, its messages and queues."""
 
 import json
 import re
@@ -16,13 +16,13 @@ _CHANCE = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Statement:
-    """What was said to a database: as SQL, with its parameters as they are written in SQL."""
+    """A recorded statement: SQL, with its parameters as literals."""
 
     sql: str
     parameters: str = ""
 
     def say(self, connection: Connection) -> list[tuple[Any, ...]]:
-        """Have it executed; what it returned."""
+        """Execute it; returns its rows."""
         if not self.parameters:
             return _rows(connection, self.sql)
         _rows(connection, f"prepare recorded as {self.sql}")
@@ -42,7 +42,7 @@ class Release:
         return self.folder.name
 
     def make_schema(self, engine: Engine) -> None:
-        """Make the tables as this release's migrations did."""
+        """Create the tables as this release's migrations did."""
         script = (self.folder / f"schema.{engine.dialect.name}.sql").read_text()
         with engine.begin() as connection:
             for statement in script.split(";\n"):
@@ -50,7 +50,7 @@ class Release:
                     connection.exec_driver_sql(statement)
 
     def play(self, engine: Engine) -> list[Any]:
-        """Say all that this release said, one after the other; what came of each."""
+        """Execute all statements of this release in order; returns the result of each."""
         results = []
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             for statement in self._tape(engine.dialect.name):
@@ -67,7 +67,7 @@ class Release:
 
     @property
     def messages(self) -> dict[str, dict[str, Any]]:
-        """Its messages by name, as they were on the wire."""
+        """Its messages by name, in wire format."""
         found: dict[str, dict[str, Any]] = json.loads((self.folder / "messages.json").read_text())
         return found
 
@@ -79,7 +79,7 @@ class Release:
 
 
 def releases() -> Sequence[Release]:
-    """All that are recorded, the oldest first."""
+    """All recorded releases, the oldest first."""
     return [Release(folder) for folder in sorted(RELEASES.iterdir())]
 
 

@@ -1,6 +1,6 @@
-"""All that a release says to the database, and what it puts on the broker: played to be recorded.
+"""Every statement and message of a release: played to be recorded.
 
-A release's folder under ``releases/`` has both, and this plays the same with whatever is checked out.
+A release's folder under ``releases/`` has both, and this plays the same with the current code.
 """
 
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ from pos_gateway.ledger.pruning import countable, prune
 from pos_gateway.ledger.states import Action, Entry, Key, State
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
-from tests.ledger.lab import Clock, Worker, an_entry, claimed, untold
+from tests.ledger.lab import Clock, Worker, an_entry, claimed, without_event
 
 MERCHANT = "m"
-#: When it is played (Unix time), and when its orders are worthless: not in our days.
+#: When it is played (Unix time), and its orders' deadline: in the far future.
 BEGAN, DELIVER_BY = 1_780_000_000.0, 4_000_000_000.0
-#: Orders that a worker died with, that wait for another attempt, and whose POS has not decided.
+#: Orders of a dead worker, one that waits for a retry, and a pending one.
 LEFT = ("sending", "new", "pending")
 
 
@@ -61,7 +61,7 @@ def _json(order_id: str) -> bytes:
 
 
 def play_on_database(engine: Engine) -> None:
-    """Merchants, orders of every fate, their events, an operator; ``LEFT`` is left behind."""
+    """Merchants, orders with every outcome, their events, an operator; ``LEFT`` is left open."""
     clock = _Clock()
     _keep_merchants(MerchantStore(engine, clock))
     _deliver(engine, clock)
@@ -88,31 +88,31 @@ def _deliver(engine: Engine, clock: Clock) -> None:
         by = DELIVER_BY
         return claimed(ledger.claim(key(order_id), send=send, deliver_by=by, order=_json(order_id)))
 
-    one.finish(begin(one, "accepted"), _told("accepted", Kind.ACCEPTED, external_id="pos-1"))
+    one.finish(begin(one, "accepted"), _entry("accepted", Kind.ACCEPTED, external_id="pos-1"))
     refused = Reason("store_closed", "The kitchen is closed.")
-    one.finish(begin(one, "rejected"), _told("rejected", Kind.REJECTED, reason=refused))
-    one.finish(begin(one, "new"), untold())
-    one.finish(begin(one, "pending"), _told("pending", Kind.PENDING, pending=True))
+    one.finish(begin(one, "rejected"), _entry("rejected", Kind.REJECTED, reason=refused))
+    one.finish(begin(one, "new"), without_event())
+    one.finish(begin(one, "pending"), _entry("pending", Kind.PENDING, pending=True))
     doubt = begin(one, "doubt", send=False)
     one.sending(doubt)
-    one.finish(doubt, _told("doubt", Kind.IN_DOUBT, doubt_since=BEGAN))
-    one.claim(key("accepted"), send=True)  # it comes again, and is known
+    one.finish(doubt, _entry("doubt", Kind.IN_DOUBT, doubt_since=BEGAN))
+    one.claim(key("accepted"), send=True)  # it is redelivered, and terminal
     wish = key("accepted", Action.CANCEL)
-    one.finish(claimed(one.claim(wish, send=False, deliver_by=DELIVER_BY)), untold())
-    one.tell(key("nonsense"), _told("nonsense", Kind.FAILED, reason=refused), b'{"order_id": 7}')
+    one.finish(claimed(one.claim(wish, send=False, deliver_by=DELIVER_BY)), without_event())
+    one.tell(key("nonsense"), _entry("nonsense", Kind.FAILED, reason=refused), b'{"order_id": 7}')
     for order_id in ("sending", "taken-over"):
         begin(one, order_id)
-    # It is seen no more, and another worker takes over what it had.
+    # It stops renewing, and another worker takes over its orders.
     two = Worker(engine, clock)
     two.beat()
     clock.advance(10)
     two.beat()
-    two.finish(begin(two, "taken-over"), _told("taken-over", Kind.ACCEPTED, attempts=2))
+    two.finish(begin(two, "taken-over"), _entry("taken-over", Kind.ACCEPTED, attempts=2))
     two.order(key("accepted"))
     two.close()
 
 
-def _told(order_id: str, kind: Kind, **fields: Any) -> Entry:
+def _entry(order_id: str, kind: Kind, **fields: Any) -> Entry:
     return an_entry(kind, key=key(order_id), at=BEGAN, **fields)
 
 
@@ -120,8 +120,8 @@ def _publish(engine: Engine, clock: Clock) -> None:
     outbox, ledger = Outbox(engine), Worker(engine, clock)
     ledger.beat()
     lease = ledger.lease.id
-    nobody, _ = outbox.look()
-    term = outbox.take(lease, nobody.epoch)
+    vacant, _ = outbox.look()
+    term = outbox.take(lease, vacant.epoch)
     assert term is not None
     helped = outbox.chunk(lease, [lease], most=2, behind=1)
     outbox.write((row.id, "hydrated") for row in helped)
@@ -141,7 +141,7 @@ def _operate(engine: Engine, clock: Clock) -> None:
     desk.count(State.IN_DOUBT)
     seen = desk.one(key("doubt"))
     assert seen is not None
-    entry = _told("doubt", Kind.ACCEPTED)
+    entry = _entry("doubt", Kind.ACCEPTED)
     desk.change(seen, entry, operator="me", what="resolve", details="--accepted")
     desk.note(key("doubt"), operator="me", what="note", details="asked by telephone")
     desk.events(key("doubt"))
@@ -151,10 +151,10 @@ def _operate(engine: Engine, clock: Clock) -> None:
 
 
 def messages() -> Iterator[tuple[str, Message]]:
-    """Every kind of message that is put on ``orders``, ``orders.canary`` and ``orders.dead``."""
+    """Every kind of message on ``orders``, ``orders.canary`` and ``orders.dead``."""
     queue = topology.ORDERS_KEY
     yield "submit", submit_message("fresh", _json("fresh"), routing_key=queue)
-    # One that a backend in another language may send: two headers and no more.
+    # As a backend in another language may publish it: two headers and no more.
     for order_id in LEFT:
         again = {ATTEMPTS: 1, RESOLVE: order_id == "pending"}
         yield (

@@ -1,6 +1,6 @@
-"""Two releases on one database: the earlier one's statements on this one's schema, and back.
+"""Two releases on one database: each one's statements work on the other's schema.
 
-What a migration may do so that this holds is in docs/upgrading.md.
+The rules for migrations that this requires are in docs/upgrading.md.
 """
 
 import subprocess
@@ -36,7 +36,7 @@ class Databases:
             folder = self._request.getfixturevalue("tmp_path")
             url = f"sqlite:///{folder / f'{len(self._engines)}.db'}"
         else:
-            self._request.getfixturevalue("postgres_url")  # has the server running
+            self._request.getfixturevalue("postgres_url")  # starts the server
             url = self._request.getfixturevalue("postgresql").database()
         self._engines.append(open_database(url))
         return self._engines[-1]
@@ -57,7 +57,7 @@ def databases(request: pytest.FixtureRequest) -> Iterator[Databases]:
 
 
 def rows(engine: Engine, like: Engine) -> dict[str, list[Any]]:
-    """What is in every table and column that the other database has, too."""
+    """The rows of every table, in the columns that the other database has, too."""
     found = {}
     with engine.connect() as connection:
         for table in set(inspect(like).get_table_names()) - {"alembic_version"}:
@@ -68,7 +68,7 @@ def rows(engine: Engine, like: Engine) -> dict[str, list[Any]]:
 
 
 @every_release
-def test_an_earlier_release_says_on_this_schema_what_it_said_on_its_own(
+def test_an_earlier_releases_statements_work_on_this_schema(
     databases: Databases, release: Release
 ) -> None:
     before, after = databases.one(), databases.one()
@@ -81,9 +81,7 @@ def test_an_earlier_release_says_on_this_schema_what_it_said_on_its_own(
 
 
 @every_release
-def test_this_release_works_on_what_an_earlier_one_has_left(
-    databases: Databases, release: Release
-) -> None:
+def test_this_release_works_on_an_earlier_ones_rows(databases: Databases, release: Release) -> None:
     engine, empty = databases.one(), databases.one()
     release.make_schema(engine)
     release.play(engine)
@@ -95,14 +93,14 @@ def test_this_release_works_on_what_an_earlier_one_has_left(
     assert {table: len(rows(engine, like=engine)[table]) for table in left} == {
         table: len(found) for table, found in left.items()
     }
-    # The same fates in the same order, whoever wrote them down.
+    # The same outcomes in the same order, whichever release wrote them.
     fates = text("select order_id, action, state, told, epoch from orders order by 1, 2")
     with engine.connect() as one, empty.connect() as other:
         assert one.execute(fates).all() == other.execute(fates).all()
 
 
 @every_release
-def test_what_a_release_recorded_is_all_that_it_says(
+def test_the_recording_has_every_statement_of_this_release(
     databases: Databases, release: Release
 ) -> None:
     engine = databases.one()
@@ -131,11 +129,11 @@ def test_this_release_works_on_the_schema_of_a_later_one_that_has_added(
     engine = databases.one()
     upgrade(engine)
     add_what_a_later_release_may(engine, "9998_from_0001")
-    require_current(engine)  # a worker that is restarted starts
+    require_current(engine)  # a restarted worker starts
     scenario.play_on_database(engine)
 
 
-def test_a_schema_that_has_lost_what_this_release_needs_is_refused_by_name(
+def test_a_schema_without_a_needed_column_is_refused_by_name(
     databases: Databases,
 ) -> None:
     engine = databases.one()
@@ -162,13 +160,13 @@ def test_a_worker_knows_every_revision_without_alembic() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_a_migration_does_not_have_workers_wait_behind_it(
+def test_a_migration_does_not_block_workers(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_LOCK_TIMEOUT", "50ms")
     engine = open_database(postgres_url)
     releases()[0].make_schema(engine)
-    with engine.begin() as connection:  # there is something left to migrate, on a table in use
+    with engine.begin() as connection:  # a pending migration, on a table in use
         command.downgrade(_alembic(connection), "0004")
     with engine.begin() as worker:
         worker.exec_driver_sql("update merchants set paused = true")

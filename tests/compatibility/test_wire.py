@@ -1,4 +1,4 @@
-"""Two releases on one broker: what either puts there, the other one reads."""
+"""Two releases on one broker: each reads the other's messages."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,18 +16,17 @@ from tests.compatibility.release import Release, releases, without_chance
 from tests.worker.lab import Lab
 
 every_release = pytest.mark.parametrize("release", releases(), ids=lambda each: each.version)
-#: What is not written any more: earlier releases take its absence for what it was here, False.
+#: Headers that are not written any more: earlier releases take their absence for their value here,
+#: False.
 LEFT_OUT = "x-reserved"
-#: What the recorded messages are about, but for the one that is set aside.
+#: The orders of the recorded messages, except for the dead-lettered one.
 ORDERS = {"fresh", "canary", "parked-1", "parked-2", *scenario.LEFT}
 
 
 @every_release
-def test_this_release_puts_on_the_broker_what_an_earlier_one_reads(
-    broker_url: str, release: Release
-) -> None:
-    # An earlier release cannot be asked whether it would read something new. So nothing is, until
-    # no release at work wants the old form: see docs/upgrading.md.
+def test_an_earlier_release_reads_this_ones_messages(broker_url: str, release: Release) -> None:
+    # An earlier release can't be tested with new fields. So there are none until no running release
+    # wants the old form: see docs/upgrading.md.
     written = {name: without_chance(each) for name, each in on_the_wire(broker_url)}
     recorded = {name: without_chance(each) for name, each in release.messages.items()}
     assert not any(each["headers"].pop(LEFT_OUT, False) for each in recorded.values())
@@ -35,9 +34,7 @@ def test_this_release_puts_on_the_broker_what_an_earlier_one_reads(
 
 
 @every_release
-def test_this_release_takes_an_earlier_one_s_queues_as_they_are(
-    broker_url: str, release: Release
-) -> None:
+def test_this_release_accepts_an_earlier_ones_queues(broker_url: str, release: Release) -> None:
     with Connection(broker_url) as connection:
         for name, arguments in release.queues.items():
             Queue(name, Exchange("", "direct"), queue_arguments=arguments).bind(
@@ -77,9 +74,7 @@ def publish_as_recorded(lab: Lab, message: dict[str, Any]) -> None:
 
 
 @every_release
-def test_a_worker_ends_every_order_that_an_earlier_release_has_left(
-    lab: Lab, release: Release
-) -> None:
+def test_a_worker_finishes_every_order_of_an_earlier_release(lab: Lab, release: Release) -> None:
     lab.open_merchants(scenario.MERCHANT)
     lab.client.connect()
     for name, message in release.messages.items():
@@ -89,6 +84,6 @@ def test_a_worker_ends_every_order_that_an_earlier_release_has_left(
         told = lab.events_until_all_ended(ORDERS)
     last = {event["order_id"]: event["type"] for event in told}
     assert {order: last[order] for order in ORDERS} == dict.fromkeys(ORDERS, "order.accepted")
-    # Those that the earlier release had published are not told again, and positions go on.
+    # Events that the earlier release had published are not published again, and positions go on.
     assert [event["position"] for event in told] == list(range(4, 4 + len(told)))
     assert lab.queued(topology.DEAD_KEY) == 0

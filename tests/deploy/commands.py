@@ -1,4 +1,4 @@
-"""Every command that a container of ours runs, and whether another process is PID 1 there."""
+"""Every command that a container of ours runs, and whether it is PID 1 there."""
 
 import re
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from tests.deploy.policies import pod_of
 
 
 class Command(NamedTuple):
-    """A container's words, and whether its pod or Docker has an init for it."""
+    """A container's command line, and whether its pod or Docker has an init for it."""
 
     words: tuple[str, ...]
     init: bool
 
 
 def commands() -> list[Command]:
-    """Those of the manifests and of docker-compose.yml, each once, the gateway's and its merchants'."""
+    """The commands in the manifests and docker-compose.yml, each once, also the merchants'."""
     image = Dockerfile.read(ROOT / "Dockerfile")
     built = {"pos-gateway": image.stages[-1], "pos-gateway-merchants": image.stage("merchants")}
 

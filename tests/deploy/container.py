@@ -1,4 +1,4 @@
-"""A container's PID namespace, made without a container's runtime, and the process that is signalled."""
+"""A container's PID namespace, without a container runtime, and the process that it signals."""
 
 import os
 import signal
@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-#: Seconds for a process to be there.
+#: Seconds for a process to start.
 PATIENCE = 60.0
 
 
 class Container:
-    """A command in a PID namespace of its own, which ends with this process at the latest.
+    """A command in a new PID namespace, which ends with this process at the latest.
 
     Args:
         init: whether another process is PID 1 (a pod's pause, Docker's init), or the command.
-        log: what it prints goes there.
+        log: the file for its output.
 
     Raises:
-        AssertionError: this machine lets nobody make the namespace; says what it said.
+        AssertionError: this machine does not allow the namespace; has the reason.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Container:
         environment: Mapping[str, str],
     ) -> None:
         self._log = log
-        # The shell does not become its last command, since there is one after it.
+        # The shell does not exec its last command, because another one follows.
         pid_1 = ["sh", "-c", '"$@"; exit $?', "sh"] if init else []
         with log.open("wb") as output:
             self._unshare = subprocess.Popen(
@@ -43,7 +43,7 @@ class Container:
                 env=dict(environment),
             )
         first = self._child_of(self._unshare.pid)
-        #: What a runtime signals, by the number that it has outside.
+        #: What a runtime signals, by its PID outside.
         self.pid = self._child_of(first) if init else first
 
     @property
@@ -57,14 +57,14 @@ class Container:
                 os.kill(self.pid, number)
 
     def wait(self, seconds: float) -> int:
-        """Its exit code, as a shell says it. Raises TimeoutError."""
+        """Its exit code, as a shell prints it. Raises TimeoutError."""
         try:
             return self._unshare.wait(seconds)
         except subprocess.TimeoutExpired:
             raise TimeoutError from None
 
     def kill(self) -> None:
-        """End everything in it. Idempotent."""
+        """Kill everything in it. Idempotent."""
         self._unshare.kill()
         self._unshare.wait()
 
@@ -79,7 +79,7 @@ class Container:
         raise AssertionError(f"no process in a PID namespace: {self.log}")
 
 
-#: In a user namespace, too: so anybody may.
+#: In a user namespace, too: so no root is needed.
 _NAMESPACES = (
     *("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"),
     *("--kill-child=SIGKILL", "--"),

@@ -1,4 +1,4 @@
-"""As much of a Dockerfile as this project writes, read and carried out without Docker."""
+"""A parser and executor, without Docker, for the part of a Dockerfile that this project uses."""
 
 import json
 import os
@@ -24,18 +24,18 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Stage:
-    """A FROM and what follows it."""
+    """A FROM and its instructions."""
 
     instructions: tuple[Instruction, ...]
 
     @property
     def base(self) -> str:
-        """What it is made from."""
+        """The base image."""
         return self.the("FROM").split()[0]
 
     @property
     def name(self) -> str:
-        """What it is called; the last one needs no name."""
+        """The stage's name; the last one needs none."""
         return self.the("FROM").partition(" AS ")[2]
 
     def all(self, keyword: str) -> list[Instruction]:
@@ -85,7 +85,7 @@ class Dockerfile:
 
     @property
     def copied(self) -> list[str]:
-        """What is copied in from the repository."""
+        """What is copied from the repository."""
         copies = [each for stage in self.stages for each in stage.all("COPY")]
         return [
             source
@@ -102,16 +102,16 @@ def caged(
     user: int = 10001,
     group: int = 10001,
 ) -> list[str]:
-    """The command as this user, where everything but these folders is read-only.
+    """The command as this user, with everything but these folders read-only.
 
-    In namespaces of its own: Linux sees to it, whoever starts it.
+    In new namespaces: Linux enforces it, also against root.
     """
     cage = ["unshare", "--map-root-user", "--mount", "--", "sh", "-euc", _CAGE, "sh"]
     whose = [f"--map-user={user}", f"--map-group={group}"]
     return [*cage, *map(str, writable), "--", *whose, "--", *map(str, command)]
 
 
-# Nothing but devices and the kernel's own file systems stays as it was; a container has these, too.
+# Only devices and the kernel's file systems stay as they were; a container has these, too.
 _CAGE = """
 awk '$2 !~ "^/(proc|sys|dev)(/|$)" {print $2}' /proc/mounts > /dev/shm/places-$$
 while [ "$1" != -- ]; do mount --bind "$1" "$1"; shift; done; shift
@@ -122,13 +122,13 @@ exec unshare "$@"
 
 
 def carry_out(stage: Stage, *, context: Path, root: Path, path: str, folder: str = "/") -> None:
-    """Do a stage's steps with `root` in place of `/`; its programs are found on `path`.
+    """Execute a stage's steps with `root` in place of `/`; its programs are found on `path`.
 
-    It begins in a folder of the image. What it runs is caged, and can write to `root` alone.
+    It begins in a folder of the image. Its commands are caged, and can write to `root` alone.
 
     Raises:
-        AssertionError: a step failed; says which, and what it printed.
-        KeyError: there is an instruction here that this does not know.
+        AssertionError: a step failed; has the step, and its output.
+        KeyError: an instruction that this does not support.
     """
     place = root / folder.lstrip("/")
     for instruction in stage.instructions:
@@ -160,8 +160,8 @@ def _copy(source: Path, target: Path, *, into: bool) -> None:
 def _run(command: str, folder: Path, root: Path, stage: Stage, path: str) -> None:
     given = {name: os.environ[name] for name in _OUTSIDE if name in os.environ}
     (root / "tmp").mkdir(exist_ok=True)
-    # An image is to have no cache in it; here that of whoever runs this saves the download. What
-    # comes from it is what its hash says.
+    # An image must have no cache in it; here the user's cache saves the download. Its files are
+    # checked by their hash.
     cache = Path(os.environ.get("PIP_CACHE_DIR", Path.home() / ".cache/pip"))
     cache.mkdir(parents=True, exist_ok=True)
     places = {"HOME": str(folder), "TMPDIR": str(root / "tmp"), "PIP_CACHE_DIR": str(cache)}

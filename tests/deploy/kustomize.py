@@ -12,7 +12,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "deploy" / "k8s"
-#: What is applied: components are parts of these.
+#: The folders that are applied: components are parts of these.
 APPLIED = (
     *("base", "migrate", "overlays/canary", "overlays/canary-rollout", "overlays/development"),
     *("overlays/production", "overlays/synchronous"),
@@ -46,17 +46,17 @@ def of_kind(kind: str, resources: tuple[Resource, ...]) -> dict[str, Resource]:
 
 
 def load(path: str) -> Any:
-    """A file as it is."""
+    """A file, parsed."""
     return yaml.safe_load((K8S / path).read_text())
 
 
 def rendered(folder: Path) -> tuple[Resource, ...]:
     """The same of any folder."""
-    # The pinned one, which is beside this Python, or whichever there is.
+    # The pinned one, which is beside this Python, or any other.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kubectl = shutil.which("kubectl", path=path)
     assert kubectl, "there is no kubectl: make test installs the one that is pinned"
-    # kustomize wants to know no symbolic links.
+    # kustomize refuses symbolic links.
     done = subprocess.run([kubectl, "kustomize", folder.resolve()], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return tuple(yaml.safe_load_all(done.stdout))

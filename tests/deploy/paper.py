@@ -1,6 +1,6 @@
-"""A cluster on paper: what `kubectl` does to numbers of pods, with the API server's defaults.
+"""A simulated cluster: what `kubectl` does to numbers of pods, with the API server's defaults.
 
-As much of it as docs/deploy.md uses. Nothing is scheduled: a pod that is wanted is there.
+As much of it as docs/deploy.md uses. Nothing is scheduled: a wanted pod exists.
 """
 
 import copy
@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.deploy.kustomize import Resource, render
 
-#: What an API server writes where nothing is said.
+#: An API server's defaults.
 _DEFAULTS = {"Deployment": {"replicas": 1, "paused": False}, "Rollout": {"replicas": 1}}
 _PAUSED = "autoscaling.keda.sh/paused-replicas"
 Name = tuple[str, str]
@@ -25,13 +25,13 @@ class PaperCluster:
         self._applied: dict[Name, Resource] = {}
 
     def do(self, line: str) -> None:
-        """Carry out a command; one that changes no resource does nothing.
+        """Execute a command; one that changes no resource does nothing.
 
-        Autoscalers take their turn before the next one: what a command does by itself is seen.
+        Autoscalers act before the next one: a command's own effect is seen.
 
         Raises:
-            KeyError: it names a resource that there is not.
-            AssertionError: it is none that is known here.
+            KeyError: it names a missing resource.
+            AssertionError: an unknown command.
         """
         self._autoscale()
         match shlex.split(line)[1:]:
@@ -63,7 +63,7 @@ class PaperCluster:
                 assert verb in ("wait", "rollout", "exec", "argo"), line
 
     def apply(self, resources: Iterable[Resource]) -> None:
-        """Merge three ways: what was last applied and is not any more is taken out."""
+        """Merge three ways: a field that was last applied and is not any more is removed."""
         for each in copy.deepcopy(list(resources)):
             name = name_of(each)
             live = merged(self._applied.get(name, {}), each, self.live.get(name, {}))
@@ -73,7 +73,7 @@ class PaperCluster:
 
     @property
     def workers(self) -> dict[Name, int]:
-        """Pods that take orders, but for the canary's, by what has made them."""
+        """Pods that consume orders, except for the canary's, by their owner."""
         return {
             name: each["spec"]["replicas"]
             for name, each in self.live.items()
@@ -102,7 +102,7 @@ class PaperCluster:
 
 
 def merged(before: Any, after: Any, live: Any) -> Any:
-    """What is live, with what is in `after`, and without what was in `before` and is not there."""
+    """The live fields, with those in `after`, and without those in `before` that are not in it."""
     if not isinstance(after, dict) or not isinstance(live, dict):
         return after
     before = before if isinstance(before, dict) else {}

@@ -1,6 +1,6 @@
-"""What a workload must not do: Kubernetes' restricted profile, and what this project asks besides.
+"""What a workload must not do: Kubernetes' restricted profile, and this project's own policies.
 
-Each finding is a sentence. The profile is that of the Pod Security Standards, for Linux pods.
+Each violation is a sentence. The profile is that of the Pod Security Standards, for Linux pods.
 """
 
 import re
@@ -11,21 +11,21 @@ _VOLUMES = {
     *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral"),
     *("persistentVolumeClaim", "projected", "secret"),
 }
-#: A tag that is moved says nothing about what runs.
+#: A moving tag does not say what runs.
 _MOVING = re.compile(r"(latest|stable|edge|main|master|nightly)$")
 _OURS = re.compile(r"(^|/)pos-gateway[:@]")
-#: Everything that is built here, the simulated merchants, too.
+#: Every image that is built here, the simulated merchants' too.
 _BUILT = re.compile(r"(^|/)pos-gateway(-merchants)?[:@]")
 
 
 def pod_of(workload: dict[str, Any]) -> dict[str, Any]:
-    """The pod that a Deployment or a Job makes."""
+    """The pod that a Deployment or a Job creates."""
     pod: dict[str, Any] = workload["spec"]["template"]["spec"]
     return pod
 
 
 def violations(workload: dict[str, Any]) -> list[str]:
-    """All that is wrong with it; nothing is wrong with one that may be applied."""
+    """All violations; none for a workload that may be applied."""
     pod = pod_of(workload)
     return [
         *_restricted_pod(pod),
@@ -58,7 +58,7 @@ def _restricted_container(container: dict[str, Any], pod: dict[str, Any]) -> Ite
     if own.get("runAsNonRoot", common.get("runAsNonRoot")) is not True:
         yield "runAsNonRoot is not true"
     for field in ("runAsUser", "runAsGroup"):
-        # Without a group the kubelet takes the user alone, and the group is root's.
+        # Without a group the kubelet sets the user alone, and the group is root's.
         if not own.get(field, common.get(field)):
             yield f"{field} is root's, or not said"
     profile = own.get("seccompProfile", common.get("seccompProfile", {}))
@@ -91,10 +91,11 @@ def _our_pod(pod: dict[str, Any]) -> Iterator[str]:
     if pod.get("automountServiceAccountToken") is not False:
         yield "it gets a token for Kubernetes"
     # A Service named pos-gateway would otherwise become POS_GATEWAY_SERVICE_HOST in its namespace,
-    # and a worker refuses to start on a setting that is none.
+    # and a worker refuses to start on an unknown setting.
     if pod.get("enableServiceLinks") is not False:
         yield "it gets variables for every Service"
-    # Linux gives PID 1 no signal that it has no handler for; none of ours has one while it is loaded.
+    # Linux delivers PID 1 no signal without a handler; none of our commands has one during its
+    # imports.
     if pod.get("shareProcessNamespace") is not True and any(
         _BUILT.search(container["image"]) for container in pod["containers"]
     ):

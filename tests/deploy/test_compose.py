@@ -1,4 +1,4 @@
-"""docker-compose.yml names files, commands and settings that there are; no Docker needed."""
+"""docker-compose.yml names existing files, commands and settings; no Docker needed."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def lines(name: str) -> list[Any]:
 
 
 def mounts(name: str) -> dict[str, Path]:
-    """Places in a container, and the files of this repository that are there."""
+    """Paths in a container, and the files of this repository that are mounted there."""
     found = {}
     for volume in SERVICES[name].get("volumes", []):
         source, target, *_ = volume.split(":")
@@ -42,7 +42,7 @@ def mounts(name: str) -> dict[str, Path]:
     return found
 
 
-def test_everything_that_is_wanted_on_a_laptop_is_there() -> None:
+def test_every_service_for_a_laptop_exists() -> None:
     assert SERVICES.keys() >= {
         *("rabbitmq", "postgresql", "redis", "migrate", "worker", "merchants"),
         *("prometheus", "grafana"),
@@ -52,7 +52,7 @@ def test_everything_that_is_wanted_on_a_laptop_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_s_files_and_what_it_waits_for_are_there(name: str) -> None:
+def test_a_services_files_and_dependencies_exist(name: str) -> None:
     service = SERVICES[name]
     assert [path for path in mounts(name).values() if not path.exists()] == []
     for other, how in service.get("depends_on", {}).items():
@@ -70,7 +70,7 @@ def test_a_service_s_files_and_what_it_waits_for_are_there(name: str) -> None:
 
 
 @every_gateway
-def test_a_gateway_starts_with_its_settings_and_is_locked_up(name: str) -> None:
+def test_a_gateway_service_starts_with_its_settings_and_is_restricted(name: str) -> None:
     service = GATEWAYS[name]
     given = service["environment"]
     assert all(variable.startswith(PREFIX) for variable in given)
@@ -81,11 +81,11 @@ def test_a_gateway_starts_with_its_settings_and_is_locked_up(name: str) -> None:
         assert host[1] in SERVICES
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
-    assert service["init"] is True  # tests/faults/test_signals.py says why
+    assert service["init"] is True  # see tests/faults/test_signals.py
 
 
 @every_gateway
-def test_a_gateway_s_command_is_one(name: str) -> None:
+def test_a_gateway_services_command_exists(name: str) -> None:
     program_name, *words = GATEWAYS[name].get("command", ["pos-gateway", "worker"])
     assert program_name == "pos-gateway"
     command: click.Command = root
@@ -100,13 +100,13 @@ def test_a_gateway_s_command_is_one(name: str) -> None:
             assert (EXAMPLES / word.removeprefix("/examples/")).exists()
 
 
-def test_the_images_that_are_built_are_stages_of_the_dockerfile() -> None:
+def test_the_built_images_are_stages_of_the_dockerfile() -> None:
     stages = {stage.name for stage in Dockerfile.read(ROOT / "Dockerfile").stages}
     assert SERVICES["merchants"]["build"]["target"] in stages
     assert SERVICES["worker"]["build"] == "."
 
 
-def test_a_laptop_s_stores_are_those_of_the_development_cluster_by_number() -> None:
+def test_compose_has_the_store_versions_of_the_development_cluster() -> None:
     ours = {
         name: re.sub(r"-management$", "", service["image"])
         for name, service in SERVICES.items()
@@ -118,7 +118,7 @@ def test_a_laptop_s_stores_are_those_of_the_development_cluster_by_number() -> N
         assert pod_of(cluster[name])["containers"][0]["image"] == ours[name]
 
 
-def test_the_examples_are_merchants_and_orders_for_the_gateway() -> None:
+def test_the_example_merchants_and_orders_are_valid() -> None:
     merchants = [Merchant.parse(each) for each in lines("merchants.jsonl")]
     orders = [Order.parse(each) for each in lines("orders.jsonl")]
     assert {order.merchant_id for order in orders} == {merchant.id for merchant in merchants}
@@ -129,7 +129,7 @@ def test_the_examples_are_merchants_and_orders_for_the_gateway() -> None:
     assert command[-2:] == ["--port", "8080"]
 
 
-def test_prometheus_scrapes_the_workers_and_goes_by_the_alerts() -> None:
+def test_prometheus_scrapes_the_workers_and_loads_the_alerts() -> None:
     files = mounts("prometheus")
     configuration = yaml.safe_load((files["/etc/prometheus/prometheus.yml"]).read_text())
     [job] = configuration["scrape_configs"]
@@ -152,7 +152,7 @@ def test_prometheus_scrapes_the_workers_and_goes_by_the_alerts() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_grafana_finds_its_source_and_the_dashboard() -> None:
+def test_grafana_has_its_data_source_and_the_dashboard() -> None:
     files = mounts("grafana")
     [source] = yaml.safe_load(
         files["/etc/grafana/provisioning/datasources/prometheus.yml"].read_text()

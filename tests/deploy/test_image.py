@@ -1,7 +1,7 @@
-"""The image, as far as it can be proved without Docker: its steps are carried out in a folder.
+"""The image, as far as it can be tested without Docker: its steps are executed in a folder.
 
-Whatever they run, and the worker itself, is user 10001 and sees a read-only file system. What this
-cannot show: that the base image has what they need, and that it is pushed and pulled.
+Its commands, and the worker itself, run as user 10001 with a read-only file system. Not tested:
+that the base image has what they need, and that the image is pushed and pulled.
 """
 
 import email
@@ -32,15 +32,15 @@ ROOT = Path(__file__).parents[2]
 DOCKERFILE = Dockerfile.read(ROOT / "Dockerfile")
 BUILD, LAST = DOCKERFILE.stage("build"), DOCKERFILE.stages[-1]
 
-#: Seconds for a worker to consume, and to stop when it has nothing under way.
+#: Seconds for a worker to start consuming, and to stop without orders in flight.
 PATIENCE = 60.0
-#: Half a minute when nothing else runs; a package index may take its time.
+#: Half a minute on an idle machine; a package index may take its time.
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the build stage makes. Takes pip's cache, or the package index."""
+    """A folder with the result of the build stage. Needs pip's cache, or the package index."""
     root = tmp_path_factory.mktemp("image")
     venv.create(root / "python")  # the base image's
     lend_pip(root / "python")
@@ -60,7 +60,7 @@ def lend_pip(python: Path) -> None:
 
 
 def make(stage: Stage, root: Path, *, folder: str = "/") -> None:
-    """Carry out a stage beside what is there."""
+    """Execute a stage in the folder."""
     carry_out(stage, context=ROOT, root=root, path=str(root / "python/bin"), folder=folder)
 
 
@@ -72,7 +72,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def environment(image: Path, broker_url: str, postgres_url: str) -> dict[str, str]:
-    """What a container gets: the image's environment and the pod's, nothing of this machine's."""
+    """A container's environment: the image's and the pod's, nothing of this machine's."""
     of_image = {
         name: value.replace("$PATH", os.defpath).replace("/venv", f"{image}/venv")
         for name, value in LAST.environment.items()
@@ -106,7 +106,7 @@ def migrate(image: Path, environment: dict[str, str]) -> None:
 
 
 def pass_the_probe(worker: subprocess.Popen[str], port: str) -> str:
-    """Ask as the kubelet does, until the worker is ready; what its metrics are then."""
+    """Probe as the kubelet does, until the worker is ready; returns its metrics."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and worker.poll() is None:
         try:
@@ -138,7 +138,7 @@ def worker(image: Path, environment: dict[str, str]) -> Iterator[subprocess.Pope
         process.kill()
 
 
-def test_the_cage_lets_nobody_write_who_is_not_to(tmp_path: Path) -> None:
+def test_the_cage_prevents_writes_outside_its_folders(tmp_path: Path) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
     script = f"id -u; touch {inside}/new; touch {outside} {ROOT}/new /tmp/new && exit 3"
@@ -149,7 +149,7 @@ def test_the_cage_lets_nobody_write_who_is_not_to(tmp_path: Path) -> None:
     assert not outside.exists()
 
 
-def test_everything_that_is_copied_is_there_and_nothing_else_is_sent_to_the_build() -> None:
+def test_the_build_context_has_exactly_the_copied_files() -> None:
     copied = {name.removeprefix("./") for name in DOCKERFILE.copied}
     assert [name for name in copied if not (ROOT / name).exists()] == []
     lines = (ROOT / ".dockerignore").read_text().splitlines()
@@ -159,7 +159,7 @@ def test_everything_that_is_copied_is_there_and_nothing_else_is_sent_to_the_buil
     assert let_in == copied
 
 
-def test_every_stage_is_the_same_slim_python_pinned_by_a_digest_if_one_is_given() -> None:
+def test_every_stage_has_the_same_slim_python_pinned_by_a_digest_if_one_is_given() -> None:
     assert DOCKERFILE.arguments == {"PYTHON": "3.11-slim-bookworm", "PYTHON_DIGEST": ""}
     bases = {stage.base for stage in DOCKERFILE.stages} - {"scratch"}
     assert bases - {stage.name for stage in DOCKERFILE.stages} == {
@@ -168,11 +168,11 @@ def test_every_stage_is_the_same_slim_python_pinned_by_a_digest_if_one_is_given(
 
 
 @pytest.mark.parametrize("stage", DOCKERFILE.stages, ids=lambda stage: stage.name or "last")
-def test_everything_is_installed_by_its_hash_but_the_package_itself(stage: Stage) -> None:
+def test_every_package_but_ours_is_installed_by_hash(stage: Stage) -> None:
     for step in stage.all("RUN"):
         if re.search(r" (install|wheel) ", step.rest):
             fetched = "--require-hashes --only-binary=:all: -r " in step.rest
-            # The package itself, with what builds it there already: pip may ask nobody.
+            # Our package, with its build backend installed already: pip may use no index.
             here = {"--no-index", "--no-deps"} <= set(step.words)
             only_asked = {"--no-index", "--dry-run"} <= set(step.words)
             assert fetched or here or only_asked
@@ -180,7 +180,7 @@ def test_everything_is_installed_by_its_hash_but_the_package_itself(stage: Stage
             assert "--no-build-isolation" in step.words
 
 
-def test_what_builds_the_package_is_one_release_wherever_it_is_built() -> None:
+def test_the_build_backend_is_pinned_to_one_release() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     [backend] = project["build-system"]["requires"]
     assert re.fullmatch(r"setuptools==[\d.]+", backend)
@@ -188,13 +188,13 @@ def test_what_builds_the_package_is_one_release_wherever_it_is_built() -> None:
         assert re.search(rf"(?m)^{re.escape(backend)} ", (ROOT / pins).read_text()), pins
 
 
-def test_the_last_stage_takes_the_venv_and_runs_nothing_of_its_own() -> None:
+def test_the_last_stage_copies_the_venv_and_runs_nothing() -> None:
     [copy] = LAST.all("COPY")
     assert copy.rest == "--from=build /venv /venv"
     assert LAST.all("RUN") == []
 
 
-def test_the_image_says_what_it_is() -> None:
+def test_the_image_has_its_labels() -> None:
     said = re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]+)"', LAST.the("LABEL"))
     assert dict(said).keys() == {"title", "description", "version", "revision"}
     arguments = {each.rest for each in LAST.all("ARG")}
@@ -206,14 +206,14 @@ def test_the_image_says_what_it_is() -> None:
 
 @pytest.mark.parametrize("stage", [LAST, DOCKERFILE.stage("merchants")], ids=["last", "merchants"])
 def test_a_container_is_not_root_and_kubernetes_can_see_that(stage: Stage) -> None:
-    # runAsNonRoot needs a number: a name could be anybody's.
+    # runAsNonRoot needs a numeric user: a name could be root's.
     user = re.fullmatch(r"(\d+):(\d+)", stage.the("USER"))
     assert user is not None
     assert all(int(number) >= 10000 for number in user.groups())
     assert stage.command[0] not in ("sh", "/bin/sh")
 
 
-def test_the_container_is_the_worker_itself_and_is_told_to_stop_by_sigterm() -> None:
+def test_the_containers_process_is_the_worker_and_stops_on_sigterm() -> None:
     assert LAST.command == ["celery", "-A", "pos_gateway.gcelery", "worker"]
     assert LAST.all("ENTRYPOINT") == []
     assert LAST.the("STOPSIGNAL") == "SIGTERM"
@@ -221,14 +221,14 @@ def test_the_container_is_the_worker_itself_and_is_told_to_stop_by_sigterm() -> 
     assert LAST.environment["POS_GATEWAY_METRICS_HOST"] == "0.0.0.0", "else it is asked in vain"
 
 
-def test_the_venv_has_no_tools_to_build_with(image: Path) -> None:
+def test_the_venv_has_no_build_tools(image: Path) -> None:
     installed = {path.name for path in (image / "venv/bin").iterdir()}
     assert installed.isdisjoint({"pip", "pip3", "wheel", "uv"})
     assert {"celery", "pos-gateway"} <= installed
 
 
 def is_healthy(image: Path, environment: dict[str, str]) -> bool:
-    """What Docker makes of the HEALTHCHECK."""
+    """The result of the HEALTHCHECK."""
     command = json.loads(LAST.the("HEALTHCHECK").partition(" CMD ")[2])
     check = subprocess.run(
         [image / "venv/bin" / command[0], *command[1:]], env=environment, capture_output=True
@@ -236,7 +236,7 @@ def is_healthy(image: Path, environment: dict[str, str]) -> bool:
     return check.returncode == 0
 
 
-def test_the_container_s_worker_starts_answers_its_probes_and_stops_when_it_is_told(
+def test_the_containers_worker_starts_answers_its_probes_and_stops_on_sigterm(
     worker: subprocess.Popen[str], image: Path, environment: dict[str, str]
 ) -> None:
     assert not is_healthy(image, {**environment, "POS_GATEWAY_METRICS_PORT": str(free_port())})
@@ -244,7 +244,7 @@ def test_the_container_s_worker_starts_answers_its_probes_and_stops_when_it_is_t
     assert "pos_gateway_slots" in metrics
     assert is_healthy(image, environment)
     assert is_healthy(image, {**environment, "POS_GATEWAY_METRICS_PORT": "0"})
-    # The process that was started is the worker: no shell is in between.
+    # The started process is the worker: no shell is in between.
     assert b"pos_gateway.gcelery" in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
     assert "Uid:\t10001" in in_its_namespace(worker.pid)
     assert "Gid:\t10001" in in_its_namespace(worker.pid)
@@ -254,7 +254,7 @@ def test_the_container_s_worker_starts_answers_its_probes_and_stops_when_it_is_t
 
 
 def in_its_namespace(pid: int) -> str:
-    """Who a process is to itself."""
+    """A process's PID in its namespace."""
     done = subprocess.run(
         [
             *("nsenter", "--target", str(pid), "--user", "--preserve-credentials"),
@@ -266,7 +266,7 @@ def in_its_namespace(pid: int) -> str:
     return done.stdout
 
 
-def test_the_merchants_of_the_laptop_start_with_what_is_installed_for_them(
+def test_the_simulated_merchants_start_with_their_requirements(
     image: Path,
 ) -> None:
     stage = DOCKERFILE.stage("merchants")
@@ -282,7 +282,7 @@ def test_the_merchants_of_the_laptop_start_with_what_is_installed_for_them(
     assert process.returncode == 0
 
 
-def test_the_bill_of_materials_has_everything_that_is_installed(image: Path) -> None:
+def test_the_bill_of_materials_has_every_installed_package(image: Path) -> None:
     inventory = DOCKERFILE.stage("inventory")
     assert inventory.base == BUILD.name
     make(inventory, image, folder=BUILD.the("WORKDIR"))

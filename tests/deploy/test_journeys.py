@@ -1,4 +1,4 @@
-"""docs/deploy.md, carried out on paper: no step of it leaves fewer workers than there were."""
+"""docs/deploy.md, executed on a simulated cluster: no step leaves fewer workers than before."""
 
 import copy
 import re
@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "deploy.md").read_text()
 FIRST = "The database, then the workers"
 PRODUCTION, RELEASE = "For production", "The next release"
 ROLLOUT, SYNCHRONOUS = "By steps, with Argo Rollouts", "Back to synchronous workers"
-#: Sections of the page that follow each other, in whichever way the page leads.
+#: Sections of the page that follow each other, in all its sequences.
 JOURNEYS = (
     [FIRST, PRODUCTION, RELEASE, RELEASE],
     [FIRST, PRODUCTION, "A canary", "Room for the way back", "Back", RELEASE],
@@ -24,14 +24,14 @@ JOURNEYS = (
     [FIRST, SYNCHRONOUS, PRODUCTION],
     [FIRST, PRODUCTION, SYNCHRONOUS, RELEASE],
 )
-#: Overlays that are applied in each other's place, and the way they are when they are at work.
+#: Overlays that replace each other, and their running state.
 STABLE = ("base", "overlays/production", "overlays/canary-rollout")
-#: Changes what there is.
+#: Changes the cluster.
 CHANGING = ("apply -k", "delete", "scale", "annotate", "patch")
 
 
 def steps(section: str) -> list[str]:
-    """The section's commands, in the order of the page: those of its blocks, and those in passing."""
+    """The section's commands, in the order of the page: those of its blocks, and inline ones."""
     [text] = re.findall(rf"^##+ {re.escape(section)}\n(.*?)(?=^#|\Z)", _unmarked(), re.M | re.S)
     found = re.findall(r"^ *(kubectl [^\n]*)$|`(kubectl [^`\n]*)`", text, re.M)
     return [block or inline for block, inline in found if "edit-last-applied" not in inline]
@@ -44,7 +44,7 @@ def _unmarked() -> str:
 
 @pytest.mark.parametrize("journey", JOURNEYS, ids=" - ".join)
 @pytest.mark.parametrize("busy", [2, 7])
-def test_no_step_leaves_fewer_workers_than_there_were(journey: list[str], busy: int) -> None:
+def test_no_step_leaves_fewer_workers_than_before(journey: list[str], busy: int) -> None:
     cluster = PaperCluster()
     for section in journey:
         there = sum(cluster.workers.values())
@@ -65,7 +65,7 @@ def test_no_step_leaves_fewer_workers_than_there_were(journey: list[str], busy: 
 
 @pytest.mark.parametrize(("one", "other"), list(permutations(STABLE, 2)))
 @pytest.mark.parametrize("busy", [1, 2, 7])
-def test_whichever_is_applied_after_another_takes_no_worker_away(
+def test_no_overlay_removes_workers_when_applied_after_another(
     one: str, other: str, busy: int
 ) -> None:
     cluster = PaperCluster()
@@ -78,9 +78,7 @@ def test_whichever_is_applied_after_another_takes_no_worker_away(
 
 
 @pytest.mark.parametrize("component", ["components/hpa", "components/keda"])
-def test_an_autoscaler_begins_with_the_workers_that_there_are(
-    component: str, tmp_path: Path
-) -> None:
+def test_an_autoscaler_starts_with_the_existing_workers(component: str, tmp_path: Path) -> None:
     cluster = PaperCluster()
     cluster.do("kubectl apply -k deploy/k8s/base")
     cluster.do("kubectl scale deployment/pos-gateway --replicas=7")
@@ -101,7 +99,7 @@ def test_every_section_that_changes_workers_is_on_a_journey() -> None:
     assert changing - {"The Secret"} <= {section for journey in JOURNEYS for section in journey}
 
 
-def test_a_deployment_that_a_rollout_has_replaced_follows_no_release() -> None:
+def test_a_deployment_replaced_by_a_rollout_follows_no_release() -> None:
     """A release before the first Rollout is Healthy replaces the Rollout's pods alone."""
     left_over = of_kind("Deployment", render("overlays/canary-rollout"))["pos-gateway"]
     assert left_over["spec"]["paused"] is True
@@ -114,8 +112,8 @@ def test_a_deployment_that_a_rollout_has_replaced_follows_no_release() -> None:
     assert cluster.live["Deployment", "pos-gateway"]["spec"]["paused"] is False
 
 
-def test_a_number_that_one_manifest_has_and_the_next_has_not_is_noticed() -> None:
-    """What an apply makes of it: the server's default, at once."""
+def test_a_replica_count_missing_from_the_next_manifest_is_noticed() -> None:
+    """Applying it sets the server's default at once."""
     with_replicas = copy.deepcopy(render("base"))
     of_kind("Deployment", with_replicas)["pos-gateway"]["spec"]["replicas"] = 2
     cluster = PaperCluster()
@@ -125,7 +123,7 @@ def test_a_number_that_one_manifest_has_and_the_next_has_not_is_noticed() -> Non
     assert cluster.workers == {("Deployment", "pos-gateway"): 1}
 
 
-def test_a_merge_of_three_takes_out_what_was_applied_and_keeps_what_others_have_written() -> None:
+def test_a_three_way_merge_removes_applied_fields_and_keeps_others() -> None:
     live = {"ours": {"a": 1, "b": 2}, "theirs": 3, "list": [1, 2]}
     before = {"ours": {"a": 1, "b": 2}, "list": [1, 2]}
     after = {"ours": {"a": 4}, "list": [1]}

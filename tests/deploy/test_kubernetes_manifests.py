@@ -1,4 +1,4 @@
-"""What the manifests promise, asked of them as a cluster gets them."""
+"""The promises of the manifests, checked as a cluster gets them."""
 
 import re
 import shutil
@@ -83,14 +83,14 @@ def series_in(query: str) -> set[str]:
 # What is applied
 
 
-def test_every_folder_with_a_kustomization_is_looked_at_here() -> None:
+def test_every_folder_with_a_kustomization_is_tested() -> None:
     folders = {path.parent.relative_to(K8S).as_posix() for path in K8S.rglob("kustomization.yaml")}
     parts = {each for each in folders if load(f"{each}/kustomization.yaml")["kind"] == "Component"}
     assert folders - parts - {"base/worker"} == set(APPLIED)
 
 
 @every_folder
-def test_every_reference_is_resolved_but_the_secret_that_somebody_makes(folder: str) -> None:
+def test_every_reference_but_the_operators_secret_is_resolved(folder: str) -> None:
     resources = render(folder)
     known = {(each["kind"], each["metadata"]["name"]) for each in resources}
     assert len(known) == len(resources)
@@ -105,7 +105,7 @@ def test_every_reference_is_resolved_but_the_secret_that_somebody_makes(folder: 
 
 
 @every_folder
-def test_every_selector_finds_the_pods_that_it_is_for_and_one_deployment_s_alone(
+def test_every_selector_matches_the_pods_of_exactly_one_deployment(
     folder: str,
 ) -> None:
     pods = [each["spec"]["template"]["metadata"]["labels"].items() for each in workloads(folder)]
@@ -135,19 +135,19 @@ def test_tracks_share_neither_names_nor_selectors() -> None:
 
 
 @every_gateway
-def test_the_image_is_this_version_by_number(workload: Any) -> None:
+def test_the_image_tag_is_this_version(workload: Any) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert the_container_of(workload)["image"].endswith(f"pos-gateway:{version}")
 
 
 @every_gateway
-def test_a_pod_s_user_and_group_are_the_image_s(workload: Any) -> None:
+def test_a_pods_user_and_group_are_the_images(workload: Any) -> None:
     said = pod_of(workload)["securityContext"]
     image = Dockerfile.read(ROOT / "Dockerfile").stages[-1]
     assert f"{said['runAsUser']}:{said['runAsGroup']}" == image.the("USER")
 
 
-def test_the_registry_and_the_release_are_said_in_one_place() -> None:
+def test_registry_and_release_are_set_in_one_place() -> None:
     [image] = load("release/kustomization.yaml")["images"]
     elsewhere = [
         path
@@ -159,7 +159,7 @@ def test_the_registry_and_the_release_are_said_in_one_place() -> None:
 
 
 @pytest.mark.parametrize("folder", ["migrate", "overlays/canary"])
-def test_a_canary_s_release_is_named_behind_a_comment_and_moves_no_other_worker(
+def test_a_canarys_release_is_behind_a_comment_and_changes_no_other_worker(
     folder: str, tmp_path: Path
 ) -> None:
     tree = tmp_path / "k8s"
@@ -176,7 +176,7 @@ def test_a_canary_s_release_is_named_behind_a_comment_and_moves_no_other_worker(
 
 
 @pytest.mark.parametrize("path", sorted(K8S.rglob("*.yaml")), ids=lambda path: path.name)
-def test_every_file_is_taken_in_by_a_kustomization(path: Any) -> None:
+def test_every_file_is_in_a_kustomization(path: Any) -> None:
     if path.name in ("kustomization.yaml", "secret.example.yaml", "adapter-rules.yaml"):
         return
     kustomization = load(f"{path.parent.relative_to(K8S)}/kustomization.yaml")
@@ -185,31 +185,31 @@ def test_every_file_is_taken_in_by_a_kustomization(path: Any) -> None:
 
 
 @pytest.mark.parametrize("folder", [each for each in APPLIED if each != "overlays/development"])
-def test_no_kustomization_has_a_secret_in_it(folder: str) -> None:
+def test_no_kustomization_has_a_secret(folder: str) -> None:
     assert of_kind("Secret", render(folder)) == {}
 
 
 # Commands and settings
 
 
-def test_the_workers_run_the_command_of_the_contract_and_strand_no_canary_s_orders() -> None:
+def test_the_workers_run_the_contracts_command_on_both_queues() -> None:
     container = the_container_of(workers())
     assert container["command"] == GREEN
     assert "args" not in container  # no -Q: both queues
 
 
-def test_the_canary_is_the_same_pod_on_its_own_queue() -> None:
+def test_the_canary_is_the_same_pod_on_its_queue() -> None:
     canary, stable = (the_container_of(workers(f)) for f in ("overlays/canary", "base"))
     assert canary["args"] == ["-Q", topology.canary_queue.name]
     for name in stable.keys() - {"args", "envFrom"}:
         assert canary[name] == stable[name]
 
 
-def test_the_synchronous_workers_run_the_command_of_the_contract_and_are_not_probed() -> None:
+def test_the_synchronous_workers_run_the_contracts_command_without_probes() -> None:
     container = the_container_of(workers("overlays/synchronous"))
     assert container["command"] == SYNCHRONOUS
     assert "args" not in container
-    # Only a green worker serves metrics: a probe would kill these for their silence.
+    # Only a green worker serves metrics: a probe would kill the others.
     assert container.keys().isdisjoint({"livenessProbe", "startupProbe", "readinessProbe", "ports"})
     template = workers("overlays/synchronous")["spec"]["template"]
     assert template["metadata"]["annotations"] == {"prometheus.io/scrape": "false"}
@@ -224,17 +224,17 @@ def test_the_synchronous_workers_have_the_writable_folder_that_multiprocessing_n
     ]
 
 
-def test_events_are_published_by_two_processes_of_their_own_and_by_no_worker() -> None:
+def test_events_are_published_by_two_events_processes_and_by_no_worker() -> None:
     events = of_kind("Deployment", render("base"))["pos-gateway-events"]
     assert the_container_of(events)["command"] == EVENTS
     assert events["spec"]["replicas"] == 2
     for folder in ("base", "overlays/canary", "overlays/synchronous"):
         assert settings_in(folder)["POS_GATEWAY_PUBLISH_EVENTS"] == "false"
-    # One leads for all: a canary's would tell every merchant's events.
+    # One leads for all: a canary's would publish every merchant's events.
     assert len(of_kind("Deployment", render("overlays/canary"))) == 1
 
 
-def test_the_migration_runs_the_command_of_the_contract_without_retrying_for_ever() -> None:
+def test_the_migration_runs_the_contracts_command_with_bounded_retries() -> None:
     [job] = workloads("migrate")
     assert the_container_of(job)["command"] == ["pos-gateway", "db", "upgrade"]
     assert pod_of(job)["restartPolicy"] == "Never"
@@ -243,13 +243,13 @@ def test_the_migration_runs_the_command_of_the_contract_without_retrying_for_eve
 
 
 @every_gateway
-def test_no_pod_migrates_on_its_way_up(workload: Any) -> None:
+def test_no_pod_migrates_at_startup(workload: Any) -> None:
     assert "initContainers" not in pod_of(workload)
     assert {"secretRef": {"name": "pos-gateway"}} in the_container_of(workload)["envFrom"]
 
 
 @pytest.mark.parametrize("folder", ["base", "overlays/development", "overlays/production"])
-def test_a_worker_starts_with_the_settings_that_it_is_given(folder: str) -> None:
+def test_a_worker_starts_with_its_settings(folder: str) -> None:
     secret = load("secret.example.yaml")
     assert secret["metadata"]["name"] == "pos-gateway"
     names = ("BROKER_URL", "DATABASE_URL", "REDIS_URL", "SECRET_KEY")
@@ -259,16 +259,16 @@ def test_a_worker_starts_with_the_settings_that_it_is_given(folder: str) -> None
     assert settings.allow_private_addresses is (folder == "overlays/development")
 
 
-def test_passwords_and_the_canary_are_no_business_of_the_config_map() -> None:
+def test_the_config_map_has_no_password_and_no_canary_share() -> None:
     given = settings_in("base")
     assert not any(name.endswith(("_URL", "_KEY")) for name in given)
     assert "POS_GATEWAY_CANARY_PERCENT" not in given  # it is the order backend's
 
 
-# Starting, stopping, being probed
+# Starting, stopping, probes
 
 
-def test_a_worker_may_drain_and_close_before_it_is_killed() -> None:
+def test_a_worker_has_time_to_drain_and_close_before_it_is_killed() -> None:
     closing = (
         *(consumer.CANCEL_TIMEOUT, relay.GRACE, relay._LAST, relay._LAST),
         *(commits.CLOSING, ledger._GIVING_BACK),
@@ -280,26 +280,26 @@ def test_a_worker_may_drain_and_close_before_it_is_killed() -> None:
 
 
 @pytest.mark.parametrize("name", ["pos-gateway", "pos-gateway-events"])
-def test_it_is_probed_over_http_where_its_own_event_loop_answers(name: str) -> None:
+def test_probes_are_http_requests_to_the_workers_event_loop(name: str) -> None:
     container = the_container_of(of_kind("Deployment", render("base"))[name])
     [port] = container["ports"]
     assert port == {"name": "metrics", "containerPort": 9808}
     assert str(port["containerPort"]) == settings_in("base")["POS_GATEWAY_METRICS_PORT"]
-    # The kubelet asks from outside the pod, at the pod's address.
+    # The kubelet connects from outside the pod, to the pod's address.
     assert settings_in("base")["POS_GATEWAY_METRICS_HOST"] == "0.0.0.0"
     for probe, path in (
         ("livenessProbe", "/healthz"),
         ("startupProbe", "/healthz"),
         ("readinessProbe", "/readyz"),
     ):
-        # Not tcpSocket: the kernel accepts for a process that hangs. Not exec: `celery inspect`
-        # needs remote control, which is off.
+        # Not tcpSocket: the kernel accepts for a hanging process. Not exec: `celery inspect` needs
+        # remote control, which is off.
         assert container[probe]["httpGet"] == {"path": path, "port": "metrics"}
         assert container[probe].keys() & {"tcpSocket", "exec"} == set()
 
 
 @pytest.mark.parametrize("name", ["pos-gateway", "pos-gateway-events"])
-def test_a_roll_out_or_a_lost_zone_never_takes_all(name: str) -> None:
+def test_a_rollout_or_a_lost_zone_never_stops_all_workers(name: str) -> None:
     deployment = of_kind("Deployment", render("base"))[name]
     assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
     spread = {each["topologyKey"]: each for each in pod_of(deployment)["topologySpreadConstraints"]}
@@ -307,7 +307,7 @@ def test_a_roll_out_or_a_lost_zone_never_takes_all(name: str) -> None:
     assert {each["maxSkew"] for each in spread.values()} == {1}
 
 
-def test_production_spreads_workers_over_zones_for_certain() -> None:
+def test_production_requires_workers_in_several_zones() -> None:
     zone, host = pod_of(workers("overlays/production"))["topologySpreadConstraints"]
     assert (zone["topologyKey"], zone["whenUnsatisfiable"]) == (
         "topology.kubernetes.io/zone",
@@ -316,15 +316,15 @@ def test_production_spreads_workers_over_zones_for_certain() -> None:
     assert host["whenUnsatisfiable"] == "ScheduleAnyway"
 
 
-def test_the_service_account_hands_out_no_token() -> None:
+def test_the_service_account_mounts_no_token() -> None:
     [account] = of_kind("ServiceAccount", render("base")).values()
     assert account["automountServiceAccountToken"] is False
 
 
-# Being watched, and scaled
+# Monitoring and scaling
 
 
-def test_metrics_are_found_by_either_kind_of_prometheus() -> None:
+def test_both_kinds_of_prometheus_discover_the_metrics() -> None:
     monitor = of_kind("PodMonitor", render("base"))["pos-gateway"]["spec"]
     [endpoint] = monitor["podMetricsEndpoints"]
     assert endpoint["port"] == the_container_of(workers())["ports"][0]["name"]
@@ -342,7 +342,7 @@ def test_metrics_are_found_by_either_kind_of_prometheus() -> None:
 
 
 @pytest.mark.parametrize("component", ["components/keda", "components/hpa"])
-def test_whoever_scales_the_workers_owns_their_number(component: str, tmp_path: Any) -> None:
+def test_an_autoscaler_owns_the_number_of_workers(component: str, tmp_path: Any) -> None:
     resources = render_with(component, tmp_path)
     deployments = of_kind("Deployment", resources)
     assert "replicas" not in deployments["pos-gateway"]["spec"]
@@ -351,7 +351,7 @@ def test_whoever_scales_the_workers_owns_their_number(component: str, tmp_path: 
     assert scaler["spec"]["scaleTargetRef"]["name"] == "pos-gateway"
 
 
-def test_both_autoscalers_go_by_the_same_numbers(tmp_path: Any) -> None:
+def test_both_autoscalers_use_the_same_numbers(tmp_path: Any) -> None:
     (tmp_path / "keda").mkdir()
     (tmp_path / "hpa").mkdir()
     keda = of_kind("ScaledObject", render_with("components/keda", tmp_path / "keda"))
@@ -378,7 +378,7 @@ def test_both_autoscalers_go_by_the_same_numbers(tmp_path: Any) -> None:
     assert series_in(" ".join(queries)) <= known_series()
 
 
-def test_rabbitmq_has_a_majority_when_a_node_is_away(tmp_path: Any) -> None:
+def test_rabbitmq_keeps_a_majority_without_a_node(tmp_path: Any) -> None:
     resources = render_with("components/rabbitmq-cluster", tmp_path)
     cluster = of_kind("RabbitmqCluster", resources)["pos-gateway-rabbitmq"]["spec"]
     assert cluster["replicas"] % 2 == 1
@@ -388,10 +388,10 @@ def test_rabbitmq_has_a_majority_when_a_node_is_away(tmp_path: Any) -> None:
     assert re.search(r":\d+\.\d+\.\d+", cluster["image"])
 
 
-# The roll-out by steps
+# The progressive rollout
 
 
-def test_the_rollout_runs_the_workers_and_is_judged_before_it_goes_on() -> None:
+def test_the_rollout_is_analysed_before_each_step() -> None:
     resources = render("overlays/canary-rollout")
     rollout = of_kind("Rollout", resources)["pos-gateway"]["spec"]
     assert rollout["workloadRef"]["name"] in of_kind("Deployment", resources)

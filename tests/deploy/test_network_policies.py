@@ -1,4 +1,4 @@
-"""Where a pod may send to is where the gateway lets itself be sent to, and what it stores in."""
+"""A pod's egress is what the gateway's guard allows, and its stores."""
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -17,7 +17,7 @@ from tests.deploy.kustomize import ROOT, of_kind, render
 POLICIES = of_kind("NetworkPolicy", render("base"))
 MERCHANTS = POLICIES["pos-gateway-merchants"]["spec"]
 COMMON = POLICIES["pos-gateway"]["spec"]
-#: The edges of every range: where one list and another would differ.
+#: The edges of every range: where the two lists would differ.
 EDGES = [
     address + step
     for network, specials in PUBLIC.items()
@@ -29,7 +29,7 @@ EDGES = [
 
 
 def lets_through(address: IPv4Address | IPv6Address) -> bool:
-    """Whether a worker's packet to this address goes out, as Kubernetes reads the policy."""
+    """Whether Kubernetes lets a worker's packet to this address out under the policy."""
     [rule] = MERCHANTS["egress"]
     return any(
         address in ip_network(to["ipBlock"]["cidr"])
@@ -38,7 +38,7 @@ def lets_through(address: IPv4Address | IPv6Address) -> bool:
     )
 
 
-def test_the_manifests_that_are_generated_are_what_would_be_generated_now() -> None:
+def test_the_generated_manifests_are_up_to_date() -> None:
     stale = [path.name for path, text in manifests().items() if path.read_text() != text]
     assert stale == [], "run: make manifests"
 
@@ -60,14 +60,14 @@ def test_the_policy_and_the_guard_agree_on_ports() -> None:
 
 
 def test_every_exception_lies_within_its_block() -> None:
-    # Kubernetes refuses the whole policy otherwise.
+    # Otherwise Kubernetes refuses the whole policy.
     for network, specials in PUBLIC.items():
         for special in specials:
             assert special.subnet_of(network), special  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("resource", render("base"), ids=lambda each: each["metadata"]["name"])
-def test_every_pod_is_held_by_the_policy_and_workers_alone_reach_merchants(
+def test_every_pod_is_under_a_policy_and_only_workers_reach_merchants(
     resource: dict[str, Any],
 ) -> None:
     if resource["kind"] not in ("Deployment", "Job"):
@@ -78,14 +78,14 @@ def test_every_pod_is_held_by_the_policy_and_workers_alone_reach_merchants(
     assert (MERCHANTS["podSelector"]["matchLabels"].items() <= labels) is is_worker
 
 
-def test_the_canary_and_the_migration_are_held_as_well() -> None:
+def test_the_canary_and_the_migration_are_under_a_policy_as_well() -> None:
     for folder in ("overlays/canary", "overlays/synchronous", "migrate"):
         [workload] = [each for each in render(folder) if each["kind"] in ("Deployment", "Job")]
         labels = workload["spec"]["template"]["metadata"]["labels"].items()
         assert COMMON["podSelector"]["matchLabels"].items() <= labels
 
 
-def test_the_canary_alone_asks_prometheus() -> None:
+def test_only_the_canary_reaches_prometheus() -> None:
     resources = render("overlays/canary")
     [policy] = of_kind("NetworkPolicy", resources).values()
     selector = policy["spec"]["podSelector"]["matchLabels"].items()
@@ -96,14 +96,14 @@ def test_the_canary_alone_asks_prometheus() -> None:
             assert not selector <= other["spec"]["template"]["metadata"]["labels"].items()
     [rule] = policy["spec"]["egress"]
     [to] = rule["to"]
-    # The address on the page is let through, and nothing else.
+    # Only the address on the page is allowed.
     page = (ROOT / "docs" / "deploy.md").read_text()
     [(namespace, port)] = set(re.findall(r"=http://[\w-]+\.([\w-]+)\.svc:(\d+)/federate", page))
     assert to["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": namespace}
     assert rule["ports"] == [{"port": int(port), "protocol": "TCP"}]
 
 
-def test_nothing_comes_in_but_for_metrics_and_goes_out_but_to_names_and_stores() -> None:
+def test_ingress_is_for_metrics_and_egress_to_dns_and_stores() -> None:
     assert COMMON["policyTypes"] == ["Ingress", "Egress"]
     [metrics] = COMMON["ingress"]
     assert [port["port"] for port in metrics["ports"]] == ["metrics"]

@@ -1,4 +1,4 @@
-"""Every command of the pages about deploying is one, and what it names is there."""
+"""Every command of the pages about deploying is valid, and names existing things."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from tests.deploy.kustomize import APPLIED, ROOT, of_kind, render
 from tests.deploy.test_compose import SERVICES
 
 PAGES = ("deploy", "upgrading", "backup", "scale")
-#: Programs whose commands are nobody's here.
+#: Programs whose commands are not checked.
 FOREIGN = {"rabbitmqctl", "rabbitmq-queues", "kind", "pg_dump", "pg_restore", "python"}
 DEPLOYMENTS = {name for folder in APPLIED for name in of_kind("Deployment", render(folder))}
 
@@ -28,7 +28,7 @@ def text_of(page: str) -> str:
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Every line of every shell block, and every `pos-gateway` or `make` in passing."""
+    """Every line of every shell block, and every inline `pos-gateway` or `make`."""
     for page in PAGES:
         text = text_of(page)
         for block in re.findall(r"^ *```sh\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
@@ -121,16 +121,16 @@ def check_pos_gateway(words: list[str]) -> None:
         inner = command.get_command(context, words[0])
         assert inner is not None, words
         command, words = inner, words[1:]
-    # Required options and arguments are asked for, too; nothing is run.
+    # Required options and arguments are checked, too; nothing is run.
     command.make_context("pos-gateway", [*words], resilient_parsing=False)
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
-def test_a_command_is_one_and_names_what_is_there(page: str, line: str) -> None:
+def test_a_command_is_valid_and_names_existing_things(page: str, line: str) -> None:
     check(line)
 
 
-def test_there_are_commands_to_look_at() -> None:
+def test_commands_are_found() -> None:
     assert {page for page, _ in COMMANDS} == set(PAGES)
     assert len(COMMANDS) > 50
 
@@ -150,7 +150,7 @@ def test_there_are_commands_to_look_at() -> None:
         "helm install pos-gateway",
     ],
 )
-def test_a_command_that_is_none_is_noticed(line: str) -> None:
+def test_an_invalid_command_is_noticed(line: str) -> None:
     with pytest.raises((AssertionError, InvalidSettings, click.ClickException)):
         check(line)
 
@@ -159,7 +159,7 @@ def test_a_command_that_is_none_is_noticed(line: str) -> None:
 def test_a_page_names_only_files_settings_and_queues_that_exist(page: str) -> None:
     text = text_of(page)
     for path in re.findall(r"(?:deploy|tests)/[\w/.-]*\w", text):
-        if not path.startswith("deploy/pos-gateway"):  # kubectl's word for a Deployment
+        if not path.startswith("deploy/pos-gateway"):  # kubectl's name for a Deployment
             assert (ROOT / path).exists(), path
     for variable in re.findall(rf"{PREFIX}[A-Z_]+", text):
         assert variable.removeprefix(PREFIX).lower() in Settings.model_fields, variable
@@ -167,7 +167,7 @@ def test_a_page_names_only_files_settings_and_queues_that_exist(page: str) -> No
     assert set(re.findall(r"\borders\.[a-z]+\b", text)) <= queues | {"orders.jsonl"}
 
 
-def test_the_merchants_on_the_page_are_in_the_canary_as_it_says() -> None:
+def test_the_pages_merchants_are_in_the_canary_as_stated() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \| (yes|no) \| (yes|no) \|$", text_of("deploy"), re.M)
     assert rows
     for merchant, at_10, at_50 in rows:

@@ -1,4 +1,4 @@
-"""Every workload keeps to the policies, and every policy notices when it is broken."""
+"""Every workload follows the policies, and every policy notices a violation."""
 
 import copy
 from collections.abc import Callable
@@ -17,7 +17,7 @@ WORKLOADS = [
 ]
 Change = Callable[[dict[str, Any], dict[str, Any]], Any]
 
-#: By what is said of a pod and its container when it is done to them.
+#: By its violation: a change to a pod and its container.
 BROKEN: dict[str, Change] = {
     "hostNetwork is set": lambda pod, _: pod.update(hostNetwork=True),
     "hostPID is set": lambda pod, _: pod.update(hostPID=True),
@@ -51,12 +51,14 @@ BROKEN: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_workload_keeps_to_the_restricted_profile_and_to_ours(workload: dict[str, Any]) -> None:
+def test_a_workload_follows_the_restricted_profile_and_our_policies(
+    workload: dict[str, Any],
+) -> None:
     assert violations(workload) == []
 
 
 @pytest.mark.parametrize("said", BROKEN)
-def test_a_workload_that_breaks_a_policy_is_told_so(said: str) -> None:
+def test_a_violation_of_a_policy_is_reported(said: str) -> None:
     workload = copy.deepcopy(next(each for each in render("base") if each["kind"] == "Deployment"))
     pod = pod_of(workload)
     BROKEN[said](pod, pod["containers"][0])
@@ -65,7 +67,7 @@ def test_a_workload_that_breaks_a_policy_is_told_so(said: str) -> None:
 
 
 @pytest.mark.parametrize("tag", [":latest", ":main", ""])
-def test_a_tag_that_is_moved_is_none(tag: str) -> None:
+def test_a_moving_tag_is_a_violation(tag: str) -> None:
     workload = copy.deepcopy(next(each for each in render("base") if each["kind"] == "Deployment"))
     pod_of(workload)["containers"][0]["image"] = f"registry.example.com/pos-gateway{tag}"
     assert [each for each in violations(workload) if "in particular" in each]

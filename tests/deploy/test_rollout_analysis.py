@@ -1,4 +1,4 @@
-"""What a release that is taken in by steps is taken back for, asked of Prometheus's own test tool."""
+"""What aborts a progressive rollout, checked with Prometheus's test tool."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ from tests.deploy.kustomize import of_kind, render
 
 TEMPLATE = of_kind("AnalysisTemplate", render("overlays/canary-rollout"))["pos-gateway"]
 METRICS = {each["name"]: each for each in TEMPLATE["spec"]["metrics"]}
-#: What a look comes to, as samples of "is it less than what is allowed".
+#: An analysis's result, as samples of "is it less than what is allowed".
 LOOKS = {
     "fine": [{"labels": "{}", "value": 1}],
     "worse": [{"labels": "{}", "value": 0}],
@@ -29,7 +29,7 @@ def of(name: str, pods: str, **labels: str) -> str:
 
 
 def ended(pods: str, **outcomes: int) -> Series:
-    """Orders, by what became of them."""
+    """Orders, by outcome."""
     return {
         of("pos_gateway_orders_total", pods, outcome=each): number
         for each, number in outcomes.items()
@@ -37,7 +37,7 @@ def ended(pods: str, **outcomes: int) -> Series:
 
 
 def took(pods: str, *, late: int) -> Series:
-    """A thousand orders, so many of which took longer than 2.5 s."""
+    """A thousand orders, of which this many took longer than 2.5 s."""
     return {
         of("pos_gateway_order_seconds_bucket", pods, le="2.5"): 1000 - late,
         of("pos_gateway_order_seconds_count", pods): 1000,
@@ -52,7 +52,7 @@ def spent(pods: str, seconds: float) -> Series:
     }
 
 
-#: A thousand orders a minute of each, two in a hundred of which are rejected, all as it should be.
+#: A thousand orders a minute of each, two in a hundred of them rejected, all healthy.
 ALIKE = {
     series: growth
     for pods in ("new", "old")
@@ -70,10 +70,10 @@ ALIKE = {
             ("failing", ended("new", **{outcome: 40}), "worse")
             for outcome in ("rejected", "failed", "expired", "in_doubt")
         ),
-        # What will be tried again is told of no more orders.
+        # Retried orders have no further outcome.
         ("failing", ended("new", rejected=40, pending=5000), "worse"),
         ("failing", ended("new", rejected=40) | ended("old", rejected=40), "fine"),
-        # Of 1,500 in five minutes nothing is said, on either side.
+        # For 1,500 in five minutes there is no verdict, on either side.
         ("failing", ended("new", accepted=270, rejected=30), "none"),
         ("failing", ended("new", rejected=40) | ended("old", accepted=280), "none"),
         ("late", {}, "fine"),
@@ -86,7 +86,7 @@ ALIKE = {
         ("cpu", spent("new", 2.6) | ended("new", accepted=280), "none"),
     ],
 )
-def test_new_pods_are_taken_back_for_what_is_worse_and_not_for_few_orders(
+def test_a_worse_release_is_rolled_back_and_one_with_few_orders_is_not(
     metric: str, other: Series, look: str, tmp_path: Path
 ) -> None:
     condition = METRICS[metric]["successCondition"]
@@ -121,5 +121,5 @@ def test_new_pods_are_taken_back_for_what_is_worse_and_not_for_few_orders(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_look_may_fail_once() -> None:
+def test_every_analysis_may_fail_once() -> None:
     assert {each["failureLimit"] for each in METRICS.values()} == {1}

@@ -1,4 +1,4 @@
-"""docs/scale.md: its tables are the program's, its shards are where it says, its tables take partitions."""
+"""docs/scale.md: its tables are the program's, its shards as stated, partitioning works."""
 
 import re
 from collections.abc import Iterator
@@ -18,29 +18,29 @@ from tests.deploy.kustomize import ROOT
 PAGE = (ROOT / "docs" / "scale.md").read_text()
 
 
-def test_the_table_of_workers_is_the_program_s() -> None:
+def test_the_table_of_workers_is_the_programs() -> None:
     assert table_of_workers([5_000, *(5_000 / count for count in SHARDS)]) in PAGE
 
 
 @pytest.mark.parametrize("count", SHARDS)
-def test_the_table_of_shards_is_the_program_s(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_of_shards_is_the_programs(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "SHARDS", (count,))
     monkeypatch.setattr(shards, "EXPONENTS", (0.8, 1.0))
     for line in table(balances(100_000), 5_000).splitlines():
         assert line in PAGE
 
 
-def test_workers_are_as_many_as_the_scarcer_of_core_and_slots_wants() -> None:
+def test_the_scarcer_of_cores_and_slots_sets_the_number_of_workers() -> None:
     assert workers(300, 0.2) == 1  # 0.6 of a core, 60 of 150 slots
     assert workers(301, 0.2) == 2
     assert workers(150, 1.0) == 1
     assert workers(151, 1.0) == 2
 
 
-def test_the_page_s_snippet_and_its_examples_are_the_program_s() -> None:
+def test_the_pages_snippet_and_examples_are_the_programs() -> None:
     [snippet] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names = [f"shard-{number}" for number in range(4)]
-    # The addresses are the reader's; a client's address stands for it here.
+    # The addresses are the reader's; a client's address stands for them here.
     code = snippet.replace("from pos_gateway.client import OrderClient\n", "")
     scope: dict[str, Any] = {"SHARDS": {name: name for name in names}, "OrderClient": str}
     exec(code, scope)
@@ -50,7 +50,7 @@ def test_the_page_s_snippet_and_its_examples_are_the_program_s() -> None:
         assert shard_of(merchant, names) == shard == scope["client_of"](merchant)
 
 
-def test_a_shard_that_is_added_takes_merchants_and_moves_no_other() -> None:
+def test_an_added_shard_gets_merchants_and_moves_no_other() -> None:
     names = [f"shard-{number}" for number in range(9)]
     for number in range(2_000):
         before, after = shard_of(f"m-{number}", names[:-1]), shard_of(f"m-{number}", names)
@@ -67,7 +67,7 @@ def engines(postgresql: Any, postgres_url: str) -> Iterator[tuple[Engine, Engine
     postgresql.drop_database(other)
 
 
-def test_every_statement_works_on_a_table_of_orders_that_is_in_partitions(
+def test_every_statement_works_on_a_partitioned_table_of_orders(
     engines: tuple[Engine, Engine],
 ) -> None:
     whole, partitioned = engines
@@ -78,7 +78,7 @@ def test_every_statement_works_on_a_table_of_orders_that_is_in_partitions(
         for statement in script.split(";\n"):
             if statement.strip():
                 connection.exec_driver_sql(statement)
-    # What is recorded of a release is all that it says; then this one's own, its clocks aside.
+    # The release's recorded statements, then this one's, without clocks.
     assert releases()[-1].play(partitioned) == releases()[-1].play(whole)
     assert rows(partitioned, like=whole) == rows(whole, like=whole)
     with partitioned.begin() as connection:

@@ -1,4 +1,4 @@
-"""Every manifest is one that Kubernetes knows, field by field, of the releases it is meant for."""
+"""Every manifest is valid in the Kubernetes releases it is meant for, field by field."""
 
 import copy
 from typing import Any
@@ -8,9 +8,9 @@ import pytest
 
 from tests.deploy.kustomize import APPLIED, COMPONENTS, render, render_with
 
-#: The oldest that is meant, and the newest there is.
+#: The oldest supported release, and the newest.
 RELEASES = ("1.29", "1.37")
-#: What operators bring along; docs/deploy.md says which are needed.
+#: Custom resources of operators; docs/deploy.md lists the needed ones.
 CUSTOM = {
     ("argoproj.io/v1alpha1", "AnalysisTemplate"),
     ("argoproj.io/v1alpha1", "Rollout"),
@@ -27,7 +27,7 @@ def kind_of(resource: dict[str, Any]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("folder", APPLIED)
 @pytest.mark.parametrize("release", RELEASES)
-def test_what_is_applied_is_known_to_kubernetes(folder: str, release: str) -> None:
+def test_a_folders_resources_are_valid_in_kubernetes(folder: str, release: str) -> None:
     ours = [each for each in render(folder) if kind_of(each) not in CUSTOM]
     assert ours
     for resource in ours:
@@ -35,7 +35,7 @@ def test_what_is_applied_is_known_to_kubernetes(folder: str, release: str) -> No
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_a_component_adds_what_is_known_to_kubernetes(component: str, tmp_path: Any) -> None:
+def test_a_components_resources_are_valid_in_kubernetes(component: str, tmp_path: Any) -> None:
     added = [each for each in render_with(component, tmp_path) if each not in render("base")]
     assert added
     for resource in added:
@@ -43,7 +43,7 @@ def test_a_component_adds_what_is_known_to_kubernetes(component: str, tmp_path: 
             kubernetes_validate.validate(resource, RELEASES[-1], strict=True)
 
 
-def test_every_operator_s_kind_is_in_use(tmp_path: Any) -> None:
+def test_every_operators_kind_is_used(tmp_path: Any) -> None:
     resources = [each for folder in APPLIED for each in render(folder)]
     for number, component in enumerate(COMPONENTS):
         (tmp_path / str(number)).mkdir()
@@ -60,9 +60,7 @@ def test_every_operator_s_kind_is_in_use(tmp_path: Any) -> None:
         (("spec", "replicas"), "two"),
     ],
 )
-def test_a_field_that_is_missing_misspelt_or_of_another_type_is_noticed(
-    path: tuple[Any, ...], value: Any
-) -> None:
+def test_a_missing_misspelt_or_mistyped_field_is_noticed(path: tuple[Any, ...], value: Any) -> None:
     resource = copy.deepcopy(next(each for each in render("base") if each["kind"] == "Deployment"))
     place = resource
     for step in path[:-1]:

@@ -1,4 +1,4 @@
-"""The pages about the command line name commands and options that there are."""
+"""The pages about the command line name existing commands and options."""
 
 import re
 from pathlib import Path
@@ -13,15 +13,15 @@ PAGES = (
     *("README.md", "docs/cli.md", "docs/operating.md", "docs/authentication.md"),
     *("docs/canary.md", "docs/capacity.md"),
 )
-#: Commands that are Celery's from their first argument on.
+#: Commands whose arguments are Celery's.
 FOREIGN = {"worker"}
 
 
 def mentioned(page: str) -> list[list[str]]:
-    """Every command line in the page, in words."""
+    """Every command line in the page, split into words."""
     text = (ROOT / page).read_text().replace("\\|", " ")
     lines = re.findall(r"pos-gateway ([a-z][^`\n#|]*)", text)
-    if page == "docs/cli.md":  # its table and its sections leave the program's name out
+    if page == "docs/cli.md":  # its table and its sections omit the program's name
         lines += re.findall(
             r"`((?:dead|orders|secrets|merchants|db|events|canary) [a-z][^`]*)`", text
         )
@@ -29,7 +29,7 @@ def mentioned(page: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_that_is_mentioned_is_one_with_its_options(page: str) -> None:
+def test_every_command_on_the_page_exists_with_its_options(page: str) -> None:
     found = mentioned(page)
     assert found
     for line in found:

@@ -1,4 +1,4 @@
-"""The consumer in docs/consuming-events.md does what the page says, whatever happens to it."""
+"""The consumer in docs/consuming-events.md does what the page says, also after crashes."""
 
 import importlib.util
 import json
@@ -49,7 +49,7 @@ def message(position: int) -> Message:
 
 
 def event(position: int, event_id: str | None = None) -> dict[str, Any]:
-    """The same as a consumer has it."""
+    """The same as a consumer receives it."""
     decoded: dict[str, Any] = json.loads(message(position).body)
     return decoded if event_id is None else {**decoded, "id": event_id}
 
@@ -86,20 +86,20 @@ def test_the_page_has_the_whole_consumer() -> None:
     assert shown[1] == EXAMPLE.read_text()
 
 
-def test_an_event_is_applied_when_it_is_the_next_one_and_once(inbox: Any) -> None:
+def test_an_event_is_applied_once_and_in_order(inbox: Any) -> None:
     came = [1, 2, 1, 4, 5, 2, 4, 3, 3, 4, 5, 6]
     assert [positions(inbox.take(event(each))) for each in came] == [
         *([1], [2], [], [], [], [], [], [3, 4, 5], [], [], [], [6])
     ]
 
 
-def test_an_event_that_comes_under_another_position_is_not_applied_again(inbox: Any) -> None:
+def test_an_event_repeated_under_another_position_is_not_applied_again(inbox: Any) -> None:
     inbox.take(event(1))
     assert inbox.take(event(2, "id-1")) == []
     assert positions(inbox.take(event(3))) == [3]
 
 
-def test_what_one_of_two_consumers_takes_too_early_the_other_one_applies(
+def test_an_event_that_one_consumer_gets_too_early_is_applied_by_the_other(
     consumer: ModuleType, file: str
 ) -> None:
     one, two = consumer.Inbox(file), consumer.Inbox(file)
@@ -110,14 +110,16 @@ def test_what_one_of_two_consumers_takes_too_early_the_other_one_applies(
     assert positions(two.take(event(4))) == [4]
 
 
-def test_it_begins_where_it_is_told_to_and_then_goes_on(consumer: ModuleType, file: str) -> None:
+def test_the_consumer_starts_at_the_given_position_and_goes_on_from_there(
+    consumer: ModuleType, file: str
+) -> None:
     inbox = consumer.Inbox(file, 5001)
     assert positions(inbox.take(event(4999))) == []
     assert positions(inbox.take(event(5001))) == [5001]
     assert positions(consumer.Inbox(file, 5001).take(event(5002))) == [5002]
 
 
-def test_what_fails_in_the_middle_leaves_nothing_behind(
+def test_a_failed_event_is_rolled_back(
     inbox: Any, consumer: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply = consumer.apply
@@ -136,7 +138,7 @@ def test_what_fails_in_the_middle_leaves_nothing_behind(
     assert changes == 2
 
 
-def test_a_gap_that_stays_is_said_until_it_is_replayed(
+def test_a_persistent_gap_is_reported_until_it_is_replayed(
     inbox: Any,
     consumer: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
@@ -166,7 +168,7 @@ def test_a_gap_that_stays_is_said_until_it_is_replayed(
     assert said(1000) == ""
 
 
-def test_a_position_that_has_become_another_event_ends_it(inbox: Any) -> None:
+def test_a_position_with_another_event_stops_the_consumer(inbox: Any) -> None:
     inbox.take(event(1))
     with pytest.raises(SystemExit, match="position 1 comes with another id than before"):
         inbox.take(event(1, "another"))
@@ -188,7 +190,7 @@ def running(broker_url: str, file: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 def read_until(process: "subprocess.Popen[str]", enough: Callable[[int], bool]) -> None:
-    """Read what it says that it has applied, until that is enough."""
+    """Read the positions that it prints as applied, until enough."""
     assert process.stdout is not None
     for line in process.stdout:
         if enough(int(line.split()[0])):
@@ -196,10 +198,10 @@ def read_until(process: "subprocess.Popen[str]", enough: Callable[[int], bool]) 
     raise AssertionError("it ended by itself")
 
 
-def test_a_consumer_that_is_killed_again_and_again_has_applied_each_event_once_in_order(
+def test_a_consumer_killed_repeatedly_applies_each_event_once_in_order(
     broker_url: str, file: str
 ) -> None:
-    """What comes has repeats, and events that come before those in front of them."""
+    """The queue has duplicates, and events before earlier ones."""
     last = 300
     came: list[int] = []
     for first in range(1, last, 10):

@@ -1,4 +1,4 @@
-"""Every link from one page of the documentation to another leads to a file, and to a heading in it."""
+"""Every link from one page of the documentation to another leads to a file and a heading."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ def without_code(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Where a link can lead, named as GitHub does it: headings of the same words get a number."""
+    """The anchors of a page, named as GitHub does it: headings of the same words get a number."""
     seen: Counter[str] = Counter()
     found = set()
     for heading in re.findall(r"^#+ (.*)$", without_code(page), re.MULTILINE):
@@ -31,7 +31,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
         if "://" in link:
             continue
@@ -47,5 +47,5 @@ def test_the_index_has_every_page() -> None:
     assert {page.name for page in (ROOT / "docs").glob("*.*")} - {index.name} <= links
 
 
-def test_there_are_links_to_look_at() -> None:
+def test_links_are_found() -> None:
     assert sum(without_code(page).count("](") for page in PAGES) > 50

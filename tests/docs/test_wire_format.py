@@ -1,4 +1,4 @@
-"""docs/wire-format.md is what backends in other languages are built on: it says what the code does."""
+"""docs/wire-format.md, which backends in other languages are built on, matches the code."""
 
 import ast
 import hashlib
@@ -33,7 +33,7 @@ TEXT = (ROOT / "docs" / "wire-format.md").read_text()
 
 
 def section(title: str) -> str:
-    """What stands between a heading and the next one of its level or above."""
+    """The text between a heading and the next one of its level or above."""
     marks = re.search(rf"^(#+) {re.escape(title)}$", TEXT, re.MULTILINE)
     assert marks, f"there is no heading {title!r}"
     following = TEXT[marks.end() :]
@@ -55,17 +55,17 @@ def example_order() -> dict[str, Any]:
     return order
 
 
-def test_the_example_order_keeps_to_the_schema() -> None:
+def test_the_example_order_is_valid_by_the_schema() -> None:
     schema = json.loads((ROOT / "docs" / "order.schema.json").read_text())
     Draft202012Validator(schema).validate(example_order())
 
 
-def test_the_example_order_is_one_for_the_gateway() -> None:
+def test_the_gateway_accepts_the_example_order() -> None:
     order = Order.parse(example_order())
     assert (order.order_id, order.merchant_id, order.total) == ("A-1001", "m-8", 1700)
 
 
-def test_the_example_of_a_wish_to_cancel_is_one_for_the_gateway() -> None:
+def test_the_gateway_accepts_the_example_cancel_request() -> None:
     [record], *rest = json.loads(block("Cancelling an order", "json"))
     assert rest == [{}, {}]
     request = CancelRequest.parse(record)
@@ -75,7 +75,7 @@ def test_the_example_of_a_wish_to_cancel_is_one_for_the_gateway() -> None:
     assert f"`{ours.headers['task']}`" in section("Cancelling an order")
 
 
-def test_the_examples_length_headers_and_place_are_as_stated() -> None:
+def test_the_examples_length_headers_and_queue_are_as_stated() -> None:
     prose = " ".join(section("An example, byte for byte").split())
     assert f"these {len(block('An example, byte for byte', 'json').encode())} bytes" in prose
     ours = wire.submit_message("A-1001", b"{}", routing_key=topology.ORDERS_KEY)
@@ -84,7 +84,7 @@ def test_the_examples_length_headers_and_place_are_as_stated() -> None:
     assert f"{Settings().max_order_bytes:,} bytes" in section("The message")
 
 
-def test_the_queues_arguments_are_those_of_the_code() -> None:
+def test_the_queues_arguments_are_the_codes() -> None:
     arguments = json.loads(block("Where to publish", "json"))
     assert arguments == topology.orders_queue.queue_arguments
     assert arguments == topology.canary_queue.queue_arguments
@@ -112,7 +112,7 @@ def test_a_canary_vector_is_what_the_client_computes(
         assert key == (topology.CANARY_KEY if in_canary(merchant, percent) else topology.ORDERS_KEY)
 
 
-def test_the_example_of_a_split_is_one_for_the_client() -> None:
+def test_the_client_accepts_the_example_split() -> None:
     text = block("The canary", "json")
     split = Split.parse_json(text)
     assert split.to_json().decode() == text
@@ -122,8 +122,8 @@ def test_the_example_of_a_split_is_one_for_the_client() -> None:
     assert f"stream `{topology.splits_stream.name}`" in section("The canary")
 
 
-def test_the_example_that_follows_the_split_does(broker_url: str) -> None:
-    """It hears of the last split at once and of the next when it comes, until the broker goes."""
+def test_the_example_consumer_of_splits_works(broker_url: str) -> None:
+    """It gets the last split at once and the next when it is published, until the broker closes."""
     example: dict[str, Any] = {}
     exec(block("The canary", "python"), example)
     publisher = Publisher(broker_url)
@@ -143,7 +143,7 @@ def test_the_example_that_follows_the_split_does(broker_url: str) -> None:
     assert heard == [10, 20]
 
 
-def test_the_example_event_is_what_the_code_makes_of_the_example_order() -> None:
+def test_the_example_event_is_the_example_orders() -> None:
     text = block("Status events", "json")
     event = json.loads(text)
     order = Order.parse(example_order())
@@ -178,7 +178,7 @@ def test_every_field_and_type_of_an_event_is_described() -> None:
     assert {name for name in described if name.startswith("order.")} == types
 
 
-def test_every_reason_code_is_in_the_code_and_the_other_way_round() -> None:
+def test_exactly_the_codes_reason_codes_are_documented() -> None:
     described = set(re.findall(r"^\| `([A-Za-z_]+)` \|", section("Reason codes"), re.MULTILINE))
     assert described == set(codes_in_the_source())
 
@@ -187,7 +187,7 @@ def test_the_python_examples_are_python() -> None:
     compile(block("In Python, with kombu alone", "python"), "backend.py", "exec")
 
 
-#: Who is given a reason's code, and as which argument.
+#: The callables with a reason's code, and its argument.
 TAKES_A_CODE = {
     "Reason": 0,
     "Reason.of": 0,
@@ -205,7 +205,7 @@ TAKES_A_CODE = {
 
 
 def codes_in_the_source() -> Iterator[str]:
-    """Every reason code that is written out in the package; a status in it becomes ``NNN``."""
+    """Every reason code that is a literal in the package; a status in it becomes ``NNN``."""
     for path in sorted((ROOT / "pos_gateway").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):

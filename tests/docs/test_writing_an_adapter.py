@@ -1,4 +1,4 @@
-"""docs/writing-an-adapter.md: its adapter is one."""
+"""docs/writing-an-adapter.md: its example adapter works."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from tests.orders import an_order
 TEXT = (Path(__file__).parents[2] / "docs" / "writing-an-adapter.md").read_text()
 
 
-def test_the_example_is_an_adapter_that_works() -> None:
+def test_the_example_adapter_works() -> None:
     [code] = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)
@@ -38,5 +38,5 @@ def test_the_example_is_an_adapter_that_works() -> None:
     assert adapter.cancel(order, merchant, Scripted(reply(200, gone))).kind is Kind.CANCELLED
 
 
-def test_the_entry_points_group_is_the_one_that_is_looked_through() -> None:
+def test_the_entry_points_group_is_the_codes() -> None:
     assert f'entry-points."{GROUP}"' in TEXT

@@ -1,7 +1,7 @@
 """Pods with a pipeline, a broker in memory, and a consumer, on a real database.
 
-Every pod calls its ``at`` with the name of the place that it has come to, between any two things
-that it does: a test pauses or kills it there.
+Every pod calls its ``at`` with the name of the place that it reached, between any two of its steps:
+a test pauses or kills it there.
 """
 
 import json
@@ -23,7 +23,7 @@ from pos_gateway.runtime.vault import Vault
 from tests.ledger.lab import DAY, Clock, Worker
 
 At = Callable[[str], None]
-#: Every place that a leader comes to, in this order.
+#: Every place that a leader reaches, in order.
 PLACES = (
     *("assign", "assigned", "read", "rows", "hydrated"),
     *("publish 1", "publish 2", "published"),
@@ -31,11 +31,11 @@ PLACES = (
 
 
 class Consumer:
-    """The order backend: acts on the next position only, and remembers what it acted on."""
+    """The order backend: acts on the next position only, and records the events it acted on."""
 
     def __init__(self) -> None:
         self.acted: list[dict[str, Any]] = []
-        #: Positions that came before the ones in front of them.
+        #: Positions that arrived before an earlier one.
         self.early: list[int] = []
 
     def take(self, body: bytes) -> None:
@@ -54,17 +54,17 @@ class Consumer:
 
 
 class Broker:
-    """Stores what is published, and hands it to the consumer."""
+    """Stores published messages, and hands them to the consumer."""
 
     def __init__(self) -> None:
         self.consumer = Consumer()
         self.bodies: list[bytes] = []
         self.batches: list[int] = []
         self.is_down = False
-        #: Messages to come, counted from now, that are refused.
+        #: The numbers of the coming messages that are refused.
         self.refused: set[int] = set()
         self.was_refused = False
-        #: What was written before a connection was lost, and may still arrive, in its order.
+        #: Written before a connection was lost; may still arrive, in order.
         self.in_flight: list[list[Message]] = []
 
     @property
@@ -95,7 +95,7 @@ class Broker:
 
 
 class WatchedOutbox(Outbox):
-    """Says where it is."""
+    """Reports each place that it reaches."""
 
     def __init__(self, engine: Engine, at: At) -> None:
         super().__init__(engine)
@@ -126,7 +126,7 @@ class WatchedOutbox(Outbox):
 
 
 class Pod:
-    """A worker that leads if it may, and helps."""
+    """A worker that leads if it can, and helps."""
 
     def __init__(
         self,
@@ -172,13 +172,13 @@ class Pod:
         self.worker.beat()
 
     def step(self) -> int:
-        """Beat, look and do the next batch."""
+        """Renew the lease, read the leadership and do the next batch."""
         self.beat()
         self.leadership._look_at = 0.0
         return self.pipeline.step()
 
     def finish(self) -> None:
-        """Until there is nothing left to do."""
+        """Step until nothing is left to do."""
         while self.step() or self.pipeline.in_trouble:
             pass
 
@@ -198,7 +198,7 @@ class Pod:
 
 
 class Events:
-    """Writes events as outcomes do, and changes them as no one should."""
+    """Writes events as outcomes do, and can corrupt them."""
 
     def __init__(self, engine: Engine, vault: Vault | None = None) -> None:
         self._engine = engine
@@ -206,7 +206,7 @@ class Events:
         self.ids: list[str] = []
 
     def write(self, count: int = 1, **values: Any) -> list[str]:
-        """Events of as many orders, each in a transaction of its own. Their ids."""
+        """Write events of this many orders, each in a separate transaction; returns their ids."""
         return [self.write_one(f"o{len(self.ids)}", **values) for _ in range(count)]
 
     def write_one(self, order_id: str, *, order: bool = True, **values: Any) -> str:

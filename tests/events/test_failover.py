@@ -1,4 +1,4 @@
-"""A database that has gone back: a standby that lagged behind its primary was promoted."""
+"""A database that has gone back in time: a lagging standby was promoted."""
 
 from collections.abc import Callable
 
@@ -15,12 +15,12 @@ Pods = Callable[..., Pod]
 
 
 @pytest.fixture
-def told(engine: Engine) -> Events:
+def recorded(engine: Engine) -> Events:
     return Events(engine)
 
 
 def go_back(engine: Engine, position: int, *, keep_rows: bool = False) -> None:
-    """To the moment after which this position was given and published."""
+    """To the moment after which this position was assigned and published."""
     later = events.c.position > position
     with engine.begin() as connection:
         forget = update(events).where(later).values(position=None)
@@ -28,44 +28,44 @@ def go_back(engine: Engine, position: int, *, keep_rows: bool = False) -> None:
         connection.execute(update(pipeline).values(assigned=position, published=position))
 
 
-def test_a_leader_gives_no_position_twice_and_leaves_no_event_out(
-    pod: Pods, told: Events, broker: Broker, engine: Engine
+def test_a_leader_assigns_no_position_twice_and_skips_no_event(
+    pod: Pods, recorded: Events, broker: Broker, engine: Engine
 ) -> None:
-    told.write(3)
+    recorded.write(3)
     one = pod()
     one.finish()
     go_back(engine, 1)
-    told.write(2)
+    recorded.write(2)
     with capture_logs() as logs:
         for _ in range(3):
             one.step()
-    assert broker.consumer.ids == told.ids
+    assert broker.consumer.ids == recorded.ids
     assert broker.positions == [1, 2, 3, 4, 5]
     lost = [each for each in logs if each["event"] == "events.positions_lost"]
     assert [(each["first"], each["last"]) for each in lost] == [(2, 3)]
 
 
-def test_who_leads_next_goes_on_behind_what_it_has_seen(
-    pod: Pods, told: Events, broker: Broker, engine: Engine, clock: Clock
+def test_the_next_leader_goes_on_behind_the_last_position_it_has_seen(
+    pod: Pods, recorded: Events, broker: Broker, engine: Engine, clock: Clock
 ) -> None:
-    told.write(3)
+    recorded.write(3)
     one, two = pod(), pod()
     one.finish()
     two.step()
     clock.advance(LEASE)  # the leader dies with the primary
     go_back(engine, 1)
-    told.write(2)
+    recorded.write(2)
     for _ in range(3):
         two.step()
     assert two.leads
-    assert broker.consumer.ids == told.ids
+    assert broker.consumer.ids == recorded.ids
     assert broker.positions == [1, 2, 3, 4, 5]
 
 
-def test_an_event_whose_position_alone_was_lost_comes_again_with_its_id_and_another_position(
-    pod: Pods, told: Events, broker: Broker, engine: Engine
+def test_an_event_whose_position_was_lost_is_published_again_with_its_id_and_a_new_position(
+    pod: Pods, recorded: Events, broker: Broker, engine: Engine
 ) -> None:
-    told.write(3)
+    recorded.write(3)
     one = pod()
     one.finish()
     go_back(engine, 1, keep_rows=True)
@@ -76,17 +76,17 @@ def test_an_event_whose_position_alone_was_lost_comes_again_with_its_id_and_anot
 
 
 def test_positions_that_were_never_published_leave_no_gap(
-    pod: Pods, told: Events, broker: Broker, engine: Engine
+    pod: Pods, recorded: Events, broker: Broker, engine: Engine
 ) -> None:
-    told.write(1)
+    recorded.write(1)
     one = pod()
     one.finish()
     term = one.leadership.term()
-    told.write(2)
+    recorded.write(2)
     assert term is not None
-    one.leadership.go_on(one.outbox.assign(term, 5))  # and the primary is gone before they are read
+    one.leadership.go_on(one.outbox.assign(term, 5))  # the primary is lost before they are read
     go_back(engine, 1)
-    told.write(2)
+    recorded.write(2)
     for _ in range(3):
         one.step()
     assert broker.positions == [1, 2, 3]

@@ -18,16 +18,16 @@ Pods = Callable[..., Pod]
 
 
 class Killed(BaseException):
-    """The pod is no more."""
+    """The pod was killed."""
 
 
 @pytest.fixture
-def told(engine: Engine) -> Events:
+def recorded(engine: Engine) -> Events:
     return Events(engine)
 
 
 def bodies(rows: Rows) -> list[str]:
-    """The events that somebody has hydrated."""
+    """The events that a helper has hydrated."""
     return sorted(each.event_id for each in rows.events() if each.body is not None)
 
 
@@ -36,20 +36,20 @@ def die(place: str) -> None:
         raise Killed
 
 
-def test_a_helper_begins_at_the_back(pod: Pods, told: Events, rows: Rows) -> None:
-    told.write(9)
+def test_a_helper_begins_at_the_back(pod: Pods, recorded: Events, rows: Rows) -> None:
+    recorded.write(9)
     assert pod().helping.step() == 3
     assert bodies(rows) == ["e6", "e7", "e8"]
 
 
-def test_nobody_helps_with_a_short_backlog(pod: Pods, told: Events, rows: Rows) -> None:
-    told.write(4)
+def test_a_short_backlog_gets_no_help(pod: Pods, recorded: Events, rows: Rows) -> None:
+    recorded.write(4)
     assert pod().helping.step() == 0
     assert {each.helper for each in rows.events()} == {None}
 
 
-def test_helpers_do_each_their_own_part(pod: Pods, told: Events, rows: Rows) -> None:
-    told.write(9)
+def test_helpers_take_separate_chunks(pod: Pods, recorded: Events, rows: Rows) -> None:
+    recorded.write(9)
     one, two = pod(), pod()
     taken: list[int] = []
 
@@ -64,8 +64,10 @@ def test_helpers_do_each_their_own_part(pod: Pods, told: Events, rows: Rows) -> 
     assert bodies(rows) == ["e3", "e4", "e5", "e6", "e7", "e8"]
 
 
-def test_two_of_one_worker_do_each_their_own_part(pod: Pods, told: Events, rows: Rows) -> None:
-    told.write(9)
+def test_two_helpers_of_one_worker_take_separate_chunks(
+    pod: Pods, recorded: Events, rows: Rows
+) -> None:
+    recorded.write(9)
     one = pod(at=die)
     with pytest.raises(Killed):
         one.helping.step()
@@ -74,10 +76,10 @@ def test_two_of_one_worker_do_each_their_own_part(pod: Pods, told: Events, rows:
     assert bodies(rows) == ["e3", "e4", "e5"]
 
 
-def test_what_a_helper_that_died_has_leased_is_anothers_when_its_lease_is_over(
-    pod: Pods, told: Events, rows: Rows, clock: Clock
+def test_a_dead_helpers_chunk_is_taken_over_when_its_lease_expires(
+    pod: Pods, recorded: Events, rows: Rows, clock: Clock
 ) -> None:
-    told.write(9)
+    recorded.write(9)
     one, two = pod(at=die), pod()
     one.beat()
     two.beat()
@@ -88,13 +90,13 @@ def test_what_a_helper_that_died_has_leased_is_anothers_when_its_lease_is_over(
     clock.advance(LEASE + LOOK)
     two.beat()
     assert [two.helping.step() for _ in range(3)] == [3, 3, 0]  # and from the back again
-    assert bodies(rows) == sorted(told.ids)
+    assert bodies(rows) == sorted(recorded.ids)
 
 
-def test_the_leader_waits_for_no_helper(
-    pod: Pods, told: Events, broker: Broker, clock: Clock
+def test_the_leader_does_not_wait_for_helpers(
+    pod: Pods, recorded: Events, broker: Broker, clock: Clock
 ) -> None:
-    told.write(9)
+    recorded.write(9)
     leader = pod()
     for _ in range(3):
         helper = pod(at=die)
@@ -102,31 +104,31 @@ def test_the_leader_waits_for_no_helper(
         with pytest.raises(Killed):
             helper.helping.step()
     leader.finish()
-    assert broker.consumer.ids == told.ids
+    assert broker.consumer.ids == recorded.ids
     assert leader.hydrated == list(range(1, 10))
 
 
-def test_a_helper_that_comes_late_changes_nothing(
-    pod: Pods, told: Events, broker: Broker, rows: Rows
+def test_a_late_helper_changes_nothing(
+    pod: Pods, recorded: Events, broker: Broker, rows: Rows
 ) -> None:
-    told.write(9)
+    recorded.write(9)
     leader = pod()
     helper = pod(at=lambda place: leader.finish() if place == "chunk" else None)
     helper.helping.step()
-    assert broker.consumer.ids == told.ids
+    assert broker.consumer.ids == recorded.ids
     assert bodies(rows) == []
 
 
-def test_a_helper_leaves_alone_what_it_has_no_key_to(
-    pod: Pods, told: Events, broker: Broker, rows: Rows
+def test_a_helper_skips_orders_it_has_no_key_for(
+    pod: Pods, recorded: Events, broker: Broker, rows: Rows
 ) -> None:
-    """While keys are changed the leader has one more than the helper, who has the earlier alone."""
+    """During a key rotation the leader has both keys, and the helper only the old one."""
     both, earlier = Vault("new, old"), Vault("old")
     order, reason = b'{"order_id":"o"}', Reason("c", "sold out")
     for number, vault in enumerate((earlier, both)):
         key, payloads = Key("m", f"o{number}"), Payloads(vault)
         sealed = payloads.seal_reason(key, reason)
-        told.write(
+        recorded.write(
             1,
             order_payload=payloads.seal(key, order),
             reason_code=sealed.code,
@@ -134,7 +136,7 @@ def test_a_helper_leaves_alone_what_it_has_no_key_to(
         )
     key = Key("m", "o2")
     sealed = Payloads(both).seal_reason(key, reason)
-    told.write(
+    recorded.write(
         1,
         order_payload=Payloads(earlier).seal(key, order),
         reason_code=sealed.code,

@@ -1,4 +1,4 @@
-"""Rows become events, whatever is in them."""
+"""Rows become events, whatever they contain."""
 
 import json
 from datetime import UTC, datetime
@@ -44,7 +44,7 @@ def a_row(**values: Any) -> Row:
     return Row(**{**fields, **values})
 
 
-def told(row: Row, payloads: Payloads = CLEAR, **options: Any) -> dict[str, Any]:
+def hydrated(row: Row, payloads: Payloads = CLEAR, **options: Any) -> dict[str, Any]:
     message = Hydration(payloads, **options).message(row)
     event: dict[str, Any] = json.loads(message.body)
     assert (message.message_id, message.routing_key) == (row.event_id, event["type"])
@@ -52,8 +52,8 @@ def told(row: Row, payloads: Payloads = CLEAR, **options: Any) -> dict[str, Any]
     return event
 
 
-def test_an_event_is_the_row_with_its_order_and_its_merchants_public_part() -> None:
-    assert told(a_row()) == {
+def test_an_event_is_the_row_with_its_order_and_its_merchants_public_fields() -> None:
+    assert hydrated(a_row()) == {
         "id": "e1",
         "position": 12,
         "type": "order.rejected",
@@ -68,7 +68,7 @@ def test_an_event_is_the_row_with_its_order_and_its_merchants_public_part() -> N
     }
 
 
-def test_its_trace_is_in_the_headers_and_nothing_else_is() -> None:
+def test_an_events_headers_have_its_trace_and_nothing_else() -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     said = {
         None: {},
@@ -81,24 +81,24 @@ def test_its_trace_is_in_the_headers_and_nothing_else_is() -> None:
         assert Hydration(CLEAR).message(a_row(trace=trace)).headers == headers
 
 
-def test_what_is_sealed_is_opened() -> None:
+def test_encrypted_fields_are_decrypted() -> None:
     reason = SEALING.seal_reason(KEY, Reason("sold_out", "no more"))
     row = a_row(
         payload=SEALING.seal(KEY, ORDER), reason_code=reason.code, reason_message=reason.message
     )
-    event = told(row, SEALING)
-    assert event == told(a_row())
+    event = hydrated(row, SEALING)
+    assert event == hydrated(a_row())
 
 
-def test_what_a_helper_has_hydrated_is_the_event() -> None:
+def test_a_helpers_event_is_used() -> None:
     sealed = Hydration(SEALING).sealed(a_row(position=None))
     assert "sold_out" not in sealed
-    assert told(a_row(body=sealed, payload=None, external_id="y"), SEALING) == told(a_row())
+    assert hydrated(a_row(body=sealed, payload=None, external_id="y"), SEALING) == hydrated(a_row())
 
 
 @pytest.mark.parametrize("body", ["", "{", "nonsense", "k.e.y", '{"a":NaN}', "[]"])
-def test_what_a_helper_left_that_cannot_be_read_is_hydrated_again(body: str) -> None:
-    assert told(a_row(body=body)) == told(a_row())
+def test_a_helpers_unreadable_event_is_hydrated_again(body: str) -> None:
+    assert hydrated(a_row(body=body)) == hydrated(a_row())
 
 
 @pytest.mark.parametrize(
@@ -121,36 +121,36 @@ def test_what_a_helper_left_that_cannot_be_read_is_hydrated_again(body: str) -> 
     ],
     ids=["none", "cut", "nan", "braces", "deep", "empty", "another key", "another order"],
 )
-def test_an_order_that_cannot_be_read_is_left_out_and_said(payload: str | None, why: str) -> None:
-    event = told(a_row(payload=payload), SEALING)
+def test_an_unreadable_order_is_omitted_and_logged(payload: str | None, why: str) -> None:
+    event = hydrated(a_row(payload=payload), SEALING)
     assert why in event.pop("incomplete")
-    assert event == {**told(a_row()), "order": None}
+    assert event == {**hydrated(a_row()), "order": None}
 
 
-def test_an_event_that_is_too_large_is_told_without_its_order() -> None:
+def test_a_too_large_event_is_published_without_its_order() -> None:
     large = json.dumps({"notes": "x" * 5000})
-    assert told(a_row(payload=large), largest=6000)["order"] == json.loads(large)
+    assert hydrated(a_row(payload=large), largest=6000)["order"] == json.loads(large)
     without_its_position = Hydration(CLEAR).sealed(a_row(payload=large)) or ""
     exactly = len(without_its_position.encode())
-    assert told(a_row(payload=large), largest=exactly)["order"] == json.loads(large)
-    assert told(a_row(payload=large), largest=exactly - 1)["truncated"]
-    event = told(a_row(payload=large), largest=5000)
-    assert (event.pop("truncated"), event) == (True, {**told(a_row()), "order": None})
+    assert hydrated(a_row(payload=large), largest=exactly)["order"] == json.loads(large)
+    assert hydrated(a_row(payload=large), largest=exactly - 1)["truncated"]
+    event = hydrated(a_row(payload=large), largest=5000)
+    assert (event.pop("truncated"), event) == (True, {**hydrated(a_row()), "order": None})
 
 
-def test_what_is_public_is_never_large() -> None:
+def test_a_merchants_public_fields_are_never_large() -> None:
     text = "x" * 2_000_000
     row = a_row(reason_code=text, reason_message=text, external_id=text, payload=None)
     assert len(Hydration(CLEAR).message(row).body) < 2000
 
 
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), -1e300, 1e18])
-def test_a_moment_that_is_none_is_null(at: float) -> None:
-    assert told(a_row(occurred_at=at))["occurred_at"] is None
+def test_an_invalid_timestamp_is_null(at: float) -> None:
+    assert hydrated(a_row(occurred_at=at))["occurred_at"] is None
 
 
-def test_a_merchant_that_is_gone_is_null() -> None:
-    assert told(a_row(provider=None, adapter=None))["merchant"] is None
+def test_a_deleted_merchant_is_null() -> None:
+    assert hydrated(a_row(provider=None, adapter=None))["merchant"] is None
 
 
 TEXT = st.none() | st.text(max_size=30) | st.sampled_from(["{}", "sealed:", "sealed:x.y", "x.y"])
@@ -165,10 +165,10 @@ TEXT = st.none() | st.text(max_size=30) | st.sampled_from(["{}", "sealed:", "sea
     order_id=st.text(max_size=9),
     occurred_at=st.floats(),
 )
-def test_no_row_fails(**values: Any) -> None:
+def test_every_row_becomes_an_event(**values: Any) -> None:
     for payloads in (CLEAR, SEALING):
         row = a_row(**values)
-        assert told(row, payloads)["order_id"] == row.order_id
+        assert hydrated(row, payloads)["order_id"] == row.order_id
         Hydration(payloads).sealed(row)
 
 

@@ -1,4 +1,4 @@
-"""One leader at a time, and another when its lease is over."""
+"""One leader at a time, and another when its lease has expired."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,14 +16,14 @@ from tests.ledger.lab import Clock
 Pods = Callable[..., Pod]
 
 
-def test_the_first_to_look_leads_and_the_others_do_not(pod: Pods) -> None:
+def test_the_first_pod_leads_and_the_others_do_not(pod: Pods) -> None:
     one, two = pod(), pod()
     for each in (one, two, one, two):
         each.step()
     assert (one.leads, two.leads) == (True, False)
 
 
-def test_a_leader_that_beats_stays_the_leader(pod: Pods, clock: Clock) -> None:
+def test_a_leader_that_renews_its_lease_stays_the_leader(pod: Pods, clock: Clock) -> None:
     one, two = pod(), pod()
     for _ in range(30):
         for each in (one, two):
@@ -33,14 +33,14 @@ def test_a_leader_that_beats_stays_the_leader(pod: Pods, clock: Clock) -> None:
     assert one.outbox.look()[0].epoch == 1
 
 
-def test_who_has_no_lease_does_not_lead(pod: Pods) -> None:
+def test_a_pod_without_a_lease_does_not_lead(pod: Pods) -> None:
     one = pod()
     assert one.leadership.term() is None
     one.step()
     assert one.leads
 
 
-def test_when_a_leaders_lease_is_over_another_leads(pod: Pods, clock: Clock) -> None:
+def test_an_expired_leader_is_replaced(pod: Pods, clock: Clock) -> None:
     one, two = pod(), pod()
     one.step()
     two.step()
@@ -52,11 +52,11 @@ def test_when_a_leaders_lease_is_over_another_leads(pod: Pods, clock: Clock) -> 
     assert two.leads
     assert one.leadership.term() is None
     one.step()
-    assert not one.leads  # under its new lease it is one of the others
+    assert not one.leads  # under its new lease it is a follower
     assert one.outbox.look()[0].leader == two.worker.lease.id
 
 
-def test_a_lease_that_is_given_back_is_taken_over_at_once(pod: Pods) -> None:
+def test_a_released_leadership_is_taken_over_at_once(pod: Pods) -> None:
     one, two = pod(), pod()
     one.step()
     two.step()
@@ -65,7 +65,7 @@ def test_a_lease_that_is_given_back_is_taken_over_at_once(pod: Pods) -> None:
     assert two.leads
 
 
-def test_a_worker_follows_itself_at_once_when_its_lease_has_run_out(
+def test_a_worker_succeeds_itself_at_once_when_its_lease_has_expired(
     pod: Pods, clock: Clock
 ) -> None:
     one = pod()
@@ -76,7 +76,7 @@ def test_a_worker_follows_itself_at_once_when_its_lease_has_run_out(
     assert one.outbox.look()[0].epoch == 2
 
 
-def test_nobody_is_replaced_because_the_database_was_away(
+def test_a_database_outage_replaces_no_leader(
     pod: Pods, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = pod(), pod()
@@ -94,21 +94,21 @@ def test_nobody_is_replaced_because_the_database_was_away(
                 two.leadership.term()
     two.step()
     assert not two.leads
-    clock.advance(LEASE)  # but when it does not beat after that, it is
+    clock.advance(LEASE)  # but a leader that does not renew afterwards is replaced
     two.step()
     assert two.leads
 
 
-def test_a_leader_whose_answer_was_lost_leads(pod: Pods) -> None:
+def test_a_leader_whose_reply_was_lost_leads(pod: Pods) -> None:
     one = pod()
     one.beat()
-    one.outbox.take(one.worker.lease.id, one.outbox.look()[0].epoch)  # nobody was told
+    one.outbox.take(one.worker.lease.id, one.outbox.look()[0].epoch)  # without a reply
     one.step()
     assert one.leads
-    assert one.outbox.look()[0].epoch == 2  # what it only read may not be durable
+    assert one.outbox.look()[0].epoch == 2  # a value that was only read may not be durable
 
 
-def test_looks_are_a_second_apart(pod: Pods, clock: Clock) -> None:
+def test_the_leadership_is_read_once_a_second(pod: Pods, clock: Clock) -> None:
     one, two = pod(), pod()
     one.step()
     two.step()
@@ -122,12 +122,12 @@ def test_looks_are_a_second_apart(pod: Pods, clock: Clock) -> None:
     assert len(looks) == 10
 
 
-def test_a_leader_that_the_broker_stays_away_from_lets_another_lead(
+def test_a_leader_without_the_broker_steps_down(
     pod: Pods, broker: Broker, clock: Clock, engine: Engine
 ) -> None:
-    """Which may be somewhere else, and have both."""
-    told = Events(engine)
-    told.write(3)
+    """Another pod may reach both the broker and the database."""
+    recorded = Events(engine)
+    recorded.write(3)
     one, two = pod(batch=2), pod()
     one.step()
     broker.is_down = True
@@ -140,34 +140,34 @@ def test_a_leader_that_the_broker_stays_away_from_lets_another_lead(
         clock.advance(1.0)
     one.pipeline.step()
     assert not one.leads
-    assert one.outbox.look()[0].published == 2  # and what it has done is done
+    assert one.outbox.look()[0].published == 2  # published events stay published
     one.pipeline.step()
     assert not one.leads
     broker.is_down = False
     assert two.pipeline.step() == 1
-    assert broker.consumer.ids == told.ids
+    assert broker.consumer.ids == recorded.ids
 
 
-def test_a_leader_that_the_broker_comes_back_to_stays_the_leader(
+def test_a_leader_whose_broker_recovers_stays_the_leader(
     pod: Pods, broker: Broker, clock: Clock, engine: Engine
 ) -> None:
-    told = Events(engine)
-    told.write(1)
+    recorded = Events(engine)
+    recorded.write(1)
     one = pod()
     for is_down in (True, False, True):
         broker.is_down = is_down
         one.step()
-        told.write(1)
+        recorded.write(1)
         clock.advance(CUT_OFF - 1.0)
         one.step()
         assert one.leads
 
 
-def test_who_stepped_down_leads_again_if_nobody_else_does(
+def test_a_pod_that_stepped_down_leads_again_if_no_other_does(
     pod: Pods, broker: Broker, clock: Clock, engine: Engine
 ) -> None:
-    told = Events(engine)
-    told.write(1)
+    recorded = Events(engine)
+    recorded.write(1)
     one = pod()
     broker.is_down = True
     one.step()

@@ -1,4 +1,4 @@
-"""Positions: who gives them, in which order, and that none is left out."""
+"""Positions: which leader assigns them, in which order, and without gaps."""
 
 import threading
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def outbox(engine: Engine) -> Iterator[Outbox]:
 
 
 @pytest.fixture
-def told(engine: Engine) -> Events:
+def recorded(engine: Engine) -> Events:
     return Events(engine)
 
 
@@ -47,11 +47,11 @@ def given(rows: Rows) -> dict[str, int | None]:
     return {each.event_id: each.position for each in rows.events()}
 
 
-def test_an_event_that_has_a_position_and_is_not_published_comes_in_its_turn_only(
-    outbox: Outbox, told: Events, engine: Engine
+def test_an_event_with_an_unpublished_position_is_not_repeated(
+    outbox: Outbox, recorded: Events, engine: Engine
 ) -> None:
-    """Repeated for a message that came again, it would overtake those before it."""
-    told.write(3)
+    """Repeated for a redelivered message, it would overtake earlier events."""
+    recorded.write(3)
     term = outbox.assign(led(outbox), 3)
     assert term is not None
     outbox.assign(replace(term, published=2), 3)
@@ -61,14 +61,14 @@ def test_an_event_that_has_a_position_and_is_not_published_comes_in_its_turn_onl
     assert [each.message_id for each in messages] == ["e0", "e1"]
 
 
-def test_positions_follow_the_rows_and_go_on_where_they_ended(
-    outbox: Outbox, told: Events, rows: Rows
+def test_positions_follow_the_rows_without_gaps(
+    outbox: Outbox, recorded: Events, rows: Rows
 ) -> None:
-    told.write(5)
+    recorded.write(5)
     term = outbox.assign(led(outbox), 3)
     assert term == Term("me-1", 1, 3, 0)
     assert given(rows) == {"e0": 1, "e1": 2, "e2": 3, "e3": None, "e4": None}
-    told.write(1)
+    recorded.write(1)
     term = outbox.assign(term, 10)
     assert term is not None and term.assigned == 6
     assert given(rows) == {f"e{n}": n + 1 for n in range(6)}
@@ -85,13 +85,15 @@ def test_an_event_keeps_the_trace_that_it_was_written_with(outbox: Outbox, engin
     worker.tell(Key("m", "o3"), entry, b"{}")
     outbox.assign(led(outbox), 10)
     assert [row.trace for row in outbox.read(0, 10)] == [str(trace), None, str(trace)]
-    told = [Hydration(Payloads(Vault())).message(row) for row in outbox.read(0, 10)]
-    assert [TraceContext.of(each.headers) for each in told] == [trace, None, trace]
+    recorded = [Hydration(Payloads(Vault())).message(row) for row in outbox.read(0, 10)]
+    assert [TraceContext.of(each.headers) for each in recorded] == [trace, None, trace]
     worker.close()
 
 
-def test_what_is_published_is_written_with_the_next_positions(outbox: Outbox, told: Events) -> None:
-    told.write(2)
+def test_the_published_position_is_written_with_the_next_assignment(
+    outbox: Outbox, recorded: Events
+) -> None:
+    recorded.write(2)
     term = outbox.assign(led(outbox), 10)
     assert term is not None
     assert outbox.look()[0].published == 0
@@ -110,10 +112,10 @@ def test_an_idle_leader_writes_nothing(outbox: Outbox, engine: Engine) -> None:
     assert outbox.assign(term, 10) == term
 
 
-def test_who_led_before_gives_no_position_and_says_nothing_of_what_is_published(
-    outbox: Outbox, told: Events, rows: Rows
+def test_a_deposed_leader_assigns_and_publishes_nothing(
+    outbox: Outbox, recorded: Events, rows: Rows
 ) -> None:
-    told.write(2)
+    recorded.write(2)
     old = led(outbox)
     new = led(outbox, "other-1")
     assert new.epoch == old.epoch + 1
@@ -122,26 +124,26 @@ def test_who_led_before_gives_no_position_and_says_nothing_of_what_is_published(
     assert outbox.look()[0] == new
 
 
-def test_of_two_that_take_over_at_once_one_leads(outbox: Outbox) -> None:
+def test_one_of_two_concurrent_take_overs_wins(outbox: Outbox) -> None:
     epoch = outbox.look()[0].epoch
     assert outbox.take("one-1", epoch) == Term("one-1", epoch + 1, 0, 0)
     assert outbox.take("two-1", epoch) is None
     assert outbox.look()[0].leader == "one-1"
 
 
-def test_positions_whose_answer_was_lost_are_found_again(
-    outbox: Outbox, told: Events, rows: Rows
+def test_positions_whose_reply_was_lost_are_found_again(
+    outbox: Outbox, recorded: Events, rows: Rows
 ) -> None:
-    told.write(3)
+    recorded.write(3)
     before = led(outbox)
     after = outbox.assign(before, 2)
     assert outbox.assign(before, 2) == after
     assert given(rows) == {"e0": 1, "e1": 2, "e2": None}
 
 
-def test_who_led_before_does_not_depose_who_leads_now(outbox: Outbox, told: Events) -> None:
-    """It stops late: another one has taken over since, and has published more."""
-    told.write(3)
+def test_a_deposed_leader_does_not_depose_the_new_one(outbox: Outbox, recorded: Events) -> None:
+    """It stops late: a new leader has taken over, and has published more."""
+    recorded.write(3)
     before = led(outbox)
     now = outbox.assign(led(outbox, "other-1"), 3)
     assert now is not None
@@ -152,21 +154,19 @@ def test_who_led_before_does_not_depose_who_leads_now(outbox: Outbox, told: Even
     assert outbox.look()[0].leader is None
 
 
-def test_a_pipeline_whose_row_was_lost_goes_on_behind_the_last_position(
-    outbox: Outbox, told: Events, engine: Engine
+def test_a_pipeline_without_its_row_goes_on_behind_the_last_position(
+    outbox: Outbox, recorded: Events, engine: Engine
 ) -> None:
-    told.write(3)
+    recorded.write(3)
     outbox.assign(led(outbox), 3)
     with engine.begin() as connection:
         connection.execute(pipeline.delete())
     assert outbox.look()[0] == Term(None, 0, 3, 3)
 
 
-def test_what_is_read_is_the_next_in_order_with_all_that_is_known_of_it(
-    outbox: Outbox, told: Events
-) -> None:
-    told.write(3, order_payload='{"a":1}', external_id="x", reason_code="c", reason_message="d")
-    told.write(1, order=False, payload='{"b":2}')
+def test_events_are_read_in_order_with_all_their_fields(outbox: Outbox, recorded: Events) -> None:
+    recorded.write(3, order_payload='{"a":1}', external_id="x", reason_code="c", reason_message="d")
+    recorded.write(1, order=False, payload='{"b":2}')
     outbox.assign(led(outbox), 10)
     assert [each.position for each in outbox.read(0, 2)] == [1, 2]
     third, fourth = outbox.read(2, 10)
@@ -174,9 +174,9 @@ def test_what_is_read_is_the_next_in_order_with_all_that_is_known_of_it(
     assert (fourth.payload, fourth.provider, fourth.adapter) == ('{"b":2}', None, None)
 
 
-def test_only_what_is_published_and_old_is_pruned(outbox: Outbox, told: Events, rows: Rows) -> None:
-    told.write(4)
-    told.write(1, occurred_at=DAY + 100)
+def test_only_old_published_events_are_pruned(outbox: Outbox, recorded: Events, rows: Rows) -> None:
+    recorded.write(4)
+    recorded.write(1, occurred_at=DAY + 100)
     term = outbox.assign(led(outbox), 5)
     assert term is not None
     assert outbox.prune(DAY + 1, 10) == 0
@@ -186,17 +186,17 @@ def test_only_what_is_published_and_old_is_pruned(outbox: Outbox, told: Events, 
     assert sorted(given(rows)) == ["e3", "e4"]
 
 
-def test_what_is_dated_ahead_keeps_nothing_behind_it_from_being_pruned(
-    outbox: Outbox, told: Events, rows: Rows, engine: Engine
+def test_an_event_dated_ahead_does_not_block_pruning(
+    outbox: Outbox, recorded: Events, rows: Rows, engine: Engine
 ) -> None:
     """A worker's clock was a year ahead for a while."""
-    told.write(4, occurred_at=DAY + 365 * 86_400)
-    told.write(3)
-    told.write(1, occurred_at=DAY + 100)
-    told.write(1)
+    recorded.write(4, occurred_at=DAY + 365 * 86_400)
+    recorded.write(3)
+    recorded.write(1, occurred_at=DAY + 100)
+    recorded.write(1)
     term = outbox.assign(led(outbox), 9)
     assert term is not None
-    outbox.assign(replace(term, published=8), 9)  # the last one's publishing is not confirmed
+    outbox.assign(replace(term, published=8), 9)  # the last one's publish is not confirmed
     assert outbox.prune(DAY + 1, 2, DAY + 200) == 2
     assert sorted(given(rows)) == ["e0", "e1", "e2", "e3", "e6", "e7", "e8"]
     assert list(prune(engine, DAY + 1, batch=1)) == [1]
@@ -205,8 +205,10 @@ def test_what_is_dated_ahead_keeps_nothing_behind_it_from_being_pruned(
     assert sorted(given(rows)) == ["e0", "e1", "e2", "e3", "e8"]
 
 
-def test_chunks_are_taken_from_the_back_and_from_no_one_alive(outbox: Outbox, told: Events) -> None:
-    told.write(9)
+def test_chunks_are_taken_from_the_back_and_not_from_live_helpers(
+    outbox: Outbox, recorded: Events
+) -> None:
+    recorded.write(9)
     options: dict[str, Any] = {"most": 3, "behind": 5}
 
     def chunk(helper: str, alive: list[str]) -> list[str]:
@@ -214,24 +216,24 @@ def test_chunks_are_taken_from_the_back_and_from_no_one_alive(outbox: Outbox, to
 
     assert chunk("one", []) == ["e8", "e7", "e6"]
     assert chunk("two", ["one", "two"]) == ["e5", "e4", "e3"]
-    assert chunk("two", ["two"]) == ["e8", "e7", "e6"]  # the first one has died
+    assert chunk("two", ["two"]) == ["e8", "e7", "e6"]  # the first helper has died
     left = outbox.chunk("one", ["two"], **options)
     assert [each.event_id for each in left] == ["e2", "e1", "e0"]
     outbox.write([(each.id, "{}") for each in left])
-    assert chunk("three", ["two"]) == []  # the one is over, but has done its part
+    assert chunk("three", ["two"]) == []  # the first lease is over, but its chunk is done
 
 
-def test_a_leader_with_little_to_do_is_left_alone(outbox: Outbox, told: Events) -> None:
-    told.write(5)
+def test_a_short_backlog_has_no_chunks(outbox: Outbox, recorded: Events) -> None:
+    recorded.write(5)
     assert outbox.chunk("one", [], most=3, behind=5) == []
-    told.write(1)
+    recorded.write(1)
     assert len(outbox.chunk("one", [], most=3, behind=5)) == 3
 
 
-def test_what_the_leader_has_by_now_is_not_written(
-    outbox: Outbox, told: Events, rows: Rows
+def test_a_helper_does_not_write_events_that_the_leader_reached(
+    outbox: Outbox, recorded: Events, rows: Rows
 ) -> None:
-    told.write(2)
+    recorded.write(2)
     chunk = outbox.chunk("one", [], most=2, behind=0)
     outbox.assign(led(outbox), 1)
     outbox.write([(each.id, '{"a":1}') for each in chunk])
@@ -239,7 +241,7 @@ def test_what_the_leader_has_by_now_is_not_written(
     assert {each.event_id: each.body for each in rows.events()} == {"e0": None, "e1": '{"a":1}'}
 
 
-def test_a_row_that_commits_late_gets_a_later_position_and_changes_no_other(
+def test_a_row_that_commits_late_gets_a_later_position(
     postgresql_url: str,
 ) -> None:
     engine = open_database(postgresql_url)
@@ -258,7 +260,7 @@ def test_a_row_that_commits_late_gets_a_later_position_and_changes_no_other(
     engine.dispose()
 
 
-def test_a_statement_that_is_said_again_while_it_is_still_at_work_leaves_no_gap(
+def test_a_statement_repeated_while_it_still_runs_leaves_no_gap(
     postgresql_url: str,
 ) -> None:
     engine = open_database(postgresql_url)
@@ -274,7 +276,7 @@ def test_a_statement_that_is_said_again_while_it_is_still_at_work_leaves_no_gap(
     with engine.connect() as watching:
         waiting = select(func.count()).select_from(text("pg_locks where not granted"))
         while not watching.scalar(waiting):
-            sleep(0.005)  # the others have the processor
+            sleep(0.005)  # yield the processor
     first.commit()
     again.join()
     assert outbox.look()[0].assigned == 3
@@ -285,7 +287,7 @@ def test_a_statement_that_is_said_again_while_it_is_still_at_work_leaves_no_gap(
     engine.dispose()
 
 
-def test_a_leader_waits_for_no_helper_that_waits_for_it(postgresql_url: str) -> None:
+def test_a_leader_and_a_helper_do_not_deadlock(postgresql_url: str) -> None:
     engine = open_database(postgresql_url)
     Events(engine).write(4)
     outbox, helpers = Outbox(engine), Outbox(engine)
@@ -294,7 +296,7 @@ def test_a_leader_waits_for_no_helper_that_waits_for_it(postgresql_url: str) -> 
     leading = engine.raw_connection()
     leading.driver_connection.autocommit = False  # type: ignore[union-attr]
     outbox._say.assign(leading.cursor(), term, 2)
-    helpers.write([(each.id, "{}") for each in chunk])  # two of them are locked, and left out
+    helpers.write([(each.id, "{}") for each in chunk])  # two of them are locked, and skipped
     assert helpers.chunk("two", [], most=4, behind=0) == []
     leading.commit()
     assert [each.body for each in outbox.read(0, 10)] == [None, None]

@@ -1,9 +1,8 @@
-"""Leaders, helpers and a broker that are held up, die and come back, in any order.
+"""Leaders, helpers and a broker that are paused, die and recover, in any order.
 
-Three pods share one database. Each one's leader and helper stop between any two things that they
-do, and go on when the machine says so, or never. Whatever happens, the consumer acts on every
-committed event once, in the order of the positions, without a gap, and on those of one order in
-their order.
+Three pods share one database. Each pod's leader and helper stop between any two of their steps, and
+go on when the machine says so, or never. In every history, the consumer acts on every committed
+event once, in the order of the positions, without a gap, and on those of one order in their order.
 """
 
 import os
@@ -37,12 +36,12 @@ PAYLOADS = st.sampled_from(['{"a":1}', '{"a":1}', None, "{", "x.y"])
 
 @dataclass
 class Place:
-    """A pod, and what it is in the middle of."""
+    """A pod, and the step that it is in."""
 
     pod: Pod
     leading: greenlet | None = None
     helping: greenlet | None = None
-    #: The answer to its next write is lost.
+    #: The reply to its next write is lost.
     loses: bool = False
 
 
@@ -61,7 +60,7 @@ class Machine(RuleBasedStateMachine):
         shutil.copy(Machine.template, self.folder / "ledger.db")
         self.engine = open_database(f"sqlite:///{self.folder / 'ledger.db'}")
         self.clock, self.broker = Clock(), Broker()
-        self.told = Events(self.engine)
+        self.recorded = Events(self.engine)
         self.refuses = refuses
         self.next_id = 1
         self.reserved: list[int] = []
@@ -107,7 +106,7 @@ class Machine(RuleBasedStateMachine):
         return self.next_id - 1
 
     def write(self, order: str, row_id: int, payload: str | None) -> None:
-        event_id = self.told.write_one(
+        event_id = self.recorded.write_one(
             order, event_id=f"e{row_id}", id=row_id, order_payload=payload
         )
         self.of_orders.setdefault(order, []).append(event_id)
@@ -135,15 +134,15 @@ class Machine(RuleBasedStateMachine):
             place.helping = self.go_on(place.helping, place.pod.helping.step)
 
     @staticmethod
-    def go_on(under_way: greenlet | None, step: Callable[[], int]) -> greenlet | None:
+    def go_on(running: greenlet | None, step: Callable[[], int]) -> greenlet | None:
         def work() -> None:
             with suppress(LedgerUnavailable):
                 step()
 
-        if under_way is None:
-            under_way = greenlet(work)
-        under_way.switch()
-        return None if under_way.dead else under_way
+        if running is None:
+            running = greenlet(work)
+        running.switch()
+        return None if running.dead else running
 
     @rule(which=WHICH)
     def beat(self, which: int) -> None:
@@ -200,7 +199,7 @@ class Machine(RuleBasedStateMachine):
     # What holds all the time.
 
     @invariant()
-    def nothing_is_said_to_be_published_that_is_not(self) -> None:
+    def only_published_events_are_recorded_as_such(self) -> None:
         with self.engine.connect() as connection:
             row = connection.execute(text("select assigned, published from pipeline")).first()
             given = connection.execute(
@@ -221,10 +220,10 @@ class Machine(RuleBasedStateMachine):
         try:
             self.heal()
             consumer = self.broker.consumer
-            assert sorted(consumer.ids) == sorted(self.told.ids)
+            assert sorted(consumer.ids) == sorted(self.recorded.ids)
             for order, ids in self.of_orders.items():
                 assert [e["id"] for e in consumer.acted if e["order_id"] == order] == ids
-            assert len({e["position"] for e in consumer.acted}) == len(self.told.ids)
+            assert len({e["position"] for e in consumer.acted}) == len(self.recorded.ids)
         finally:
             self.engine.dispose()
             shutil.rmtree(self.folder)
@@ -237,7 +236,7 @@ class Machine(RuleBasedStateMachine):
             while place.helping is not None:
                 place.helping = self.go_on(place.helping, place.pod.helping.step)
             place.pod.at = lambda _: None
-        for _ in range(int(2 * LEASE) + len(self.told.ids)):
+        for _ in range(int(2 * LEASE) + len(self.recorded.ids)):
             self.clock.advance(1.0)
             for place in self.places:
                 place.pod.step()

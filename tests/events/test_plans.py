@@ -1,4 +1,4 @@
-"""What PostgreSQL looks at: as many rows as a batch has, however many there are beside them."""
+"""PostgreSQL reads as many rows as a batch has, however many there are beside them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +30,7 @@ update pipeline set (assigned, published) = (select max(position), max(position)
 
 @pytest.fixture
 def engine(postgresql_url: str) -> Iterator[Engine]:
-    """Its tables are counted as they were yesterday: every event had a position."""
+    """Its tables have yesterday's statistics: every event had a position."""
     engine = open_database(postgresql_url)
     autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
     outbox = Outbox(engine)
@@ -52,12 +52,12 @@ def _chunk(outbox: Outbox) -> list[Row]:
 
 
 def looked_at(engine: Engine, do: Callable[[Outbox], object]) -> int:
-    """How many rows PostgreSQL came by in the table where it came by the most."""
+    """The number of rows that PostgreSQL read in the table where it read the most."""
 
     def counted() -> list[int]:
         engine.dispose()
         with engine.connect() as connection:
-            # A connection that ends says first what it has looked at, and is waited for.
+            # A connection that ends reports its statistics first; wait for that.
             connection.execute(
                 text(
                     "select pg_terminate_backend(pid, 10000) from pg_stat_activity "
@@ -87,7 +87,7 @@ OPERATIONS: dict[str, Callable[[Outbox], object]] = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_looks_at_no_more_rows_than_it_is_about(engine: Engine, name: str) -> None:
+def test_an_operation_reads_no_more_rows_than_it_needs(engine: Engine, name: str) -> None:
     if name in ("read", "prune"):
         with engine.begin() as connection:
             connection.execute(text("update events set position = id where position is null"))
@@ -95,7 +95,7 @@ def test_an_operation_looks_at_no_more_rows_than_it_is_about(engine: Engine, nam
     assert MOST <= looked_at(engine, OPERATIONS[name]) <= 8 * MOST
 
 
-def test_helpers_do_not_look_through_what_is_done(engine: Engine) -> None:
+def test_helpers_do_not_read_hydrated_rows_again(engine: Engine) -> None:
     """Each begins where its last chunk did."""
     from pos_gateway.events.helping import Helping
     from pos_gateway.ledger.lease import Lease
@@ -115,18 +115,18 @@ def test_helpers_do_not_look_through_what_is_done(engine: Engine) -> None:
     assert below == [*sorted(set(below), reverse=True), BACK]  # and from the back again
     below.clear()
     assert helping.step() == 0
-    assert below == [BACK]  # where it has looked, it does not look twice
+    assert below == [BACK]  # it does not read rows twice
     outbox.close()
 
 
 @pytest.mark.parametrize("name", ["assign", "chunk"])
-def test_a_plan_is_made_for_the_tables_as_they_are(engine: Engine, name: str) -> None:
-    """And not once and for all, while they were empty."""
+def test_statements_are_planned_for_the_current_tables(engine: Engine, name: str) -> None:
+    """And not once for all executions, while the tables were empty."""
     with engine.begin() as connection:
         connection.execute(text("truncate events, orders"))
 
     def do(outbox: Outbox) -> None:
-        for _ in range(20):  # a plan that serves all is made by then, if one ever is
+        for _ in range(20):  # a generic plan is made by then, if ever
             OPERATIONS[name](outbox)
         with engine.begin() as connection:
             connection.execute(text(WRITE))

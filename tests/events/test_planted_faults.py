@@ -1,4 +1,4 @@
-"""Faults planted in the event pipeline one at a time: the tests beside this one must find them.
+"""Faults planted in the event pipeline one at a time: the tests in this folder must find them.
 
 A test that cannot fail proves nothing. Each fault breaks one rule; add one when a rule is added.
 """

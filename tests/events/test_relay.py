@@ -1,4 +1,4 @@
-"""The pipeline as processes run it: on threads, with a broker and a lease that are real."""
+"""The pipeline as processes run it: on threads, with a real broker and a real lease."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ Relays = Callable[..., tuple[Relay, Ledger]]
 
 @pytest.fixture
 def relay(engine: Engine, broker_url: str) -> Iterator[Relays]:
-    """Makes relays that are at work, each with the ledger whose lease it has."""
+    """Makes running relays, each with the ledger whose lease it has."""
     made: list[tuple[Relay, Ledger]] = []
 
     def make(**options: Any) -> tuple[Relay, Ledger]:
@@ -58,7 +58,7 @@ def relay(engine: Engine, broker_url: str) -> Iterator[Relays]:
 
 
 @pytest.fixture
-def told(engine: Engine) -> Events:
+def recorded(engine: Engine) -> Events:
     return Events(engine)
 
 
@@ -77,7 +77,7 @@ class Queue:
         self.bodies: list[Any] = []
 
     def take(self, count: int) -> list[tuple[str, int]]:
-        """The next events, id and position; waits until they are there."""
+        """Consume the next events, id and position; waits for them."""
         with self._consumer:
             while len(self.bodies) < count:
                 self._connection.drain_events(timeout=SOON)
@@ -91,17 +91,17 @@ def queue(broker_url: str) -> Iterator[Queue]:
         yield Queue(connection)
 
 
-def test_events_are_published_by_one_of_two_and_by_the_other_when_that_stops(
-    relay: Relays, told: Events, queue: Queue
+def test_the_second_relay_publishes_when_the_first_one_stops(
+    relay: Relays, recorded: Events, queue: Queue
 ) -> None:
-    told.write(3)
+    recorded.write(3)
     with capture_logs() as log:
         one, ledger = relay()
         assert queue.take(3) == [("e0", 1), ("e1", 2), ("e2", 3)]
         relay()
         one.stop()
         ledger.close()
-        told.write(2)
+        recorded.write(2)
         assert queue.take(2) == [("e3", 4), ("e4", 5)]
     said = [each["event"] for each in log]
     assert said.count("events.leading") == 2
@@ -109,21 +109,21 @@ def test_events_are_published_by_one_of_two_and_by_the_other_when_that_stops(
 
 
 def test_a_new_event_wakes_the_leader(
-    relay: Relays, told: Events, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    relay: Relays, recorded: Events, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pos_gateway.events.pipeline.POLL", 2 * SOON)
-    told.write(1)
+    recorded.write(1)
     one, _ = relay()
     queue.take(1)
-    told.write(1)
+    recorded.write(1)
     one.wake()
     assert queue.take(1) == [("e1", 2)]
 
 
-def test_whoever_does_not_lead_helps(
-    relay: Relays, told: Events, engine: Engine, monkeypatch: pytest.MonkeyPatch
+def test_a_follower_helps(
+    relay: Relays, recorded: Events, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leader is another's, which has no thread here."""
+    """The leader is another pod, which has no thread here."""
     monkeypatch.setattr("pos_gateway.events.relay.Helping.step", _counted := _Steps())
     other = Ledger(engine)
     other.start()
@@ -136,8 +136,8 @@ def test_whoever_does_not_lead_helps(
     other.close()
 
 
-def test_whoever_leads_removes_what_is_published_and_old(
-    relay: Relays, told: Events, queue: Queue, rows: Rows, monkeypatch: pytest.MonkeyPatch
+def test_the_leader_prunes_old_published_events(
+    relay: Relays, recorded: Events, queue: Queue, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relays, "PRUNED", 2)
     monkeypatch.setattr(relays, "PRUNE_EVERY", 0.0)
@@ -153,8 +153,8 @@ def test_whoever_leads_removes_what_is_published_and_old(
 
     monkeypatch.setattr(Outbox, "prune", watched)
     now = time.time()
-    told.write(5, occurred_at=now - 200)
-    told.write(1, occurred_at=now + 3600)
+    recorded.write(5, occurred_at=now - 200)
+    recorded.write(1, occurred_at=now + 3600)
     relay(keep=100.0)
     assert len(queue.take(6)) == 6
     assert pruned.wait(SOON)
@@ -162,18 +162,18 @@ def test_whoever_leads_removes_what_is_published_and_old(
 
 
 class Ahead(SystemClock):
-    """The clock of a machine on which it is three months later."""
+    """The clock of a machine that is three months ahead."""
 
     def now(self) -> datetime:
         return super().now() + timedelta(days=90)
 
 
-def test_a_leader_whose_clock_is_ahead_removes_nothing_of_today(
+def test_a_leader_with_a_fast_clock_prunes_nothing_of_today(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = open_database(postgresql_url)
-    told = Events(engine)
-    told.write(1, occurred_at=time.time())
+    recorded = Events(engine)
+    recorded.write(1, occurred_at=time.time())
     with engine.begin() as connection:
         connection.execute(text("update events set position = id"))
         connection.execute(pipeline.delete())
@@ -214,22 +214,22 @@ class _Steps:
         return 0
 
 
-def test_the_broker_may_go_and_come_back(
-    relay: Relays, told: Events, queue: Queue, rabbitmq: RabbitMQ, broker_url: str
+def test_the_relay_survives_a_broker_outage(
+    relay: Relays, recorded: Events, queue: Queue, rabbitmq: RabbitMQ, broker_url: str
 ) -> None:
-    told.write(2)
+    recorded.write(2)
     relay()
     assert len(queue.take(2)) == 2
     rabbitmq.drop_connections()
-    told.write(2)
+    recorded.write(2)
     with Connection(broker_url) as connection:
         assert [each[1] for each in Queue(connection).take(2)] == [3, 4]
 
 
-def test_a_mistake_does_not_end_it(
-    relay: Relays, told: Events, queue: Queue, monkeypatch: pytest.MonkeyPatch
+def test_an_exception_does_not_end_the_relay(
+    relay: Relays, recorded: Events, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While its lease beats, nobody else would publish."""
+    """While its lease is renewed, no other pod would publish."""
     monkeypatch.setattr(relays, "_AFTER_MISTAKE", 0.0)
     read, mistakes = Outbox.read, [ZeroDivisionError()]
 
@@ -239,15 +239,15 @@ def test_a_mistake_does_not_end_it(
         return read(*arguments)
 
     monkeypatch.setattr(Outbox, "read", mistaken)
-    told.write(2)
+    recorded.write(2)
     with capture_logs() as log:
         relay()
         assert queue.take(2) == [("e0", 1), ("e1", 2)]
     assert "events.mistake" in [each["event"] for each in log]
 
 
-def test_it_stops_while_the_broker_does_not_answer(
-    relay: Relays, told: Events, monkeypatch: pytest.MonkeyPatch
+def test_the_relay_stops_while_the_broker_does_not_answer(
+    relay: Relays, recorded: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relays, "GRACE", 0.1)
     waiting, closed = threading.Event(), threading.Event()
@@ -259,15 +259,15 @@ def test_it_stops_while_the_broker_does_not_answer(
 
     monkeypatch.setattr("pos_gateway.broker.publisher.Publisher.publish_batch", publish)
     monkeypatch.setattr("pos_gateway.broker.publisher.Publisher.close", lambda _: closed.set())
-    told.write(1)
+    recorded.write(1)
     one, _ = relay()
     assert waiting.wait(SOON)
     one.stop()
     assert closed.is_set()
 
 
-def test_it_stops_while_it_connects_to_a_broker_that_does_not_answer(
-    relay: Relays, told: Events, monkeypatch: pytest.MonkeyPatch
+def test_the_relay_stops_while_connecting_to_a_broker_that_does_not_answer(
+    relay: Relays, recorded: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relays, "GRACE", 0.1)
     monkeypatch.setattr(relays, "_LAST", 0.1)
@@ -280,7 +280,7 @@ def test_it_stops_while_it_connects_to_a_broker_that_does_not_answer(
         raise OSError("no answer")
 
     monkeypatch.setattr(AnsweredConnection, "ensure_connection", connect)
-    told.write(1)
+    recorded.write(1)
     one, _ = relay()
     assert connecting.wait(SOON)
     one.stop()

@@ -1,4 +1,4 @@
-"""Events that are traced: each in its own trace, and what was not stored is said."""
+"""Traced events: each in its own trace; a failed publish fails its span."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,7 +23,7 @@ UNTRACED = Message("order-events", "order.failed", b"{}", "e0")
 
 
 class Spans:
-    """Publishes traced events, and shows what became of their spans."""
+    """Publishes traced events, and shows the status of their spans."""
 
     def __init__(self) -> None:
         self._ended = InMemorySpanExporter()
@@ -36,7 +36,7 @@ class Spans:
 
     @property
     def failed(self) -> dict[object, bool]:
-        """Whether it has failed, by the event's id."""
+        """Whether its span failed, by the event's id."""
         return {
             (span.attributes or {})["messaging.message.id"]: not span.status.is_unset
             for span in self._ended.get_finished_spans()
@@ -48,7 +48,7 @@ def spans() -> Spans:
     return Spans()
 
 
-def test_each_event_goes_on_in_its_trace_and_one_without_stays_as_it_is(spans: Spans) -> None:
+def test_each_event_continues_its_trace_and_one_without_is_unchanged(spans: Spans) -> None:
     published: list[Message] = []
 
     def publish(messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
@@ -68,12 +68,12 @@ def test_each_event_goes_on_in_its_trace_and_one_without_stays_as_it_is(spans: S
         assert (ours.body, ours.message_id) == (theirs.body, theirs.message_id)
 
 
-def test_those_that_the_broker_has_refused_have_failed(spans: Spans) -> None:
+def test_spans_of_refused_events_fail(spans: Spans) -> None:
     assert spans.publish(lambda *_: 1, an_event(1), an_event(2), an_event(3)) == 1
     assert spans.failed == {"e1": False, "e2": True, "e3": True}
 
 
-def test_those_that_were_not_confirmed_have_failed(spans: Spans) -> None:
+def test_spans_of_unconfirmed_events_fail(spans: Spans) -> None:
     def publish(messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
         raise BatchCutShort(1, "down")
 

@@ -1,4 +1,4 @@
-"""A laboratory on PostgreSQL for each test; the simulated merchants are shared and reset."""
+"""A lab on PostgreSQL for each test; the simulated merchants are shared and reset."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The laboratory of ``tests/worker``, with POSes of every guarantee, a backend and a judge."""
+"""The lab of ``tests/worker``, with POSes of every guarantee, a backend and invariants."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,12 +15,12 @@ from testkit.merchants.client import SimulatedMerchants
 from tests.orders import an_order
 from tests.worker.lab import PATIENCE, Lab, WorkerProcess
 
-#: What a simulated merchant without a key does with an order: makes one, each time.
+#: A simulated merchant without idempotency keys creates an order for each request.
 UNKEYED = {"create": {"kind": "accept", "latency": 0.05}, "keyed": False}
 
 
 class FaultLab(Lab):
-    """One test's gateway, its backend, and what became of all that was placed."""
+    """One test's gateway, its backend, and the history of all submitted orders."""
 
     def __init__(
         self, broker_url: str, database_url: str, merchants: SimulatedMerchants, folder: Path
@@ -33,7 +33,7 @@ class FaultLab(Lab):
         self._placed = 0
 
     def open_poses(self, count: int = 1, **fields: Any) -> list[str]:
-        """So many merchants of every guarantee: ``keyed-0``, ``queryable-0``, ``blind-0``…"""
+        """This many merchants of every guarantee: ``keyed-0``, ``queryable-0``, ``blind-0``…"""
         ids = []
         for guarantee, adapter in ADAPTERS.items():
             names = [f"{guarantee}-{number}" for number in range(count)]
@@ -44,12 +44,12 @@ class FaultLab(Lab):
         return ids
 
     def place(self, merchant_id: str, *order_ids: str, **fields: Any) -> None:
-        """Place orders with a merchant, as a backend does that does not give up."""
+        """Submit orders to a merchant, as a backend that retries does."""
         for order_id in order_ids:
             self.backend.place(an_order(order_id, merchant_id, **fields))
 
     def place_some(self, merchants: list[str], each: int) -> None:
-        """Place so many new orders with each of the merchants."""
+        """Submit this many new orders to each of the merchants."""
         for _ in range(each):
             for merchant_id in merchants:
                 self._placed += 1
@@ -66,7 +66,7 @@ class FaultLab(Lab):
     def wait_for_row(
         self, merchant_id: str, order_id: str, *, action: str = "submit", state: str | None = None
     ) -> None:
-        """Wait until the ledger has this order in this state, or at its end."""
+        """Wait until the ledger has this order in this state, or in a terminal one."""
         until = time.monotonic() + PATIENCE
         wanted = {state} if state else {"cancelled", "accepted", "rejected", "failed", "expired"}
         while (row := self.ledger(merchant_id, order_id, action) or (None,))[0] not in wanted:
@@ -74,12 +74,12 @@ class FaultLab(Lab):
             time.sleep(0.02)
 
     def wait_for_events(self, order_id: str, count: int) -> None:
-        """Wait until so many events, repeats aside, were told of the order."""
+        """Wait until the order has this many events, without duplicates."""
         happened = self.backend.wait(lambda: len(self.backend.events(order_id)) >= count, PATIENCE)
         assert happened, self.backend.events(order_id)
 
     def settle(self) -> None:
-        """Wait until every order has come to its end, or is in doubt."""
+        """Wait until every order is terminal or in doubt."""
         left = self.backend.wait_until_settled(PATIENCE)
         assert not left, f"{len(left)} orders came to no end: {left[:5]}"
 
@@ -88,7 +88,7 @@ class FaultLab(Lab):
         return len(books.sending(self._engine, pid, merchants))
 
     def verdict(self, *, healthy: Callable[[str], bool] = lambda _merchant: False) -> Verdict:
-        """What the invariants say; to be asked when no worker runs any more."""
+        """Check the invariants; call it when no worker runs any more."""
         evidence = Evidence(
             self.backend.placed,
             self.backend.told,

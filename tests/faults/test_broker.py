@@ -1,11 +1,11 @@
-"""A broker that goes away in every way, and one that takes back what it thinks is forgotten."""
+"""A broker that fails in every way, and one that redelivers a message it thinks forgotten."""
 
 from testkit.servers.proxy import Proxy
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.faults.lab import FaultLab
 
 
-def test_whatever_becomes_of_the_broker_every_order_is_made_once_and_told(
+def test_every_order_is_created_once_and_has_an_event_whatever_happens_to_the_broker(
     lab: FaultLab, rabbitmq: RabbitMQ
 ) -> None:
     poses = lab.open_poses(3)
@@ -28,10 +28,10 @@ def test_whatever_becomes_of_the_broker_every_order_is_made_once_and_told(
     assert lab.verdict(healthy=lambda _: True).in_doubt == []
 
 
-def test_an_order_that_the_broker_takes_back_while_it_is_sent_is_not_sent_again(
+def test_an_order_redelivered_while_it_is_being_sent_is_not_sent_again(
     lab: FaultLab, rabbitmq: RabbitMQ
 ) -> None:
-    """``consumer_timeout``: the channel is closed under a message that is not acknowledged."""
+    """``consumer_timeout``: the broker closes the channel of an unacknowledged message."""
     poses = lab.open_poses(request_timeout=15.0)
     for pos in poses:
         slow = {"create": {"kind": "hang", "hangs_for": 8.0}, "keyed": False}

@@ -1,8 +1,8 @@
-"""A RabbitMQ of three nodes that loses one: killed, cut off from the others, or frozen.
+"""A RabbitMQ of three nodes that loses one: killed, partitioned, or frozen.
 
-Workers, the backend and the events' publisher know all three nodes. What a node had confirmed, the
-other two have; what it had delivered, they deliver again. ``CLUSTER=10`` plays ten rounds, the node
-frozen in each of them, too: seconds pass until its clients hear of that by their heartbeats.
+Workers, the backend and the event publisher know all three nodes. What a node confirmed, the other
+two have; what it delivered, they redeliver. ``CLUSTER=10`` plays ten rounds, with the frozen node
+in each of them, too: its clients notice only by their heartbeats, seconds later.
 """
 
 import os
@@ -54,10 +54,8 @@ def frozen(node: Node) -> Iterator[None]:
     node.wait_until_running()
 
 
-def test_a_node_that_is_lost_loses_and_doubles_no_order(
-    cluster: RabbitMQCluster, lab: FaultLab
-) -> None:
-    """Each time it is the node that leads the queue of orders; two of three go on without it."""
+def test_losing_a_node_loses_and_doubles_no_order(cluster: RabbitMQCluster, lab: FaultLab) -> None:
+    """Each time it is the leader of the queue of orders; two of three nodes go on without it."""
     poses = lab.open_poses(2)
     faults: list[Callable[[Node], AbstractContextManager[None]]] = [killed, cluster.cut_off]
     faults = [*faults, frozen] * ROUNDS if ROUNDS else faults

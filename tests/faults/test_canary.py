@@ -1,4 +1,4 @@
-"""Merchants that are moved to a canary and back, while their orders are under way."""
+"""Merchants that are moved to a canary and back, while their orders are in flight."""
 
 import signal
 import threading
@@ -17,12 +17,13 @@ from tests.worker.lab import PATIENCE
 
 CANARY = ("-Q", "orders.canary")
 SYNCHRONOUS = ("-P", "prefork", "-c", "4")
-#: Seconds between two orders of the load, which one synchronous worker can take; and some of them.
+#: Seconds between two orders of the load, which one synchronous worker can deliver; and some
+#: orders.
 APART, SOME = 0.05, 25
 
 
 def move(lab: FaultLab, percent: float) -> None:
-    """Say so as an operator does, and wait until the backend goes by it."""
+    """Move this percentage as an operator does, and wait until the backend follows."""
     split = Split().changed("kim", datetime.now(UTC), percent=percent)
     publisher = Publisher(lab.broker_url)
     publisher.publish(message_of(split))
@@ -39,7 +40,7 @@ def wait_until(happened: Callable[[], bool]) -> None:
 
 @contextmanager
 def load(lab: FaultLab, poses: list[str]) -> Iterator[Callable[[], None]]:
-    """Orders at a steady rate while the block lasts; yields what waits for some more of them."""
+    """Orders at a steady rate while the block lasts; yields a function that waits for some more."""
     over, numbers = threading.Event(), count()
 
     def place() -> None:
@@ -61,10 +62,10 @@ def load(lab: FaultLab, poses: list[str]) -> Iterator[Callable[[], None]]:
         thread.join()
 
 
-def test_a_canary_killed_in_the_midst_of_a_move_and_a_move_back_lose_and_double_nothing(
+def test_a_canary_killed_during_a_move_and_the_move_back_lose_and_double_no_order(
     lab: FaultLab,
 ) -> None:
-    """What it had in its hands, and what comes until it is said, the synchronous worker delivers."""
+    """The synchronous worker delivers its unacknowledged orders, and those until the move back."""
     poses = lab.open_poses(4)
     for pattern, keyed in (("keyed-*", True), ("queryable-*", False), ("blind-*", False)):
         lab.merchants.profile(pattern, {"create": {"latency": 0.1}, "keyed": keyed})
@@ -88,10 +89,10 @@ def test_a_canary_killed_in_the_midst_of_a_move_and_a_move_back_lose_and_double_
     assert len(verdict.in_doubt) <= may_be_in_doubt
 
 
-def test_a_wish_to_cancel_is_right_on_either_queue_before_its_order_and_after(
+def test_a_cancel_request_is_right_on_either_queue_before_its_order_and_after(
     lab: FaultLab,
 ) -> None:
-    """Moved between the order and the wish, they are on two queues, and nobody knows which is first."""
+    """With a move between them, order and cancel request are on two queues, in no order."""
     lab.open_merchants("m")
     move(lab, 100)
     lab.place("m", "waits-in-the-canary")
@@ -102,7 +103,7 @@ def test_a_wish_to_cancel_is_right_on_either_queue_before_its_order_and_after(
         lab.wait_for_row("m", "waits-in-the-canary", action="cancel")
         lab.wait_for_row("m", "waits-in-orders", state="accepted")
         assert stable.stop() == 0
-    assert lab.queued("orders.canary") == 1  # which a worker of orders alone leaves there
+    assert lab.queued("orders.canary") == 1  # a worker of stable orders alone leaves it there
     move(lab, 100)
     lab.backend.cancel("m", "waits-in-orders")
     with lab.worker(*CANARY):
@@ -120,8 +121,8 @@ def test_a_wish_to_cancel_is_right_on_either_queue_before_its_order_and_after(
     lab.verdict()
 
 
-def test_an_order_that_is_on_both_queues_is_made_once(lab: FaultLab) -> None:
-    """Submitted again after an error, it may have gone the other way than before."""
+def test_an_order_on_both_queues_is_created_once(lab: FaultLab) -> None:
+    """Submitted again after an error, it may have gone to the other queue."""
     poses = lab.open_poses()
     for pos in poses:
         lab.merchants.profile(pos, {"create": {"latency": 0.5}, "keyed": False})

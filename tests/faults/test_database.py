@@ -1,4 +1,4 @@
-"""A database that is restarted, that loses connections and answers, and that others lock."""
+"""A database that is restarted, that loses connections and replies, and that others lock."""
 
 import sqlite3
 from pathlib import Path
@@ -11,10 +11,10 @@ from testkit.servers.proxy import Proxy
 from tests.faults.lab import FaultLab
 
 
-def test_whatever_becomes_of_the_database_nothing_is_sent_that_is_not_written(
+def test_no_order_is_sent_without_its_row_whatever_happens_to_the_database(
     lab: FaultLab, postgresql: PostgreSQL
 ) -> None:
-    """Connections ended, answers to commits lost, a crash: all in the midst of orders."""
+    """Connections ended, replies to commits lost, a crash: all while orders are in flight."""
     poses = lab.open_poses(3)
 
     def crashed() -> None:
@@ -26,7 +26,7 @@ def test_whatever_becomes_of_the_database_nothing_is_sent_that_is_not_written(
             made = lab.merchants.summary()["creates"]
             lab.place_some(poses, each=8)
             lab.merchants.wait_until(creates=made + 10, timeout=60)
-            proxy.timeout(stream="downstream")  # what is committed now is not answered
+            proxy.timeout(stream="downstream")  # commits get no reply from now on
             lab.place_some(poses, each=1)
             fault()
             proxy.cut()
@@ -42,7 +42,7 @@ create trigger no_room before insert or update on orders for each statement exec
 """
 
 
-def test_a_database_whose_disk_is_full_holds_orders_up_and_nothing_is_sent_meanwhile(
+def test_a_full_disk_delays_orders_and_sends_none(
     lab: FaultLab,
 ) -> None:
     poses = lab.open_poses(2)
@@ -54,7 +54,7 @@ def test_a_database_whose_disk_is_full_holds_orders_up_and_nothing_is_sent_meanw
     with lab.worker() as worker:
         lab.place_some(poses, each=8)
         lab.merchants.wait_until(creates=10, timeout=60)
-        say(FULL)  # while some are under way: what comes of them is kept until there is room
+        say(FULL)  # some orders are in flight: their outcomes are kept until there is space
         lab.merchants.wait_until(idle=True, timeout=30)
         sent = lab.merchants.summary()["requests"]
         lab.place_some(poses, each=2)
@@ -67,7 +67,7 @@ def test_a_database_whose_disk_is_full_holds_orders_up_and_nothing_is_sent_meanw
     assert lab.merchants.summary()["requests"] == len(lab.backend.placed)
 
 
-def test_a_database_file_that_another_process_locks_holds_orders_up_and_loses_none(
+def test_a_locked_database_file_delays_orders_and_loses_none(
     broker_url: str, database_url: str, simulated_merchants: SimulatedMerchants, tmp_path: Path
 ) -> None:
     simulated_merchants.reset()

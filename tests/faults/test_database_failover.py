@@ -1,7 +1,7 @@
-"""A primary that dies, or is cut off, while workers deliver: its standby is promoted.
+"""A primary that dies, or is partitioned, while workers deliver: its standby is promoted.
 
-With a synchronous standby nothing that a worker was told is durable can be missing afterwards. What
-an asynchronous one lacks, the workers that live write again.
+With a synchronous standby no confirmed commit can be missing afterwards. Commits that an
+asynchronous one lacks, the surviving workers rewrite.
 """
 
 import threading
@@ -22,13 +22,13 @@ APART = 0.03
 
 
 class Pair:
-    """A primary, its synchronous standby, and the proxies by which they and others reach it."""
+    """A primary, its synchronous standby, and the proxies between them and their clients."""
 
     def __init__(self, primary: PostgreSQL, standby: Standby, replication: Proxy) -> None:
         self.primary, self.standby, self.replication = primary, standby, replication
 
     def url(self, primary: Proxy | PostgreSQL) -> str:
-        """A worker's: it goes to whichever of the two takes writes."""
+        """A worker's URL: it connects to the one of the two that takes writes."""
         return url_of(primary.port, self.standby.port)
 
     def promote(self) -> None:
@@ -83,11 +83,11 @@ def load(lab: FaultLab, poses: list[str]) -> Iterator[None]:
 
 
 def delivered(lab: FaultLab, more: int) -> None:
-    """Wait until POSes have made so many more orders."""
+    """Wait until POSes have created this many more orders."""
     lab.merchants.wait_until(creates=lab.merchants.summary()["creates"] + more, timeout=60)
 
 
-def test_a_primary_is_killed_under_load_and_its_standby_knows_every_order(
+def test_a_primary_killed_under_load_leaves_every_order_on_its_standby(
     failover_lab: FaultLab, pair: Pair
 ) -> None:
     lab = failover_lab
@@ -103,10 +103,10 @@ def test_a_primary_is_killed_under_load_and_its_standby_knows_every_order(
     assert lab.verdict(healthy=lambda _: True).in_doubt == []
 
 
-def test_a_primary_that_is_cut_off_from_its_standby_commits_nothing_for_the_workers_that_it_has(
+def test_a_primary_partitioned_from_its_standby_commits_nothing_for_its_workers(
     failover_lab: FaultLab, pair: Pair
 ) -> None:
-    """One worker goes on at the promoted standby while another one still has the old primary."""
+    """One worker is at the promoted standby while another one still has the old primary."""
     lab = failover_lab
     poses = lab.open_poses(3)
     with (
@@ -124,14 +124,14 @@ def test_a_primary_that_is_cut_off_from_its_standby_commits_nothing_for_the_work
             delivered(lab, 40)
             while not pair.primary.commits_waiting():
                 pass
-            other_way.down()  # it is fenced, and only now
+            other_way.down()  # fenced only now
             pair.primary.kill()
             delivered(lab, 40)
         lab.settle()
     assert lab.verdict(healthy=lambda _: True).in_doubt == []
 
 
-def test_what_a_standby_that_lagged_lacks_the_workers_write_again(
+def test_workers_rewrite_the_commits_that_a_lagging_standby_lacks(
     failover_lab: FaultLab, pair: Pair
 ) -> None:
     lab = failover_lab

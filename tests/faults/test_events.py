@@ -1,7 +1,7 @@
-"""What the backend hears, whatever becomes of those who tell it: everything, in one order.
+"""The backend receives every event in one order, whatever happens to the publishers.
 
-``pos-gateway events run`` in processes of its own, on a real database and broker, and a consumer that
-notes what arrives, in its order.
+``pos-gateway events run`` in several processes, on a real database and broker, and a consumer that
+records what arrives, in order.
 """
 
 import json
@@ -34,19 +34,19 @@ from tests.events.lab import Events, row
 from tests.faults.lab import FaultLab
 from tests.worker.lab import PATIENCE, ROOT, WorkerProcess
 
-#: Orders whose events are told one after the other.
+#: Orders whose events are published one after the other.
 ORDERS = 40
 
 
 class Consumer:
-    """Notes what arrives, in its order, and outlives its broker."""
+    """Records what arrives, in order, and reconnects to its broker."""
 
     def __init__(self, broker_url: str) -> None:
         self._url = broker_url
         self._news = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._listen, daemon=True)
-        #: Event ids and positions, repeats included, in the order of their arrival.
+        #: Event ids and positions, duplicates included, in the order of their arrival.
         self.heard: list[tuple[str, int]] = []
         self.orders: dict[str, str] = {}
         self._positions: set[int] = set()
@@ -62,7 +62,7 @@ class Consumer:
         self._thread.join()
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many different positions have arrived."""
+        """Wait until this many different positions have arrived."""
         until = time.monotonic() + PATIENCE
         with self._news:
             while len(self._positions) < count:
@@ -100,7 +100,7 @@ class Consumer:
 
 
 class EventsLab:
-    """Events that are written, processes that publish them, and what the backend hears."""
+    """Writes events, runs processes that publish them, and a consumer that receives them."""
 
     def __init__(self, broker_url: str, database_url: str, folder: Path) -> None:
         self.broker_url = broker_url
@@ -126,7 +126,7 @@ class EventsLab:
         self._stack.close()
 
     def process(self, failpoints: str = "", **urls: str) -> WorkerProcess:
-        """Start ``pos-gateway events run``, which is stopped at the end if it still runs."""
+        """Start ``pos-gateway events run``; stopped at the end if it still runs."""
         self._processes += 1
         variables = {
             **os.environ,
@@ -147,23 +147,24 @@ class EventsLab:
             )
         started = WorkerProcess(process, log)
         self._stack.callback(started.stop)
-        self._stack.callback(started.send, signal.SIGCONT)  # one that is paused hears of nothing
+        # A paused process receives no other signal.
+        self._stack.callback(started.send, signal.SIGCONT)
         return started
 
     def leader(self, failpoints: str = "", **urls: str) -> WorkerProcess:
-        """Start one that leads, nobody else being there."""
+        """Start a process that leads, because no other one runs."""
         process = self.process(failpoints, **urls)
         process.wait_for_log("events.leading")
         return process
 
     def standby(self, failpoints: str = "", **urls: str) -> WorkerProcess:
-        """Start one while another leads."""
+        """Start a process while another leads."""
         process = self.process(failpoints, **urls)
         process.wait_for_log("events.standing_by")
         return process
 
     def write(self, count: int) -> None:
-        """Events of all orders in turn, the later of an order behind its earlier ones."""
+        """Events of all orders in turn, an order's later ones behind its earlier ones."""
         values = [self._row(number) for number in range(self._written, self._written + count)]
         self._written += count
         with self.engine.begin() as connection:
@@ -174,7 +175,7 @@ class EventsLab:
         return row(f"o{number % ORDERS}", f"e{number:06}")
 
     def wait_for_a_death(self, processes: list[WorkerProcess]) -> None:
-        """Wait until one of these is killed, and have its lease over, which takes seconds else."""
+        """Wait until one of these is killed, and expire its lease, which would take seconds."""
         until = time.monotonic() + PATIENCE
         while not (dead := [each for each in processes if each.process.poll() is not None]):
             assert time.monotonic() < until, "none was killed"
@@ -187,7 +188,7 @@ class EventsLab:
             )
 
     def wait_until_confirmed(self, count: int) -> None:
-        """Wait until the leader has written that the broker has confirmed so many."""
+        """Wait until the leader has recorded this many confirmed events."""
         outbox, until = Outbox(self.engine), time.monotonic() + PATIENCE
         while (published := outbox.look()[0].published) < count:
             assert time.monotonic() < until, f"{published} of {count} events are confirmed"
@@ -195,8 +196,8 @@ class EventsLab:
         outbox.close()
 
     @contextmanager
-    def nobody_leads(self) -> Iterator[None]:
-        """Somebody has the lead meanwhile, and beats, and does nothing."""
+    def idle_leader(self) -> Iterator[None]:
+        """A leader that renews its lease, and does nothing, while the block lasts."""
         ledger, outbox = Ledger(self.engine), Outbox(self.engine)
         ledger.start()
         ledger.catch_up()
@@ -208,16 +209,16 @@ class EventsLab:
             ledger.close()
 
     def published(self) -> int:
-        """What the leader has written down."""
+        """The published position in the database."""
         with self.engine.connect() as connection:
             return connection.scalar(select(pipeline.c.published)) or 0
 
     def judge(self, *, refused: bool = False) -> None:
-        """Nothing is lost, and a consumer can rely on the positions. The one judge.
+        """Check that no event is lost, and that a consumer can rely on the positions.
 
         Args:
-            refused: the broker has refused some. What was behind one of these may have come early,
-                and comes again.
+            refused: the broker has refused some. Events behind these may have arrived early, and
+            arrive again.
         """
         with self.engine.connect() as connection:
             self.consumer.wait_for(connection.scalar(select(func.count(events.c.id))) or 0)
@@ -239,7 +240,7 @@ class EventsLab:
 
     @staticmethod
     def _acted(heard: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        """What a consumer acts on that takes the next position only."""
+        """The events that a consumer acts on that takes the next position only."""
         acted: list[tuple[str, int]] = []
         for event_id, position in heard:
             if position == len(acted) + 1:
@@ -253,8 +254,8 @@ def events_lab(broker_url: str, postgres_url: str, tmp_path: Path) -> Iterator[E
         yield lab
 
 
-def test_leaders_that_are_killed_at_every_place_lose_nothing(events_lab: EventsLab) -> None:
-    """One after the other, each in the midst of a backlog; the last one finishes it."""
+def test_leaders_killed_at_every_failpoint_lose_no_event(events_lab: EventsLab) -> None:
+    """One after the other, each within a backlog; the last one finishes it."""
     events_lab.write(1500)
     places = sorted(OF_EVENTS - {"events.leased"})
     leaders = [events_lab.process(f"{place}=kill:2") for place in places]
@@ -266,10 +267,10 @@ def test_leaders_that_are_killed_at_every_place_lose_nothing(events_lab: EventsL
     events_lab.judge()
 
 
-def test_a_leader_that_goes_on_after_another_took_over_changes_nothing(
+def test_a_paused_leader_that_goes_on_after_a_takeover_changes_nothing(
     events_lab: EventsLab,
 ) -> None:
-    """It stands still with a batch in its hands, and publishes that one at most."""
+    """It is paused within a batch, and publishes that one at most."""
     early = events_lab.leader("events.hydrated=stop:2")
     events_lab.write(2 * BATCH)
     early.wait_until_paused()
@@ -284,10 +285,10 @@ def test_a_leader_that_goes_on_after_another_took_over_changes_nothing(
     assert len(events_lab.consumer.heard) <= 4 * BATCH + 100
 
 
-def test_helpers_that_are_killed_with_chunks_in_their_hands_hold_nobody_up(
+def test_helpers_killed_with_leased_chunks_delay_no_event(
     events_lab: EventsLab,
 ) -> None:
-    with events_lab.nobody_leads():
+    with events_lab.idle_leader():
         events_lab.write(3000)
         helpers = [events_lab.process(f"events.leased=kill:{visit}") for visit in (1, 4)]
         while helpers:
@@ -300,7 +301,7 @@ def test_helpers_that_are_killed_with_chunks_in_their_hands_hold_nobody_up(
     events_lab.judge()
 
 
-def test_an_event_that_is_committed_late_with_a_low_id_is_told_later(
+def test_an_event_committed_late_with_a_low_id_is_published_later(
     events_lab: EventsLab,
 ) -> None:
     events_lab.leader()
@@ -313,10 +314,10 @@ def test_an_event_that_is_committed_late_with_a_low_id_is_told_later(
     assert events_lab.consumer.heard[-1] == ("late", 701)
 
 
-def test_after_a_batch_that_was_refused_in_its_midst_the_order_is_as_it_was(
+def test_a_batch_refused_halfway_keeps_the_order_of_events(
     events_lab: EventsLab,
 ) -> None:
-    """A queue beside the backend's takes a few and refuses the others, until it is gone."""
+    """A queue beside the backend's takes a few and refuses the others, until it is deleted."""
     with Connection(events_lab.broker_url) as connection:
         full = Queue(
             "full",
@@ -333,15 +334,16 @@ def test_after_a_batch_that_was_refused_in_its_midst_the_order_is_as_it_was(
     assert len(events_lab.consumer.heard) > 700
 
 
-def test_a_leader_that_the_broker_vanishes_from_goes_on_when_it_is_back(
+def test_a_leader_goes_on_when_a_vanished_broker_is_back(
     events_lab: EventsLab,
 ) -> None:
     with Proxy(events_lab.broker_url) as proxy:
         leader = events_lab.leader(broker_url=proxy.url)
         events_lab.write(600)
         events_lab.consumer.wait_for(600)
-        events_lab.wait_until_confirmed(600)  # or it waits for that, and stores nothing more
-        proxy.timeout(stream="downstream")  # what is stored now is not confirmed
+        # Otherwise it waits for a confirm, and stores nothing more.
+        events_lab.wait_until_confirmed(600)
+        proxy.timeout(stream="downstream")  # publishes are not confirmed from now on
         events_lab.write(600)
         events_lab.consumer.wait_for(600 + BATCH)
         proxy.down()
@@ -358,7 +360,7 @@ def test_a_leader_that_the_broker_vanishes_from_goes_on_when_it_is_back(
 def test_a_broker_that_is_killed_under_load_costs_no_event(
     lab: FaultLab, rabbitmq: RabbitMQ
 ) -> None:
-    """Of a worker, with orders."""
+    """With a worker, and orders."""
     poses = lab.open_poses(3)
     with lab.worker():
         for _ in range(2):

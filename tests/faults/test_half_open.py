@@ -1,4 +1,4 @@
-"""A broker whose packets stop coming, without a word: a failover, a firewall that forgets."""
+"""A broker whose packets stop without a reset: a failover, or a firewall that forgets."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from testkit.servers.proxy import Proxy
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.faults.lab import FaultLab
 
-#: Seconds between the broker's heartbeats, so that a test need not wait for half a minute.
+#: Seconds between the broker's heartbeats; the default takes half a minute to fail.
 HEARTBEAT = 3
 
 
@@ -25,7 +25,7 @@ def _channels(rabbitmq: RabbitMQ) -> set[str]:
 
 
 def _cut_until_it_begins_again(proxy: Proxy, rabbitmq: RabbitMQ) -> None:
-    """Until it declares where orders are delayed, which takes some hundred answers."""
+    """Until it declares the delay queues, which takes some hundred replies."""
     proxy.latency(0.1)  # each
     before = _channels(rabbitmq)
     proxy.cut()
@@ -33,7 +33,7 @@ def _cut_until_it_begins_again(proxy: Proxy, rabbitmq: RabbitMQ) -> None:
         pass
 
 
-def test_a_broker_that_vanishes_is_noticed_and_what_came_of_orders_is_kept_until_it_is_back(
+def test_a_vanished_broker_is_noticed_and_outcomes_are_kept_until_it_is_back(
     lab: FaultLab,
 ) -> None:
     poses = lab.open_poses(3)
@@ -55,22 +55,22 @@ def test_a_broker_that_vanishes_is_noticed_and_what_came_of_orders_is_kept_until
     assert lab.verdict(healthy=lambda _: True).in_doubt == []
 
 
-def test_a_worker_stops_although_the_broker_vanishes_while_the_worker_begins_again(
+def test_a_worker_stops_although_the_broker_vanishes_during_its_reconnect(
     lab: FaultLab, rabbitmq: RabbitMQ
 ) -> None:
-    """It waits for an answer then, and nobody looks after the heartbeat."""
+    """It waits for a reply then, and sends no heartbeats."""
     with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url) as worker:
         lab.wait_for_worker()
         _cut_until_it_begins_again(proxy, rabbitmq)
         proxy.timeout()
         assert worker.stop() == 0
-        assert "timed out" not in worker.log  # it did not go on waiting for the broker first
+        assert "timed out" not in worker.log  # it did not wait for the broker first
 
 
-def test_a_worker_that_begins_again_asks_anew_what_was_not_answered(
+def test_a_reconnecting_worker_repeats_unanswered_requests(
     lab: FaultLab, rabbitmq: RabbitMQ
 ) -> None:
-    """Nobody tells it to: it is Celery's own connection that is given up."""
+    """Without a command: Celery's own connection times out."""
     poses = lab.open_poses(1)
     with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url):
         lab.wait_for_worker()

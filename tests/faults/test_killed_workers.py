@@ -1,4 +1,4 @@
-"""Workers that are killed at every place on an order's way where it makes a difference."""
+"""Workers that are killed at every failpoint of an order's way."""
 
 import signal
 

@@ -1,7 +1,7 @@
-"""A database and a broker that are away for longer than RabbitMQ waits for an acknowledgement.
+"""A database and a broker that are unavailable for longer than RabbitMQ's consumer timeout.
 
-The outcomes of orders that were at their POSes are in the memory of one worker meanwhile. That worker
-must live, whatever becomes of its channel: each order is made by one request, and none is in doubt.
+One worker has the outcomes of delivered orders in memory meanwhile. That worker must live, even
+without its channel: each order is created by one request, and none is in doubt.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from testkit.servers.rabbitmq import RabbitMQ
 from tests.faults.lab import FaultLab
 from tests.worker.lab import GREEN, WorkerProcess
 
-#: Seconds that RabbitMQ waits for an acknowledgement here; half an hour by default.
+#: RabbitMQ's consumer timeout here in seconds; half an hour by default.
 CONSUMER_TIMEOUT = 1.5
 BROKER_LOST, NOT_CONNECTED = "Connection to broker lost", "broker.not_connected"
 
@@ -40,7 +40,7 @@ def test_a_database_away_for_longer_than_the_consumer_timeout_costs_a_channel_an
 def test_a_broker_and_a_database_that_are_away_together_for_long_lose_no_outcome(
     lab: FaultLab, rabbitmq: RabbitMQ
 ) -> None:
-    """The broker is back first: it delivers orders whose outcomes nobody can write yet."""
+    """The broker is back first: it delivers orders whose outcomes cannot be committed yet."""
     with (
         Proxy(lab.database_url) as database,
         orders_at_their_poses(lab, database_url=database.url) as worker,
@@ -50,7 +50,8 @@ def test_a_broker_and_a_database_that_are_away_together_for_long_lose_no_outcome
         worker.wait_for_more(NOT_CONNECTED, 3)
         rabbitmq.start()
         with rabbitmq.consumer_timeout(CONSUMER_TIMEOUT):
-            rabbitmq.drop_connections()  # one that is back already has a minute for its channels
+            # A worker that is back already has a minute for its channels.
+            rabbitmq.drop_connections()
             worker.wait_for_more(BROKER_LOST, 3)
         database.heal()
 
@@ -58,7 +59,7 @@ def test_a_broker_and_a_database_that_are_away_together_for_long_lose_no_outcome
 def test_a_broker_that_refuses_the_worker_for_a_while_loses_no_outcome(
     lab: FaultLab, rabbitmq: RabbitMQ
 ) -> None:
-    """Its password is changed, and changed back: a refusal at login is no end of a worker."""
+    """Its password is changed, and changed back: a refused login does not end a worker."""
     url = rabbitmq.add_user("worker", lab.broker_url)
     with orders_at_their_poses(lab, broker_url=url) as worker:
         rabbitmq.set_password("worker", "another")
@@ -69,7 +70,7 @@ def test_a_broker_that_refuses_the_worker_for_a_while_loses_no_outcome(
 
 @contextmanager
 def orders_at_their_poses(lab: FaultLab, *flags: str, **settings: str) -> Iterator[WorkerProcess]:
-    """A worker with an order at a POS of each guarantee; in the end all that was placed is judged."""
+    """A worker with an order at a POS of each guarantee; at the end all orders are checked."""
     poses = lab.open_poses(request_timeout=10.0)
     for pos in poses:
         accept = {"kind": "accept", "latency": 1.0}

@@ -1,4 +1,4 @@
-"""Orders of which nobody knows whether their POS has them, while their time passes or they are cancelled."""
+"""Orders in doubt that expire or are cancelled."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from pos_gateway.cli.root import root
 from tests.faults.lab import UNKEYED, FaultLab
 from tests.orders import an_order
 
-#: The POS reads the order and hangs up, and cannot be asked.
+#: The POS reads the order and hangs up, and has no look-up.
 SILENT: dict[str, Any] = {
     **UNKEYED,
     "create": {"kind": "reset"},
@@ -20,17 +20,17 @@ SILENT: dict[str, Any] = {
 }
 
 
-def told(lab: FaultLab, order_id: str) -> list[str]:
+def events_of(lab: FaultLab, order_id: str) -> list[str]:
     return [event["type"] for event in lab.backend.events(order_id)]
 
 
 def requests(lab: FaultLab, poses: list[str]) -> dict[str, int]:
-    """How often each was sent its order."""
+    """How often each POS was sent its order."""
     return {pos: lab.merchants.merchant(pos)["requests"] for pos in poses}
 
 
 def operate(lab: FaultLab, *arguments: str) -> str:
-    """What ``pos-gateway`` prints for an operator."""
+    """The output of ``pos-gateway`` for an operator."""
     environment = {
         "POS_GATEWAY_BROKER_URL": lab.broker_url,
         "POS_GATEWAY_DATABASE_URL": lab.database_url,
@@ -41,7 +41,7 @@ def operate(lab: FaultLab, *arguments: str) -> str:
     return done.stdout
 
 
-def test_an_order_whose_time_passes_while_it_is_in_doubt_is_asked_for_and_sent_no_more(
+def test_an_order_that_expires_in_doubt_is_looked_up_and_not_sent_again(
     lab: FaultLab,
 ) -> None:
     poses = lab.open_poses(request_timeout=1.0)
@@ -52,7 +52,7 @@ def test_an_order_whose_time_passes_while_it_is_in_doubt_is_asked_for_and_sent_n
         for pos in poses:
             lab.place(pos, pos, seconds=4)
             lab.wait_for_events(pos, 1)
-        assert all(told(lab, pos) == ["order.in_doubt"] for pos in poses)
+        assert all(events_of(lab, pos) == ["order.in_doubt"] for pos in poses)
         listed = operate(lab, "orders", "list", "--state", "in_doubt")
         assert all(pos in listed for pos in poses)
         sent = requests(lab, poses)
@@ -61,21 +61,25 @@ def test_an_order_whose_time_passes_while_it_is_in_doubt_is_asked_for_and_sent_n
             "keyed-*", {"create": {"kind": "accept"}, "lookups": {"kind": "accept"}}
         )
         lab.merchants.profile("queryable-*", UNKEYED)
-        for pos in poses[:2]:  # each says that it never heard of it
+        for pos in poses[:2]:  # each answers that it does not know the order
             lab.wait_for_row(pos, pos, state="expired")
             lab.wait_for_events(pos, 2)
-    assert told(lab, "keyed-0") == told(lab, "queryable-0") == ["order.in_doubt", "order.expired"]
-    assert told(lab, "blind-0") == ["order.in_doubt"]
-    assert lab.ledger("blind-0", "blind-0")[0] == "in_doubt"  # for an operator
+    assert (
+        events_of(lab, "keyed-0")
+        == events_of(lab, "queryable-0")
+        == ["order.in_doubt", "order.expired"]
+    )
+    assert events_of(lab, "blind-0") == ["order.in_doubt"]
+    assert lab.ledger("blind-0", "blind-0")[0] == "in_doubt"  # it needs an operator
     for pos in poses[:2]:
         assert lab.merchants.merchant(pos)["lookups"] > asked[pos]
     assert lab.merchants.summary()["creates"] == 0
     assert requests(lab, poses) == sent
-    assert list(sent.values())[1:] == [1, 1]  # where another one could be another order
+    assert list(sent.values())[1:] == [1, 1]  # a second create could be a second order there
     lab.verdict()
 
 
-def test_an_order_that_is_given_new_time_is_sent_although_its_old_message_comes_first(
+def test_an_order_with_an_extended_deadline_is_sent_although_its_old_message_arrives_first(
     lab: FaultLab,
 ) -> None:
     lab.open_merchants("blind-0", adapter="blind", request_timeout=2)
@@ -94,7 +98,7 @@ def test_an_order_that_is_given_new_time_is_sent_although_its_old_message_comes_
     with lab.worker():
         lab.wait_for_row("blind-0", "o1")
         lab.wait_for_events("o1", 2)
-    assert told(lab, "o1") == ["order.in_doubt", "order.accepted"]
+    assert events_of(lab, "o1") == ["order.in_doubt", "order.accepted"]
     lab.verdict()
 
 
@@ -105,7 +109,7 @@ def test_an_order_that_is_given_new_time_is_sent_although_its_old_message_comes_
         ("--not-sent", ["order.in_doubt", "order.cancelled"], 0),
     ],
 )
-def test_a_wish_to_cancel_waits_until_an_operator_knows_whether_a_blind_pos_has_the_order(
+def test_a_cancel_request_waits_until_an_operator_resolves_an_order_at_a_pos_without_look_up(
     lab: FaultLab, decision: str, then: list[str], cancels: int
 ) -> None:
     lab.open_merchants("blind-0", adapter="blind", request_timeout=2)
@@ -120,6 +124,6 @@ def test_a_wish_to_cancel_waits_until_an_operator_knows_whether_a_blind_pos_has_
         operate(lab, "orders", "resolve", "o1", decision)
         lab.wait_for_events("o1", len(then))
         lab.wait_for_row("blind-0", "o1", action="cancel")
-    assert told(lab, "o1") == then
+    assert events_of(lab, "o1") == then
     pos = lab.merchants.merchant("blind-0")
     assert (pos["requests"], pos["cancels"]) == (1, cancels)

@@ -1,4 +1,4 @@
-"""Workers that stand still for longer than their lease, while another one takes over."""
+"""Workers that are paused for longer than their lease, while another one takes over."""
 
 import signal
 
@@ -6,10 +6,8 @@ from testkit.servers.rabbitmq import RabbitMQ
 from tests.faults.lab import FaultLab
 
 
-def test_workers_that_go_on_after_others_took_over_send_nothing_any_more(
-    lab: FaultLab, rabbitmq: RabbitMQ
-) -> None:
-    """Their orders were asked for and then sent by others; their own claims are worth nothing."""
+def test_paused_workers_send_nothing_after_a_takeover(lab: FaultLab, rabbitmq: RabbitMQ) -> None:
+    """Their orders were looked up and then sent by others; their own claims have expired."""
     poses = lab.open_poses()
     with (
         lab.worker(failpoints="sending.committed=stop:3") as early,
@@ -20,7 +18,7 @@ def test_workers_that_go_on_after_others_took_over_send_nothing_any_more(
         early.wait_until_paused()
         late.wait_until_paused()
         with lab.worker():
-            rabbitmq.drop_connections()  # which the broker does by itself when no heartbeat comes
+            rabbitmq.drop_connections()  # as the broker does by itself without heartbeats
             lab.settle()
             early.send(signal.SIGCONT)
             late.send(signal.SIGCONT)

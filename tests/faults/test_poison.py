@@ -1,11 +1,11 @@
-"""Orders that kill whoever sends them."""
+"""Orders that kill the worker that sends them."""
 
 import signal
 
 from tests.faults.lab import FaultLab
 
 
-def test_an_order_that_kills_its_worker_is_set_aside_and_its_neighbours_live(
+def test_a_poison_order_is_dead_lettered_and_its_neighbours_are_delivered(
     lab: FaultLab,
 ) -> None:
     lab.open_merchants("m", adapter="poison", request_timeout=2)

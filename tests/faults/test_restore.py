@@ -1,4 +1,4 @@
-"""A database that is lost and set back to a backup: the steps of docs/backup.md, taken one by one."""
+"""A lost database that is restored from a backup: the steps of docs/backup.md, one by one."""
 
 import importlib.util
 import re
@@ -23,7 +23,7 @@ PAGE = (ROOT / "docs" / "backup.md").read_text()
 
 
 class Backend:
-    """Consumes as docs/consuming-events.md says, and remembers what it has placed."""
+    """Consumes as docs/consuming-events.md says, and remembers its submitted orders."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
         path = ROOT / "docs/examples/consumer.py"
@@ -43,7 +43,7 @@ class Backend:
         self.submit_again(*order_ids)
 
     def placed_long_ago(self, order_id: str) -> None:
-        """An order whose message was lost, and that is late by now."""
+        """An order whose message was lost, and that has expired by now."""
         self.placed[order_id] = an_order(order_id, "m", seconds=-0.5)
 
     def submit_again(self, *order_ids: str) -> None:
@@ -51,7 +51,7 @@ class Backend:
             self._lab.client.submit(self.placed[order_id], again=True)
 
     def consume(self, count: int) -> None:
-        """So many events. Stops the program if a position comes with another id than before."""
+        """Consume this many events; exits if a position arrives with another id than before."""
         for event in self._lab.events(count):
             self.applied += self._inbox.take(event)
 
@@ -85,7 +85,7 @@ def backend(lab: Lab, tmp_path: Path) -> Backend:
 
 
 def command(begins: str, url: str, folder: Path, server: PostgreSQL) -> list[str]:
-    """A command of the page, with this database and this folder in the places of the page's."""
+    """A command of the page, with this database and this folder filled in."""
     [line] = re.findall(rf"^ *({begins} .*)$", PAGE, re.MULTILINE)
     line = line.replace("postgresql://USER@HOST/pos_gateway", url.replace("+psycopg", ""))
     words = str(line).replace("gateway.dump", str(folder / "gateway.dump")).split()
@@ -93,7 +93,7 @@ def command(begins: str, url: str, folder: Path, server: PostgreSQL) -> list[str
 
 
 def go_on_behind(position: int, url: str) -> None:
-    """Step 4, as it stands there."""
+    """Step 4, as documented."""
     [statement] = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
     assert statement.count("4711") == 3
     engine = open_database(url)
@@ -110,7 +110,7 @@ def set_back(lab: Lab, url: str, folder: Path, server: PostgreSQL) -> None:
     subprocess.run(restore, check=True, capture_output=True)
 
 
-def test_no_order_is_doubled_and_no_event_lost_by_a_database_that_was_set_back(
+def test_restoring_a_backup_doubles_no_order_and_loses_no_event(
     lab: Lab, backend: Backend, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     url = lab.database_url
@@ -132,7 +132,7 @@ def test_no_order_is_doubled_and_no_event_lost_by_a_database_that_was_set_back(
     with lab.worker():
         backend.consume(1)
         assert backend.without_end == []
-        # An order of the window once more, by mistake: this POS honours keys.
+        # An order of the lost window once more, by mistake: this POS honours keys.
         backend.submit_again("consumed")
         backend.consume(1)
         backend.place("after")
@@ -143,7 +143,7 @@ def test_no_order_is_doubled_and_no_event_lost_by_a_database_that_was_set_back(
     assert lab.merchants.doubled() == []
 
 
-def test_without_the_fourth_step_the_backend_stops_at_the_first_position_that_is_given_again(
+def test_without_the_fourth_step_the_backend_stops_at_the_first_repeated_position(
     lab: Lab, backend: Backend, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     url = lab.database_url
@@ -157,11 +157,12 @@ def test_without_the_fourth_step_the_backend_stops_at_the_first_position_that_is
     with lab.worker():
         backend.place("after")
         with pytest.raises(SystemExit, match="set back to a backup"):
-            while True:  # the first one's may come again: the backup can be from before its confirm
+            # The first event may be repeated: the backup can be from before its confirm.
+            while True:
                 backend.consume(1)
 
 
-def test_a_broker_that_is_lost_is_filled_again_by_the_backend_and_from_the_events_table(
+def test_a_lost_broker_is_refilled_by_the_backend_and_from_the_events_table(
     lab: Lab, backend: Backend
 ) -> None:
     with lab.worker():

@@ -1,4 +1,4 @@
-"""A database that loses tables while workers run: none of them is ready, and each is again by itself."""
+"""A database that loses tables while workers run: none is ready until the tables are back."""
 
 import os
 import subprocess
@@ -44,7 +44,9 @@ def events_process(lab: FaultLab, port: int) -> Iterator[None]:
             process.terminate()
 
 
-def test_nobody_is_ready_without_a_table_and_orders_go_on_when_it_is_back(lab: FaultLab) -> None:
+def test_no_process_is_ready_without_a_table_and_orders_are_delivered_when_it_is_back(
+    lab: FaultLab,
+) -> None:
     lab.open_merchants("m")
     port, other = free_port(), free_port()
 

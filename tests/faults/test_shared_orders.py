@@ -1,4 +1,4 @@
-"""Orders that two workers have to do with, one after the other or at once."""
+"""Orders that two workers receive, one after the other or at once."""
 
 import signal
 
@@ -6,7 +6,7 @@ from tests.faults.lab import FaultLab
 from tests.orders import an_order
 
 
-def test_an_order_that_is_submitted_twice_to_two_workers_is_made_once(lab: FaultLab) -> None:
+def test_an_order_submitted_twice_to_two_workers_is_created_once(lab: FaultLab) -> None:
     poses = lab.open_poses()
     for pos in poses:
         lab.merchants.profile(pos, {"create": {"latency": 0.5}, "keyed": False})
@@ -20,14 +20,14 @@ def test_an_order_that_is_submitted_twice_to_two_workers_is_made_once(lab: Fault
     assert lab.verdict(healthy=lambda _: True).in_doubt == []
 
 
-def test_an_order_that_its_pos_has_not_decided_on_is_asked_about_by_the_next_worker(
+def test_a_pending_order_is_looked_up_by_the_next_worker(
     lab: FaultLab,
 ) -> None:
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "pending", "decided_after": None})
     lab.place("m", "o1")
     with lab.worker() as worker:
-        lab.wait_for_events("o1", 1)  # not its row, which is there before it is told
+        lab.wait_for_events("o1", 1)  # not its row, which is there before its event
         worker.send(signal.SIGKILL)
         worker.wait()
     lab.merchants.profile("m", {"create": {"kind": "reset"}, "lookups": {"kind": "accept"}})

@@ -1,4 +1,4 @@
-"""Containers that are told to stop at any moment, from the first of all on: each of their commands."""
+"""Containers that are told to stop at any moment from the start on: each of their commands."""
 
 import os
 import signal
@@ -17,19 +17,19 @@ from tests.deploy.container import Container
 from tests.faults.lab import FaultLab
 
 EVERY = os.environ.get("SIGNALS") == "all"
-#: Seconds from a command's first moment to SIGTERM: before anything is imported, while it is, and once
-#: it listens to signals itself.
+#: Seconds from a command's start to SIGTERM: before the imports, during them, and once it handles
+#: signals itself.
 MOMENTS = [tenths / 10 for tenths in range(0, 40, 2)] if EVERY else [0.0, 0.4, 1.2]
-#: What a pod has from SIGTERM to SIGKILL (terminationGracePeriodSeconds).
+#: A pod's time from SIGTERM to SIGKILL (terminationGracePeriodSeconds).
 GRACE = 30.0
-#: What it ends with: by itself, or as the signal has it.
+#: Its exit status: its own, or the signal's.
 ENDED = {0, 128 + signal.SIGTERM}
 
 pytestmark = pytest.mark.timeout(1200 if EVERY else 180)
 
 
-def test_pid_1_is_deaf_without_a_handler_and_nobody_else_is(tmp_path: Path) -> None:
-    """The trap, and what every pod and service of ours has against it."""
+def test_only_pid_1_ignores_a_signal_without_a_handler(tmp_path: Path) -> None:
+    """The trap, and how every pod and service of ours avoids it."""
     told = tmp_path / "told"
     os.mkfifo(told)
     program = f"open({str(told)!r}).read(); print('deaf')"
@@ -40,7 +40,7 @@ def test_pid_1_is_deaf_without_a_handler_and_nobody_else_is(tmp_path: Path) -> N
             log=tmp_path / "log",
             environment=os.environ,
         )
-        writer = told.open("w")  # it is open once the program reads it
+        writer = told.open("w")  # opened once the program reads it
         container.tell(signal.SIGTERM)
         if init:
             assert container.wait(GRACE) == code
@@ -49,7 +49,7 @@ def test_pid_1_is_deaf_without_a_handler_and_nobody_else_is(tmp_path: Path) -> N
         assert ("deaf" in container.log) is not init
 
 
-def test_every_command_of_a_container_ends_whenever_it_is_told_to_and_loses_nothing(
+def test_every_command_of_a_container_stops_on_sigterm_at_any_moment(
     lab: FaultLab, postgresql: PostgreSQL, rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
     poses = lab.open_poses()
@@ -64,8 +64,8 @@ def test_every_command_of_a_container_ends_whenever_it_is_told_to_and_loses_noth
         "POS_GATEWAY_METRICS_PORT": "0",
     }
     others = {
-        ("db", "upgrade"): {"POS_GATEWAY_DATABASE_URL": empty},  # it has something to do there
-        ("enqueue",): {"POS_GATEWAY_BROKER_URL": aside},  # its orders are nobody's here
+        ("db", "upgrade"): {"POS_GATEWAY_DATABASE_URL": empty},  # with a migration to run
+        ("enqueue",): {"POS_GATEWAY_BROKER_URL": aside},  # no worker consumes its orders here
     }
 
     def told_after(command: Command, seconds: float) -> str | None:
@@ -97,7 +97,7 @@ def test_every_command_of_a_container_ends_whenever_it_is_told_to_and_loses_noth
     assert [each for each in wrong if each] == []
 
     database = open_database(empty)
-    upgrade(database)  # half of it is not there, and nothing is in its way
+    upgrade(database)  # half of it is missing, and nothing blocks it
     require_current(database)
     database.dispose()
     postgresql.drop_database(empty)
@@ -108,7 +108,7 @@ def test_every_command_of_a_container_ends_whenever_it_is_told_to_and_loses_noth
 
 
 def _here(word: str) -> str:
-    """An argument, with a place in the container as it is on this machine."""
+    """An argument, with its path in the container replaced by the local one."""
     return {"8080": "0", "0.0.0.0": "127.0.0.1"}.get(
         word, word.replace("/examples/", f"{ROOT}/deploy/compose/")
     )

@@ -1,4 +1,4 @@
-"""Workers that are told to stop: once, twice, at once, and while somebody keeps them waiting."""
+"""Workers that are told to stop: once, twice, at once, and while something blocks them."""
 
 import signal
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from tests.faults.lab import FaultLab
 ORDERS = [f"o{number}" for number in range(20)]
 
 
-def test_a_second_signal_hands_back_what_is_under_way_and_ends_without_a_traceback(
+def test_a_second_signal_requeues_orders_in_flight_and_ends_without_a_traceback(
     lab: FaultLab,
 ) -> None:
-    """One worker after the other stops so; stopping is no death, and nobody calls it poison."""
+    """One worker after the other stops so; a stop is no death, and makes no order poison."""
     lab.open_merchants("m", max_concurrency=10, request_timeout=60)
     lab.merchants.profile("m", {"kind": "hang"})
     lab.place("m", *ORDERS)
@@ -30,7 +30,7 @@ def test_a_second_signal_hands_back_what_is_under_way_and_ends_without_a_traceba
             lab.wait_until_queued("orders", 0)
             for number in signals[:-1]:
                 worker.send(number)
-                lab.wait_until_queued("orders", 10)  # those that waited are back at once
+                lab.wait_until_queued("orders", 10)  # waiting orders are requeued at once
             worker.send(signals[-1])
             assert worker.wait() == 0
         assert "Traceback" not in worker.log
@@ -43,9 +43,7 @@ def test_a_second_signal_hands_back_what_is_under_way_and_ends_without_a_traceba
 
 
 @pytest.mark.parametrize("away", ["database", "broker"])
-def test_a_worker_stops_by_itself_although_what_came_of_its_orders_cannot_be_stored(
-    lab: FaultLab, away: str
-) -> None:
+def test_a_worker_stops_although_outcomes_cannot_be_stored(lab: FaultLab, away: str) -> None:
     lab.open_merchants("m", request_timeout=2)
     lab.merchants.profile("m", {"kind": "accept", "latency": 1.0})
     lab.place("m", *ORDERS)
@@ -63,7 +61,7 @@ def test_a_worker_stops_by_itself_although_what_came_of_its_orders_cannot_be_sto
     lab.verdict(healthy=lambda _: True)
 
 
-def test_workers_that_are_replaced_one_by_one_under_load_leave_nothing_in_doubt(
+def test_a_rolling_restart_under_load_leaves_no_order_in_doubt(
     lab: FaultLab,
 ) -> None:
     poses = lab.open_poses(3)

@@ -7,6 +7,6 @@ from testkit.servers.redis import Redis
 
 @pytest.fixture(scope="session")
 def redis_server_url(redis: Redis) -> str:
-    """Redis as it is, for tests that run many times on it."""
+    """A shared Redis, for tests that run many times on it."""
     redis.start()
     return redis.url

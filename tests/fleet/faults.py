@@ -1,4 +1,4 @@
-"""Faults planted in the fleet one at a time: the tests beside this must find every one.
+"""Faults planted in the fleet one at a time: the tests in this folder must find every one.
 
 ``python -m tests.fleet.faults`` tries them.
 """
@@ -7,11 +7,11 @@ from tests.planting import Fault, try_all
 
 FAULTS = [
     Fault(
-        "permits whose lease ended before Redis heard of their pod are given up",
+        "permits whose lease expired before a sync are given up",
         "fleet/coordinator",
         "since = reached if answer.forgotten else now",
         "since = now",
-        "outages::whose_lease_ended",
+        "outages::a_pod_whose_lease_expired_before_its_sync_holds_no_permit",
     ),
     Fault(
         "an answer from before a pause is not believed",
@@ -21,21 +21,21 @@ FAULTS = [
         "outages::answer_from_before",
     ),
     Fault(
-        "nothing starts after a pause that was longer than the lease",
+        "no order starts after a pause longer than the lease",
         "fleet/coordinator",
         "return self.state is State.ALONE or now - self._reached < self._timing.trust",
         "return True",
-        "outages::paused_starts_nothing",
+        "outages::a_pod_that_was_paused_starts_no_order_before_a_sync",
     ),
     Fault(
-        "a sync that was held up does not keep permits from being asked for",
+        "a slow sync does not delay the next request for permits",
         "fleet/coordinator",
         "min(takes, self._timing.lease * _SHARE_OF_REDIS)",
         "takes",
         "outages::after_a_pause_in_a_sync",
     ),
     Fault(
-        "permits are taken from admission before Redis hears that they are free",
+        "permits are taken from admission before they are returned to Redis",
         "fleet/holdings",
         "            self._allot(holding, kept)\n",
         "            holding.permits = kept\n",

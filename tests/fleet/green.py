@@ -1,4 +1,4 @@
-"""The coordinator on green threads: ``python -m tests.fleet.green URL``. Exits with 0 if all is well."""
+"""The coordinator on green threads: ``python -m tests.fleet.green URL``. Exits with 0 if it works."""
 
 from gevent import monkey
 
@@ -28,7 +28,7 @@ def main(url: str) -> None:
     assert started.wait(30)
     assert pod.running("a") == 3, pod.running("a")
 
-    print("paused?", flush=True)  # whoever started this pauses Redis now
+    print("paused?", flush=True)  # the test that started this pauses Redis now
     sys.stdin.readline()
     turns = 0
     pod.submit("b", 1)
@@ -36,7 +36,7 @@ def main(url: str) -> None:
         while not pod.coordinator._failing:
             gevent.sleep(0.001)
             turns += 1
-    assert turns > 50, turns  # the other green threads went on while it waited for Redis
+    assert turns > 50, turns  # other green threads run while it waits for Redis
     pod.coordinator.stop()
     pod.coordinator.stop()
     assert pod.allotted("a") == 0

@@ -1,7 +1,7 @@
-"""One pod in a process of its own: ``python -m tests.fleet.hammer URL ORDERS``.
+"""One pod in a separate process: ``python -m tests.fleet.hammer URL ORDERS``.
 
-It sends so many orders to each of three merchants as fast as it may, and counts the calls under
-way in Redis beside the fleet's own keys: what this count says owes nothing to what is tested.
+It sends this many orders to each of three merchants as fast as it may, and counts the calls in
+flight in Redis beside the fleet's keys: this count is independent of the code under test.
 """
 
 import random
@@ -26,7 +26,7 @@ if sum > tonumber(redis.call('GET', KEYS[2]) or 0) then redis.call('SET', KEYS[2
 
 
 class Hammer:
-    """The pod, what it has under way, and the count of it."""
+    """The pod, its orders in flight, and their count."""
 
     def __init__(self, url: str, orders: int) -> None:
         self.pod = Pod(url, timing=TIMING, clock=SYSTEM_CLOCK, limits=LIMITS)
@@ -46,7 +46,7 @@ class Hammer:
         while not self.is_done:
             self._submit()
             self.pod.step()
-            self.pod.admission.start_what_may()  # what came while this process was held up
+            self.pod.admission.start_what_may()  # orders that arrived while this process was paused
             self._note_what_started()
             self._finish_what_is_due()
             pause.wait(0.001)

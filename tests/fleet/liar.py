@@ -1,4 +1,4 @@
-"""A server that speaks nonsense on the port where Redis is expected."""
+"""A server that answers nonsense on Redis's port."""
 
 import socket
 import threading
@@ -19,7 +19,7 @@ class Liar:
 
     @property
     def connections(self) -> int:
-        """How many there were."""
+        """How many connections there were."""
         return len(self._open)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Pods as objects: a simple admission, a clock that is set by hand, and a coordinator to step."""
+"""Pods as objects: a simple admission, a clock that the test sets, and a coordinator to step."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from pos_gateway.fleet.permits import PREFIX, RedisPermits
 from pos_gateway.fleet.timing import Timing
 from pos_gateway.runtime.clock import Clock
 
-#: No grace on an empty Redis and no turns, so that a test need not wait for Redis's own clock.
+#: No grace on an empty Redis and no turns, so that a test need not wait for Redis's clock.
 PROMPT = Timing(settle=0.0, turn=0.0)
 
 
 class ManualClock:
-    """Seconds that pass when a test says so."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -35,7 +35,7 @@ class ManualClock:
 
 @dataclass(slots=True)
 class FakeLane:
-    """One merchant in one pod. It is also its own Demand."""
+    """One merchant in one pod. It is also its Demand."""
 
     limit: int
     allotted: int | None = 0
@@ -46,14 +46,15 @@ class FakeLane:
 
 @dataclass
 class FakeAdmission:
-    """Starts what it is allotted, and tells who is short, as the real one does."""
+    """Starts orders within its allotment, and asks for permits, as the real admission does."""
 
     limits: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: 10))
     lanes: dict[str, FakeLane] = field(default_factory=dict)
     short: Callable[[str], None] = lambda _merchant: None
-    #: Whether allotments count: a worker that was paused starts nothing, as its dispatcher asks.
+    #: Whether allotments are valid: a worker that was paused starts nothing, as its dispatcher
+    #: does.
     may_start: Callable[[], bool] = lambda: True
-    #: How many seconds each that is open was to be so when this was heard.
+    #: For how many seconds each open breaker was to be open when it was reported.
     breakers: dict[str, float] = field(default_factory=dict)
 
     def lane(self, merchant_id: str) -> FakeLane:
@@ -91,7 +92,7 @@ class FakeAdmission:
 
 
 class Pod:
-    """One pod of a fleet, driven by hand."""
+    """One pod of a fleet; the test steps it."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class Pod:
         self.coordinator.step()
 
     def beat(self) -> None:
-        """Let a beat's time pass, and do what is due."""
+        """Advance by a heartbeat, and do what is due."""
         self.clock.sleep(self.timing.beat)
         self.coordinator.step()
 
@@ -152,13 +153,13 @@ class Pod:
 
 
 def start(url: str, number: int, *, timing: Timing = PROMPT, **limits: int) -> list[Pod]:
-    """So many pods of one fleet, on one clock."""
+    """This many pods of one fleet, on one clock."""
     clock = ManualClock()
     return [Pod(url, timing=timing, clock=clock, limits=limits) for _ in range(number)]
 
 
 def beats(pods: list[Pod], number: int = 1) -> None:
-    """Let so many beats pass for all of them."""
+    """Let this many heartbeats pass for all of them."""
     for _ in range(number):
         pods[0].clock.sleep(pods[0].timing.beat)
         for pod in pods:
@@ -166,19 +167,19 @@ def beats(pods: list[Pod], number: int = 1) -> None:
 
 
 def expire(url: str, pod: Pod) -> None:
-    """What Redis does when a pod's lease is over."""
+    """Expire a pod's lease as Redis does."""
     with Redis.from_url(url) as client:
         assert client.delete(f"{PREFIX}pod:{pod.permits.pod}")
 
 
 def end_settling(url: str) -> None:
-    """What Redis does after a while."""
+    """End Redis's settling time."""
     with Redis.from_url(url) as client:
         client.delete(f"{PREFIX}settling")
 
 
 def held(url: str, merchant_id: str) -> int:
-    """What is on record as held of a merchant's permits, by living pods."""
+    """The permits of a merchant that live pods hold, by Redis's record."""
     with Redis.from_url(url) as client:
         total = 0
         for key in client.scan_iter(f"{PREFIX}pod:*"):

@@ -15,9 +15,9 @@ def test_a_breaker_that_opens_opens_everywhere_and_closes_everywhere(redis_url: 
     pods[0].coordinator.breaker_opened("a", 30.0)
     beats(pods, 2)
     for pod in pods[1:]:
-        # It was told within a beat, and so much has passed on Redis's clock as well, or less.
+        # It is reported within a heartbeat, and at most that much has passed on Redis's clock.
         assert pod.admission.breakers["a"] == pytest.approx(30, abs=2)
-    assert not pods[0].admission.breakers  # its own is not news to it
+    assert not pods[0].admission.breakers  # its own breaker is not reported to it
 
     pods[1].coordinator.breaker_closed("a")
     beats(pods, 2)
@@ -25,7 +25,7 @@ def test_a_breaker_that_opens_opens_everywhere_and_closes_everywhere(redis_url: 
     assert "a" in pods[1].admission.breakers  # likewise
 
 
-def test_a_pod_that_joins_learns_of_breakers_that_are_open(redis_url: str) -> None:
+def test_a_joining_pod_gets_the_open_breakers(redis_url: str) -> None:
     (pod,) = start(redis_url, 1)
     pod.coordinator.breaker_opened("a", 30.0)
     pod.coordinator.breaker_opened("b", 30.0)
@@ -50,7 +50,7 @@ def test_the_longer_opening_counts(redis_url: str) -> None:
     assert remaining > 30
 
 
-def test_what_redis_did_not_hear_is_told_when_it_is_back(redis: Redis, redis_url: str) -> None:
+def test_an_unreported_breaker_is_reported_when_redis_is_back(redis: Redis, redis_url: str) -> None:
     pods = start(redis_url, 2)
     beats(pods)
     redis.kill()
@@ -65,7 +65,7 @@ def test_what_redis_did_not_hear_is_told_when_it_is_back(redis: Redis, redis_url
     assert set(pods[1].admission.breakers) == {"a"}
 
 
-def test_what_a_pod_found_itself_counts_more_than_what_it_hears(redis_url: str) -> None:
+def test_a_pods_own_result_overrides_a_reported_breaker(redis_url: str) -> None:
     pods = start(redis_url, 2)
     beats(pods)
     pods[0].coordinator.breaker_opened("a", 60.0)
@@ -84,7 +84,7 @@ def test_what_a_pod_found_itself_counts_more_than_what_it_hears(redis_url: str) 
     assert not pods[0].admission.breakers
 
 
-def test_more_news_than_one_sync_takes_arrives_in_several(redis_url: str) -> None:
+def test_many_breakers_are_reported_in_several_syncs(redis_url: str) -> None:
     pods = start(redis_url, 2)
     for number in range(450):
         pods[0].coordinator.breaker_opened(f"m{number}", 60.0)
@@ -94,11 +94,11 @@ def test_more_news_than_one_sync_takes_arrives_in_several(redis_url: str) -> Non
     assert len(pods[1].admission.breakers) == 450
 
 
-def test_what_is_over_is_forgotten(redis_url: str) -> None:
+def test_expired_breakers_are_deleted(redis_url: str) -> None:
     (pod,) = start(redis_url, 1)
     client = Client.from_url(redis_url)
     for number in range(30):
-        client.hset(f"{PREFIX}breaker", f"old{number}", "1 somebody")
+        client.hset(f"{PREFIX}breaker", f"old{number}", "1 another")
         client.zadd(f"{PREFIX}news", {f"old{number}": number + 1})
     for number in range(3):
         pod.coordinator.breaker_opened(f"m{number}", 60.0)
@@ -109,7 +109,7 @@ def test_what_is_over_is_forgotten(redis_url: str) -> None:
     assert len(pod.admission.breakers) == 0
 
 
-def test_untold_news_is_bounded() -> None:
+def test_unreported_breakers_are_bounded() -> None:
     news = BreakerNews()
     for number in range(KEPT + 10):
         news.opened(f"m{number}", 1.0)

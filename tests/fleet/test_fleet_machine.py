@@ -1,6 +1,6 @@
-"""Orders, pauses, kills, lost and late syncs, edits and a forgetful Redis, in any order.
+"""Orders, pauses, kills, lost and late syncs, edits and a Redis that loses data, in any order.
 
-The model only counts: what is under way at once, and what may be at most.
+The model only counts: calls in flight, and their maximum.
 """
 
 import os
@@ -22,7 +22,7 @@ from pos_gateway.fleet.sync import Answer, Report
 from tests.fleet.pods import PROMPT, ManualClock, Pod
 
 MERCHANTS = {"one": 1, "few": 3}
-#: Redis settles until the machine says that it has.
+#: Redis settles until the machine ends it.
 TIMING = replace(PROMPT, settle=3600.0, lease=3600.0, beat=0.5, idle=20.0)
 #: Redis's clock, for the script: every second sync is in the millisecond of the one before.
 TICKS = "ticks"
@@ -33,12 +33,12 @@ merchants = st.sampled_from(sorted(MERCHANTS))
 
 
 class Fate:
-    """What becomes of a pod's next sync; and those that Redis is still to hear of."""
+    """The fate of a pod's next sync; and the delayed ones."""
 
     def __init__(self, pod: Pod, answered: Callable[[Pod], None]) -> None:
         self.next = "well"
         self._answered = answered
-        #: What the pod does before Redis hears of it, and again before the answer is back.
+        #: What the pod does before Redis has the sync, and again before the reply.
         self.meanwhile: Callable[[], None] = lambda: None
         self.late: list[dict[str, Any]] = []
         self._pod = pod
@@ -89,9 +89,9 @@ class FleetMachine(RuleBasedStateMachine):
         self.pods: list[Pod] = []
         self.fates: dict[Pod, Fate] = {}
         self.dead: list[Pod] = []
-        #: Pods that have told Redis what they hold since it has forgotten.
+        #: Pods that have reported their permits since Redis lost its data.
         self.told: set[Pod] = set()
-        #: Calls that were under way when their pod's lease ended: others may have its permits.
+        #: Calls in flight when their pod's lease expired: other pods may have their permits.
         self.floors: dict[tuple[Pod, str], int] = {}
         #: The highest limit that permits may have been granted under.
         self.granted_under = dict(MERCHANTS)
@@ -216,7 +216,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule()
     def all_is_served_in_the_end(self) -> None:
-        """From any state, once nothing more goes wrong."""
+        """From any state, once nothing more fails."""
         self.limits = {merchant: max(1, limit) for merchant, limit in self.limits.items()}
         for pod in self.pods:
             pod.admission.limits.update(self.limits)
@@ -242,7 +242,7 @@ class FleetMachine(RuleBasedStateMachine):
             raise AssertionError("orders wait for ever")
         self._beat_all(3)
         for merchant, limit in self.limits.items():
-            # Nothing from before is left: from here on the present limit counts.
+            # No older permits are left: from here on the current limit counts.
             self.granted_under[merchant] = max(limit, self._running(merchant))
             assert self._held(merchant) <= max(limit, self._running(merchant))
 
@@ -268,7 +268,8 @@ class FleetMachine(RuleBasedStateMachine):
 
     def _answered(self, pod: Pod) -> None:
         self.told.add(pod)
-        self._note_who_is_alone()  # what started alone, before the pod joins in the same step
+        # Orders that started alone, before the pod joins in the same step.
+        self._note_who_is_alone()
 
     def _note_who_is_alone(self) -> None:
         for pod in self.pods:
@@ -277,7 +278,7 @@ class FleetMachine(RuleBasedStateMachine):
                     self.floors[pod, merchant] = pod.running(merchant)
 
     def _may_run(self, pod: Pod, merchant: str) -> int:
-        """What is in flight, and what would be as soon as there were orders."""
+        """The calls in flight, and those that would be if there were orders."""
         allotted = pod.allotted(merchant)
         if allotted is None or not pod.admission.may_start():
             return pod.running(merchant)
@@ -309,7 +310,7 @@ class FleetMachine(RuleBasedStateMachine):
         for other in self.pods:
             if other is not pod:
                 for merchant, limit in MERCHANTS.items():
-                    other.submit(merchant, limit)  # so that its permits are others' by now
+                    other.submit(merchant, limit)  # so that other pods have its permits by now
                 other.beat()
 
     def _end_lease(self, pod: Pod) -> None:

@@ -1,4 +1,4 @@
-"""What a pod does while nothing changes."""
+"""An idle pod."""
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.limits import Limits, Terms
@@ -8,7 +8,7 @@ from tests.fleet.pods import PROMPT, ManualClock
 
 
 class HalfOfEverything:
-    """A fleet that leaves this pod five permits of each merchant."""
+    """A fleet that grants this pod five permits of each merchant."""
 
     def sync(self, report: Report) -> Answer:
         grants = [Grant(n, n, True) for n in (max(a.permits, min(5, a.wish)) for a in report.asks)]
@@ -17,7 +17,7 @@ class HalfOfEverything:
     def close(self) -> None: ...
 
 
-def test_a_merchant_that_stays_short_of_permits_does_not_keep_its_pod_awake() -> None:
+def test_a_merchant_that_stays_short_of_permits_causes_no_busy_loop() -> None:
     clock = ManualClock()
 
     def ask(merchant_id: str) -> None:

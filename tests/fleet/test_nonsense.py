@@ -1,4 +1,4 @@
-"""Redis that is away, is silent, refuses, or answers what is no answer."""
+"""A Redis that is unreachable, silent, refuses, or answers nonsense."""
 
 import random
 import sys
@@ -46,7 +46,7 @@ NONSENSE = {
 
 @pytest.mark.parametrize("greets", [True, False], ids=["greeting", "rude"])
 @pytest.mark.parametrize("reply", NONSENSE.values(), ids=NONSENSE.keys())
-def test_what_is_no_answer_is_one_error(reply: bytes, greets: bool) -> None:
+def test_an_invalid_reply_is_one_error(reply: bytes, greets: bool) -> None:
     with lying(reply, greets=greets) as liar:
         permits = RedisPermits(liar.url, timeout=0.1)
         for _ in range(2):
@@ -55,7 +55,7 @@ def test_what_is_no_answer_is_one_error(reply: bytes, greets: bool) -> None:
         permits.close()
 
 
-def test_a_connection_that_spoke_nonsense_is_not_used_again() -> None:
+def test_a_connection_with_an_invalid_reply_is_not_reused() -> None:
     with lying(b"*1\r\n$5\r\nfleet\r\n") as liar:
         permits = RedisPermits(liar.url)
         for _ in range(3):
@@ -82,7 +82,7 @@ def test_a_breaker_is_open_for_no_longer_than_any_worker_opens_one() -> None:
     assert answer.opened == {"a": 30.0, "b": 2 * LONGEST_OPEN}
 
 
-def test_a_good_reply_is_believed() -> None:
+def test_a_valid_reply_is_accepted() -> None:
     answer, made_at, heard = read_reply(GOOD, 7, [ASK])
     assert answer.grants[0].permits == 3
     assert (made_at, heard) == (5, "0")
@@ -111,7 +111,7 @@ def test_a_good_reply_is_believed() -> None:
         (7, []),
         (7, [3, 3]),
         (7, [3, 3, 0, 3, 3, 0]),
-        (7, [4, 4, 0]),  # more than was wished
+        (7, [4, 4, 0]),  # more than was requested
         (7, [0, 0, 0]),  # taken away: not Redis's to decide
         (7, [3, 4, 0]),
         (7, [3, -1, 0]),
@@ -129,7 +129,7 @@ def test_a_good_reply_is_believed() -> None:
         (9, [b"a", 10**18]),
     ],
 )
-def test_one_wrong_value_spoils_the_reply(position: int, value: object) -> None:
+def test_one_wrong_value_invalidates_the_reply(position: int, value: object) -> None:
     reply = [*GOOD[:position], value, *GOOD[position + 1 :]]
     with pytest.raises(FleetUnavailable):
         read_reply(reply, 7, [ASK])
@@ -142,7 +142,7 @@ values = st.recursive(
 
 
 @given(values)
-def test_any_reply_is_an_answer_or_the_one_error(reply: object) -> None:
+def test_any_reply_is_parsed_or_the_one_error(reply: object) -> None:
     with pytest.raises(FleetUnavailable):
         read_reply(reply, 7, [ASK])
 
@@ -167,7 +167,7 @@ def test_keys_of_another_type_are_an_error_and_then_a_fallback(redis_url: str, k
     assert pod.allotted("a") == 3
 
 
-def test_records_that_make_no_sense_are_an_error(redis_url: str) -> None:
+def test_invalid_records_are_an_error(redis_url: str) -> None:
     pods = start(redis_url, 2, a=4)
     for pod in pods:
         pod.submit("a", 2)
@@ -178,7 +178,7 @@ def test_records_that_make_no_sense_are_an_error(redis_url: str) -> None:
         pods[1].permits.sync(Report([ASK]))
 
 
-def test_redis_without_memory_is_a_fallback_until_it_has_some(redis_url: str) -> None:
+def test_redis_out_of_memory_is_a_fallback_until_it_has_some(redis_url: str) -> None:
     client = Client.from_url(redis_url)
     pod = Pod(redis_url, limits={"a": 5})
     client.config_set("maxmemory", 1)
@@ -211,13 +211,15 @@ def test_a_silent_redis_is_a_fallback(redis: Redis, redis_url: str) -> None:
     assert pods[0].allotted("a") == 5
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(InvalidSettings, match=r"POS_GATEWAY_REDIS_URL.*pip install"):
         RedisPermits("redis://localhost")
 
 
-def test_a_url_that_is_none_names_the_variable() -> None:
+def test_an_invalid_url_names_the_variable() -> None:
     with pytest.raises(InvalidSettings, match="POS_GATEWAY_REDIS_URL"):
         RedisPermits("redis://localhost/0?socket_timeout=soon")
 

@@ -1,4 +1,4 @@
-"""Redis that goes away, comes back, or has forgotten; pods that were paused."""
+"""A Redis that fails, recovers, or lost its data; and pods that were paused."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,9 +18,7 @@ from tests.fleet.pods import PROMPT, Pod, beats, end_settling, expire, held, sta
 CAUTIOUS = replace(PROMPT, settle=2.0)
 
 
-def test_when_redis_is_away_each_pod_goes_on_by_itself_and_joins_again(
-    redis: Redis, redis_url: str
-) -> None:
+def test_without_redis_each_pod_goes_on_alone_and_rejoins(redis: Redis, redis_url: str) -> None:
     pods = start(redis_url, 2, a=4)
     for pod in pods:
         pod.submit("a", 20)
@@ -42,8 +40,8 @@ def test_when_redis_is_away_each_pod_goes_on_by_itself_and_joins_again(
     with capture_logs() as logs:
         beats(pods, 12)
     assert [entry["event"] for entry in logs] == ["fleet.joined", "fleet.joined"]
-    assert [pod.running("a") for pod in pods] == [4, 4]  # nothing is cut short
-    assert sum(pod.allotted("a") for pod in pods) <= 4  # and none is None
+    assert [pod.running("a") for pod in pods] == [4, 4]  # no call is cut short
+    assert sum(pod.allotted("a") for pod in pods) <= 4  # and no pod has lost its allotment
     assert held(redis_url, "a") == 8
     for _ in range(3):
         for pod in pods:
@@ -93,7 +91,7 @@ def test_redis_restarted_empty_grants_nothing_that_pods_may_hold(
     redis.start()
     newcomer = Pod(redis_url, timing=CAUTIOUS, clock=pods[0].clock, limits={"a": 6})
 
-    newcomer.submit("a", 6)  # it comes first, before those that hold all there is
+    newcomer.submit("a", 6)  # it syncs first, before the pods that hold all permits
     for _ in range(3):
         newcomer.beat()
     assert newcomer.running("a") == 0
@@ -129,11 +127,13 @@ def test_an_empty_redis_waits_before_it_grants_the_first_permits(redis_url: str)
     assert other.running("b") == 3  # this Redis is known
 
 
-def test_redis_that_lost_its_newest_writes_grants_nothing_either(redis_url: str) -> None:
+def test_redis_that_lost_its_newest_writes_grants_nothing_that_pods_may_hold(
+    redis_url: str,
+) -> None:
     pods = start(redis_url, 2, a=6)
     pods[0].submit("a", 6)
     beats(pods)
-    # A replica took over that had heard nothing of the last syncs.
+    # A promoted replica that lacked the last syncs.
     with Client.from_url(redis_url) as client:
         key = f"{PREFIX}pod:{pods[0].permits.pod}"
         client.hdel(key, "=a")
@@ -146,7 +146,7 @@ def test_redis_that_lost_its_newest_writes_grants_nothing_either(redis_url: str)
     assert held(redis_url, "a") == 6
 
 
-def test_a_pod_that_was_paused_starts_nothing_before_it_knows(redis_url: str) -> None:
+def test_a_pod_that_was_paused_starts_no_order_before_a_sync(redis_url: str) -> None:
     pods = start(redis_url, 2, a=4)
     pods[0].submit("a", 4)
     pods[0].step()
@@ -168,7 +168,7 @@ def test_a_pod_that_was_paused_starts_nothing_before_it_knows(redis_url: str) ->
     assert paused.coordinator.may_start(paused.clock.monotonic())
     for _ in range(3):
         paused.beat()
-        assert paused.running("a") == 2  # they were under way before
+        assert paused.running("a") == 2  # they were in flight before
     assert held(redis_url, "a") == 6
     other.finish("a", 3)
     for _ in range(3):
@@ -182,7 +182,7 @@ def test_a_pod_that_was_paused_starts_nothing_before_it_knows(redis_url: str) ->
     assert held(redis_url, "a") <= 4
 
 
-def test_a_pod_that_was_paused_while_redis_was_failing_tries_before_it_goes_alone(
+def test_a_pod_that_was_paused_during_an_outage_retries_before_it_goes_alone(
     redis: Redis, redis_url: str
 ) -> None:
     (pod,) = start(redis_url, 1, a=4)
@@ -223,7 +223,7 @@ def test_an_answer_from_before_a_pause_is_not_believed(redis_url: str) -> None:
     assert pod.running("a") == 4
 
 
-def test_a_pod_whose_lease_ended_before_redis_heard_of_it_holds_nothing(redis_url: str) -> None:
+def test_a_pod_whose_lease_expired_before_its_sync_holds_no_permit(redis_url: str) -> None:
     """It was paused twice: each time for less than a lease, the second time in a sync."""
     pod, other = (start(redis_url, 1, a=4)[0] for _ in range(2))
     pod.submit("a", 8)
@@ -250,8 +250,8 @@ def test_a_pod_whose_lease_ended_before_redis_heard_of_it_holds_nothing(redis_ur
     assert (pod.running("a"), other.running("a")) == (0, 4)
 
 
-def test_after_a_pause_in_a_sync_permits_are_asked_for_again_within_a_lease(redis_url: str) -> None:
-    """The pause looks like a Redis that is slow to answer, and is to be spared."""
+def test_after_a_pause_in_a_sync_permits_are_requested_again_within_a_lease(redis_url: str) -> None:
+    """The pause looks like a slow Redis, which is to be spared."""
     pods = start(redis_url, 2, a=1)
     pods[0].submit("a", 1)
     pods[0].step()
@@ -271,8 +271,8 @@ def test_after_a_pause_in_a_sync_permits_are_asked_for_again_within_a_lease(redi
     assert pods[1].running("a") == 1
 
 
-def test_a_sync_that_is_late_changes_nothing(redis_url: str) -> None:
-    """Redis hears of it after the next one: the pod had given up on it."""
+def test_a_late_sync_changes_nothing(redis_url: str) -> None:
+    """It reaches Redis after the next one: the pod had given it up."""
     pods = start(redis_url, 2, a=4)
     pods[0].submit("a", 4)
     pods[0].step()
@@ -283,7 +283,7 @@ def test_a_sync_that_is_late_changes_nothing(redis_url: str) -> None:
     assert held(redis_url, "a") == 4
 
 
-def test_a_lost_answer_loses_no_permits(redis_url: str) -> None:
+def test_a_lost_reply_loses_no_permits(redis_url: str) -> None:
     pods = start(redis_url, 2, a=4)
     pods[0].step()
     sync = pods[0].permits.sync
@@ -308,7 +308,7 @@ def test_a_lost_answer_loses_no_permits(redis_url: str) -> None:
     assert pods[1].running("a") == 4
 
 
-def test_a_lost_answer_after_redis_has_forgotten_hides_nothing(redis_url: str) -> None:
+def test_a_lost_reply_after_a_data_loss_hides_no_permits(redis_url: str) -> None:
     pods = start(redis_url, 2, a=4, b=4)
     for merchant in "ab":
         pods[0].submit(merchant, 4)
@@ -329,7 +329,7 @@ def test_a_lost_answer_after_redis_has_forgotten_hides_nothing(redis_url: str) -
     assert held(redis_url, "a") == held(redis_url, "b") == 4
 
 
-def test_on_its_way_back_a_pod_does_not_wait_for_a_redis_that_is_gone_again(
+def test_a_rejoining_pod_does_not_wait_for_a_redis_that_fails_again(
     redis: Redis, redis_url: str
 ) -> None:
     (pod,) = start(redis_url, 1, a=4)
@@ -352,7 +352,7 @@ def test_on_its_way_back_a_pod_does_not_wait_for_a_redis_that_is_gone_again(
     assert pod.running("a") == 4
 
 
-def test_a_restarted_redis_is_asked_for_all_that_was_held(redis: Redis, redis_url: str) -> None:
+def test_pods_report_all_their_permits_to_a_restarted_redis(redis: Redis, redis_url: str) -> None:
     (pod,) = start(redis_url, 1)
     merchants = [f"m{number}" for number in range(1200)]
     for merchant in merchants:

@@ -1,4 +1,4 @@
-"""Pods in processes of their own."""
+"""Pods in separate processes."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from testkit.servers.redis import Redis
 from tests.fleet.hammer import LIMITS
 from tests.fleet.pods import Pod
 
-#: Seconds after which a process is taken for stuck.
+#: Seconds after which a process counts as stuck.
 PATIENCE = 120
 
 
@@ -29,7 +29,7 @@ def process(module: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 def said(child: "subprocess.Popen[str]", word: str = "") -> str:
-    """The next line it prints that has this word in it; logs are printed too."""
+    """The next printed line with this word in it; logs are printed too."""
     assert child.stdout is not None
     for line in child.stdout:
         if word in line:
@@ -37,7 +37,7 @@ def said(child: "subprocess.Popen[str]", word: str = "") -> str:
     raise AssertionError(f"it ended before it said {word!r}")
 
 
-def test_pods_in_a_race_never_hold_more_than_the_limit_and_a_killed_ones_come_back(
+def test_racing_pods_stay_within_the_limit_and_a_killed_ones_permits_return(
     redis_url: str,
 ) -> None:
     client = Client.from_url(redis_url)
@@ -60,7 +60,9 @@ def test_pods_in_a_race_never_hold_more_than_the_limit_and_a_killed_ones_come_ba
     assert most == LIMITS  # never more, and all of it was used
 
 
-def test_it_works_on_green_threads_and_waits_for_redis_alone(redis: Redis, redis_url: str) -> None:
+def test_on_green_threads_only_the_coordinator_waits_for_redis(
+    redis: Redis, redis_url: str
+) -> None:
     with process("tests.fleet.green", redis_url) as child:
         said(child, "paused?")
         redis.pause()
@@ -69,13 +71,13 @@ def test_it_works_on_green_threads_and_waits_for_redis_alone(redis: Redis, redis
     redis.resume()
 
 
-def test_it_works_on_a_plain_thread_and_ends_when_told(redis_url: str) -> None:
+def test_the_coordinator_runs_on_a_native_thread_and_stops(redis_url: str) -> None:
     import threading
 
     started = threading.Event()
     pod = Pod(redis_url, clock=SYSTEM_CLOCK, limits={"a": 3})
     pod.coordinator._on_change = started.set
-    pod.coordinator.stop()  # before the start: nothing to do
+    pod.coordinator.stop()  # before the start: a no-op
     pod.coordinator.start()
     pod.submit("a", 3)
     assert started.wait(PATIENCE)
@@ -102,7 +104,7 @@ def test_stopping_is_bounded_when_redis_is_silent(redis: Redis, redis_url: str) 
     assert not any(thread.name == "fleet" for thread in threading.enumerate())
 
 
-def test_a_bug_in_admission_leaves_the_pod_alone_and_not_stuck(redis_url: str) -> None:
+def test_an_exception_in_admission_leaves_the_pod_alone_and_not_stuck(redis_url: str) -> None:
     import threading
 
     pod = Pod(redis_url, clock=SYSTEM_CLOCK, limits={"a": 3})

@@ -25,7 +25,7 @@ def test_an_order_starts_after_one_sync_and_the_next_ones_without_any(redis_url:
     assert count_calls(redis_url) == calls
 
 
-def test_merchants_whose_wishes_changed_go_in_one_round_trip(redis_url: str) -> None:
+def test_changed_demands_go_in_one_round_trip(redis_url: str) -> None:
     (pod,) = start(redis_url, 1)
     pod.step()
 
@@ -47,7 +47,7 @@ def test_pods_that_want_more_than_there_is_get_fair_shares(redis_url: str) -> No
     for pod in pods[1:]:
         pod.submit("a", 50)
     beats(pods, 2)
-    assert [pod.running("a") for pod in pods] == [10, 0, 0]  # calls under way are not cut short
+    assert [pod.running("a") for pod in pods] == [10, 0, 0]  # calls in flight are not cut short
     for _ in range(10):
         for pod in pods:
             if pod.running("a"):
@@ -58,7 +58,7 @@ def test_pods_that_want_more_than_there_is_get_fair_shares(redis_url: str) -> No
     assert sorted(pod.running("a") for pod in pods) == [3, 3, 4]
 
 
-def test_calls_over_a_pods_permits_make_room_as_they_end(redis_url: str) -> None:
+def test_calls_over_a_pods_allotment_free_permits_as_they_end(redis_url: str) -> None:
     pods = start(redis_url, 2, a=4)
     pods[0].submit("a", 4)
     pods[0].step()
@@ -67,13 +67,13 @@ def test_calls_over_a_pods_permits_make_room_as_they_end(redis_url: str) -> None
     assert [pod.running("a") for pod in pods] == [4, 0]
     pods[0].finish("a", 2)
 
-    pods[0].clock.sleep(pods[0].timing.pulse)  # much less than a beat
+    pods[0].clock.sleep(pods[0].timing.pulse)  # much less than a heartbeat
     for pod in pods:
         pod.step()
     assert [pod.running("a") for pod in pods] == [2, 2]
 
 
-def test_a_pod_that_wishes_little_has_it_and_the_rest_goes_to_the_others(redis_url: str) -> None:
+def test_a_pods_small_demand_is_met_and_the_rest_goes_to_the_others(redis_url: str) -> None:
     pods = start(redis_url, 3, a=10)
     for pod, orders in zip(pods, (1, 50, 50), strict=True):
         pod.submit("a", orders)
@@ -88,7 +88,7 @@ def test_a_pod_that_wishes_little_has_it_and_the_rest_goes_to_the_others(redis_u
     assert sorted(pod.running("a") for pod in pods[1:]) == [4, 5]
 
 
-def test_permits_that_lie_idle_are_given_back_as_soon_as_another_pod_lacks_them(
+def test_idle_permits_are_returned_when_another_pod_lacks_them(
     redis_url: str,
 ) -> None:
     pods = start(redis_url, 2, a=10)
@@ -106,7 +106,7 @@ def test_permits_that_lie_idle_are_given_back_as_soon_as_another_pod_lacks_them(
     assert held(redis_url, "a") <= 10
 
 
-def test_permits_that_nobody_wants_are_given_back_after_a_while_and_forgotten(
+def test_unused_permits_are_returned_after_a_while_and_forgotten(
     redis_url: str,
 ) -> None:
     (pod,) = start(redis_url, 1, a=10)
@@ -127,7 +127,7 @@ def test_permits_that_nobody_wants_are_given_back_after_a_while_and_forgotten(
         assert set(client.hkeys(f"{PREFIX}pod:{pod.permits.pod}")) == {b"#", b"@"}
 
 
-def test_permits_are_taken_from_admission_before_redis_hears_that_they_are_free(
+def test_permits_are_taken_from_admission_before_they_are_returned_to_redis(
     redis_url: str,
 ) -> None:
     pods = start(redis_url, 2, a=4)
@@ -148,7 +148,7 @@ def test_permits_are_taken_from_admission_before_redis_hears_that_they_are_free(
         return answer
 
     pods[0].coordinator._permits.sync = orders_come_meanwhile  # type: ignore[method-assign]
-    beats(pods, 45)  # twice as long as permits may lie idle
+    beats(pods, 45)  # twice as long as permits may be idle
 
     assert pods[1].running("a") == 4
 
@@ -166,7 +166,7 @@ def test_permits_in_use_are_kept(redis_url: str) -> None:
     assert pod.allotted("a") == 3
 
 
-def test_five_pods_share_one_permit_and_all_have_their_turn(redis_url: str) -> None:
+def test_five_pods_take_turns_with_one_permit(redis_url: str) -> None:
     pods = start(redis_url, 5, a=1)
     for pod in pods:
         pod.submit("a", 100)
@@ -183,7 +183,7 @@ def test_five_pods_share_one_permit_and_all_have_their_turn(redis_url: str) -> N
     assert sum(served) >= 30, served
 
 
-def test_who_waited_first_is_served_first(redis_url: str) -> None:
+def test_the_pod_that_waited_longest_is_served_first(redis_url: str) -> None:
     pods = start(redis_url, 4, a=1)
     pods[0].submit("a", 100)
     pods[0].step()
@@ -224,14 +224,14 @@ def test_a_stuck_call_does_not_keep_the_others_from_taking_turns(redis_url: str)
     assert min(served.values()) >= 5, served
 
 
-def test_a_limit_that_is_lowered_while_held_holds_as_calls_finish(redis_url: str) -> None:
+def test_a_lowered_limit_holds_as_calls_finish(redis_url: str) -> None:
     pods = start(redis_url, 2, a=10)
     for pod in pods:
         pod.submit("a", 5)
         pod.step()
     for pod in pods:
         pod.finish("a", 4)
-    pods[0].admission.limits["a"] = 4  # the other pod has not heard of it yet
+    pods[0].admission.limits["a"] = 4  # the other pod does not know it yet
     pods[0].coordinator.short("a")
     beats(pods, 3)
 
@@ -242,7 +242,7 @@ def test_a_limit_that_is_lowered_while_held_holds_as_calls_finish(redis_url: str
     assert held(redis_url, "a") == 4
 
 
-def test_a_limit_that_is_raised_is_used_once_every_pod_knows(redis_url: str) -> None:
+def test_a_raised_limit_is_used_once_every_pod_knows_it(redis_url: str) -> None:
     pods = start(redis_url, 2, a=2)
     for pod in pods:
         pod.submit("a", 20)
@@ -256,7 +256,7 @@ def test_a_limit_that_is_raised_is_used_once_every_pod_knows(redis_url: str) -> 
     assert [pod.running("a") for pod in pods] == [3, 3]
 
 
-def test_a_paused_merchant_gives_everything_back(redis_url: str) -> None:
+def test_a_paused_merchants_permits_are_returned(redis_url: str) -> None:
     (pod,) = start(redis_url, 1, a=5)
     pod.submit("a", 5)
     pod.step()
@@ -269,7 +269,7 @@ def test_a_paused_merchant_gives_everything_back(redis_url: str) -> None:
     assert held(redis_url, "a") == 0
 
 
-def test_a_killed_pods_permits_come_back(redis_url: str) -> None:
+def test_a_killed_pods_permits_return(redis_url: str) -> None:
     pods = start(redis_url, 2, a=4)
     pods[0].submit("a", 4)
     pods[0].step()
@@ -283,7 +283,7 @@ def test_a_killed_pods_permits_come_back(redis_url: str) -> None:
     assert pods[1].running("a") == 4
 
 
-def test_a_pod_that_stops_gives_everything_back_but_what_is_under_way(redis_url: str) -> None:
+def test_a_stopping_pod_returns_all_permits_but_those_in_flight(redis_url: str) -> None:
     pods = start(redis_url, 2, a=4, b=4)
     pods[0].submit("a", 4)
     pods[0].submit("b", 4)
@@ -300,7 +300,7 @@ def test_a_pod_that_stops_gives_everything_back_but_what_is_under_way(redis_url:
     assert (pods[1].running("a"), pods[1].running("b")) == (3, 4)
 
 
-def test_a_pod_that_stops_with_nothing_under_way_leaves_nothing(redis_url: str) -> None:
+def test_an_idle_pod_that_stops_leaves_no_key(redis_url: str) -> None:
     (pod,) = start(redis_url, 1, a=4)
     pod.submit("a")
     pod.step()
@@ -311,7 +311,7 @@ def test_a_pod_that_stops_with_nothing_under_way_leaves_nothing(redis_url: str) 
         assert sorted(client.scan_iter()) == [f"{PREFIX}known".encode()]
 
 
-def test_everything_expires_by_itself(redis_url: str) -> None:
+def test_every_key_expires(redis_url: str) -> None:
     pods = start(redis_url, 3, a=1)
     for pod in pods:
         pod.submit("a", 5)
@@ -352,7 +352,7 @@ def count_calls(url: str) -> int:
 
 
 def let_time_pass_in_redis(url: str) -> None:
-    """A millisecond of Redis's own clock: who came first is told by it."""
+    """A millisecond of Redis's clock, which orders waiting pods."""
     with Redis.from_url(url) as client:
         seconds, microseconds = client.time()
         while client.time() <= (seconds, microseconds + 2000):

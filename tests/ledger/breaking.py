@@ -1,4 +1,4 @@
-"""Connections that break at a chosen statement, before it is heard or before its answer is."""
+"""Connections that break at a chosen statement, before the server has it or before its reply."""
 
 import sqlite3
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class BreakingStatements:
         self._say: Any = worker._writer.say
         self._statement, self._when = statement, when
         self.broke = False
-        #: Called when it has broken.
+        #: Called once the connection is broken.
         self.then: Callable[[], None] = lambda: None
         worker._writer.say = self  # type: ignore[assignment]
 
@@ -43,11 +43,11 @@ class BreakingStatements:
 
 
 class BreakingCommit:
-    """A worker on SQLite one of whose transactions ends in an error, before or after it is made.
+    """A worker on SQLite, one of whose transactions fails, before or after its commit.
 
     Args:
-        when: ``before`` anything is written, or ``after`` all is, and only the answer is lost.
-        left: how many go well before it.
+        when: ``before`` anything is written, or ``after`` the commit, with only the reply lost.
+        left: how many transactions succeed before it.
     """
 
     def __init__(self, worker: Worker, when: str = "after", left: int = 0) -> None:
@@ -90,12 +90,12 @@ def break_connection(worker: Worker) -> None:
 
 
 def terminate(engine: Engine, pid: int) -> None:
-    """End a connection from the server's side, and wait until it has ended."""
+    """Terminate a connection on the server, and wait until it has ended."""
     with engine.connect() as connection:
         connection.execute(text("select pg_terminate_backend(:pid, 10000)"), {"pid": pid})
 
 
 def backend(worker: Worker) -> int:
-    """The server's process behind the worker's connection."""
+    """The pid of the server process behind the worker's connection."""
     driver: psycopg.Connection[Any] = worker._writer._connection.driver_connection
     return driver.info.backend_pid

@@ -1,4 +1,4 @@
-"""Databases with the tables in them, of both kinds."""
+"""Databases with the schema, of both kinds."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with the tables in it, to be copied."""
+    """A SQLite file with the schema, to be copied."""
     path = tmp_path_factory.mktemp("ledger") / "template.db"
     engine = open_database(f"sqlite:///{path}")
     upgrade(engine)
@@ -33,13 +33,13 @@ def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sqlite_url(sqlite_file: Path, tmp_path: Path) -> str:
-    """A SQLite file with the tables in it, this test's own."""
+    """A SQLite file with the schema, for this test alone."""
     return f"sqlite:///{shutil.copy(sqlite_file, tmp_path / 'ledger.db')}"
 
 
 @pytest.fixture(scope="session")
 def postgresql_with_tables(postgresql: PostgreSQL) -> Iterator[str]:
-    """A PostgreSQL database with the tables in it, which these tests share."""
+    """A PostgreSQL database with the schema, shared by these tests."""
     postgresql.start()
     url = postgresql.database()
     engine = open_database(url)
@@ -52,7 +52,7 @@ def postgresql_with_tables(postgresql: PostgreSQL) -> Iterator[str]:
 
 @pytest.fixture
 def postgresql_url(postgresql: PostgreSQL, postgresql_with_tables: str) -> str:
-    """The same with nothing in its tables."""
+    """The same with empty tables."""
     postgresql.start()
     engine = open_database(postgresql_with_tables)
     with engine.begin() as connection:
@@ -64,7 +64,7 @@ def postgresql_url(postgresql: PostgreSQL, postgresql_with_tables: str) -> str:
 
 @pytest.fixture(params=KINDS)
 def ledger_url(request: pytest.FixtureRequest) -> str:
-    """One of each kind."""
+    """A database of each kind."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 
@@ -83,5 +83,5 @@ def rows(engine: Engine) -> Rows:
 
 @pytest.fixture
 def worker(engine: Engine) -> Callable[..., Worker]:
-    """Makes workers on the database, each with a clock of its own."""
+    """Makes workers on the database, each with its clock."""
     return lambda clock=None: Worker(engine, clock)

@@ -1,7 +1,7 @@
-"""A ledger on green threads, as the worker has it: ``python -m tests.ledger.green URL``.
+"""A ledger on green threads, as in a worker: ``python -m tests.ledger.green URL``.
 
-It exits with 0 if all is well. A green thread ticks meanwhile: where the ledger is held up, the
-others go on.
+It exits with 0 if all checks pass. A green thread ticks meanwhile: the ledger must not block
+others.
 """
 
 from gevent import monkey
@@ -31,12 +31,12 @@ from pos_gateway.processing.gateway import off_the_loop
 from tests.ledger.lab import Rows, an_entry, claimed
 
 Story = Callable[[Ledger, "Hold", Engine], None]
-#: Turns that other green threads have at least while the ledger is held up.
+#: Turns that other green threads have at least while the ledger is blocked.
 TURNS = 100
 
 
 class Ticking:
-    """Counts the turns that a green thread has."""
+    """Counts a green thread's turns."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -44,8 +44,7 @@ class Ticking:
 
     def _tick(self) -> None:
         while True:
-            # Not 0: a loop that never waits for anything keeps the interpreter to itself, and a
-            # native thread hardly ever gets it.
+            # Not 0: a loop that never waits keeps the GIL, and a native thread hardly ever runs.
             gevent.sleep(0.001)
             self.turns += 1
 
@@ -62,10 +61,10 @@ def ticking() -> Iterator[Ticking]:
 
 
 class Hold:
-    """Holds the next write up inside the database driver until ``open`` is called.
+    """Blocks the next write inside the database driver until ``open`` is called.
 
-    On SQLite in a function of the database's, on a native thread; on PostgreSQL in a lock that
-    the server waits for.
+    On SQLite in a function of the database, on a native thread; on PostgreSQL in a lock that the
+    server waits for.
     """
 
     def __init__(self, engine: Engine, url: str) -> None:
@@ -87,8 +86,8 @@ class Hold:
         driver.execute("rollback") if self._is_sqlite else self._other.rollback()
 
 
-def others_go_on(ledger: Ledger, hold: Hold, _engine: Engine) -> None:
-    """A commit that takes its time takes nobody else's."""
+def a_slow_commit_blocks_no_other_thread(ledger: Ledger, hold: Hold, _engine: Engine) -> None:
+    """A slow commit blocks no other green thread."""
     claim = claimed(ledger.claim(Key("m", "o"), send=True))
     hold.close()
     writing = gevent.spawn(ledger.finish, claim, an_entry(key=claim.key))
@@ -100,10 +99,10 @@ def others_go_on(ledger: Ledger, hold: Hold, _engine: Engine) -> None:
         assert writing.get(timeout=30) is True
 
 
-def an_outcome_takes_the_claim_along_that_follows_from_it(
+def an_outcome_and_the_claim_that_follows_share_a_transaction(
     _ledger: Ledger, _hold: Hold, _engine: Engine
 ) -> None:
-    """The order that gets its place begins in the same turn of the loop, and a little later."""
+    """The order that gets the freed slot starts in the same turn of the loop, a little later."""
     transactions: list[list[Any]] = []
 
     def write(operations: Sequence[Any]) -> list[Any]:
@@ -127,7 +126,7 @@ def an_outcome_takes_the_claim_along_that_follows_from_it(
 
 
 def the_server_sleeps(ledger: Ledger, _hold: Hold, engine: Engine) -> None:
-    """psycopg waits as green threads do, in the ledger's connection and in any other."""
+    """psycopg waits as green threads do, in the ledger's connection and in every other."""
     claimed(ledger.claim(Key("m", "o"), send=True))
 
     def sleep() -> None:
@@ -147,8 +146,8 @@ def the_server_sleeps(ledger: Ledger, _hold: Hold, engine: Engine) -> None:
             assert tick.turns > TURNS, tick.turns
 
 
-def silence_has_an_end(_ledger: Ledger, hold: Hold, engine: Engine) -> None:
-    """A database that does not answer counts as away, and is spoken to on another connection then."""
+def a_silent_database_is_unavailable(_ledger: Ledger, hold: Hold, engine: Engine) -> None:
+    """A database that does not answer counts as unavailable, and the ledger reconnects."""
     answer, patience = writer._ANSWER, module.CLAIM_PATIENCE
     writer._ANSWER, module.CLAIM_PATIENCE = 0.2, 0
     alone = Ledger(engine, run=off_the_loop(engine))
@@ -167,8 +166,8 @@ def silence_has_an_end(_ledger: Ledger, hold: Hold, engine: Engine) -> None:
     alone.close()
 
 
-def each_statement_has_all_of_its_time(_ledger: Ledger, _hold: Hold, engine: Engine) -> None:
-    """What those before it have waited for is not taken off."""
+def each_statement_has_the_whole_timeout(_ledger: Ledger, _hold: Hold, engine: Engine) -> None:
+    """The waits of earlier statements are not taken off."""
     answer, writer._ANSWER = writer._ANSWER, 3.0
     one = Writer(engine)
     for _ in range(8):
@@ -177,8 +176,8 @@ def each_statement_has_all_of_its_time(_ledger: Ledger, _hold: Hold, engine: Eng
     writer._ANSWER = answer
 
 
-def more_than_a_socket_takes_at_once(ledger: Ledger, _hold: Hold, _engine: Engine) -> None:
-    """What is written is then waited for, too, as green threads do."""
+def a_write_larger_than_the_sockets_buffer(ledger: Ledger, _hold: Hold, _engine: Engine) -> None:
+    """Waiting until the socket is writable lets green threads run, too."""
     order = b"x" * 30_000_000
     with ticking() as tick:
         claimed(ledger.claim(Key("m", "o"), send=True, order=b'{"n": "%b"}' % order))
@@ -186,8 +185,8 @@ def more_than_a_socket_takes_at_once(ledger: Ledger, _hold: Hold, _engine: Engin
     assert ledger.order(Key("m", "o")) == b'{"n": "%b"}' % order
 
 
-def the_killed_lose_nobody_anything(ledger: Ledger, hold: Hold, engine: Engine) -> None:
-    """Green threads that are killed while they wait for the ledger: the others' are written."""
+def killed_callers_do_not_affect_others(ledger: Ledger, hold: Hold, engine: Engine) -> None:
+    """Green threads are killed while they wait for the ledger: the others' operations succeed."""
     keys = [Key("m", f"o{n}") for n in range(30)]
     first = claimed(ledger.claim(Key("m", "first"), send=True))
     hold.close()
@@ -202,7 +201,7 @@ def the_killed_lose_nobody_anything(ledger: Ledger, hold: Hold, engine: Engine) 
         if n % 3:
             assert isinstance(thread.get(timeout=30), Claim)
         else:
-            again = ledger.claim(keys[n], send=True)  # the killed one's message comes again
+            again = ledger.claim(keys[n], send=True)  # the killed order's message is redelivered
             assert isinstance(again, Claim), again
             assert not again.past.may_be_there
     for n, thread in enumerate(threads):
@@ -212,8 +211,10 @@ def the_killed_lose_nobody_anything(ledger: Ledger, hold: Hold, engine: Engine) 
     assert len(Rows(engine).events()) == 21
 
 
-def a_killed_writer_leaves_a_connection_in_step(ledger: Ledger, hold: Hold, engine: Engine) -> None:
-    """A green thread that is killed in the middle of its own transaction (no thread commits for it)."""
+def a_killed_writer_leaves_the_connection_usable(
+    ledger: Ledger, hold: Hold, engine: Engine
+) -> None:
+    """A green thread is killed in its own transaction (no thread commits for it)."""
     alone = Ledger(engine, run=off_the_loop(engine))
     claim = claimed(alone.claim(Key("m", "o"), send=True))
     for _ in range(3):
@@ -225,7 +226,7 @@ def a_killed_writer_leaves_a_connection_in_step(ledger: Ledger, hold: Hold, engi
         hold.open()
     assert alone.finish(claim, an_entry(key=claim.key)) is True
     assert isinstance(alone.claim(claim.key, send=True), Ended)
-    for n in range(20):  # every answer is the one to its own question
+    for n in range(20):  # every reply belongs to its query
         key = Key("m", f"p{n}")
         mine = claimed(alone.claim(key, send=True))
         assert mine.key == key
@@ -253,8 +254,8 @@ def native_threads_and_green_ones_share_the_engine(
     assert len(Rows(engine).events()) == 200
 
 
-def an_outage_is_said_in_the_log_alone(ledger: Ledger, hold: Hold, engine: Engine) -> None:
-    """Tracebacks on standard error, one for each try, would be an outage's own outage."""
+def an_outage_is_logged_and_prints_no_traceback(ledger: Ledger, hold: Hold, engine: Engine) -> None:
+    """A traceback on standard error for each retry would be another outage."""
     database._SQLITE_BUSY, module.CLAIM_PATIENCE = 0.05, 0
     engine.dispose()
     ledger._writer.close()
@@ -269,26 +270,26 @@ def an_outage_is_said_in_the_log_alone(ledger: Ledger, hold: Hold, engine: Engin
 
 
 ANYWHERE: list[Story] = [
-    others_go_on,
-    an_outcome_takes_the_claim_along_that_follows_from_it,
-    the_killed_lose_nobody_anything,
+    a_slow_commit_blocks_no_other_thread,
+    an_outcome_and_the_claim_that_follows_share_a_transaction,
+    killed_callers_do_not_affect_others,
     native_threads_and_green_ones_share_the_engine,
 ]
 STORIES: dict[str, list[Story]] = {
-    "sqlite": [*ANYWHERE, an_outage_is_said_in_the_log_alone],
+    "sqlite": [*ANYWHERE, an_outage_is_logged_and_prints_no_traceback],
     "postgresql": [
         *ANYWHERE,
         the_server_sleeps,
-        silence_has_an_end,
-        each_statement_has_all_of_its_time,
-        more_than_a_socket_takes_at_once,
-        a_killed_writer_leaves_a_connection_in_step,
+        a_silent_database_is_unavailable,
+        each_statement_has_the_whole_timeout,
+        a_write_larger_than_the_sockets_buffer,
+        a_killed_writer_leaves_the_connection_usable,
     ],
 }
 
 
 def main(url: str) -> None:
-    # Nothing here is to need a second try: where one is made, somebody waits in vain.
+    # No check needs a retry: where one is made, a caller waits in vain.
     commits.RETRY_AFTER = (1000.0, 1000.0)
     for story in STORIES[open_database(url).dialect.name]:
         print(story.__name__, flush=True)

@@ -1,4 +1,4 @@
-"""Ledgers on one database, each with a clock that is set by hand, and a look at the rows."""
+"""Ledgers on one database, each with a clock that the test sets, and access to the rows."""
 
 import os
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from pos_gateway.ledger.lease import LEASE, Lease
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Abandoned, Claim, Ended, Entry, Key, LeasedElsewhere, State
 
-#: Seconds after which what a test waits for never comes.
+#: Seconds after which a wait fails.
 SOON = float(os.environ.get("SOON", "30"))
 KEY = Key("m", "o1")
 #: The time of day at which tests begin.
@@ -22,7 +22,7 @@ DAY = 1_800_000_000.0
 
 
 class Clock:
-    """Both clocks of one machine, set by hand; ``of_day`` can be stepped by itself."""
+    """Both clocks of one machine; the test sets them. ``of_day`` can be stepped by itself."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -40,7 +40,7 @@ class Clock:
 
 
 class Worker(Ledger):
-    """A ledger with the lease of a green worker and no thread: it beats when it is told to."""
+    """A ledger with a green worker's lease and no thread: the test renews the lease."""
 
     def __init__(self, engine: Engine, clock: Clock | None = None) -> None:
         self.clock = clock or Clock()
@@ -48,11 +48,11 @@ class Worker(Ledger):
         self.lease = Lease(LEASE, self.clock)
 
     def beat(self) -> None:
-        """What its thread would do: beat if it is time for it, and look at the others."""
+        """What the ledger's thread does: renew the lease if due, and read the others'."""
         self._write([Looking()])
 
     def together(self, *operations: Any) -> list[Any]:
-        """Operations in one transaction."""
+        """Run operations in one transaction."""
         return self._write(operations)
 
     def ticket(self) -> int:
@@ -64,7 +64,7 @@ class Worker(Ledger):
 
 
 class Rows:
-    """What is in the database."""
+    """The rows of the database."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -94,13 +94,13 @@ class Rows:
 
 
 def an_entry(kind: Kind = Kind.ACCEPTED, *, key: Key = KEY, **fields: Any) -> Entry:
-    """What an attempt came to, with its event."""
+    """An attempt's outcome, with its event."""
     values: dict[str, Any] = {"at": DAY, "attempts": 1, "event": dehydrated(key, kind), **fields}
     return Entry(State(kind.value), **values)
 
 
-def untold(state: State = State.NEW, **fields: Any) -> Entry:
-    """What an attempt came to of which nobody hears."""
+def without_event(state: State = State.NEW, **fields: Any) -> Entry:
+    """An attempt's outcome without an event."""
     return Entry(state, **{"at": DAY, "attempts": 1, **fields})
 
 

@@ -1,6 +1,6 @@
 """A process that claims and finishes orders: ``python -m tests.ledger.racer URL ORDERS``.
 
-It says when it is ready, starts at a line of its standard input, and names the orders it had.
+It prints when it is ready, starts at a line of its standard input, and prints the orders it had.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Who may deal with an order, and until when."""
+"""Which worker owns an order, and until when."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,12 +28,12 @@ from pos_gateway.ledger.states import (
     State,
 )
 from pos_gateway.runtime.clock import STEP
-from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
 
 
-def test_a_fresh_order_is_sending_with_its_claim(worker: Workers, rows: Rows) -> None:
+def test_a_fresh_orders_claim_marks_it_as_sending(worker: Workers, rows: Rows) -> None:
     one = worker()
     claim = claimed(one.claim(KEY, send=True, deliver_by=DAY + 60, order=b'{"a": 1}'))
     assert (claim.sending, claim.epoch, claim.past) == (True, 1, AttemptHistory())
@@ -44,7 +44,7 @@ def test_a_fresh_order_is_sending_with_its_claim(worker: Workers, rows: Rows) ->
     assert one.order(KEY) == b'{"a": 1}'
 
 
-def test_a_fresh_order_that_is_not_to_be_sent_is_claimed_only(worker: Workers, rows: Rows) -> None:
+def test_a_fresh_order_claimed_without_sending_is_claimed_only(worker: Workers, rows: Rows) -> None:
     one = worker()
     claim = claimed(one.claim(KEY, send=False))
     assert not claim.sending
@@ -54,11 +54,11 @@ def test_a_fresh_order_that_is_not_to_be_sent_is_claimed_only(worker: Workers, r
     assert rows.order().state == State.SENDING
 
 
-def test_which_pos_may_have_an_order_stays_in_its_row_until_another_one_is_sent_it(
+def test_an_orders_endpoint_stays_in_its_row_until_it_is_sent_to_another(
     worker: Workers, rows: Rows
 ) -> None:
     one = worker()
-    in_doubt = untold(State.IN_DOUBT, doubt_since=DAY)
+    in_doubt = without_event(State.IN_DOUBT, doubt_since=DAY)
     assert one.finish(claimed(one.claim(KEY, send=True, endpoint="here")), in_doubt)
     claim = claimed(one.claim(KEY, send=True, endpoint="there"))
     assert (claim.past.endpoint, rows.order().endpoint) == ("here", "here")
@@ -66,24 +66,24 @@ def test_which_pos_may_have_an_order_stays_in_its_row_until_another_one_is_sent_
     assert rows.order().endpoint == "there"
 
 
-def test_submitting_and_cancelling_an_order_are_claimed_each_by_itself(worker: Workers) -> None:
+def test_an_order_and_its_cancel_request_are_claimed_separately(worker: Workers) -> None:
     one, cancelling = worker(), replace(KEY, action=Action.CANCEL)
     claimed(one.claim(KEY, send=True, order=b"{}"))
     claimed(one.claim(cancelling, send=False))
-    assert one.order(cancelling) == b"{}"  # whoever cancels asks for the order
+    assert one.order(cancelling) == b"{}"  # a cancel request reads its order
 
 
-def test_an_order_that_is_to_be_cancelled_is_claimed_as_such_while_the_wish_is_open(
+def test_an_order_is_claimed_as_to_be_cancelled_while_its_cancel_request_is_open(
     worker: Workers,
 ) -> None:
     one, cancel = worker(), replace(KEY, action=Action.CANCEL)
 
     def is_to_be_cancelled() -> bool:
         claim = claimed(one.claim(KEY, send=True))
-        one.finish(claim, untold())
+        one.finish(claim, without_event())
         return claim.past.cancelling
 
-    one.finish(claimed(one.claim(KEY, send=True)), untold())
+    one.finish(claimed(one.claim(KEY, send=True)), without_event())
     of_another = replace(cancel, order_id="another")
     claimed(one.claim(of_another, send=False, deliver_by=DAY + 60))
     assert not is_to_be_cancelled()
@@ -91,9 +91,9 @@ def test_an_order_that_is_to_be_cancelled_is_claimed_as_such_while_the_wish_is_o
     assert is_to_be_cancelled()
     assert one.sending(wish)
     assert is_to_be_cancelled()
-    one.finish(wish, untold())
+    one.finish(wish, without_event())
     assert is_to_be_cancelled()
-    one.clock.advance(60)  # nobody tries any more, however it stands
+    one.clock.advance(60)  # no worker retries either of them any more
     assert not is_to_be_cancelled()
 
 
@@ -101,7 +101,7 @@ def test_an_order_that_is_to_be_cancelled_is_claimed_as_such_while_the_wish_is_o
     ("of", "seconds", "end", "is_sent"),
     [
         ("o1", 60, State.NEW, False),
-        ("o1", 60, None, False),  # a worker is at it
+        ("o1", 60, None, False),  # a worker has it in flight
         ("o1", -1, State.NEW, True),
         ("o1", 60, State.EXPIRED, True),
         ("another", 60, State.NEW, True),
@@ -110,26 +110,26 @@ def test_an_order_that_is_to_be_cancelled_is_claimed_as_such_while_the_wish_is_o
 def test_a_fresh_order_is_not_sent_while_its_request_is_open(
     worker: Workers, rows: Rows, of: str, seconds: float, end: State | None, is_sent: bool
 ) -> None:
-    """It came first, and could not claim the order, since the database was away."""
+    """It came first, and could not claim the order while the database was unavailable."""
     one = worker()
     cancel = replace(KEY, order_id=of, action=Action.CANCEL)
     wish = claimed(one.claim(cancel, send=False, deliver_by=DAY + seconds))
     if end is not None:
-        one.finish(wish, untold(end))
+        one.finish(wish, without_event(end))
     fresh = [one.claim(KEY, send=True), one.claim(replace(KEY, order_id="o2"), send=True)]
     claim, other = map(claimed, fresh)
     assert (claim.sending, claim.past.cancelling, claim.epoch) == (is_sent, not is_sent, 1)
     assert rows.order().state == (State.SENDING if is_sent else State.CLAIMED)
     assert (other.sending, other.past) == (True, AttemptHistory())
-    assert one.finish(claim, untold())
+    assert one.finish(claim, without_event())
     assert claimed(one.claim(KEY, send=True)).past.cancelling is not is_sent
 
 
-def test_many_fresh_orders_are_claimed_together_each_as_it_may_be(worker: Workers) -> None:
+def test_many_fresh_orders_are_claimed_in_one_transaction(worker: Workers) -> None:
     one = worker()
     for n in (1, 3):
         cancel = Key("m", f"o{n}", Action.CANCEL)
-        one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 60)), untold())
+        one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 60)), without_event())
     keys = [Key("m", f"o{n}") for n in range(5)]
     claims = one.together(
         *(Claiming(key, one.ticket(), key.order_id != "o4", DAY + 60, None) for key in keys)
@@ -139,21 +139,21 @@ def test_many_fresh_orders_are_claimed_together_each_as_it_may_be(worker: Worker
 
 
 @pytest.mark.parametrize("end", [State.CANCELLED, State.REJECTED, State.FAILED, State.EXPIRED])
-def test_a_wish_to_cancel_that_is_over_holds_no_order_back(worker: Workers, end: State) -> None:
+def test_a_terminal_cancel_request_does_not_delay_an_order(worker: Workers, end: State) -> None:
     one, cancel = worker(), replace(KEY, action=Action.CANCEL)
-    one.finish(claimed(one.claim(KEY, send=True)), untold())
-    one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 60)), untold(end))
+    one.finish(claimed(one.claim(KEY, send=True)), without_event())
+    one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 60)), without_event(end))
     assert not claimed(one.claim(KEY, send=True)).past.cancelling
 
 
-def test_an_order_that_somebody_has_is_held(worker: Workers) -> None:
+def test_a_claimed_order_is_leased_elsewhere(worker: Workers) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
     assert one.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
     assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
 
 
-def test_an_order_that_has_ended_says_how(worker: Workers) -> None:
+def test_a_terminal_orders_claim_returns_its_outcome(worker: Workers) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
     entry = an_entry(
@@ -166,15 +166,13 @@ def test_an_order_that_has_ended_says_how(worker: Workers) -> None:
     assert (ended.at, ended.past.attempts, ended.past.told) == (DAY, 3, "rejected")
 
 
-def test_an_order_that_is_to_come_again_is_claimed_with_its_past(
-    worker: Workers, rows: Rows
-) -> None:
+def test_a_retried_order_is_claimed_with_its_attempt_history(worker: Workers, rows: Rows) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
     event = an_entry(Kind.IN_DOUBT).event
     one.finish(
         claim,
-        untold(State.IN_DOUBT, attempts=2, doubt_since=DAY - 5, pending=True, event=event),
+        without_event(State.IN_DOUBT, attempts=2, doubt_since=DAY - 5, pending=True, event=event),
     )
     claim = claimed(two.claim(KEY, send=True, order=b"{}", deliver_by=DAY))
     past = replace(claim.past, settling=None)
@@ -185,9 +183,9 @@ def test_an_order_that_is_to_come_again_is_claimed_with_its_past(
     assert row.doubt_since == pytest.approx(DAY - 5)
 
 
-def test_what_was_kept_of_an_order_first_stays(worker: Workers, rows: Rows) -> None:
+def test_the_first_payload_of_an_order_stays(worker: Workers, rows: Rows) -> None:
     one = worker()
-    one.finish(claimed(one.claim(KEY, send=True, order=b"{1}", deliver_by=DAY)), untold())
+    one.finish(claimed(one.claim(KEY, send=True, order=b"{1}", deliver_by=DAY)), without_event())
     claimed(one.claim(KEY, send=True, order=b"{2}", deliver_by=DAY + 1))
     assert (rows.order().payload, rows.order().deliver_by) == ("{1}", DAY)
 
@@ -195,7 +193,7 @@ def test_what_was_kept_of_an_order_first_stays(worker: Workers, rows: Rows) -> N
 # A lease
 
 
-def test_a_claim_holds_until_a_margin_before_its_lease_is_over(worker: Workers) -> None:
+def test_a_claim_holds_until_a_margin_before_its_lease_expires(worker: Workers) -> None:
     one = worker()
     claim = claimed(one.claim(KEY, send=True))
     one.clock.advance(LEASE - MARGIN - 0.01)
@@ -204,7 +202,7 @@ def test_a_claim_holds_until_a_margin_before_its_lease_is_over(worker: Workers) 
     assert not one.holds(claim)
 
 
-def test_a_lease_that_beats_goes_on(worker: Workers) -> None:
+def test_a_renewed_lease_does_not_expire(worker: Workers) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
     for _ in range(20):
@@ -215,10 +213,10 @@ def test_a_lease_that_beats_goes_on(worker: Workers) -> None:
         assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
 
 
-def test_others_wait_for_a_whole_lease_after_they_first_saw_it(worker: Workers) -> None:
+def test_others_wait_for_a_whole_lease_since_they_first_saw_it(worker: Workers) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
-    two.clock.advance(3 * LEASE)  # it was not there to see anything
+    two.clock.advance(3 * LEASE)  # it did not run, and saw nothing
     assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
     two.clock.advance(LEASE - 0.01)
     assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
@@ -227,7 +225,7 @@ def test_others_wait_for_a_whole_lease_after_they_first_saw_it(worker: Workers) 
 
 
 @pytest.mark.parametrize("step", [3600.0, -3600.0, STEP])
-def test_a_step_of_the_time_of_day_lets_nobody_take_over(worker: Workers, step: float) -> None:
+def test_a_step_of_the_wall_clock_lets_no_worker_take_over(worker: Workers, step: float) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
     two.beat()
@@ -238,30 +236,30 @@ def test_a_step_of_the_time_of_day_lets_nobody_take_over(worker: Workers, step: 
 
 
 @pytest.mark.parametrize("step", [60.0, -60.0, STEP])
-def test_whoever_s_clock_disagrees_with_the_time_of_day_claims_anew_before_it_sends(
+def test_a_worker_whose_clocks_disagree_claims_again_before_it_sends(
     worker: Workers, step: float
 ) -> None:
-    """Its clock may have stood still with the machine, while others took over."""
+    """Its monotonic clock may have stood still with the machine, while others took over."""
     one = worker()
     lost = claimed(one.claim(KEY, send=True))
     one.clock.of_day += step
     assert not one.holds(lost)
-    claim = claimed(one.claim(Key("m", "o2"), send=True))  # in the transaction of its next beat
+    claim = claimed(one.claim(Key("m", "o2"), send=True))  # in the transaction of its next renewal
     assert (one.holds(lost), one.holds(claim)) == (False, True)
 
 
-def test_a_time_of_day_that_is_slewed_takes_nothing_from_anybody(worker: Workers) -> None:
+def test_a_slewed_wall_clock_costs_no_claim(worker: Workers) -> None:
     one = worker()
     claim = claimed(one.claim(KEY, send=True))
     for _ in range(20):
         one.clock.advance(BEAT)
-        one.clock.of_day += 0.1  # five seconds in a hundred: more than any NTP slews
+        one.clock.of_day += 0.1  # five seconds in a hundred: faster than any NTP slew
         one.beat()
         assert one.holds(claim)
 
 
-def test_a_worker_that_was_suspended_holds_nothing_that_others_took_over(worker: Workers) -> None:
-    """Where a machine's clock stands still with it: only the time of day went on."""
+def test_a_suspended_worker_holds_no_order_that_was_taken_over(worker: Workers) -> None:
+    """Where the monotonic clock stands still with the machine, only the time of day advanced."""
     one, two = worker(), worker()
     lost = claimed(one.claim(KEY, send=True))
     two.beat()
@@ -273,10 +271,10 @@ def test_a_worker_that_was_suspended_holds_nothing_that_others_took_over(worker:
     assert not one.holds(lost)
 
 
-def test_whoever_stood_still_after_its_look_at_the_leases_takes_nothing_over(
+def test_a_worker_that_was_paused_after_reading_the_leases_takes_over_nothing(
     worker: Workers,
 ) -> None:
-    """What it has seen is old: the holder went on with its beats meanwhile."""
+    """What it read is old: the holder renewed its lease meanwhile."""
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
     two.beat()
@@ -293,35 +291,31 @@ def test_whoever_stood_still_after_its_look_at_the_leases_takes_nothing_over(
     assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
 
 
-def test_a_lease_that_is_younger_than_the_last_look_is_not_taken_for_one_given_back(
+def test_a_lease_younger_than_the_last_read_is_not_taken_for_a_released_one(
     worker: Workers,
 ) -> None:
     two = worker()
-    two.beat()  # it looks, and there is nobody else
+    two.beat()  # it reads the leases, and is alone
     one = worker()
     claim = claimed(one.claim(KEY, send=True))
     assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
     assert one.holds(claim)
 
 
-def test_a_lease_that_was_given_back_lets_others_in_at_the_next_look(
-    worker: Workers, rows: Rows
-) -> None:
+def test_a_released_lease_frees_its_orders_at_the_next_read(worker: Workers, rows: Rows) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=False))
     assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
     one.close()
     one.close()
-    assert not one.holds(claim)  # before anybody else may act on it
+    assert not one.holds(claim)  # before another worker may act on it
     assert claim.owner not in rows.leases()
     two.clock.advance(module.LOOK)
     claimed(two.claim(KEY, send=True))
 
 
-def test_a_worker_that_has_never_seen_a_lease_that_was_given_back_comes_in_at_once(
-    worker: Workers, rows: Rows
-) -> None:
-    """And whoever stopped in good order has not died."""
+def test_an_unknown_released_lease_frees_its_orders_at_once(worker: Workers, rows: Rows) -> None:
+    """And the worker that stopped has not died."""
     one, two = worker(), worker()
     two.beat()
     before = claimed(one.claim(KEY, send=False))
@@ -331,7 +325,7 @@ def test_a_worker_that_has_never_seen_a_lease_that_was_given_back_comes_in_at_on
     assert (rows.order().owner, rows.order().deaths) == (two.lease.id, 0)
 
 
-def test_a_lease_that_is_long_over_is_removed_and_what_hung_on_it_is_not_held(
+def test_a_long_expired_lease_is_deleted_and_its_orders_are_free(
     worker: Workers, rows: Rows
 ) -> None:
     one, two, three = worker(), worker(), worker()
@@ -343,7 +337,7 @@ def test_a_lease_that_is_long_over_is_removed_and_what_hung_on_it_is_not_held(
     assert claimed(three.claim(KEY, send=True)).past.in_doubt
 
 
-def test_a_beat_that_is_durable_only_when_its_lease_has_run_out_does_not_revive_it(
+def test_a_renewal_that_commits_after_expiry_does_not_revive_the_lease(
     worker: Workers,
 ) -> None:
     one = worker()
@@ -363,7 +357,7 @@ def test_a_beat_that_is_durable_only_when_its_lease_has_run_out_does_not_revive_
 
 
 def away(*workers: Worker, seconds: float) -> None:
-    """The database is away for so long, and each of them tries to reach it every second."""
+    """The database is unavailable for this long, and each worker retries every second."""
     for each in workers:
         write = each._writer.write
 
@@ -378,7 +372,7 @@ def away(*workers: Worker, seconds: float) -> None:
         each._writer.write = write  # type: ignore[method-assign]
 
 
-def test_while_the_database_is_away_nobodys_lease_runs_out_for_others(
+def test_no_lease_expires_for_others_while_the_database_is_unavailable(
     worker: Workers, rows: Rows
 ) -> None:
     one, two = worker(), worker()
@@ -386,13 +380,13 @@ def test_while_the_database_is_away_nobodys_lease_runs_out_for_others(
     two.beat()
     away(one, two, seconds=3 * LEASE)
     assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
-    assert not one.holds(claim)  # nothing more is sent under it, but what came of it counts
+    assert not one.holds(claim)  # it sends nothing more under the claim, but an outcome counts
     assert one.finish(claim, an_entry())
     assert rows.order().deaths == 0
 
 
 def test_a_worker_that_goes_on_under_another_lease_has_not_died(worker: Workers) -> None:
-    """However often its database is away: its orders are no suspects."""
+    """However often its database is unavailable: its orders are not poison."""
     one, two = worker(), worker()
     for _ in range(3):
         claim = claimed(one.claim(KEY, send=False))
@@ -402,14 +396,14 @@ def test_a_worker_that_goes_on_under_another_lease_has_not_died(worker: Workers)
         over(one, two)
         claim = claimed(two.claim(KEY, send=False))
         assert claim.past.deaths == 0
-        two.finish(claim, untold())
+        two.finish(claim, without_event())
 
 
 # Taking over
 
 
 def over(worker: Worker, others: Worker) -> None:
-    """What the worker has may be taken over by these others."""
+    """Let the worker's lease expire for these others."""
     others.beat()
     others.clock.advance(LEASE)
     worker.clock.advance(LEASE)
@@ -436,7 +430,7 @@ def test_an_order_found_claimed_is_not_in_doubt(worker: Workers) -> None:
     assert claim.past.possible_deaths == 1
 
 
-def test_a_doubt_there_was_is_not_forgotten_by_operator_died_before_sending(
+def test_a_doubt_is_not_forgotten_by_operator_died_before_sending(
     worker: Workers,
 ) -> None:
     one, two, three = worker(), worker(), worker()
@@ -461,16 +455,14 @@ def test_an_order_that_is_sent_again_is_in_doubt_since_then(worker: Workers) -> 
 
 
 def pass_time(*workers: Worker, seconds: float) -> None:
-    """These live so long, and look at the others' leases."""
+    """These workers live on for this long, and read the others' leases."""
     for _ in range(int(seconds)):
         for each in workers:
             each.clock.advance(1)
             each.beat()
 
 
-def test_deaths_are_counted_once_it_is_certain_that_nobody_was_only_paused(
-    worker: Workers, rows: Rows
-) -> None:
+def test_a_death_is_counted_once_a_pause_is_ruled_out(worker: Workers, rows: Rows) -> None:
     last, gone = worker(), [worker() for _ in range(3)]
     for each in gone:
         claim = claimed(each.claim(KEY, send=False))
@@ -479,17 +471,15 @@ def test_deaths_are_counted_once_it_is_certain_that_nobody_was_only_paused(
     # The first has been silent for three leases, the second for two, the third for one.
     assert (claim.past.deaths, claim.past.possible_deaths) == (1, 3)
     for deaths in (2, 3, 3):
-        last.finish(claim, untold())
+        last.finish(claim, without_event())
         pass_time(last, seconds=LEASE)
         claim = claimed(last.claim(KEY, send=False))
         assert (claim.past.deaths, claim.past.possible_deaths) == (deaths, 3)
     assert (rows.order().deaths, rows.order().taken_from) == (3, None)
 
 
-def test_workers_that_were_paused_have_not_died_however_many_they_are(
-    worker: Workers, rows: Rows
-) -> None:
-    """Each goes on before the next one is paused: they are no deaths, now or ever after."""
+def test_paused_workers_are_not_counted_as_dead(worker: Workers, rows: Rows) -> None:
+    """Each goes on before the next one is paused: they are no deaths, now or later."""
     workers = [worker() for _ in range(5)]
     claim = claimed(workers[0].claim(KEY, send=True))
     for paused, after in pairwise(workers):
@@ -501,12 +491,12 @@ def test_workers_that_were_paused_have_not_died_however_many_they_are(
         paused.beat()
         assert after.sending(claim)
     pass_time(*workers, seconds=DEAD * LEASE)
-    assert workers[-1].finish(claim, untold())
+    assert workers[-1].finish(claim, without_event())
     past = claimed(workers[0].claim(KEY, send=False)).past
     assert (past.deaths, past.taken_from) == (0, ())
 
 
-def test_a_worker_that_was_paused_and_has_stopped_since_in_good_order_has_not_died(
+def test_a_worker_that_was_paused_and_then_stopped_has_not_died(
     worker: Workers, rows: Rows
 ) -> None:
     one, two = worker(), worker()
@@ -516,21 +506,21 @@ def test_a_worker_that_was_paused_and_has_stopped_since_in_good_order_has_not_di
     one.beat()
     one.close()
     assert not {each for each in rows.leases() if one.lease.is_ours(each)}
-    two.finish(claim, untold())
+    two.finish(claim, without_event())
     pass_time(two, seconds=DEAD * LEASE)
     assert claimed(two.claim(KEY, send=False)).past.possible_deaths == 0
 
 
-def test_whoever_has_just_started_waits_before_it_counts_the_dead(worker: Workers) -> None:
+def test_a_new_worker_waits_before_it_counts_deaths(worker: Workers) -> None:
     one, two, three = worker(), worker(), worker()
     claimed(one.claim(KEY, send=False))
     over(one, two)
-    two.finish(claimed(two.claim(KEY, send=False)), untold())
+    two.finish(claimed(two.claim(KEY, send=False)), without_event())
     for seconds, deaths in ((0, 0), (DEAD * LEASE - 1, 0), (1, 1)):
         pass_time(two, three, seconds=seconds)
         claim = claimed(three.claim(KEY, send=False))
         assert (claim.past.deaths, claim.past.possible_deaths) == (deaths, 1)
-        three.finish(claim, untold())
+        three.finish(claim, without_event())
 
 
 # The time that a POS has had
@@ -542,35 +532,33 @@ def in_doubt(worker: Worker, at: float | None = None) -> float:
     claim = claimed(worker.claim(KEY, send=True))
     if not claim.sending:
         assert worker.sending(claim)
-    worker.finish(claim, untold(State.IN_DOUBT, doubt_since=since))
+    worker.finish(claim, without_event(State.IN_DOUBT, doubt_since=since))
     return since
 
 
 def looked(worker: Worker) -> AttemptHistory:
-    """What the worker knows of the order; it lets go of it again as it was."""
+    """The worker's attempt history of the order; it releases the order unchanged."""
     claim = claimed(worker.claim(KEY, send=False))
     past = claim.past
-    worker.finish(claim, untold(State.IN_DOUBT, doubt_since=past.doubt_since))
+    worker.finish(claim, without_event(State.IN_DOUBT, doubt_since=past.doubt_since))
     return past
 
 
 @pytest.mark.parametrize("skew", [-3600.0, 0.0, 15.0, 3600.0])
-def test_the_time_that_a_pos_has_had_is_counted_on_no_time_of_day(
-    worker: Workers, skew: float
-) -> None:
+def test_the_settling_time_is_not_counted_on_the_wall_clock(worker: Workers, skew: float) -> None:
     one, two = worker(), worker()
     two.clock.of_day += skew
-    two.clock.seconds += 5000  # another machine's, which was started earlier
+    two.clock.seconds += 5000  # another machine's, which was booted earlier
     in_doubt(one)
     for seconds in range(5):
         assert looked(one).settled == seconds
-        # What another one knows for certain: what the first one's clock showed at its last beat.
+        # Another worker knows for certain what the first one's clock showed at its last renewal.
         assert seconds - BEAT <= looked(two).settled <= seconds
         one.clock.of_day += 600  # stepped
         pass_time(one, two, seconds=1)
 
 
-def test_it_goes_on_from_worker_to_worker_also_if_the_first_one_dies(worker: Workers) -> None:
+def test_the_settling_time_goes_on_when_its_worker_dies(worker: Workers) -> None:
     one, two, three = worker(), worker(), worker()
     in_doubt(one)
     pass_time(one, two, three, seconds=4)
@@ -582,7 +570,7 @@ def test_it_goes_on_from_worker_to_worker_also_if_the_first_one_dies(worker: Wor
     assert known + 6 - BEAT <= looked(three).settled <= known + 6
 
 
-def test_it_begins_anew_where_nobody_knows_how_long_it_was(worker: Workers, rows: Rows) -> None:
+def test_the_settling_time_restarts_when_it_is_unknown(worker: Workers, rows: Rows) -> None:
     one, two = worker(), worker()
     in_doubt(one)
     pass_time(one, two, seconds=6)
@@ -593,7 +581,7 @@ def test_it_begins_anew_where_nobody_knows_how_long_it_was(worker: Workers, rows
     assert looked(two).settled == 3.0
 
 
-def test_it_begins_anew_when_the_order_is_sent_again(worker: Workers) -> None:
+def test_the_settling_time_restarts_when_the_order_is_sent_again(worker: Workers) -> None:
     one = worker()
     in_doubt(one)
     pass_time(one, seconds=20)
@@ -602,7 +590,7 @@ def test_it_begins_anew_when_the_order_is_sent_again(worker: Workers) -> None:
     assert looked(one).settled == 0.0
 
 
-def test_it_begins_anew_when_the_order_is_taken_over(worker: Workers) -> None:
+def test_the_settling_time_restarts_when_the_order_is_taken_over(worker: Workers) -> None:
     one, two = worker(), worker()
     in_doubt(one)
     pass_time(one, two, seconds=20)
@@ -611,7 +599,7 @@ def test_it_begins_anew_when_the_order_is_taken_over(worker: Workers) -> None:
     assert looked(two).settled == 0.0
 
 
-def test_it_begins_anew_for_a_doubt_that_an_earlier_release_wrote(
+def test_the_settling_time_restarts_for_a_doubt_that_an_earlier_release_wrote(
     worker: Workers, engine: Engine
 ) -> None:
     one = worker()
@@ -622,7 +610,7 @@ def test_it_begins_anew_for_a_doubt_that_an_earlier_release_wrote(
     assert looked(one).settled == 0.0
 
 
-def test_it_begins_anew_where_the_worker_is_of_an_earlier_release(
+def test_the_settling_time_restarts_if_the_worker_is_of_an_earlier_release(
     worker: Workers, engine: Engine
 ) -> None:
     one, two = worker(), worker()
@@ -634,7 +622,7 @@ def test_it_begins_anew_where_the_worker_is_of_an_earlier_release(
     assert looked(two).settled == 0.0
 
 
-def test_whoever_was_taken_over_can_write_nothing(worker: Workers, rows: Rows) -> None:
+def test_a_worker_that_was_taken_over_can_write_nothing(worker: Workers, rows: Rows) -> None:
     one, two = worker(), worker()
     lost = claimed(one.claim(KEY, send=False))
     over(one, two)
@@ -647,8 +635,8 @@ def test_whoever_was_taken_over_can_write_nothing(worker: Workers, rows: Rows) -
     assert two.sending(claim)
     assert one.finish(lost, an_entry()) is False
     assert two.finish(claim, an_entry())
-    assert one.finish(lost, untold(State.IN_DOUBT)) is False
-    assert one.finish(lost, an_entry()) is False  # as it ended, but not by this one
+    assert one.finish(lost, without_event(State.IN_DOUBT)) is False
+    assert one.finish(lost, an_entry()) is False  # it has ended, but not by this worker
     assert one.sending(lost) is False
     assert rows.order().state == State.ACCEPTED
     assert [row.type for row in rows.events()] == ["accepted"]
@@ -659,23 +647,23 @@ def test_an_outcome_that_was_written_stays(worker: Workers, rows: Rows) -> None:
     claim = claimed(one.claim(KEY, send=True))
     assert one.finish(claim, an_entry())
     assert one.finish(claim, an_entry(Kind.REJECTED)) is False
-    assert one.finish(claim, untold()) is False
+    assert one.finish(claim, without_event()) is False
     assert (rows.order().state, len(rows.events())) == (State.ACCEPTED, 1)
 
 
-def test_a_lease_counts_from_before_its_beat_was_written(worker: Workers) -> None:
+def test_a_lease_counts_from_before_its_renewal_was_written(worker: Workers) -> None:
     one = worker()
     beat = one._writer.say.beat
 
     def slowly(*arguments: Any) -> None:
         beat(*arguments)
-        one.clock.advance(LEASE - MARGIN)  # the database takes its time
+        one.clock.advance(LEASE - MARGIN)  # the database is slow
 
     one._writer.say.beat = slowly  # type: ignore[method-assign]
     assert not one.holds(claimed(one.claim(KEY, send=True)))
 
 
-def test_whoever_was_not_taken_over_writes_its_outcome_however_late(
+def test_a_worker_that_was_not_taken_over_writes_its_outcome_however_late(
     worker: Workers, rows: Rows
 ) -> None:
     one = worker()
@@ -687,7 +675,7 @@ def test_whoever_was_not_taken_over_writes_its_outcome_however_late(
     assert rows.order().state == State.ACCEPTED
 
 
-def test_a_worker_whose_lease_ran_out_goes_on_under_a_new_id(worker: Workers, rows: Rows) -> None:
+def test_a_worker_whose_lease_expired_goes_on_under_a_new_id(worker: Workers, rows: Rows) -> None:
     one = worker()
     lost = claimed(one.claim(KEY, send=False))
     one.clock.advance(LEASE)
@@ -701,7 +689,7 @@ def test_a_worker_whose_lease_ran_out_goes_on_under_a_new_id(worker: Workers, ro
     assert not one.holds(lost)
 
 
-def test_a_worker_does_not_take_over_from_itself_what_is_still_under_way(
+def test_a_worker_does_not_take_over_its_own_order_in_flight(
     worker: Workers,
 ) -> None:
     one = worker()
@@ -713,9 +701,9 @@ def test_a_worker_does_not_take_over_from_itself_what_is_still_under_way(
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_the_reason_of_an_order_stays_if_it_is_to(worker: Workers, rows: Rows, kept: bool) -> None:
+def test_an_outcome_may_keep_the_orders_reason(worker: Workers, rows: Rows, kept: bool) -> None:
     one, blind = worker(), Reason("blind", "this POS cannot be asked")
-    first = untold(State.IN_DOUBT, doubt_since=DAY, reason=blind)
+    first = without_event(State.IN_DOUBT, doubt_since=DAY, reason=blind)
     one.finish(claimed(one.claim(KEY, send=True)), first)
     one.finish(claimed(one.claim(KEY, send=False)), replace(first, reason=None, keeps_reason=kept))
     row = rows.order()
@@ -724,10 +712,10 @@ def test_the_reason_of_an_order_stays_if_it_is_to(worker: Workers, rows: Rows, k
     )
 
 
-# Claims that nobody deals with any more
+# Abandoned claims
 
 
-def test_an_abandoned_claim_is_had_by_the_next_of_the_same_worker(worker: Workers) -> None:
+def test_an_abandoned_order_is_resumed_by_the_same_worker(worker: Workers) -> None:
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=False))
     with pytest.raises(KeyboardInterrupt), one.dealing_with(claim):
@@ -744,13 +732,13 @@ def test_an_abandoned_claim_is_in_doubt_if_bytes_may_have_left(worker: Workers, 
     one = worker()
     claim = claimed(one.claim(KEY, send=True))
     one.abandon(claim, sent=sent)
-    one.abandon(claim, sent=not sent)  # who says it first knows best
+    one.abandon(claim, sent=not sent)  # the first caller to abandon it knows best
     past = claimed(one.claim(KEY, send=True)).past
     assert past.in_doubt is sent
     assert past.deaths == 0
 
 
-def test_an_abandoned_claim_can_write_nothing_once_it_was_taken_over(worker: Workers) -> None:
+def test_an_abandoned_claim_that_was_taken_over_can_write_nothing(worker: Workers) -> None:
     one = worker()
     lost = claimed(one.claim(KEY, send=True))
     one.abandon(lost, sent=True)
@@ -758,7 +746,7 @@ def test_an_abandoned_claim_can_write_nothing_once_it_was_taken_over(worker: Wor
     assert one.finish(lost, an_entry()) is False
 
 
-def test_an_abandoned_claim_is_had_by_the_next_also_after_the_lease_ran_out(
+def test_an_abandoned_order_is_resumed_also_after_its_lease_expired(
     worker: Workers,
 ) -> None:
     one = worker()
@@ -771,13 +759,13 @@ def test_an_abandoned_claim_is_had_by_the_next_also_after_the_lease_ran_out(
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (untold(State.IN_DOUBT, doubt_since=DAY), "in_doubt"),
-        (untold(State.PENDING, pending=True), "pending"),
+        (without_event(State.IN_DOUBT, doubt_since=DAY), "in_doubt"),
+        (without_event(State.PENDING, pending=True), "pending"),
         (an_entry(Kind.IN_DOUBT, pending=True), "in_doubt"),
-        (untold(State.NEW, reason=Reason("http_503", "later")), "new"),
+        (without_event(State.NEW, reason=Reason("http_503", "later")), "new"),
     ],
 )
-def test_an_abandoned_claim_that_no_message_comes_for_is_released(
+def test_an_abandoned_claim_is_released_if_no_message_arrives(
     worker: Workers, rows: Rows, before: Entry, after: str, gives_back: bool
 ) -> None:
     one, two = worker(), worker()
@@ -818,7 +806,9 @@ def test_a_released_order_is_in_doubt_from_then_on_if_bytes_may_have_left(
 
 def test_a_released_request_to_cancel_is_open(worker: Workers, rows: Rows) -> None:
     one, cancel = worker(), Key("m", "o1", Action.CANCEL)
-    one.finish(claimed(one.claim(cancel, send=False, deliver_by=DAY + 9)), untold(doubt_since=DAY))
+    one.finish(
+        claimed(one.claim(cancel, send=False, deliver_by=DAY + 9)), without_event(doubt_since=DAY)
+    )
     one.abandon(claimed(one.claim(cancel, send=False)), sent=False)
     one.clock.advance(BEAT)
     one.beat()
@@ -827,7 +817,7 @@ def test_a_released_request_to_cancel_is_open(worker: Workers, rows: Rows) -> No
     assert row.doubt_since == DAY
 
 
-def test_what_has_changed_since_is_not_released(worker: Workers, rows: Rows) -> None:
+def test_a_changed_order_is_not_released(worker: Workers, rows: Rows) -> None:
     one, two = worker(), worker()
     ended, taken, resumed, kept = (Key("m", each) for each in "abcd")
     claims = {key: claimed(one.claim(key, send=True)) for key in (ended, taken, resumed, kept)}
@@ -848,7 +838,7 @@ def test_what_has_changed_since_is_not_released(worker: Workers, rows: Rows) -> 
     }
 
 
-def test_a_bounded_number_of_claims_is_released_with_a_beat(
+def test_a_renewal_releases_a_bounded_number_of_claims(
     worker: Workers, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RELEASED", 2)
@@ -862,7 +852,7 @@ def test_a_bounded_number_of_claims_is_released_with_a_beat(
         assert sum(row.state == "sending" for row in rows.orders()) == left
 
 
-def test_a_claim_that_may_yet_be_written_is_not_forgotten(worker: Workers, rows: Rows) -> None:
+def test_a_claim_that_may_still_be_written_is_not_forgotten(worker: Workers, rows: Rows) -> None:
     """Its green thread was killed before its transaction began."""
     one = worker()
     late = claiming(one)
@@ -876,7 +866,7 @@ def test_a_claim_that_may_yet_be_written_is_not_forgotten(worker: Workers, rows:
 
 
 @pytest.mark.parametrize("is_queued", [True, False])
-def test_a_claim_of_which_something_is_yet_written_is_not_released(
+def test_a_claim_with_a_write_in_flight_is_not_released(
     worker: Workers, rows: Rows, is_queued: bool
 ) -> None:
     """Its green thread was killed while its outcome waited for a transaction, or was in one."""
@@ -897,7 +887,7 @@ def test_a_claim_of_which_something_is_yet_written_is_not_released(
     assert (rows.order().state, one.abandoned) == ("accepted", {})
 
 
-def test_a_claim_that_never_was_is_forgotten(worker: Workers) -> None:
+def test_a_claim_that_was_never_written_is_forgotten(worker: Workers) -> None:
     one = worker()
     one.abandoned[one.ticket()] = Abandoned(KEY, False, one.clock.monotonic())
     one.clock.advance(UNHEARD)
@@ -912,22 +902,20 @@ def claiming(worker: Worker, key: Key = KEY, *, send: bool = True) -> Claiming:
     return Claiming(key, worker.ticket(), send, None, None)
 
 
-def test_of_two_claims_of_one_order_in_one_transaction_one_wins(
-    worker: Workers, rows: Rows
-) -> None:
+def test_one_of_two_claims_in_a_transaction_wins(worker: Workers, rows: Rows) -> None:
     one = worker()
     results = one.together(claiming(one), claiming(one))
     assert sorted(type(each).__name__ for each in results) == ["Claim", "LeasedElsewhere"]
     (claim,) = (each for each in results if not isinstance(each, LeasedElsewhere))
     assert (rows.order().ticket, rows.order().epoch) == (claim.ticket, 1)
-    one.finish(claim, untold())
+    one.finish(claim, without_event())
     results = one.together(*[claiming(one) for _ in range(5)])
     assert sorted(type(each).__name__ for each in results) == ["Claim"] + ["LeasedElsewhere"] * 4
     (claim,) = (each for each in results if not isinstance(each, LeasedElsewhere))
     assert (rows.order().ticket, rows.order().epoch, claim.epoch) == (claim.ticket, 2, 2)
 
 
-def test_of_two_that_take_over_in_one_transaction_one_wins(worker: Workers, rows: Rows) -> None:
+def test_one_of_two_take_overs_in_a_transaction_wins(worker: Workers, rows: Rows) -> None:
     one, two = worker(), worker()
     claimed(one.claim(KEY, send=True))
     over(one, two)
@@ -936,7 +924,7 @@ def test_of_two_that_take_over_in_one_transaction_one_wins(worker: Workers, rows
     assert (rows.order().taken_from, rows.order().epoch) == (one.lease.id, 2)
 
 
-def test_of_two_that_want_an_abandoned_order_in_one_transaction_one_wins(worker: Workers) -> None:
+def test_one_of_two_resumptions_in_a_transaction_wins(worker: Workers) -> None:
     one = worker()
     one.abandon(claimed(one.claim(KEY, send=True)), sent=True)
     results = one.together(claiming(one), claiming(one))
@@ -945,13 +933,13 @@ def test_of_two_that_want_an_abandoned_order_in_one_transaction_one_wins(worker:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_an_abandoned_claim_that_is_written_once_more_is_had_by_the_next(
+def test_an_abandoned_claim_that_is_written_again_can_be_resumed(
     worker: Workers, first: bool
 ) -> None:
-    """Its caller is gone, and its transaction is tried again after the lease ran out."""
+    """Its caller is gone, and its transaction is retried after the lease expired."""
     one = worker()
     abandoned, another = claiming(one), claiming(one)
-    one.together(abandoned)  # written, and the answer lost
+    one.together(abandoned)  # written, and the reply lost
     one.abandoned[abandoned.ticket] = Abandoned(KEY, False, one.clock.monotonic())
     one.clock.advance(LEASE)
     both = [abandoned, another] if first else [another, abandoned]
@@ -961,7 +949,7 @@ def test_an_abandoned_claim_that_is_written_once_more_is_had_by_the_next(
     assert isinstance(one.claim(KEY, send=True), LeasedElsewhere) is not is_held
 
 
-def test_each_operation_has_its_own_result_whatever_shares_the_transaction(
+def test_operations_that_share_a_transaction_have_separate_results(
     worker: Workers, rows: Rows
 ) -> None:
     one, two = worker(), worker()

@@ -1,4 +1,4 @@
-"""Many callers' operations in one transaction, and a database that comes and goes."""
+"""Group commit: many callers' operations in one transaction, and a database that fails at times."""
 
 import sys
 import threading
@@ -16,13 +16,13 @@ from tests.telemetry.lab import value
 
 
 class Database:
-    """Writes what it is given, if it is there; a gate holds a write up until it is opened."""
+    """Writes its operations if it is available; a gate blocks a write until it is opened."""
 
     def __init__(self) -> None:
         self.transactions: list[list[Any]] = []
         self.tried: list[list[Any]] = []
         self.away = False
-        #: Away for so many more writes.
+        #: Fails for this many more writes.
         self.failures = 0
         self.entered = threading.Semaphore(0)
         self.gate = threading.Event()
@@ -46,7 +46,7 @@ class Database:
         return [each for transaction in self.transactions for each in transaction]
 
     def is_tried(self, times: int = 1) -> None:
-        """Wait until it was written to so often since the last wait."""
+        """Wait until there were this many writes since the last wait."""
         for _ in range(times):
             assert self.entered.acquire(timeout=SOON)
 
@@ -70,7 +70,7 @@ def commit(database: Database) -> Iterator[GroupCommit]:
 
 
 class Caller(threading.Thread):
-    """Somebody with an operation."""
+    """A caller with an operation."""
 
     def __init__(self, commit: Callable[..., Any], operation: Any, patience: float = inf) -> None:
         super().__init__(daemon=True)
@@ -109,7 +109,7 @@ def _wait_until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it has not come to it")
 
 
-def test_whoever_comes_while_a_transaction_is_under_way_is_in_the_next(
+def test_an_operation_during_a_transaction_is_in_the_next_one(
     commit: GroupCommit, database: Database
 ) -> None:
     database.gate.clear()
@@ -123,7 +123,7 @@ def test_whoever_comes_while_a_transaction_is_under_way_is_in_the_next(
 
 
 class Time:
-    """Stands for the module ``time``; whoever sleeps does so until the gate is opened."""
+    """Stands for the module ``time``; a sleep lasts until the gate is opened."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -137,7 +137,7 @@ class Time:
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         if len(self.slept) == 1:
-            return  # a turn for the others, before the first transaction
+            return  # a yield to the others, before the first transaction
         self.entered.release()
         assert self.gate.wait(SOON)
 
@@ -150,7 +150,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Iterator[Time]:
     fake.gate.set()
 
 
-def test_whoever_comes_soon_after_a_transaction_is_in_the_next_and_the_first_waits_for_nobody(
+def test_an_operation_soon_after_a_transaction_waits_and_the_first_one_does_not(
     database: Database, time: Time
 ) -> None:
     commit = GroupCommit(database.write)
@@ -167,7 +167,7 @@ def test_whoever_comes_soon_after_a_transaction_is_in_the_next_and_the_first_wai
 
 
 @pytest.mark.parametrize(("took", "left"), [(0.001, commits.GATHER - 0.001), (1.0, 0.0)])
-def test_the_time_that_a_transaction_takes_is_part_of_the_gap_to_the_next(
+def test_a_transactions_duration_counts_towards_the_gap_to_the_next(
     database: Database, time: Time, took: float, left: float
 ) -> None:
     def write(operations: Sequence[Any]) -> list[Any]:
@@ -182,7 +182,7 @@ def test_the_time_that_a_transaction_takes_is_part_of_the_gap_to_the_next(
     assert commit.close()
 
 
-def test_a_transaction_has_an_end(
+def test_a_transaction_takes_a_bounded_number_of_operations(
     commit: GroupCommit, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commits, "MOST", 3)
@@ -196,7 +196,7 @@ def test_a_transaction_has_an_end(
     assert database.transactions == [[0], [1, 2, 3], [4, 5, 6], [7]]
 
 
-def test_what_waits_while_the_database_is_away_is_written_once_when_it_is_back(
+def test_operations_during_an_outage_are_written_once_after_it(
     commit: GroupCommit, database: Database
 ) -> None:
     database.away = True
@@ -210,7 +210,9 @@ def test_what_waits_while_the_database_is_away_is_written_once_when_it_is_back(
     assert sorted(database.written) == list(range(20))
 
 
-def test_what_was_tried_first_is_tried_first_again(commit: GroupCommit, database: Database) -> None:
+def test_a_failed_transactions_operations_are_retried_first(
+    commit: GroupCommit, database: Database
+) -> None:
     database.gate.clear()
     database.failures = 2
     first = Caller(commit, 0)
@@ -222,7 +224,7 @@ def test_what_was_tried_first_is_tried_first_again(commit: GroupCommit, database
     assert database.tried == [[0], [0, 1, 2, 3], [0, 1, 2, 3]]
 
 
-def test_whoever_has_no_more_patience_is_told_and_the_others_wait(
+def test_a_caller_whose_time_is_up_stops_waiting_and_the_others_wait(
     commit: GroupCommit, database: Database
 ) -> None:
     database.away = True
@@ -235,7 +237,7 @@ def test_whoever_has_no_more_patience_is_told_and_the_others_wait(
     assert database.transactions == [["patient"]]
 
 
-def test_what_cannot_be_written_fails_alone(commit: GroupCommit, database: Database) -> None:
+def test_an_unwritable_operation_fails_alone(commit: GroupCommit, database: Database) -> None:
     database.poison = {3, 5}
     database.gate.clear()
     first = Caller(commit, 0)
@@ -248,10 +250,10 @@ def test_what_cannot_be_written_fails_alone(commit: GroupCommit, database: Datab
     assert sorted(database.written) == [0, 1, 2, 4, 6, 7]
 
 
-def test_what_cannot_be_written_fails_alone_also_if_the_database_goes_meanwhile(
+def test_an_unwritable_operation_fails_alone_also_if_the_database_fails_meanwhile(
     database: Database,
 ) -> None:
-    # One by one: 1 is written, at 2 the database goes away, and comes back.
+    # One by one: 1 is written, at 2 the database fails, and recovers.
     visits = 0
 
     def write(operations: Sequence[Any]) -> list[Any]:
@@ -275,7 +277,7 @@ def test_what_cannot_be_written_fails_alone_also_if_the_database_goes_meanwhile(
     assert commit.close()
 
 
-def test_close_writes_what_is_there_and_takes_no_more(database: Database) -> None:
+def test_close_writes_pending_operations_and_accepts_no_more(database: Database) -> None:
     commit = GroupCommit(database.write)
     database.gate.clear()
     first = Caller(commit, 0)
@@ -292,7 +294,7 @@ def test_close_writes_what_is_there_and_takes_no_more(database: Database) -> Non
     assert commit.close()
 
 
-def test_close_ends_the_waits_if_the_database_is_away(database: Database) -> None:
+def test_close_ends_waits_while_the_database_is_unavailable(database: Database) -> None:
     commit = GroupCommit(database.write)
     database.away = True
     threads = [Caller(commit, n) for n in range(5)]
@@ -305,10 +307,10 @@ def test_close_before_anything_was_written_is_harmless(database: Database) -> No
     assert GroupCommit(database.write).close()
 
 
-def test_nobody_is_forgotten_in_a_rush_of_callers_on_a_database_that_comes_and_goes(
+def test_no_caller_is_forgotten_while_the_database_fails_and_recovers(
     database: Database,
 ) -> None:
-    """Native threads change at any instruction; the interpreter is told to do so often."""
+    """Native threads switch at any instruction; here they do so often."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     commit = GroupCommit(database.write)
@@ -329,7 +331,7 @@ def test_nobody_is_forgotten_in_a_rush_of_callers_on_a_database_that_comes_and_g
             each.start()
         for each in threads:
             each.join(SOON)
-        assert not any(each.is_alive() for each in threads), "somebody waits for ever"
+        assert not any(each.is_alive() for each in threads), "a caller waits for ever"
     finally:
         sys.setswitchinterval(before)
     written = database.written
@@ -339,7 +341,7 @@ def test_nobody_is_forgotten_in_a_rush_of_callers_on_a_database_that_comes_and_g
     assert commit.close()
 
 
-def test_nobody_waits_for_ever_who_comes_while_it_closes(database: Database) -> None:
+def test_no_caller_waits_for_ever_during_close(database: Database) -> None:
     for _ in range(100):
         commit = GroupCommit(database.write)
         threads = [Caller(commit, n) for n in range(4)]
@@ -352,7 +354,7 @@ def test_nobody_waits_for_ever_who_comes_while_it_closes(database: Database) -> 
 # Without a thread
 
 
-def test_without_a_thread_the_database_is_waited_for_as_long_as_there_is_patience(
+def test_without_a_thread_an_outage_is_waited_for_until_the_time_limit(
     database: Database,
 ) -> None:
     commit = at_once(database.write)
@@ -365,14 +367,14 @@ def test_without_a_thread_the_database_is_waited_for_as_long_as_there_is_patienc
     assert database.transactions == [[1]]
 
 
-def test_without_a_thread_what_cannot_be_written_fails_at_once(database: Database) -> None:
+def test_without_a_thread_an_unwritable_operation_fails_at_once(database: Database) -> None:
     database.poison = {1}
     with pytest.raises(ValueError, match="cannot be written"):
         at_once(database.write)(1)
     assert database.tried == [[1]]
 
 
-def test_transactions_are_timed_and_their_writes_counted_and_those_that_were_not_taken_too(
+def test_transactions_are_timed_and_their_writes_and_failures_counted(
     commit: GroupCommit, database: Database
 ) -> None:
     names = ("commit_seconds_count", "commit_writes_count", "commit_writes_sum", "failures_total")
@@ -385,16 +387,16 @@ def test_transactions_are_timed_and_their_writes_counted_and_those_that_were_not
     first = Caller(commit, 0)
     database.is_tried()
     others = callers(commit, range(1, 6))
-    database.failures = 1  # it is the first that is not taken, and then taken with the others
+    database.failures = 1  # the first one fails, and is then written with the others
     database.gate.set()
     for each in (first, *others):
         assert "is written" in each.came_to()
-    commit.close()  # what is counted is counted by its thread, after it has told them
+    commit.close()  # the thread counts after it has answered the callers
     assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1, 6, 1]
 
 
-def test_large_operations_share_no_transaction_with_many_others(database: Database) -> None:
-    """Each is made text of for the database in one go, which nobody else has a turn in."""
+def test_large_operations_share_a_transaction_with_few_others(database: Database) -> None:
+    """Each is serialized without a yield."""
     half = commits.MOST_BYTES // 2
     commit = GroupCommit(database.write, int)
     database.gate.clear()

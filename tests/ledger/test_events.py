@@ -1,4 +1,4 @@
-"""An outcome and the event that tells of it: both, or neither."""
+"""An outcome and its status event are both committed, or neither."""
 
 import uuid
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import EventRow, Key, State
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.telemetry import metrics
-from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
 
@@ -27,7 +27,7 @@ def driver_error(worker: Worker) -> type[Exception]:
     return error
 
 
-def test_an_event_says_of_its_order_what_the_outcome_says(worker: Workers, rows: Rows) -> None:
+def test_an_events_order_has_the_outcomes_fields(worker: Workers, rows: Rows) -> None:
     one = worker()
     claim = claimed(one.claim(KEY, send=True))
     entry = an_entry(
@@ -43,17 +43,17 @@ def test_an_event_says_of_its_order_what_the_outcome_says(worker: Workers, rows:
     assert rows.order().told == "rejected"
 
 
-def test_an_outcome_of_which_nobody_is_told_has_no_event_and_keeps_the_last_one_told(
+def test_an_outcome_without_an_event_keeps_the_orders_last_event(
     worker: Workers, rows: Rows
 ) -> None:
     one = worker()
     event = an_entry(Kind.PENDING).event
-    one.finish(claimed(one.claim(KEY, send=True)), untold(State.PENDING, event=event))
-    one.finish(claimed(one.claim(KEY, send=True)), untold(State.IN_DOUBT, external_id="x"))
+    one.finish(claimed(one.claim(KEY, send=True)), without_event(State.PENDING, event=event))
+    one.finish(claimed(one.claim(KEY, send=True)), without_event(State.IN_DOUBT, external_id="x"))
     assert [row.type for row in rows.events()] == ["pending"]
     assert (rows.order().told, rows.order().state) == ("pending", "in_doubt")
-    one.finish(claimed(one.claim(KEY, send=True)), untold(State.NEW))
-    assert rows.order().external_id == "x"  # what is known of it once stays known
+    one.finish(claimed(one.claim(KEY, send=True)), without_event(State.NEW))
+    assert rows.order().external_id == "x"  # the external id stays once it is known
 
 
 def test_an_outcome_whose_event_cannot_be_written_is_not_written(
@@ -70,7 +70,7 @@ def test_an_outcome_whose_event_cannot_be_written_is_not_written(
     assert len(rows.events()) == 1
 
 
-def test_neither_do_others_in_its_transaction_lose_anything(worker: Workers, rows: Rows) -> None:
+def test_an_unwritable_event_costs_other_operations_nothing(worker: Workers, rows: Rows) -> None:
     one = worker()
     keys = [Key("m", f"o{n}") for n in range(4)]
     claims = [claimed(one.claim(key, send=True)) for key in keys]
@@ -86,7 +86,7 @@ def test_neither_do_others_in_its_transaction_lose_anything(worker: Workers, row
     assert sorted(row.order_id for row in rows.events()) == ["o0", "o1", "o3"]
 
 
-def test_an_outcome_under_a_claim_that_is_lost_has_no_event(worker: Workers, rows: Rows) -> None:
+def test_an_outcome_under_a_lost_claim_has_no_event(worker: Workers, rows: Rows) -> None:
     one = worker()
     lost = claimed(one.claim(KEY, send=True))
     one.abandon(lost, sent=True)
@@ -105,7 +105,7 @@ def test_an_outcome_under_a_claim_that_is_lost_has_no_event(worker: Workers, row
 
 
 def test_the_same_event_twice_is_one_row(worker: Workers, rows: Rows) -> None:
-    """Of something without a row: its message may be delivered any number of times."""
+    """The event of a message without a row, which may be delivered any number of times."""
     one = worker()
     for _ in range(3):
         one.tell(KEY, an_entry(Kind.FAILED), b"{}")
@@ -115,10 +115,8 @@ def test_the_same_event_twice_is_one_row(worker: Workers, rows: Rows) -> None:
     assert [row.type for row in rows.events()] == ["failed", "failed"]
 
 
-def test_an_outcomes_event_is_written_although_another_event_has_its_id(
-    worker: Workers, rows: Rows
-) -> None:
-    """And that is heard of: skipped, the backend would wait for it without end."""
+def test_an_outcomes_event_with_a_duplicate_id_gets_a_new_one(worker: Workers, rows: Rows) -> None:
+    """And it is logged: skipped, the backend would wait for it for ever."""
     one, key = worker(), Key("m", "o2")
     one.tell(KEY, an_entry(Kind.FAILED), b"{}")
     claim, neighbour = claimed(one.claim(KEY, send=True)), claimed(one.claim(key, send=True))
@@ -133,12 +131,12 @@ def test_an_outcomes_event_is_written_although_another_event_has_its_id(
     assert rows.order().state == "failed"
 
 
-def test_an_operators_event_is_written_although_another_event_has_its_id(
+def test_an_operators_event_with_a_duplicate_id_gets_a_new_one(
     worker: Workers, rows: Rows, engine: Engine
 ) -> None:
     one, desk = worker(), OrderAdmin(engine, Payloads(Vault()))
     one.tell(KEY, an_entry(), b"{}")
-    doubt = untold(State.IN_DOUBT, doubt_since=DAY)
+    doubt = without_event(State.IN_DOUBT, doubt_since=DAY)
     one.finish(claimed(one.claim(KEY, send=True)), doubt)
     seen = desk.one(KEY)
     assert seen is not None
@@ -149,8 +147,8 @@ def test_an_operators_event_is_written_although_another_event_has_its_id(
 
 
 @pytest.mark.parametrize("merchant_id", ["m", "größer", "m-1234567890"])
-def test_an_event_has_a_name_based_id_for_good(merchant_id: str) -> None:
-    """Consumers know events by it: RFC 9562's version 5, of a namespace that never changes."""
+def test_an_events_id_is_a_stable_name_based_uuid(merchant_id: str) -> None:
+    """Consumers deduplicate by it: RFC 9562's version 5, of a namespace that never changes."""
     namespace = uuid.UUID("6f2b0c1e-5d38-4f0e-9a52-6a0e3d1b7c44")
     for n in range(100):  # every variant
         id_ = dehydrated(Key(merchant_id, f"o{n}"), Kind.ACCEPTED).id
@@ -159,7 +157,7 @@ def test_an_event_has_a_name_based_id_for_good(merchant_id: str) -> None:
     assert len({one, another, dehydrated(KEY, Kind.FAILED).id}) == 3
 
 
-def test_an_order_that_was_reopened_ends_anew(worker: Workers, rows: Rows) -> None:
+def test_a_reopened_order_has_a_new_terminal_event(worker: Workers, rows: Rows) -> None:
     one = worker()
     first, again = dehydrated(KEY, Kind.ACCEPTED), dehydrated(KEY, Kind.ACCEPTED, reopened=1)
     one.tell(KEY, an_entry(event=first), b"{}")

@@ -1,6 +1,6 @@
-"""A standby is promoted that lacks the last commits: workers write again what they know of.
+"""A standby is promoted that lacks the last commits: workers rewrite what they remember.
 
-The database is set back by hand to what it was some commits ago.
+The test restores the database to its state some commits ago.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.journal import REMEMBERED
 from pos_gateway.ledger.states import Action, Ended, Key, LeasedElsewhere, State
 from pos_gateway.telemetry import metrics
-from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
 TABLES = (orders, events, workers)
 
 
 class Standby:
-    """What a standby has of the database: all until it was made."""
+    """A standby's copy of the database, as of its creation."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class Standby:
             }
 
     def promote(self, *workers: Worker) -> None:
-        """Everything since is gone; these workers lose their connections, as all do."""
+        """Lose every later commit; these workers lose their connections, as all do."""
         with self._engine.begin() as connection:
             for table, rows in self._rows.items():
                 connection.execute(table.delete())
@@ -75,23 +75,23 @@ def test_an_outcome_whose_claim_was_lost_is_written_with_its_order(
 
 
 @pytest.mark.parametrize("is_fresh", [True, False], ids=["fresh", "tried before"])
-def test_which_pos_may_have_an_order_is_written_with_an_outcome_whose_claim_was_lost(
+def test_an_outcome_whose_claim_was_lost_is_written_with_its_endpoint(
     worker: Workers, rows: Rows, standby: Standbys, is_fresh: bool
 ) -> None:
-    """Else a merchant that has moved since is sent it again, at a POS that does not know it."""
+    """Otherwise, once the merchant moved, it would be sent again to a POS that does not know it."""
     one = worker()
     if not is_fresh:
-        assert one.finish(claimed(one.claim(KEY, send=False)), untold())
+        assert one.finish(claimed(one.claim(KEY, send=False)), without_event())
     one.beat()
     before = standby()
     claim = claimed(one.claim(KEY, send=True, endpoint="here"))
     assert claim.sending or one.sending(claim, "here")
     before.promote(one)
-    assert one.finish(claim, untold(State.IN_DOUBT, doubt_since=5.0))
+    assert one.finish(claim, without_event(State.IN_DOUBT, doubt_since=5.0))
     assert (rows.order().state, rows.order().endpoint) == ("in_doubt", "here")
 
 
-def test_a_claim_under_which_an_order_was_sent_is_written_again_as_that(
+def test_a_lost_claim_of_a_sent_order_is_rewritten_as_sending(
     worker: Workers, standby: Standbys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if its cancel request is open: its worker may die before the outcome is written."""
@@ -102,7 +102,7 @@ def test_a_claim_under_which_an_order_was_sent_is_written_again_as_that(
     claim = claimed(one.claim(KEY, send=True))
     before.promote(one)
     wish = claimed(one.claim(cancel, send=False, deliver_by=DAY + 60))
-    assert one.finish(wish, untold())
+    assert one.finish(wish, without_event())
     write, tickets = one._writer.say.write, set[int]()
 
     def seen(*arguments: Any) -> set[int]:
@@ -112,19 +112,20 @@ def test_a_claim_under_which_an_order_was_sent_is_written_again_as_that(
 
     monkeypatch.setattr(one._writer.say, "write", seen)
     assert one.finish(claim, an_entry())
-    assert tickets == {claim.ticket}  # negative where it is CLAIMED
+    assert tickets == {claim.ticket}  # negative for CLAIMED
 
 
-def test_an_outcome_is_written_over_an_earlier_one_that_is_all_the_database_knows_of(
+def test_a_lost_outcome_is_rewritten_over_an_earlier_one(
     worker: Workers, rows: Rows, standby: Standbys
 ) -> None:
     one = worker()
-    assert one.finish(claimed(one.claim(KEY, send=True)), untold())
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
     before = standby()
-    assert one.finish(claimed(one.claim(KEY, send=True)), untold())
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
     claim = claimed(one.claim(KEY, send=True))
     one.clock.advance(REMEMBERED + 1)
-    one.finish(claimed(one.claim(Key("m", "other"), send=True)), untold())  # the rest is forgotten
+    # The oldest are forgotten.
+    one.finish(claimed(one.claim(Key("m", "other"), send=True)), without_event())
     before.promote(one)
     assert one.finish(claim, an_entry())
     assert (rows.order().state, rows.order().epoch) == ("accepted", 3)
@@ -132,10 +133,10 @@ def test_an_outcome_is_written_over_an_earlier_one_that_is_all_the_database_know
 
 
 @pytest.mark.parametrize("claim_is_lost", [True, False])
-def test_an_outcome_that_was_lost_after_it_was_confirmed_is_written_again(
+def test_a_confirmed_outcome_that_was_lost_is_rewritten(
     worker: Workers, rows: Rows, standby: Standbys, claim_is_lost: bool
 ) -> None:
-    """Its message is acknowledged: nobody would ever come back to the order."""
+    """Its message is acknowledged: no delivery would ever bring the order back."""
     one = worker()
     one.beat()
     before = standby()
@@ -149,13 +150,13 @@ def test_an_outcome_that_was_lost_after_it_was_confirmed_is_written_again(
     assert isinstance(one.claim(KEY, send=True), Ended)
 
 
-def test_several_outcomes_of_an_order_are_written_again_in_their_order(
+def test_several_lost_outcomes_of_an_order_are_rewritten_in_order(
     worker: Workers, rows: Rows, standby: Standbys
 ) -> None:
     one = worker()
     one.beat()
     before = standby()
-    pending = untold(State.PENDING, event=dehydrated(KEY, Kind.PENDING))
+    pending = without_event(State.PENDING, event=dehydrated(KEY, Kind.PENDING))
     assert one.finish(claimed(one.claim(KEY, send=True)), pending)
     assert one.finish(claimed(one.claim(KEY, send=True)), an_entry())
     one.tell(Key("m", "none"), an_entry(Kind.FAILED, key=Key("m", "none")), b"{}")
@@ -167,13 +168,11 @@ def test_several_outcomes_of_an_order_are_written_again_in_their_order(
     assert (of_it, len(in_order)) == (["pending", "accepted"], 3)
 
 
-def test_a_connection_that_is_new_for_another_reason_changes_nothing(
-    worker: Workers, rows: Rows
-) -> None:
+def test_a_reconnect_without_a_failover_changes_nothing(worker: Workers, rows: Rows) -> None:
     one, two = worker(), worker()
     keys = [Key("m", f"o{n}") for n in range(4)]
     for key in keys:
-        assert one.finish(claimed(one.claim(key, send=True)), untold())
+        assert one.finish(claimed(one.claim(key, send=True)), without_event())
     claimed(one.claim(keys[1], send=True))
     claimed(two.claim(keys[2], send=True))
     two.finish(claimed(two.claim(keys[3], send=True)), an_entry(key=keys[3]))
@@ -184,25 +183,25 @@ def test_a_connection_that_is_new_for_another_reason_changes_nothing(
     assert len(rows.events()) == 1
 
 
-def test_an_order_that_another_worker_has_since_is_left_to_it(
+def test_an_order_that_another_worker_claimed_since_is_not_rewritten(
     worker: Workers, rows: Rows, standby: Standbys
 ) -> None:
     one, two = worker(), worker()
     one.beat()
-    assert one.finish(claimed(one.claim(KEY, send=True)), untold())
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
     before = standby()
-    assert one.finish(claimed(one.claim(KEY, send=True)), untold())
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
     late = claimed(one.claim(KEY, send=True))
     before.promote(one, two)
     theirs = claimed(two.claim(KEY, send=True))
-    assert one.finish(late, untold()) is False
+    assert one.finish(late, without_event()) is False
     assert (rows.order().owner, rows.order().epoch) == (theirs.owner, theirs.epoch)
     assert two.finish(theirs, an_entry())
     assert one.finish(late, an_entry()) is False
     assert (rows.order().state, len(rows.events())) == ("accepted", 1)
 
 
-def test_what_two_workers_claimed_under_one_number_is_the_later_ones(
+def test_the_later_of_two_claims_with_one_epoch_wins(
     worker: Workers, rows: Rows, standby: Standbys
 ) -> None:
     one, two = worker(), worker()
@@ -213,12 +212,12 @@ def test_what_two_workers_claimed_under_one_number_is_the_later_ones(
     theirs = claimed(two.claim(KEY, send=True))
     assert theirs.epoch == late.epoch
     assert one.sending(late) is False
-    assert one.finish(late, untold()) is False
-    assert rows.order().state == State.SENDING  # as it was: their bytes may have left
+    assert one.finish(late, without_event()) is False
+    assert rows.order().state == State.SENDING  # unchanged: the other worker's bytes may have left
     assert two.finish(theirs, an_entry())
 
 
-def test_an_order_of_a_worker_that_died_before_the_failover_is_taken_over_again(
+def test_a_dead_workers_order_is_taken_over_again_after_a_failover(
     worker: Workers, rows: Rows, standby: Standbys
 ) -> None:
     dead, one = worker(), worker()
@@ -227,28 +226,28 @@ def test_an_order_of_a_worker_that_died_before_the_failover_is_taken_over_again(
     one.clock.advance(9)
     before = standby()
     claim = claimed(one.claim(KEY, send=True))
-    assert one.finish(claim, untold(State.IN_DOUBT, doubt_since=5.0))
+    assert one.finish(claim, without_event(State.IN_DOUBT, doubt_since=5.0))
     before.promote(one)
     one.beat()
     row = rows.order()
     assert (row.state, row.epoch, row.doubt_since) == ("in_doubt", 2, 5.0)
-    assert row.taken_from == dead.lease.id  # it counts as a death when nothing more is heard of it
+    assert row.taken_from == dead.lease.id  # counts as a death unless that worker is heard of
 
 
-def test_a_claim_that_was_lost_is_not_sent(worker: Workers, standby: Standbys) -> None:
+def test_a_lost_claim_sends_nothing(worker: Workers, standby: Standbys) -> None:
     one, two = worker(), worker()
     one.beat()
     before = standby()
     claim = claimed(one.claim(KEY, send=False))
     before.promote(one)
     assert one.sending(claim) is False
-    assert one.finish(claim, untold())
+    assert one.finish(claim, without_event())
     again = claimed(one.claim(KEY, send=True))
     assert (again.epoch, again.past.in_doubt) == (2, False)
     assert isinstance(two.claim(KEY, send=True), LeasedElsewhere)
 
 
-def test_no_more_is_remembered_than_a_standby_may_lag(worker: Workers) -> None:
+def test_commits_are_remembered_for_as_long_as_a_standby_may_lag(worker: Workers) -> None:
     one = worker()
     for n in range(5):
         key = Key("m", f"o{n}")

@@ -1,4 +1,4 @@
-"""A synchronous worker's processes: each has the ledger of the one that it was forked from."""
+"""A synchronous worker's processes: each inherits the ledger of its parent."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from sqlalchemy import Engine
 
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.states import Key
-from tests.ledger.lab import KEY, SOON, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import KEY, SOON, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
 UNREAD = Key("m", "unread")
 
 
 def forked(ledger: Worker, engine: Engine, do: Callable[[], Any]) -> Any:
-    """What this comes to in a process that was forked, and has begun as a worker's do."""
+    """The result of a call in a process that was forked, and has started as a worker's do."""
     context = multiprocessing.get_context("fork")
     said, saying = context.Pipe(duplex=False)
 
@@ -33,10 +33,10 @@ def forked(ledger: Worker, engine: Engine, do: Callable[[], Any]) -> Any:
     return result
 
 
-def test_a_forked_process_writes_through_a_connection_of_its_own(
+def test_a_forked_process_opens_a_new_connection(
     worker: Workers, engine: Engine, rows: Rows
 ) -> None:
-    """Two on one connection would read each other's answers: an order that has ended, be claimed."""
+    """On one connection they would read each other's replies, and claim a terminal order."""
     parent = worker()
     parent.tell(UNREAD, an_entry(Kind.FAILED, key=UNREAD), b"{}")
 
@@ -49,21 +49,19 @@ def test_a_forked_process_writes_through_a_connection_of_its_own(
 
     assert forked(parent, engine, deliver) == (2, True)
     assert rows.order().state == "accepted"
-    parent.finish(claimed(parent.claim(Key("m", "o2"), send=True)), untold())
-    assert parent._writer.connects == 1  # the one that it had is as good as before
+    parent.finish(claimed(parent.claim(Key("m", "o2"), send=True)), without_event())
+    assert parent._writer.connects == 1  # its connection is unharmed
 
 
 def test_a_forked_process_closes_nothing_of_its_parents(worker: Workers, engine: Engine) -> None:
     parent = worker()
     parent.beat()
     forked(parent, engine, parent._writer.close)
-    parent.finish(claimed(parent.claim(KEY, send=True)), untold())
+    parent.finish(claimed(parent.claim(KEY, send=True)), without_event())
     assert parent._writer.connects == 1
 
 
-def test_a_forked_process_has_nothing_of_its_parents_to_write_again(
-    worker: Workers, engine: Engine
-) -> None:
+def test_a_forked_process_rewrites_nothing_of_its_parents(worker: Workers, engine: Engine) -> None:
     parent = worker()
     parent.tell(UNREAD, an_entry(Kind.FAILED, key=UNREAD), b"{}")
     claim = claimed(parent.claim(KEY, send=True))

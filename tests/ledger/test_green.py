@@ -1,4 +1,4 @@
-"""The ledger on green threads: nobody waits for a commit but those whose it is."""
+"""The ledger on green threads: a commit blocks only its callers."""
 
 import subprocess
 import sys
@@ -7,8 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_stories_of_green_threads(ledger_url: str) -> None:
-    """In a process of their own, which is patched from the start; it names each as it begins."""
+def test_the_checks_on_green_threads_pass(ledger_url: str) -> None:
+    """In a separate process, which is patched from the start; it prints each check as it begins."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.ledger.green", ledger_url],
         cwd=ROOT,

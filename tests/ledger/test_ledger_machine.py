@@ -1,7 +1,7 @@
-"""Workers that claim, send, finish, die, stand still and lose connections, in any order.
+"""Workers that claim, send, finish, die, pause and lose connections, in any order.
 
-Three workers share one database. A model says what each operation has to come to; what the model
-cannot know (whether a transaction was written whose answer was lost) it reads in the rows.
+Three workers share one database. A model has the result of each operation; what it cannot know
+(whether a transaction was committed whose reply was lost) it reads in the rows.
 """
 
 import os
@@ -28,32 +28,32 @@ from tests.ledger.lab import DAY, Rows, Worker
 
 KEYS = [Key("m", "o1"), Key("m", "o2")]
 PLACES = 3
-#: Seconds of those who wait for the database; with a fault they would do so for ever.
+#: Seconds that callers wait for the database; with a fault they would wait for ever.
 PATIENCE = 10.0
-#: What a transaction may meet: nothing, an error before it or after it, and that it takes long.
+#: What a transaction may meet: nothing, an error before it or after it, and a long wait.
 BREAKS = st.sampled_from([None, None, None, ("before", 0.0), ("after", 0.0), ("after", LEASE)])
 
 
 @dataclass(eq=False)
 class Attempt:
-    """An attempt as it was: what it did, whatever it knew of it."""
+    """An attempt: what it did, and what it knows."""
 
     worker: Worker
     key: Key
-    #: None: it never heard that it has one.
+    #: None: it never received its claim.
     claim: Claim | None
     sending: bool
     sent: bool = False
-    #: Its green thread was killed, or given up.
+    #: Its green thread was killed, or gave up.
     abandoned: bool = False
     abandoned_at: float = 0.0
-    #: The lease that it is under.
+    #: The lease of its claim.
     owner: str = ""
 
 
 @dataclass
 class Known:
-    """An order as its row has to be."""
+    """The state that an order's row must have."""
 
     epoch: int = 0
     state: State | None = None
@@ -72,7 +72,7 @@ _template: list[Path] = []
 
 
 def template() -> Path:
-    """A file with the tables in it."""
+    """A file with the schema."""
     if not _template:
         path = Path(tempfile.mkdtemp(prefix="ledger-")) / "template.db"
         engine = open_database(f"sqlite:///{path}")
@@ -83,7 +83,7 @@ def template() -> Path:
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Whatever happens, an order is one worker's at a time, and nobody forgets what was sent."""
+    """In every history, an order has one worker at a time, and every sent order is remembered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model = {key: Known() for key in KEYS}
         self.hands: list[Attempt] = []
         self.asleep: set[int] = set()
-        #: Those asleep whose machine's clock stands still with them.
+        #: Paused workers whose machine's clock stands still with them.
         self.suspended: set[int] = set()
         self.time = 0.0
         self.workers: list[Worker] = []
@@ -107,7 +107,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.workers = [Worker(self.engine) for _ in range(PLACES)]
 
     def teardown(self) -> None:
-        self.nothing_is_lost_for_good()
+        self.no_order_is_lost()
         commits.RETRY_AFTER, module.CLAIM_PATIENCE = self.patience
         for worker in self.workers:
             worker._writer.close()
@@ -147,14 +147,14 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         holder = known.holder
         if isinstance(result, LeasedElsewhere):
-            assert holder is not None, "nobody has it"
+            assert holder is not None, "no attempt has it"
             assert holder.worker is not worker or not holder.abandoned, "it was given up"
             return
         assert isinstance(result, Claim)
         past = result.past
         if holder is not None:
             self._taken_over(key, holder, worker, at=began)
-        if result.epoch == known.epoch + 2:  # it was claimed, unheard, and the lease ran out
+        if result.epoch == known.epoch + 2:  # it was claimed without a reply, and the lease expired
             assert may_lapse
             known.epoch, known.state = known.epoch + 1, State.CLAIMED
         assert (past.in_doubt, past.pending) == (known.doubt, known.pending)
@@ -173,7 +173,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.hands.append(attempt)
 
     def _taken_over(self, key: Key, holder: Attempt, taker: Worker, *, at: float) -> None:
-        """What the next one has to know of the one before."""
+        """What the new owner must know of the old one."""
         known = self.model[key]
         if holder.worker is taker:
             assert holder.abandoned, "it was taken from a green thread of the same worker"
@@ -182,11 +182,11 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         if holder in self.hands:
             assert holder.claim is not None
-            assert not holder.worker.holds(holder.claim), "it was taken from whoever holds it"
+            assert not holder.worker.holds(holder.claim), "it was taken from its holder"
         if holder.sending:
             known.doubt, known.doubt_at = True, at
-        # A lease that was given back is no death, nor one of which nothing is known any more, nor
-        # one whose worker was seen to go on under a later one, at the taker's last look.
+        # A released lease is no death, nor one that is unknown by now, nor one whose worker was
+        # seen to go on under a later one, at the new owner's last read.
         owner = holder.owner
         if owner in (leases := self.rows.leases()):
             seen = {*leases, *taker._others._seen}
@@ -196,7 +196,7 @@ class LedgerMachine(RuleBasedStateMachine):
         known.taken_from |= {owner}
 
     def _find_out_about_deaths(self, key: Key) -> None:
-        """Who is silent for long has died; who went on, or left in good order, has not."""
+        """A worker that is silent for long has died; one that went on, or stopped, has not."""
         known, row = self.model[key], self.rows.order(key)
         taken_from = frozenset((row.taken_from or "").split())
         assert taken_from <= known.taken_from
@@ -213,7 +213,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return worker.lease.holds(worker.lease.id)
 
     def _find_out_about_a_claim(self, worker: Worker, key: Key, began: float) -> None:
-        """Whether it was written that nobody has heard of."""
+        """Whether a claim without a reply was committed."""
         known, row = self.model[key], self.rows.order(key)
         if row is None or row.epoch == known.epoch:
             return
@@ -226,7 +226,7 @@ class LedgerMachine(RuleBasedStateMachine):
         known.holder = Attempt(worker, key, None, is_sending, abandoned=True, owner=row.owner)
 
     def _find_out_about_releases(self) -> None:
-        """Whether beats have released what was abandoned."""
+        """Whether renewals have released abandoned claims."""
         for key, known in self.model.items():
             row, holder = self.rows.order(key), known.holder
             if row is None or row.epoch == known.epoch:
@@ -241,7 +241,7 @@ class LedgerMachine(RuleBasedStateMachine):
             known.state = State.IN_DOUBT if known.doubt else is_open
 
     @rule(n=st.integers(0, 9), met=BREAKS)
-    def say_that_it_is_sent(self, n: int, met: tuple[str, float] | None) -> None:
+    def mark_as_sending(self, n: int, met: tuple[str, float] | None) -> None:
         attempt = self._attempt(n)
         if attempt is None or attempt.claim is None or attempt.sending:
             return
@@ -257,12 +257,12 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(n=st.integers(0, 9))
     def send(self, n: int) -> None:
-        """The first byte, if the fence lets it through."""
+        """The first byte, if the fence allows it."""
         attempt = self._attempt(n)
         if attempt is None or attempt.claim is None or not attempt.sending:
             return
         if attempt.worker.holds(attempt.claim):
-            assert self.model[attempt.key].holder is attempt, "somebody else has it"
+            assert self.model[attempt.key].holder is attempt, "another attempt has it"
             attempt.sent = True
 
     @rule(
@@ -278,7 +278,7 @@ class LedgerMachine(RuleBasedStateMachine):
         known, state = self.model[attempt.key], State(kind)
         in_doubt, pending = state is State.IN_DOUBT, state is State.PENDING
         event = None if state is State.NEW else dehydrated(attempt.key, Kind(kind))
-        if event is not None and event.id in known.told:  # no decision tells it twice
+        if event is not None and event.id in known.told:  # no decision records it twice
             event = None
         entry = Entry(
             state, DAY, known.attempts + 1, DAY if in_doubt else None, pending, event=event
@@ -326,7 +326,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, PLACES - 1), is_done=st.booleans())
     def stop(self, place: int, is_done: bool) -> None:
-        """It gives its lease back, perhaps while a green thread is still at it."""
+        """It releases its lease, perhaps while a green thread still has a claim."""
         worker = self.workers[place]
         worker.close()
         for attempt in self.hands:
@@ -336,7 +336,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, PLACES - 1), stands_still=st.booleans())
     def pause_or_continue(self, place: int, stands_still: bool) -> None:
-        """Perhaps with its machine, whose clock of durations may stand still then."""
+        """Perhaps with its machine, whose monotonic clock may stand still then."""
         self.suspended -= {place}
         if place not in self.asleep and stands_still:
             self.suspended |= {place}
@@ -344,12 +344,12 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.1, 1.0, BEAT, 5.9, 6.1, LEASE]))
     def time_passes(self, seconds: float) -> None:
-        """And nobody does anything."""
+        """And no worker does anything."""
         self._advance(seconds)
 
     @rule(times=st.integers(1, 6))
-    def life_goes_on(self, times: int) -> None:
-        """Those who are awake beat."""
+    def time_passes_with_renewals(self, times: int) -> None:
+        """The workers that run renew their leases."""
         for _ in range(times):
             self._advance(BEAT)
             for place, worker in enumerate(self.workers):
@@ -379,7 +379,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.suspended.discard(place)
 
     def _attempt(self, n: int) -> Attempt | None:
-        """One of those whose worker is awake."""
+        """An attempt whose worker runs."""
         awake = [
             each
             for each in self.hands
@@ -416,13 +416,13 @@ class LedgerMachine(RuleBasedStateMachine):
             assert (row.doubt_since is not None) == known.doubt
 
     @invariant()
-    def each_event_is_told_once_and_with_its_outcome(self) -> None:
+    def each_event_is_recorded_once_with_its_outcome(self) -> None:
         told = [row.event_id for row in self.rows.events()]
         assert len(told) == len(set(told))
         assert set(told) == set().union(*(known.told for known in self.model.values()))
 
-    def nothing_is_lost_for_good(self) -> None:
-        """When all workers are dead, the next one has every order that has not ended."""
+    def no_order_is_lost(self) -> None:
+        """When all workers are dead, a new one gets every order that is not terminal."""
         for place in range(len(self.workers)):
             self._replace(place)
         if not self.workers:
@@ -439,7 +439,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 def _is_later(lease: str, than: str) -> bool:
-    """Whether it is the same worker's."""
+    """Whether it is a later lease of the same worker."""
     (worker, _, number), (other, _, before) = lease.rpartition("-"), than.rpartition("-")
     return worker == other and int(number) > int(before)
 
@@ -450,7 +450,7 @@ TestLedger.settings = hypothesis_settings(
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    # An example of forty steps is read as it is; shrinking it takes longer than a run of all tests.
+    # An example of forty steps can be read; shrinking it takes longer than a run of all tests.
     phases=list(Phase) if "SHRINK" in os.environ else [Phase.generate],
     derandomize=bool(os.environ.get("HUNT")),
     database=None,

@@ -1,4 +1,4 @@
-"""The way from the schema before the ledger to this one, and back."""
+"""Migrating from the schema before the ledger to this one, and back."""
 
 from collections.abc import Iterator
 
@@ -45,7 +45,7 @@ def tables(engine: Engine) -> set[str]:
     return set(inspect(engine).get_table_names()) - {"alembic_version"}
 
 
-def test_a_gateway_from_before_the_ledger_keeps_its_merchants_up_and_down(
+def test_merchants_survive_the_migration_up_and_down(
     engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to(engine, "0002")
@@ -74,7 +74,7 @@ def test_a_gateway_from_before_the_ledger_keeps_its_merchants_up_and_down(
     assert tables(engine) == set()
 
 
-def test_the_migrations_make_what_the_schema_says(engine: Engine) -> None:
+def test_the_migrations_create_the_schema(engine: Engine) -> None:
     upgrade(engine)
     with engine.connect() as connection:
         context = MigrationContext.configure(
@@ -83,10 +83,11 @@ def test_the_migrations_make_what_the_schema_says(engine: Engine) -> None:
         assert compare_metadata(context, metadata) == []
 
 
-def test_an_upgrade_that_fails_leaves_nothing_behind(engine: Engine) -> None:
+def test_a_failed_upgrade_is_rolled_back(engine: Engine) -> None:
     to(engine, "0002")
     with engine.begin() as connection:
-        connection.execute(text("create table audit (id integer)"))  # in the way of the last one
+        # Conflicts with the last migration.
+        connection.execute(text("create table audit (id integer)"))
     with pytest.raises(Exception, match="audit"):
         upgrade(engine)
     assert tables(engine) == {"merchants", "audit"}

@@ -1,4 +1,4 @@
-"""Databases that are full, locked, restarted or read only: said so, and gone on from."""
+"""Databases that are full, locked, restarted or read-only: reported, and waited for."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_but_unavailable(worker: Worker, claim: Claim) -> None:
-    """Whatever is asked of the ledger, it says that the database is away."""
+    """Every operation of the ledger reports that the database is unavailable."""
     other = Key("m", "other")
     for do in (
         lambda: worker.claim(other, send=True, order=b"{}"),
@@ -51,14 +51,14 @@ def nothing_but_unavailable(worker: Worker, claim: Claim) -> None:
 
 
 def nothing_was_written(claim: Claim, rows: Rows) -> None:
-    """The order that was claimed before is as it was, and of the other one there is nothing."""
+    """The order that was claimed before is unchanged, and the other one has no row."""
     [row] = rows.orders()
     assert (row.order_id, row.state, row.epoch) == (claim.key.order_id, State.CLAIMED, claim.epoch)
     assert rows.events() == []
 
 
 def all_is_well(worker: Worker, claim: Claim, rows: Rows) -> None:
-    """The order that was claimed before, and the one that was refused, go their way."""
+    """Both orders, the one claimed before and the refused one, can be delivered."""
     assert worker.sending(claim)
     assert worker.finish(claim, an_entry())
     other = claimed(worker.claim(Key("m", "other"), send=True, order=b"{}"))
@@ -70,7 +70,7 @@ def all_is_well(worker: Worker, claim: Claim, rows: Rows) -> None:
 
 @contextmanager
 def locked_sqlite(engine: Engine) -> Iterator[None]:
-    """Another process writes, and does not come to an end."""
+    """Another process holds a write transaction open."""
     holding = subprocess.Popen(
         [
             *(sys.executable, "-c"),
@@ -102,7 +102,7 @@ def locked_postgresql(engine: Engine) -> Iterator[None]:
 
 @contextmanager
 def read_only_postgresql(engine: Engine) -> Iterator[None]:
-    """A standby, or a primary that has become one."""
+    """A standby, or a demoted primary."""
     name = engine.url.database
 
     def set_to(value: str) -> None:
@@ -120,25 +120,25 @@ def read_only_postgresql(engine: Engine) -> Iterator[None]:
     set_to("off")
 
 
-def test_on_sqlite_it_goes_on_when_another_process_has_written(sqlite_url: str) -> None:
+def test_sqlite_recovers_when_another_process_has_written(sqlite_url: str) -> None:
     engine = open_database(sqlite_url)
     one, rows = Worker(engine), Rows(engine)
     claim = claimed(one.claim(KEY, send=False))
     with locked_sqlite(engine):
-        one.clock.advance(3)  # it is time to beat
+        one.clock.advance(3)  # a renewal is due
         nothing_but_unavailable(one, claim)
         nothing_was_written(claim, rows)
     all_is_well(one, claim, rows)
     engine.dispose()
 
 
-def test_on_sqlite_a_disk_that_is_full_all_at_once_is_waited_for(sqlite_url: str) -> None:
-    """The connection that was opened before meets the end of the disk in its transaction."""
+def test_sqlite_waits_while_the_disk_is_full(sqlite_url: str) -> None:
+    """A connection that was opened before fails within its transaction."""
     engine = open_database(sqlite_url)
     one, rows = Worker(engine), Rows(engine)
     claim = claimed(one.claim(KEY, send=False))
     driver: Any = one._writer._connection.driver_connection
-    driver.execute("pragma max_page_count = 1")  # no more than there are
+    driver.execute("pragma max_page_count = 1")  # no more pages than there are
     payload = "x" * 100_000
     with pytest.raises(LedgerUnavailable, match="full"):
         one.claim(Key("m", "long"), send=True, order=payload.encode())
@@ -150,14 +150,14 @@ def test_on_sqlite_a_disk_that_is_full_all_at_once_is_waited_for(sqlite_url: str
 
 
 @pytest.mark.parametrize("outage", [locked_postgresql, read_only_postgresql])
-def test_on_postgresql_it_goes_on_when_it_is_over(
+def test_postgresql_recovers_from_an_outage(
     postgresql_url: str, outage: Callable[[Engine], Any]
 ) -> None:
     engine = open_database(postgresql_url)
     one, rows = Worker(engine), Rows(engine)
     claim = claimed(one.claim(KEY, send=False))
     with outage(open_database(postgresql_url)):
-        terminate(engine, backend(one))  # its next connection meets it
+        terminate(engine, backend(one))  # its next connection is affected
         one.clock.advance(3)
         nothing_but_unavailable(one, claim)
     nothing_was_written(claim, rows)
@@ -165,9 +165,7 @@ def test_on_postgresql_it_goes_on_when_it_is_over(
     engine.dispose()
 
 
-def test_on_postgresql_it_goes_on_after_a_restart(
-    postgresql: PostgreSQL, postgresql_url: str
-) -> None:
+def test_postgresql_recovers_from_a_restart(postgresql: PostgreSQL, postgresql_url: str) -> None:
     engine = open_database(postgresql_url)
     one, rows = Worker(engine), Rows(engine)
     claim = claimed(one.claim(KEY, send=False))
@@ -182,7 +180,7 @@ def test_on_postgresql_it_goes_on_after_a_restart(
     engine.dispose()
 
 
-def test_orders_that_wait_for_a_database_are_written_when_it_is_back(
+def test_orders_that_wait_for_the_database_are_written_after_the_outage(
     postgresql: PostgreSQL, postgresql_url: str
 ) -> None:
     engine = open_database(postgresql_url)
@@ -196,7 +194,7 @@ def test_orders_that_wait_for_a_database_are_written_when_it_is_back(
         for claim in claims
     ]
     with pytest.raises(LedgerUnavailable):
-        one.claim(KEY, send=True)  # it has come to the database, and it was away
+        one.claim(KEY, send=True)  # the first write fails
     assert all(each.is_alive() for each in threads)
     postgresql.start()
     assert [each.came_to() for each in threads] == [True] * 20
@@ -205,10 +203,8 @@ def test_orders_that_wait_for_a_database_are_written_when_it_is_back(
     engine.dispose()
 
 
-def test_a_table_that_is_not_as_it_should_be_is_waited_for(
-    engine: Engine, worker: Workers, rows: Rows
-) -> None:
-    """A migration is under way, or was forgotten: no order is to fail for it."""
+def test_a_wrong_table_counts_as_an_outage(engine: Engine, worker: Workers, rows: Rows) -> None:
+    """A migration is running, or was forgotten: no order may fail for it."""
     one = worker()
     claim = claimed(one.claim(KEY, send=False))
 
@@ -227,7 +223,7 @@ def test_a_table_that_is_not_as_it_should_be_is_waited_for(
     all_is_well(one, claim, rows)
 
 
-def test_a_statement_that_postgresql_has_prepared_survives_a_migration(postgresql_url: str) -> None:
+def test_a_prepared_statement_survives_a_migration(postgresql_url: str) -> None:
     engine = open_database(postgresql_url)
     one, rows = Worker(engine), Rows(engine)
     claim = claimed(one.claim(KEY, send=False))
@@ -243,7 +239,7 @@ def test_a_statement_that_postgresql_has_prepared_survives_a_migration(postgresq
     engine.dispose()
 
 
-def test_a_lease_that_cannot_be_given_back_runs_out(
+def test_a_lease_that_cannot_be_released_expires(
     postgresql: PostgreSQL, postgresql_url: str
 ) -> None:
     engine = open_database(postgresql_url)
@@ -257,7 +253,7 @@ def test_a_lease_that_cannot_be_given_back_runs_out(
     engine.dispose()
 
 
-def test_nobody_waits_for_a_lease_to_be_given_back_to_a_database_that_does_not_answer(
+def test_a_stop_does_not_wait_for_a_release_that_hangs(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_GIVING_BACK", 0.1)
@@ -280,10 +276,10 @@ def test_nobody_waits_for_a_lease_to_be_given_back_to_a_database_that_does_not_a
     engine.dispose()
 
 
-def test_whatever_comes_of_a_beat_there_is_another_one(
+def test_a_failed_renewal_is_followed_by_another(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker would end with that thread, and so would the next one that reads that row."""
+    """The worker would end with that thread, and so would the next worker that reads the row."""
     died: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", died.append)
     monkeypatch.setattr(module, "BEAT", 0.002)
@@ -305,8 +301,8 @@ def test_whatever_comes_of_a_beat_there_is_another_one(
 
 
 @pytest.mark.parametrize("error", [OperationalError("", {}, Exception()), RecursionError()])
-def test_a_database_that_cannot_be_asked_is_looked_at_again(error: Exception) -> None:
-    """Also if the driver has no word for it."""
+def test_an_unreachable_database_is_checked_again(error: Exception) -> None:
+    """Also for errors that the driver does not wrap."""
 
     def connect(_: object) -> None:
         raise error from RuntimeError()

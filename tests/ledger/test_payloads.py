@@ -1,4 +1,4 @@
-"""What of an order, and of a POS's words about it, can be read in the ledger."""
+"""Which parts of an order and of a POS's words can be read in the ledger."""
 
 import pytest
 
@@ -12,7 +12,7 @@ KEY = Key("m", "o-1")
 WORDS = Reason("no_buns", "no buns for Ada, +1 555 0100")
 
 
-def test_words_are_sealed_and_opened_for_the_same_order() -> None:
+def test_a_pos_message_is_encrypted_and_decrypted_for_its_order() -> None:
     payloads = Payloads(Vault(new_key()))
     sealed = payloads.seal_reason(KEY, WORDS)
     assert sealed.code == "no_buns"
@@ -21,7 +21,7 @@ def test_words_are_sealed_and_opened_for_the_same_order() -> None:
 
 
 @pytest.mark.parametrize("other", [Key("m", "o-2"), Key("n", "o-1"), Key("m o-1", "")])
-def test_what_is_sealed_for_one_order_is_not_opened_for_another_or_another_merchants(
+def test_a_payload_is_not_decrypted_for_another_order_or_merchant(
     other: Key,
 ) -> None:
     payloads = Payloads(Vault(new_key()))
@@ -34,7 +34,7 @@ def test_what_is_sealed_for_one_order_is_not_opened_for_another_or_another_merch
         payloads.open(other, order)
 
 
-def test_a_code_that_is_no_word_is_sealed_too() -> None:
+def test_a_malformed_reason_code_is_encrypted_too() -> None:
     payloads = Payloads(Vault(new_key()))
     for code in ("4915550142857", "Ada", "a b"):
         reason = Reason(code, "no")
@@ -43,19 +43,19 @@ def test_a_code_that_is_no_word_is_sealed_too() -> None:
         assert payloads.open_reason(KEY, sealed) == reason
 
 
-def test_without_a_key_they_are_kept_as_they_are() -> None:
+def test_without_a_key_payloads_are_stored_in_clear() -> None:
     payloads = Payloads(Vault())
     assert payloads.seal_reason(KEY, WORDS) == WORDS
     assert payloads.open_reason(KEY, WORDS) == WORDS
 
 
-def test_what_was_sealed_with_a_key_that_is_gone_is_said_to_be() -> None:
+def test_a_payload_with_a_missing_key_is_reported_as_such() -> None:
     sealed = Payloads(Vault(new_key())).seal_reason(KEY, WORDS)
     left = Payloads(Vault(new_key())).open_reason(KEY, sealed)
     assert left.code == "no_buns"
     assert "which POS_GATEWAY_SECRET_KEY has not" in left.message
 
 
-def test_the_longest_words_fit_where_they_are_kept() -> None:
-    """On PostgreSQL a column with a length would refuse them sealed."""
+def test_the_longest_pos_message_fits_its_column() -> None:
+    """On PostgreSQL a column with a length would refuse the ciphertext."""
     assert getattr(orders.c.reason_message.type, "length", None) is None

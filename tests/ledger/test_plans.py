@@ -1,4 +1,4 @@
-"""PostgreSQL goes by keys, also where it has planned while its tables were empty."""
+"""PostgreSQL uses indexes, also if it planned while its tables were empty."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Key
 from tests.ledger.lab import an_entry
 
-#: Executions after which a plan is kept for good (psycopg prepares after 5, PostgreSQL plans 5 times).
+#: Executions after which a generic plan stays (psycopg prepares after 5, PostgreSQL plans 5 times).
 OFTEN = 15
 MANY = 3000
 
@@ -35,7 +35,7 @@ def engine(postgresql_url: str) -> Iterator[Engine]:
 
 
 def deliver(ledger: Ledger, name: str) -> None:
-    """A claim, an end, and a redelivery: writes, looks, and takes over."""
+    """A claim, an outcome, and a redelivery: writes, reads, and takes over."""
     key = Key("m", name)
     for _ in range(2):
         claim = ledger.claim(key, send=False)
@@ -47,7 +47,7 @@ def deliver(ledger: Ledger, name: str) -> None:
 
 
 def rows_looked_through(engine: Engine) -> int:
-    """Rows of orders and events that were come by other than by an index, all sessions' together."""
+    """Rows of orders and events that were read without an index, in all sessions."""
     query = (
         "select pg_stat_force_next_flush(), sum(seq_tup_read) from pg_stat_user_tables "
         "where relname in ('orders', 'events')"
@@ -57,7 +57,7 @@ def rows_looked_through(engine: Engine) -> int:
         return int(connection.execute(text(query)).one()[1])
 
 
-def test_a_ledger_that_began_with_empty_tables_does_not_look_through_full_ones(
+def test_a_ledger_that_planned_on_empty_tables_does_not_scan_full_ones(
     engine: Engine,
 ) -> None:
     ledger = Ledger(engine)
@@ -68,6 +68,6 @@ def test_a_ledger_that_began_with_empty_tables_does_not_look_through_full_ones(
     before = rows_looked_through(engine)
     for n in range(OFTEN):
         deliver(ledger, f"p{n}")
-    ledger.close()  # its session tells what it has looked at when it ends
+    ledger.close()  # a session reports its statistics when it ends
     engine.dispose()
     assert rows_looked_through(engine) - before < MANY

@@ -1,4 +1,4 @@
-"""What is removed of orders that are over, and how much of it at a time."""
+"""What is pruned of terminal orders, and how much at a time."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from pos_gateway.ledger.pruning import TOMBSTONE, UNSEEN, present, prune_orders
 from pos_gateway.ledger.states import FINAL, Action, Key, State
-from tests.ledger.lab import DAY, Rows, Worker, claimed, untold
+from tests.ledger.lab import DAY, Rows, Worker, claimed, without_event
 
 
 def test_orders_are_pruned_in_bounded_batches_and_open_ones_never(
@@ -19,7 +19,7 @@ def test_orders_are_pruned_in_bounded_batches_and_open_ones_never(
         key = Key("m", f"o{number:02}")
         claim = claimed(one.claim(key, send=True, deliver_by=DAY, order=b"{}"))
         if not state.is_held:
-            one.finish(claim, untold(state))
+            one.finish(claim, without_event(state))
     counts = list(prune_orders(engine, DAY + 10, batch=2))
     assert all(sum(each) <= 2 for each in counts)
     assert (sum(e for e, _ in counts), sum(r for _, r in counts)) == (3 * len(FINAL), 0)
@@ -32,8 +32,8 @@ def test_orders_are_pruned_in_bounded_batches_and_open_ones_never(
     assert not any(state.is_final for state in left)
 
 
-def test_what_is_old_is_not_judged_by_a_clock_that_is_ahead(engine: Engine) -> None:
-    """SQLite has no other one."""
+def test_a_fast_clock_ages_no_order(engine: Engine) -> None:
+    """SQLite has no other clock."""
     ahead, now = time.time() + 90 * 86_400, time.time()
     seen = present(engine, ahead)
     assert seen == ahead if engine.dialect.name == "sqlite" else abs(seen - now) < 3600
@@ -41,15 +41,15 @@ def test_what_is_old_is_not_judged_by_a_clock_that_is_ahead(engine: Engine) -> N
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-def test_a_cancel_request_whose_message_was_lost_does_not_keep_its_order(
+def test_a_cancel_request_without_a_message_does_not_keep_its_order(
     engine: Engine, rows: Rows, worker: Callable[..., Worker], is_held: bool
 ) -> None:
     one, cancel = worker(), Key("m", "o1", Action.CANCEL)
     claim = claimed(one.claim(Key("m", "o1"), send=True, deliver_by=DAY, order=b"{}"))
-    one.finish(claim, untold(State.ACCEPTED))
+    one.finish(claim, without_event(State.ACCEPTED))
     wish = claimed(one.claim(cancel, send=False, deliver_by=DAY + 100))
     if not is_held:
-        one.finish(wish, untold(State.NEW))
+        one.finish(wish, without_event(State.NEW))
     list(prune_orders(engine, DAY + 50))
     assert all(row.payload for row in rows.orders() if row.action == "submit")
     list(prune_orders(engine, DAY + 101))
@@ -58,13 +58,13 @@ def test_a_cancel_request_whose_message_was_lost_does_not_keep_its_order(
     assert rows.orders() == []
 
 
-def test_an_order_that_was_cancelled_and_never_came_stays_cancelled_for_a_year(
+def test_an_order_that_was_cancelled_and_never_arrived_stays_cancelled_for_a_year(
     engine: Engine, rows: Rows, worker: Callable[..., Worker]
 ) -> None:
     one, cancel = worker(), Key("m", "o1", Action.CANCEL)
     for key, until in ((Key("m", "o1"), None), (cancel, DAY)):
         claim = claimed(one.claim(key, send=False, deliver_by=until))
-        one.finish(claim, untold(State.CANCELLED))
+        one.finish(claim, without_event(State.CANCELLED))
     list(prune_orders(engine, DAY + 10 + TOMBSTONE))
     assert len(rows.orders()) == 2
     list(prune_orders(engine, DAY + 10 + TOMBSTONE + UNSEEN))

@@ -26,7 +26,7 @@ def prepared(connection: psycopg.Connection[Any]) -> list[Any]:
     return connection.execute("select name from pg_prepared_statements").fetchall()
 
 
-def test_every_exchange_goes_through_wait(connection: Any) -> None:
+def test_every_exchange_calls_wait(connection: Any) -> None:
     """It yields 1 to read, 2 to write, 3 for either; what it is sent is what is ready."""
     wanted: list[int] = []
 
@@ -50,7 +50,7 @@ def test_every_exchange_goes_through_wait(connection: Any) -> None:
         wanted.clear()
 
 
-def test_what_wait_raises_comes_out(connection: Any) -> None:
+def test_an_exception_in_wait_propagates(connection: Any) -> None:
     def until_ready(_events: int) -> None:
         raise psycopg.OperationalError("not answered")
 
@@ -59,13 +59,13 @@ def test_what_wait_raises_comes_out(connection: Any) -> None:
         connection.execute("select 1")
 
 
-def test_an_answer_that_takes_too_long_is_an_error(connection: Any) -> None:
+def test_a_slow_reply_is_an_error(connection: Any) -> None:
     wait_at_most(connection, 0.1)
     with pytest.raises(psycopg.OperationalError):
         connection.execute("select pg_sleep(60)")
 
 
-def test_a_statement_is_prepared_once_for_each_connection(connection: Any) -> None:
+def test_a_statement_is_prepared_once_per_connection(connection: Any) -> None:
     statement = Prepared("sums", SUM)
     assert statement.execute(connection, b"[3, 1, 2]") == [3, 1, 2]
     assert statement.execute(connection, b"[]") == []
@@ -76,7 +76,7 @@ def test_a_statement_is_prepared_once_for_each_connection(connection: Any) -> No
         assert prepared(other) == [("sums",)]
 
 
-def test_errors_have_the_class_of_their_code_and_leave_the_connection_in_step(
+def test_errors_have_the_class_of_their_code_and_leave_the_connection_usable(
     connection: Any,
 ) -> None:
     connection.autocommit = True

@@ -1,4 +1,4 @@
-"""Workers that want the same orders in the same moment."""
+"""Workers that claim the same orders at the same moment."""
 
 import subprocess
 import sys
@@ -14,14 +14,14 @@ from pos_gateway.database.engine import open_database
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Key, LeasedElsewhere, State
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
-from tests.ledger.lab import Rows, Worker, claimed, untold
+from tests.ledger.lab import Rows, Worker, claimed, without_event
 
 ROOT = Path(__file__).resolve().parents[2]
 Workers = Callable[..., Worker]
 
 
 def race(ledger_url: str, orders: list[Key], workers: int, callers: int) -> Counter[Key]:
-    """Have so many callers in each of so many workers claim all of these orders at once."""
+    """Have this many callers in each of this many workers claim all of these orders at once."""
     won: Counter[Key] = Counter()
     lock, start = threading.Lock(), threading.Barrier(workers * callers)
     engines = [open_database(ledger_url) for _ in range(workers)]
@@ -58,25 +58,27 @@ def race(ledger_url: str, orders: list[Key], workers: int, callers: int) -> Coun
     return won
 
 
-def test_of_many_that_want_a_fresh_order_exactly_one_has_it(ledger_url: str) -> None:
+def test_exactly_one_of_many_claims_gets_a_fresh_order(ledger_url: str) -> None:
     orders = [Key("m", f"o{n}") for n in range(100)]
     won = race(ledger_url, orders, workers=3, callers=3)
     assert won == dict.fromkeys(orders, 1)
 
 
-def test_of_many_that_want_an_order_that_comes_again_exactly_one_has_it(
+def test_exactly_one_of_many_claims_gets_a_retried_order(
     ledger_url: str, worker: Workers, rows: Rows
 ) -> None:
     orders = [Key("m", f"o{n}") for n in range(100)]
     one = worker()
     for key in orders:
-        one.finish(claimed(one.claim(key, send=True)), untold(State.IN_DOUBT, doubt_since=1.0))
+        one.finish(
+            claimed(one.claim(key, send=True)), without_event(State.IN_DOUBT, doubt_since=1.0)
+        )
     won = race(ledger_url, orders, workers=3, callers=3)
     assert won == dict.fromkeys(orders, 1)
     assert {row.epoch for row in rows.orders()} == {2}
 
 
-def test_of_many_that_take_over_from_a_worker_that_left_exactly_one_has_each_order(
+def test_exactly_one_of_many_take_overs_gets_each_order(
     ledger_url: str, worker: Workers, rows: Rows
 ) -> None:
     orders = [Key("m", f"o{n}") for n in range(100)]
@@ -88,13 +90,11 @@ def test_of_many_that_take_over_from_a_worker_that_left_exactly_one_has_each_ord
     assert won == dict.fromkeys(orders, 1)
     assert {(row.epoch, row.deaths) for row in rows.orders()} == {
         (2, 0)
-    }  # it left, and did not die
+    }  # it stopped, and did not die
 
 
-def test_of_two_processes_that_want_the_same_orders_exactly_one_has_each(
-    ledger_url: str, engine: Engine
-) -> None:
-    """Both claim hundreds, and finish what they have; the ledger's rows say who had which."""
+def test_exactly_one_of_two_processes_gets_each_order(ledger_url: str, engine: Engine) -> None:
+    """Both claim hundreds, and finish theirs; the ledger's rows have the owner of each."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.ledger.racer", ledger_url, "200"],

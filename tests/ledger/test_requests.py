@@ -1,4 +1,4 @@
-"""Requests to cancel that come again: which are over, and which ask for more."""
+"""Repeated cancel requests: which are terminal, and which are attempted again."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,18 +7,18 @@ import pytest
 from sqlalchemy import Engine
 
 from pos_gateway.ledger.states import Action, Claim, Ended, State
-from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
 CANCEL = replace(KEY, action=Action.CANCEL)
 
 
 def ended(one: Worker, state: State) -> None:
-    one.finish(claimed(one.claim(CANCEL, send=False, deliver_by=DAY + 60)), untold(state))
+    one.finish(claimed(one.claim(CANCEL, send=False, deliver_by=DAY + 60)), without_event(state))
 
 
 @pytest.mark.parametrize("state", [each for each in State if each.is_final])
-def test_a_request_with_more_time_is_tried_anew_if_it_had_run_out_or_failed(
+def test_an_expired_or_failed_request_with_a_later_deadline_is_attempted_again(
     worker: Workers, rows: Rows, state: State
 ) -> None:
     one = worker()
@@ -34,11 +34,11 @@ def test_a_request_with_more_time_is_tried_anew_if_it_had_run_out_or_failed(
     assert (row.state, row.reopened, row.deliver_by) == ("claimed", 1, DAY + 61)
 
 
-def test_a_request_after_its_order_was_reopened_is_tried_anew_once(
+def test_a_request_is_attempted_once_more_after_its_order_was_reopened(
     worker: Workers, rows: Rows, engine: Engine
 ) -> None:
     one = worker()
-    one.finish(claimed(one.claim(KEY, send=True)), untold(State.FAILED))
+    one.finish(claimed(one.claim(KEY, send=True)), without_event(State.FAILED))
     ended(one, State.REJECTED)
     assert isinstance(one.claim(CANCEL, send=False, deliver_by=DAY + 60), Ended)
     with engine.begin() as connection:  # twice, as operators do
@@ -49,11 +49,11 @@ def test_a_request_after_its_order_was_reopened_is_tried_anew_once(
     assert (rows.order(CANCEL).generation, rows.order(CANCEL).reopened) == (2, 1)
 
 
-def test_a_first_request_is_for_the_present_generation(
+def test_a_first_request_is_for_the_current_generation(
     worker: Workers, rows: Rows, engine: Engine
 ) -> None:
     one = worker()
-    one.finish(claimed(one.claim(KEY, send=True)), untold())
+    one.finish(claimed(one.claim(KEY, send=True)), without_event())
     with engine.begin() as connection:
         connection.exec_driver_sql("update orders set reopened = 3")
     ended(one, State.CANCELLED)
@@ -61,25 +61,23 @@ def test_a_first_request_is_for_the_present_generation(
     assert isinstance(one.claim(CANCEL, send=False, deliver_by=DAY + 60), Ended)
 
 
-def test_the_later_deadline_holds_for_both_of_two_open_requests(
-    worker: Workers, rows: Rows
-) -> None:
+def test_two_open_requests_share_the_later_deadline(worker: Workers, rows: Rows) -> None:
     one = worker()
-    one.finish(claimed(one.claim(KEY, send=True)), untold())
+    one.finish(claimed(one.claim(KEY, send=True)), without_event())
     for seconds, until in ((60, 60), (600, 600), (60, 600)):
         claim = claimed(one.claim(CANCEL, send=False, deliver_by=DAY + seconds))
-        one.finish(claim, untold())
+        one.finish(claim, without_event())
         assert rows.order(CANCEL).deliver_by == DAY + until
     one.clock.advance(120)
     assert claimed(one.claim(KEY, send=True)).past.cancelling
 
 
-def test_what_an_order_keeps_is_what_it_came_with_first(worker: Workers, rows: Rows) -> None:
+def test_an_order_keeps_its_first_deadline(worker: Workers, rows: Rows) -> None:
     """Its own deadline is not that of a later message."""
     one = worker()
     for seconds in (60, 600, 6):
         claim = claimed(one.claim(KEY, send=True, deliver_by=DAY + seconds))
-        one.finish(claim, untold())
+        one.finish(claim, without_event())
     assert rows.order().deliver_by == DAY + 60
     one.finish(claimed(one.claim(KEY, send=True)), an_entry())
     assert not isinstance(one.claim(KEY, send=True, deliver_by=DAY + 6000), Claim)

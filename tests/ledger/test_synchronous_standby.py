@@ -1,6 +1,6 @@
-"""A primary that waits for a synchronous standby which never comes: what it shows is not durable.
+"""A primary that waits for a synchronous standby that never comes: what it shows is not durable.
 
-Restarted, it shows what it never confirmed; the standby that is promoted elsewhere has none of it.
+Restarted, it shows rows that it never confirmed; the standby that is promoted elsewhere lacks them.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,15 +25,15 @@ from pos_gateway.ledger.states import Claim, Ended, State
 from pos_gateway.merchants.store import MerchantStore
 from testkit.servers.postgresql import PostgreSQL, Standby
 from tests.events.lab import Events
-from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
 
 #: No standby has this name.
-NOBODY = "nobody"
+NO_STANDBY = "no-such-standby"
 
 
 @pytest.fixture(scope="module")
 def primary() -> Iterator[PostgreSQL]:
-    with PostgreSQL(fsync="off") as server:  # it is killed, and its machine is not
+    with PostgreSQL(fsync="off") as server:  # the process is killed, and the machine is not
         yield server
 
 
@@ -50,11 +50,11 @@ def engine(primary: PostgreSQL) -> Iterator[Engine]:
 
 @pytest.fixture
 def cut_off(primary: PostgreSQL, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Cuts the primary off from its standby, has something written, and restarts it."""
+    """Cuts the primary off from its standby, has a write made, and restarts it."""
     monkeypatch.setattr(writer, "_ANSWER", 0.5)
 
     def cut(write: Callable[[], Any]) -> None:
-        primary.commit_with(NOBODY)
+        primary.commit_with(NO_STANDBY)
         with pytest.raises(LedgerUnavailable):
             write()
         primary.kill()
@@ -64,7 +64,7 @@ def cut_off(primary: PostgreSQL, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
 
 @pytest.mark.parametrize("what", [Claiming, Sending, Finishing])
-def test_what_is_read_back_from_a_primary_that_is_cut_off_counts_once_a_standby_has_it(
+def test_a_read_from_an_isolated_primary_counts_once_a_standby_has_it(
     engine: Engine, primary: PostgreSQL, cut_off: Callable[..., None], what: type
 ) -> None:
     one, rows = Worker(engine), Rows(engine)
@@ -77,7 +77,7 @@ def test_what_is_read_back_from_a_primary_that_is_cut_off_counts_once_a_standby_
         operation = Sending(claim) if what is Sending else Finishing(claim, an_entry())
     cut_off(lambda: one.together(operation))
     states = {Claiming: "claimed", Sending: "sending", Finishing: "accepted"}
-    assert rows.order().state == states[what]  # it is there to be read
+    assert rows.order().state == states[what]  # the row can be read
     with pytest.raises(LedgerUnavailable):
         one.together(operation)
     primary.commit_with("")
@@ -86,15 +86,15 @@ def test_what_is_read_back_from_a_primary_that_is_cut_off_counts_once_a_standby_
     one._writer.close()
 
 
-def test_an_end_that_no_standby_has_is_none(
+def test_an_outcome_that_no_standby_has_does_not_count(
     engine: Engine, primary: PostgreSQL, cut_off: Callable[..., None]
 ) -> None:
-    """Whoever believed it would acknowledge the order's message."""
+    """A worker that believed it would acknowledge the order's message."""
     one, two = Worker(engine), Worker(engine)
     two.beat()
     claim = claimed(one.claim(KEY, send=True))
     cut_off(lambda: one.together(Finishing(claim, an_entry())))
-    two._writer.close()  # it was the restarted one's
+    two._writer.close()  # it was the restarted server's
     again = Claiming(KEY, two.ticket(), send=True, deliver_by=None, payload=None)
     with pytest.raises(LedgerUnavailable):
         two.together(again)
@@ -105,7 +105,7 @@ def test_an_end_that_no_standby_has_is_none(
         each._writer.close()
 
 
-def test_positions_that_no_standby_has_are_not_published(
+def test_events_whose_positions_no_standby_has_are_not_published(
     engine: Engine, primary: PostgreSQL, cut_off: Callable[..., None]
 ) -> None:
     outbox = Outbox(engine)
@@ -122,7 +122,7 @@ def test_positions_that_no_standby_has_are_not_published(
     outbox.close()
 
 
-def test_who_leads_as_no_standby_knows_does_not_lead(
+def test_a_leadership_that_no_standby_has_is_none(
     engine: Engine, primary: PostgreSQL, cut_off: Callable[..., None]
 ) -> None:
     one, outbox = Worker(engine), Outbox(engine)
@@ -142,10 +142,10 @@ def test_who_leads_as_no_standby_knows_does_not_lead(
 
 @pytest.fixture
 def cancelled(primary: PostgreSQL) -> Callable[..., BaseException | None]:
-    """Has this written while the standby is away, cancels the wait; returns what came of it."""
+    """Have this written while the standby is away, cancel the wait; returns the result."""
 
     def cancel(write: Callable[[], Any]) -> BaseException | None:
-        primary.commit_with(NOBODY)
+        primary.commit_with(NO_STANDBY)
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)
             while not (waiting := primary.commits_waiting()):
@@ -183,11 +183,11 @@ def an_operators(change: str) -> None:
         if change == "note":
             orders.note(KEY, operator="kim", what="x", details="")
         else:
-            orders.change(seen, untold(State.NEW), operator="kim", what="x", details="")
+            orders.change(seen, without_event(State.NEW), operator="kim", what="x", details="")
 
 
 @pytest.mark.parametrize("change", ["change", "note", "pause"])
-def test_nor_is_it_for_an_operators_change(
+def test_a_cancelled_wait_for_the_standby_is_no_commit_of_an_operators_change(
     engine: Engine,
     cancelled: Callable[..., BaseException | None],
     monkeypatch: pytest.MonkeyPatch,
@@ -195,7 +195,7 @@ def test_nor_is_it_for_an_operators_change(
 ) -> None:
     monkeypatch.setenv("POS_GATEWAY_DATABASE_URL", engine.url.render_as_string(False))
     one = Worker(engine)
-    one.finish(claimed(one.claim(KEY, send=True)), untold(State.IN_DOUBT))
+    one.finish(claimed(one.claim(KEY, send=True)), without_event(State.IN_DOUBT))
     MerchantStore(engine).put([Merchant(id=KEY.merchant_id, base_url="https://pos.example.com")])
     error = cancelled(lambda: an_operators(change))
     assert isinstance(error, Failure)
@@ -204,7 +204,7 @@ def test_nor_is_it_for_an_operators_change(
     one._writer.close()
 
 
-def test_a_connection_whose_commit_was_not_confirmed_is_used_again(
+def test_a_connection_with_an_unconfirmed_commit_is_reused(
     engine: Engine, cancelled: Callable[..., BaseException | None]
 ) -> None:
     store = MerchantStore(engine)
@@ -213,7 +213,7 @@ def test_a_connection_whose_commit_was_not_confirmed_is_used_again(
     assert store.put([record]) == 1
 
 
-def test_of_several_hosts_the_primary_is_taken(engine: Engine, primary: PostgreSQL) -> None:
+def test_the_primary_of_several_hosts_is_used(engine: Engine, primary: PostgreSQL) -> None:
     with Standby(primary.url) as standby:
         hosts = f"host=127.0.0.1:{standby.port}&host=127.0.0.1:{primary.port}"
         there = open_database(f"postgresql://postgres@/{engine.url.database}?{hosts}")

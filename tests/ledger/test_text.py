@@ -1,4 +1,4 @@
-"""What orders and POSes say comes back as it was, or harms nobody."""
+"""Texts of orders and POSes are read back unchanged, and no text fails an order."""
 
 from collections.abc import Callable
 
@@ -30,14 +30,14 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("said", TEXTS.values(), ids=TEXTS.keys())
-def test_a_payload_is_read_as_it_was_written(worker: Workers, said: str) -> None:
+def test_a_payload_is_read_back_unchanged(worker: Workers, said: str) -> None:
     one = worker()
     claimed(one.claim(KEY, send=True, order=said.encode()))
     assert one.order(KEY) == said.encode()
-    assert one.order(Key("m", "nobody")) is None
+    assert one.order(Key("m", "no-such")) is None
 
 
-def test_a_database_may_keep_text_in_another_encoding(postgres_url: str) -> None:
+def test_a_database_may_have_another_encoding(postgres_url: str) -> None:
     server = open_database(postgres_url)
     with server.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(
@@ -59,7 +59,7 @@ def test_a_database_may_keep_text_in_another_encoding(postgres_url: str) -> None
         server.dispose()
 
 
-def test_an_order_with_anything_in_it_is_kept(worker: Workers) -> None:
+def test_an_order_with_any_text_is_stored(worker: Workers) -> None:
     one = worker()
     notes = "".join(map(chr, [*range(0x100), 0x2028, 0xFFFD, 0xFFFF, 0x1F355]))
     order = Order.parse({**an_order("o1", "m"), "notes": notes})
@@ -69,7 +69,7 @@ def test_an_order_with_anything_in_it_is_kept(worker: Workers) -> None:
     assert Order.parse_json(kept).notes == notes
 
 
-def test_ids_may_have_every_character_that_is_allowed_in_them(worker: Workers) -> None:
+def test_ids_may_have_every_allowed_character(worker: Workers) -> None:
     one = worker()
     printable = "".join(map(chr, range(0x21, 0x7F)))
     keys = [Key("m", printable), Key(printable, "o"), Key("m" * 128, "o" * 128), Key("M", "O")]
@@ -84,10 +84,10 @@ NASTY = ["\x00", "a\x00b", "\ud800", "\udfff\ud800", "a\nb\u2028c", "x" * 5000, 
 
 
 @pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
-def test_whatever_a_pos_calls_an_order_or_says_of_it_neither_it_nor_others_are_held_up(
+def test_no_external_id_or_pos_message_blocks_an_order(
     worker: Workers, rows: Rows, text: str
 ) -> None:
-    """Nothing of it may fail to be written, nor, later, to be read."""
+    """All of it must be written, and later read."""
     one = worker()
     claim = claimed(one.claim(KEY, send=True))
     reason = Reason(text, text)

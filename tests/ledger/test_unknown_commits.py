@@ -1,4 +1,4 @@
-"""Connections that end while something is written: nobody knows whether it was, and asks."""
+"""Connections that end during a write: the ledger reads whether it was committed."""
 
 import os
 import socket
@@ -19,7 +19,7 @@ from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.states import AttemptHistory, Key, LeasedElsewhere, State
 from testkit.servers.proxy import Proxy
 from tests.ledger.breaking import BreakingCommit, BreakingStatements, backend
-from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, untold
+from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
 WHEN = ["before", "after"]
@@ -44,11 +44,11 @@ def break_at(worker: Worker, statement: str, when: str) -> Any:
 @pytest.mark.parametrize(
     ("statement", "when"), [*EVERYWHERE, *[("commit", str(n)) for n in range(6)]]
 )
-def test_an_order_goes_its_way_wherever_the_connection_breaks(
+def test_an_order_is_delivered_wherever_the_connection_breaks(
     worker: Workers, rows: Rows, engine: Engine, statement: str, when: str
 ) -> None:
     if (statement, engine.dialect.name) in {("commit", "postgresql"), ("tell", "sqlite")}:
-        statement, when = "finish", "after"  # it has none there, or says it with another
+        statement, when = "finish", "after"  # the statement does not exist there, or is another one
     dead, one = worker(), worker()
     fresh, taken = Key("m", "fresh"), Key("m", "taken")
     claimed(dead.claim(taken, send=True))
@@ -77,14 +77,14 @@ def test_an_order_goes_its_way_wherever_the_connection_breaks(
 
 
 @pytest.mark.parametrize("statement", ["claim", "take", "finish", "send"])
-def test_many_orders_at_once_are_written_once_wherever_the_connection_breaks(
+def test_many_orders_are_written_once_wherever_the_connection_breaks(
     worker: Workers, rows: Rows, statement: str
 ) -> None:
     one = worker()
     keys = [Key("m", f"o{n}") for n in range(9)]
     again = [claimed(one.claim(key, send=False)) for key in keys[:3]]
     for each in again:
-        one.finish(each, untold())
+        one.finish(each, without_event())
     breaking = break_at(one, statement, "after")
 
     def claim(key: Key) -> Claiming:
@@ -99,7 +99,7 @@ def test_many_orders_at_once_are_written_once_wherever_the_connection_breaks(
 
 
 def write(worker: Worker, operations: list[Any]) -> list[Any]:
-    """As the group commit does: the same again while the database is away."""
+    """As the group commit does: retry while the database is unavailable."""
     while True:
         try:
             return worker.together(*operations)
@@ -108,15 +108,15 @@ def write(worker: Worker, operations: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("statement", ["claim", "take"])
-def test_a_claim_whose_answer_was_lost_and_whose_lease_ran_out_since_is_in_no_doubt(
+def test_a_claim_with_a_lost_reply_and_an_expired_lease_is_not_in_doubt(
     worker: Workers, statement: str
 ) -> None:
     one = worker()
     if statement == "take":
-        one.finish(claimed(one.claim(KEY, send=True)), untold())
+        one.finish(claimed(one.claim(KEY, send=True)), without_event())
     one.beat()
     breaking = lost_answer(one, statement)
-    breaking.then = lambda: one.clock.advance(LEASE)  # the database is away for that long
+    breaking.then = lambda: one.clock.advance(LEASE)  # the database is unavailable for that long
     claim = claimed(one.claim(KEY, send=True))
     assert breaking.broke
     assert (claim.past.deaths, claim.past.in_doubt) == (0, False)
@@ -125,12 +125,12 @@ def test_a_claim_whose_answer_was_lost_and_whose_lease_ran_out_since_is_in_no_do
 
 
 def lost_answer(worker: Worker, statement: str) -> Any:
-    """What the worker writes next is written, and it does not hear of it."""
+    """The worker's next write is committed, and its reply is lost."""
     is_sqlite = worker._engine.dialect.name == "sqlite"
     return BreakingCommit(worker) if is_sqlite else break_at(worker, statement, "after")
 
 
-def test_the_first_beat_of_a_worker_may_be_lost(worker: Workers, rows: Rows) -> None:
+def test_the_reply_to_a_workers_first_renewal_may_be_lost(worker: Workers, rows: Rows) -> None:
     one = worker()
     breaking = lost_answer(one, "claim")
     claim = claimed(one.claim(KEY, send=True))
@@ -139,7 +139,7 @@ def test_the_first_beat_of_a_worker_may_be_lost(worker: Workers, rows: Rows) -> 
     assert rows.leases() == {claim.owner}
 
 
-def test_a_claim_whose_answer_was_lost_for_good_is_had_by_the_next_of_the_same_worker(
+def test_a_claim_whose_reply_was_lost_for_good_is_resumed_by_the_same_worker(
     worker: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
@@ -152,7 +152,7 @@ def test_a_claim_whose_answer_was_lost_for_good_is_had_by_the_next_of_the_same_w
     assert (claim.past, claim.epoch) == (AttemptHistory(), 2)
 
 
-def test_a_claim_that_was_never_written_is_fresh_to_the_next(
+def test_an_order_whose_claim_was_never_written_is_fresh(
     worker: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
@@ -165,7 +165,7 @@ def test_a_claim_that_was_never_written_is_fresh_to_the_next(
 
 
 @pytest.mark.parametrize("when", WHEN)
-def test_an_abandoned_order_is_resumed_once_also_if_the_connection_breaks_meanwhile(
+def test_an_abandoned_order_is_resumed_once_if_the_connection_breaks(
     worker: Workers, when: str
 ) -> None:
     one = worker()
@@ -177,7 +177,7 @@ def test_an_abandoned_order_is_resumed_once_also_if_the_connection_breaks_meanwh
     assert isinstance(one.claim(KEY, send=True), LeasedElsewhere)
 
 
-def test_sending_whose_answer_was_lost_for_good_is_in_no_doubt_if_it_is_given_up(
+def test_an_abandoned_order_whose_sending_reply_was_lost_for_good_is_not_in_doubt(
     worker: Workers, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
@@ -190,7 +190,7 @@ def test_sending_whose_answer_was_lost_for_good_is_in_no_doubt_if_it_is_given_up
     assert not claimed(one.claim(KEY, send=True)).past.in_doubt
 
 
-def test_an_outcome_whose_answer_was_lost_is_not_written_over_what_came_after(
+def test_an_outcome_with_a_lost_reply_does_not_overwrite_later_ones(
     worker: Workers, rows: Rows
 ) -> None:
     one, two = worker(), worker()
@@ -202,7 +202,7 @@ def test_an_outcome_whose_answer_was_lost_is_not_written_over_what_came_after(
         two.finish(later, an_entry())
 
     breaking.then = another
-    assert one.finish(claim, untold()) is False
+    assert one.finish(claim, without_event()) is False
     assert rows.order().state == State.ACCEPTED
     assert len(rows.events()) == 1
 
@@ -212,7 +212,7 @@ def test_an_outcome_whose_answer_was_lost_is_not_written_over_what_came_after(
 
 @pytest.fixture
 def wired(postgresql_url: str) -> Any:
-    """A worker behind a proxy, the proxy, and a way to the database past it."""
+    """A worker behind a proxy, the proxy, and a direct connection to the database."""
     with Proxy(postgresql_url) as proxy:
         engine, direct = open_database(proxy.url), open_database(postgresql_url)
         yield Worker(engine), proxy, direct
@@ -222,7 +222,7 @@ def wired(postgresql_url: str) -> Any:
 
 
 def cut_when_it_is_written(worker: Worker, proxy: Proxy, direct: Engine) -> Any:
-    """Hold back the server's answers; cut the connection once a batch is written."""
+    """Hold back the server's replies; cut the connection once a batch is written."""
     pid = backend(worker)
     query = text("select state, query from pg_stat_activity where pid = :pid")
 
@@ -230,7 +230,7 @@ def cut_when_it_is_written(worker: Worker, proxy: Proxy, direct: Engine) -> Any:
         with direct.connect() as connection:
             while True:
                 state, said = connection.execute(query, {"pid": pid}).one()
-                connection.rollback()  # or it is always the same moment
+                connection.rollback()  # or it is always the same snapshot
                 if state == "idle" and "with r as" in said:
                     proxy.cut()
                     proxy.heal()
@@ -242,7 +242,7 @@ def cut_when_it_is_written(worker: Worker, proxy: Proxy, direct: Engine) -> Any:
     return watching
 
 
-def test_an_order_goes_its_way_while_every_answer_of_the_server_is_lost_on_the_wire(
+def test_an_order_is_delivered_while_every_reply_of_the_server_is_lost(
     wired: Any,
 ) -> None:
     worker, proxy, direct = wired
@@ -250,7 +250,7 @@ def test_an_order_goes_its_way_while_every_answer_of_the_server_is_lost_on_the_w
     worker.beat()
 
     def lost(do: Callable[[], Any]) -> Any:
-        worker.beat()  # on a connection that is whole
+        worker.beat()  # on a working connection
         watching = cut_when_it_is_written(worker, proxy, direct)
         result = do()
         watching.join(30)
@@ -264,7 +264,7 @@ def test_an_order_goes_its_way_while_every_answer_of_the_server_is_lost_on_the_w
     assert (row.state, row.epoch, len(rows.events())) == ("accepted", 1, 1)
 
 
-def test_a_server_that_has_vanished_without_a_word_counts_as_away(
+def test_a_server_that_vanished_counts_as_unavailable(
     wired: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_ANSWER", 0.2)
@@ -285,7 +285,7 @@ def test_claims_that_were_never_written_are_not_remembered(
     worker, proxy, _ = wired
     worker.beat()
     proxy.down()
-    for _ in range(5):  # the first is said to a connection that is gone
+    for _ in range(5):  # the first meets a dead connection
         with pytest.raises(LedgerUnavailable):
             worker.claim(KEY, send=True)
     assert (len(worker.abandoned), worker._unheard) == (1, set())
@@ -293,7 +293,7 @@ def test_claims_that_were_never_written_are_not_remembered(
     assert claimed(worker.claim(KEY, send=True)).epoch == 1
 
 
-def test_the_kernel_looks_after_connections_on_which_nothing_is_said(postgres_url: str) -> None:
+def test_idle_connections_have_tcp_keepalives(postgres_url: str) -> None:
     engine = open_database(postgres_url)
     with engine.connect() as connection:
         driver: Any = connection.connection.driver_connection

@@ -1,4 +1,4 @@
-"""A database of each kind with its stores, and a clock that is moved by hand."""
+"""A database of each kind with its stores, and a clock that the test advances."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from pos_gateway.merchants.store import MerchantStore
 
 
 class HandClock:
-    """Time passes when it is told to, on both clocks."""
+    """Both clocks advance when the test says so."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -35,7 +35,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 @pytest.fixture
 def clock() -> HandClock:
-    """Of all who read and write."""
+    """The clock of all readers and writers."""
     return HandClock()
 
 

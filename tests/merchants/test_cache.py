@@ -1,4 +1,4 @@
-"""The refresh-ahead cache: who waits, who loads, and what is read meanwhile."""
+"""The refresh-ahead cache: which readers wait, which load, and what is served meanwhile."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,23 +21,23 @@ from pos_gateway.domain.errors import NotLoaded
 from pos_gateway.runtime.clock import Clock
 
 LIFETIME, ABSENT, STALE, PAUSE = 100.0, 5.0, 1000.0, 1.0
-#: Seconds for what should take none.
+#: Seconds for calls that should take none.
 SOON = 20.0
 
 
 class Away(Exception):
-    """The loader's trouble."""
+    """The loader's error."""
 
 
 class Source:
-    """What is loaded from, and the time of those who load."""
+    """The loader's source, and the loaders' clock."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.rows: dict[str, tuple[str, float]] = {}
         self.loads: list[list[str]] = []
         self.is_away = False
-        #: Keys of which nobody thought that a value could be as theirs is.
+        #: Keys whose value raises an unexpected error.
         self.unreadable: set[str] = set()
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -62,7 +62,7 @@ class Source:
 
 
 class Scene:
-    """A cache over a source; what it has loaded is told."""
+    """A cache over a source; records its loads."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Scene:
 
 @pytest.fixture
 def scene() -> Scene:
-    """Without threads: who asks loads."""
+    """Without threads: the reader loads."""
     return Scene()
 
 
@@ -115,7 +115,7 @@ def threaded(**terms: Any) -> Iterator[Scene]:
         scene.cache.stop()
 
 
-def test_a_value_is_loaded_once_and_read_until_its_lifetime_is_over(scene: Scene) -> None:
+def test_a_value_is_loaded_once_per_lifetime(scene: Scene) -> None:
     scene.source.rows["k"] = "first", 1.0
     assert scene.cache.get("k") == "first"
     scene.source.rows["k"] = "second", 2.0
@@ -126,7 +126,7 @@ def test_a_value_is_loaded_once_and_read_until_its_lifetime_is_over(scene: Scene
     assert scene.source.loads == [["k"], ["k"]]
 
 
-def test_thousands_that_want_what_is_not_here_cost_one_load() -> None:
+def test_thousands_of_readers_of_a_missing_value_share_one_load() -> None:
     with threaded() as scene, ThreadPoolExecutor(300) as pool:
         scene.source.rows["k"] = "value", 1.0
         scene.source.may_answer.clear()
@@ -137,7 +137,7 @@ def test_thousands_that_want_what_is_not_here_cost_one_load() -> None:
         assert scene.source.loads == [["k"]]
 
 
-def test_it_is_refreshed_beside_those_who_read_it() -> None:
+def test_a_refresh_does_not_block_readers() -> None:
     with threaded() as scene:
         scene.source.rows["k"] = "first", 1.0
         assert scene.cache.get("k") == "first"
@@ -149,7 +149,7 @@ def test_it_is_refreshed_beside_those_who_read_it() -> None:
         assert scene.cache.get("k") == "first"
         assert len(scene.source.loads) == 1
         scene.source.seconds = REFRESH * LIFETIME
-        for _ in range(1000):  # nobody waits, and nobody loads but one
+        for _ in range(1000):  # no reader waits, and only one loads
             assert scene.cache.get("k") == "first"
         scene.wait_for_ask()
         assert scene.cache.get("k") == "first"
@@ -159,7 +159,7 @@ def test_it_is_refreshed_beside_those_who_read_it() -> None:
         assert len(scene.source.loads) == 2
 
 
-def test_what_was_loaded_together_is_not_refreshed_together() -> None:
+def test_values_loaded_together_are_refreshed_apart() -> None:
     with threaded() as scene:
         scene.source.rows = {f"k{n}": ("value", 1.0) for n in range(100)}
         for key in scene.source.rows:
@@ -169,8 +169,8 @@ def test_what_was_loaded_together_is_not_refreshed_together() -> None:
         assert all(REFRESH * (1 - JITTER) * LIFETIME <= each <= REFRESH * LIFETIME for each in due)
 
 
-def test_what_processes_share_may_be_loaded_anew_as_soon_as_any_of_them_refreshes_it() -> None:
-    """Taken for young until the last of them would, it would be refreshed by all of them at once."""
+def test_a_shared_value_is_old_as_soon_as_any_process_would_refresh_it() -> None:
+    """Fresh until the last one would refresh it, all would refresh it at once."""
     given: dict[str, CacheEntry[str]] = {}
 
     class Shared:
@@ -191,7 +191,7 @@ def test_what_processes_share_may_be_loaded_anew_as_soon_as_any_of_them_refreshe
     assert [(each.young, each.lifetime) for each in given.values()] == [(soonest, LIFETIME)] * 3
 
 
-def test_a_value_that_another_process_has_loaded_is_valid_for_the_rest_of_its_lifetime() -> None:
+def test_a_value_from_another_process_is_valid_for_the_rest_of_its_lifetime() -> None:
     class Shared:
         def claim(self, least: Mapping[str, float]) -> CacheState[str]:
             if scene.source.seconds:
@@ -213,7 +213,7 @@ def test_a_value_that_another_process_has_loaded_is_valid_for_the_rest_of_its_li
     assert scene.cache.get("k") == "ours"
 
 
-def test_many_that_are_wanted_are_one_load() -> None:
+def test_many_wanted_keys_are_one_load() -> None:
     with threaded() as scene:
         scene.source.rows = {f"k{n}": ("value", 1.0) for n in range(50)}
         scene.source.may_answer.clear()
@@ -239,7 +239,7 @@ def test_keys_that_are_loaded_one_by_one_do_not_wait_for_each_other() -> None:
         assert (scene.cache.get("a"), scene.cache.get("b")) == ("A", "B")
 
 
-def test_nobody_waits_for_longer_than_he_says() -> None:
+def test_a_reader_waits_no_longer_than_its_timeout() -> None:
     with threaded() as scene:
         scene.source.rows["k"] = "value", 1.0
         scene.source.may_answer.clear()
@@ -250,7 +250,7 @@ def test_nobody_waits_for_longer_than_he_says() -> None:
         assert scene.source.loads == [["k"]]
 
 
-def test_that_there_is_none_is_believed_for_a_while(scene: Scene) -> None:
+def test_a_missing_value_is_cached_for_a_while(scene: Scene) -> None:
     assert scene.cache.get("k") is None
     scene.source.rows["k"] = "value", 1.0
     scene.source.seconds = ABSENT - 0.1
@@ -260,7 +260,7 @@ def test_that_there_is_none_is_believed_for_a_while(scene: Scene) -> None:
     assert scene.cache.get("k") == "value"
 
 
-def test_a_loader_that_fails_costs_nobody_his_value_until_it_is_too_old(scene: Scene) -> None:
+def test_a_stale_value_is_served_while_the_loader_fails_up_to_its_bound(scene: Scene) -> None:
     scene.source.rows["k"] = "value", 1.0
     scene.cache.get("k")
     scene.source.is_away = True
@@ -276,7 +276,7 @@ def test_a_loader_that_fails_costs_nobody_his_value_until_it_is_too_old(scene: S
     assert scene.cache.get("k") == "value"
 
 
-def test_a_loader_that_fails_is_not_asked_at_every_read(scene: Scene) -> None:
+def test_a_failing_loader_is_not_called_on_every_read(scene: Scene) -> None:
     scene.source.rows["k"] = "value", 1.0
     scene.source.is_away = True
     for _ in range(10):
@@ -298,7 +298,7 @@ def died(monkeypatch: pytest.MonkeyPatch) -> list[threading.ExceptHookArgs]:
 
 
 @pytest.mark.parametrize("together", [1, 500])
-def test_a_value_that_nobody_thought_of_costs_that_value_alone(
+def test_an_unexpected_error_fails_its_key_alone(
     together: int, died: list[threading.ExceptHookArgs]
 ) -> None:
     with threaded(together=together) as scene:
@@ -317,13 +317,13 @@ def test_a_value_that_nobody_thought_of_costs_that_value_alone(
         asked = len(scene.source.loads)
         with pytest.raises(NotLoaded):
             scene.cache.get("k3", SOON)
-        assert len(scene.source.loads) == asked  # not at every read
+        assert len(scene.source.loads) == asked  # not on every read
         scene.source.unreadable, scene.source.seconds = set(), PAUSE
         assert scene.cache.get("k3", SOON) == "value"
     assert not died
 
 
-def test_nobody_else_waits_for_what_could_not_be_read(
+def test_a_failed_load_releases_its_claim_for_other_processes(
     died: list[threading.ExceptHookArgs],
 ) -> None:
     given_up: dict[str, int] = {}
@@ -349,7 +349,7 @@ def test_nobody_else_waits_for_what_could_not_be_read(
 
 
 @pytest.mark.parametrize("method", ["claim", "store", "give_up"])
-def test_whatever_others_have_put_there_a_value_is_loaded_here(
+def test_a_value_is_loaded_here_if_the_shared_cache_fails(
     method: str, died: list[threading.ExceptHookArgs]
 ) -> None:
     class Shared:
@@ -378,7 +378,7 @@ def test_whatever_others_have_put_there_a_value_is_loaded_here(
     assert not died
 
 
-def test_who_is_told_and_cannot_bear_it_keeps_nobody_waiting(
+def test_a_failing_listener_blocks_no_reader(
     died: list[threading.ExceptHookArgs],
 ) -> None:
     def cannot(_key: str, _value: str | None) -> None:
@@ -391,7 +391,7 @@ def test_who_is_told_and_cannot_bear_it_keeps_nobody_waiting(
     assert not died
 
 
-def test_no_more_failures_are_remembered_than_values() -> None:
+def test_remembered_failures_are_bounded() -> None:
     scene = Scene(most=2)
     scene.source.is_away = True
     for key in ("k", "l", "m", "m", "l", "k"):
@@ -400,7 +400,7 @@ def test_no_more_failures_are_remembered_than_values() -> None:
     assert scene.source.loads == [["k"], ["l"], ["m"], ["k"]]
 
 
-def test_while_a_value_is_stale_the_loader_is_not_asked_at_every_read_either() -> None:
+def test_a_stale_value_does_not_call_the_loader_on_every_read() -> None:
     with threaded() as scene:
         scene.source.rows["k"] = "value", 1.0
         scene.cache.get("k")
@@ -409,7 +409,7 @@ def test_while_a_value_is_stale_the_loader_is_not_asked_at_every_read_either() -
         scene.source.seconds = REFRESH * LIFETIME
         for _ in range(2):
             scene.cache.get("k")
-            scene.wait_for_load()  # it is told that the value is still good
+            scene.wait_for_load()  # the load confirms the value
             for _ in range(100):
                 assert scene.cache.get("k") == "value"
             assert not scene.cache._under_way
@@ -428,17 +428,17 @@ def test_a_value_is_never_served_beyond_its_bound(scene: Scene) -> None:
         scene.cache.get("k")
 
 
-def test_who_comes_late_to_want_it_begins_no_second_load() -> None:
+def test_a_late_reader_starts_no_second_load() -> None:
     with threaded() as scene:
         scene.source.rows["k"] = "value", 1.0
         scene.cache.get("k")
-        event = scene.cache._wish("k")  # as one that saw nothing there a moment ago
+        event = scene.cache._wish("k")  # as a reader that saw no value a moment ago
         assert event is not None
         assert event.is_set()
         assert not scene.cache._wanted
 
 
-def test_what_is_wanted_and_failed_is_tried_again_by_itself() -> None:
+def test_a_failed_load_is_retried_without_a_reader() -> None:
     with threaded(insist=True, pause=lambda _: 0.0) as scene:
         scene.source.rows["k"] = "value", 1.0
         scene.source.is_away = True
@@ -449,14 +449,14 @@ def test_what_is_wanted_and_failed_is_tried_again_by_itself() -> None:
         assert scene.cache.get("k") == "value"
 
 
-def test_an_edit_is_read_at_once_whatever_was_here(scene: Scene) -> None:
+def test_an_edit_is_read_at_once(scene: Scene) -> None:
     scene.source.rows["k"] = "first", 1.0
     scene.cache.get("k")
     scene.source.rows["k"] = "second", 2.0
     scene.cache.outdated("k", 2.0)
     assert not scene.cache.is_fresh("k")
     assert scene.cache.get("k") == "second"
-    scene.cache.outdated("k", 2.0)  # it is known
+    scene.cache.outdated("k", 2.0)  # the edit is known
     assert scene.cache.get("k") == "second"
     assert len(scene.source.loads) == 2
 
@@ -470,13 +470,13 @@ def test_an_edit_that_cannot_be_loaded_is_not_ignored(scene: Scene) -> None:
         scene.cache.get("k")
 
 
-def test_what_was_read_before_an_edit_is_not_taken_for_what_is_there_since() -> None:
+def test_a_value_loaded_before_an_edit_is_not_served_after_it() -> None:
     with threaded() as scene:
         scene.source.rows["k"] = "first", 1.0
         scene.source.may_answer.clear()
         with ThreadPoolExecutor(1) as pool:
             reader = pool.submit(scene.cache.get, "k")
-            scene.wait_for_ask()  # it has read the row, and is not back yet
+            scene.wait_for_ask()  # it has read the row, and has not returned
             scene.source.rows["k"] = "second", 2.0
             scene.source.seconds = 0.1
             scene.cache.outdated("k", 2.0)
@@ -484,7 +484,7 @@ def test_what_was_read_before_an_edit_is_not_taken_for_what_is_there_since() -> 
             assert reader.result(SOON) == "second"
 
 
-def test_a_value_that_is_gone_since_an_edit_is_gone(scene: Scene) -> None:
+def test_a_value_deleted_by_an_edit_is_gone(scene: Scene) -> None:
     scene.source.rows["k"] = "first", 1.0
     scene.cache.get("k")
     scene.cache.outdated("k", 2.0)
@@ -493,7 +493,7 @@ def test_a_value_that_is_gone_since_an_edit_is_gone(scene: Scene) -> None:
     assert scene.cache.get("k") is None
 
 
-def test_what_was_loaded_longest_ago_is_forgotten(scene: Scene) -> None:
+def test_the_oldest_value_is_evicted(scene: Scene) -> None:
     scene.source.rows = {f"k{n}": ("value", 1.0) for n in range(101)}
     for key in scene.source.rows:
         scene.cache.get(key)
@@ -502,7 +502,7 @@ def test_what_was_loaded_longest_ago_is_forgotten(scene: Scene) -> None:
     assert scene.cache.get("k0") == "value"
 
 
-def test_heavy_values_displace_as_many_as_they_count_for() -> None:
+def test_heavy_values_evict_as_many_as_they_count_for() -> None:
     scene = Scene(weigh=lambda value: len(value or "1"))
     scene.source.rows = {f"k{n}": ("v" * 9, 1.0) for n in range(11)} | {"k99": ("v" * 30, 1.0)}
     for key in scene.source.rows:
@@ -515,14 +515,14 @@ def test_heavy_values_displace_as_many_as_they_count_for() -> None:
     assert len(scene.cache) == 8
 
 
-def test_edits_are_remembered_for_as_long_as_older_values_are_about(scene: Scene) -> None:
+def test_edits_are_remembered_for_as_long_as_older_values_may_arrive(scene: Scene) -> None:
     for n in range(1000):
         scene.source.seconds = float(n)
         scene.cache.outdated(f"k{n}", float(n))
     assert len(scene.cache._edits) == LIFETIME + 1
 
 
-def test_a_loader_may_say_how_long_its_value_is_good(scene: Scene) -> None:
+def test_a_loader_may_set_its_values_lifetime(scene: Scene) -> None:
     cache = Scene(failures=(Away,)).cache
     source = Source()
     cache._load, cache._now = lambda _: {"k": Loaded("v", 1.0, 10.0, 9.0)}, source.monotonic
@@ -531,7 +531,7 @@ def test_a_loader_may_say_how_long_its_value_is_good(scene: Scene) -> None:
     assert (entry.due, entry.until) == (9.0, 10.0)
 
 
-def test_who_waits_when_it_is_stopped_is_told() -> None:
+def test_stopping_ends_the_readers_waits() -> None:
     with threaded() as scene, ThreadPoolExecutor(1) as pool:
         scene.source.may_answer.clear()
         reader = pool.submit(scene.cache.get, "k")
@@ -541,7 +541,7 @@ def test_who_waits_when_it_is_stopped_is_told() -> None:
             reader.result(SOON)
 
 
-def test_reading_what_is_here_takes_no_lock_and_wakes_nobody(
+def test_reading_a_cached_value_takes_no_lock_and_wakes_no_thread(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.source.rows["k"] = "value", 1.0
@@ -556,14 +556,14 @@ def test_reading_what_is_here_takes_no_lock_and_wakes_nobody(
     assert scene.cache.get("k") == "value"
 
 
-def test_an_edit_that_is_heard_of_as_the_value_comes_is_loaded_too() -> None:
+def test_an_edit_during_a_load_is_loaded_too() -> None:
     with threaded() as scene:
         scene.source.rows["k"] = "first", 1.0
         told: list[str | None] = []
 
         def on_load(_: str, value: str | None) -> None:
             told.append(value)
-            if value == "first":  # nobody but the loader runs now
+            if value == "first":  # only the loader runs now
                 scene.source.rows["k"] = "second", 2.0
                 scene.source.seconds += 1.0
                 scene.cache.outdated("k", 2.0)
@@ -575,7 +575,7 @@ def test_an_edit_that_is_heard_of_as_the_value_comes_is_loaded_too() -> None:
         assert told == ["first", "second"]
 
 
-def test_its_figures_are_in_a_scrape() -> None:
+def test_the_caches_metrics_are_in_a_scrape() -> None:
     scene = Scene(name="counted")
     scene.source.rows["k"] = "value", 1.0
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Merchants' catalogs: the store, and the directory that hands them on with the records."""
+"""Merchants' catalogs: the store, and the directory that passes them on with the records."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def directory(store: MerchantStore, catalogs: CatalogStore, clock: HandClock) ->
 
 
 def go_away(store: MerchantStore, catalogs: CatalogStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the database not answer any more."""
+    """Make the database unavailable."""
 
     def away(_: object) -> None:
         raise OperationalError("select", {}, Exception("the database is away"))
@@ -39,7 +39,7 @@ def go_away(store: MerchantStore, catalogs: CatalogStore, monkeypatch: pytest.Mo
         monkeypatch.setattr(each, name, away)
 
 
-def test_a_catalog_is_written_and_read_as_a_whole(catalogs: CatalogStore) -> None:
+def test_a_catalog_is_written_and_read_whole(catalogs: CatalogStore) -> None:
     odd = {"ü \u2028'\"\\\x00": "V/1", " ": "#~"}
     catalogs.put({"m": {"a": "1", "b": "2"}, "n": odd})
     assert catalogs.get("m") == {"a": "1", "b": "2"}
@@ -47,7 +47,7 @@ def test_a_catalog_is_written_and_read_as_a_whole(catalogs: CatalogStore) -> Non
     catalogs.put({"m": {"b": "3"}})
     assert catalogs.get("m") == {"b": "3"}
     assert catalogs.get("n") == odd
-    assert catalogs.get("nobody") == {}
+    assert catalogs.get("no-such") == {}
     catalogs.put({})
 
 
@@ -58,9 +58,7 @@ def test_catalogs_are_written_all_or_none(catalogs: CatalogStore) -> None:
     assert catalogs.get("m") == {"a": "1"}
 
 
-def test_whose_catalog_was_written_of_late_is_known(
-    catalogs: CatalogStore, clock: HandClock
-) -> None:
+def test_recently_edited_catalogs_are_known(catalogs: CatalogStore, clock: HandClock) -> None:
     catalogs.put({"m": {"a": "1"}, "n": {}})
     clock.seconds = 1.0
     catalogs.put({"n": {"b": "2"}})
@@ -68,12 +66,10 @@ def test_whose_catalog_was_written_of_late_is_known(
     assert sorted(catalogs.edited_since(0.0)) == [("m", first), ("n", last)]
     assert catalogs.edited_since(first) == [("n", last)]
     assert catalogs.last_edit() == last
-    assert catalogs.stamped(["n", "nobody"]) == {"n": ({"b": "2"}, last)}
+    assert catalogs.stamped(["n", "no-such"]) == {"n": ({"b": "2"}, last)}
 
 
-def test_of_many_merchants_at_once_those_are_read_that_have_a_catalog_a_few_at_a_time(
-    catalogs: CatalogStore, engine: Engine
-) -> None:
+def test_many_catalogs_are_read_a_few_at_a_time(catalogs: CatalogStore, engine: Engine) -> None:
     written = {f"m{number}": {"a": str(number)} for number in range(2 * AT_ONCE + 1)}
     catalogs.put(written)
     asked_for: list[int] = []
@@ -89,12 +85,14 @@ def test_of_many_merchants_at_once_those_are_read_that_have_a_catalog_a_few_at_a
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', "null", "{", ""])
-def test_what_is_no_catalog_is_not_taken_for_one(text: str) -> None:
+def test_an_invalid_catalog_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         of_text(text)
 
 
-def test_a_merchant_comes_with_its_catalog(directory: Directory, catalogs: CatalogStore) -> None:
+def test_a_merchant_is_loaded_with_its_catalog(
+    directory: Directory, catalogs: CatalogStore
+) -> None:
     catalogs.put({"m": {"burger": "V1"}})
     merchant = directory.get("m")
     assert (merchant.pos_id("burger"), merchant.pos_id("soup")) == ("V1", None)
@@ -104,16 +102,16 @@ def test_a_merchant_comes_with_its_catalog(directory: Directory, catalogs: Catal
     assert a_merchant().catalog == {}
 
 
-def test_a_merchant_without_one_costs_no_question_an_order(
+def test_a_merchant_without_a_catalog_costs_no_query_per_order(
     directory: Directory, clock: HandClock
 ) -> None:
     before = directory.get("m")
     clock.seconds = LIFETIME - 1
-    assert directory.get("m") is before  # nor a copy
+    assert directory.get("m") is before  # not even a copy
     assert directory._catalogs.loads["loaded"] == 1
 
 
-def test_the_first_catalog_is_seen_at_the_next_look_and_so_is_every_other(
+def test_a_catalogs_edit_is_seen_at_the_next_poll(
     directory: Directory, catalogs: CatalogStore, clock: HandClock
 ) -> None:
     found = [directory.get("m").catalog]
@@ -144,7 +142,7 @@ def test_an_edited_record_keeps_its_catalog(
     assert directory._catalogs.loads["loaded"] == 1
 
 
-def test_while_the_database_is_away_the_known_catalog_is_served_up_to_its_bound(
+def test_a_stale_catalog_is_served_while_the_database_is_unavailable_up_to_its_bound(
     directory: Directory,
     store: MerchantStore,
     catalogs: CatalogStore,
@@ -165,7 +163,7 @@ def test_while_the_database_is_away_the_known_catalog_is_served_up_to_its_bound(
         directory.get("m")
 
 
-def test_a_catalog_that_was_replaced_is_not_served_though_the_new_one_cannot_be_had(
+def test_a_replaced_catalog_is_not_served_while_the_new_one_cannot_be_loaded(
     directory: Directory,
     store: MerchantStore,
     catalogs: CatalogStore,
@@ -228,10 +226,10 @@ def test_catalogs_of_many_merchants_are_few_loads(
     assert loads < 10
 
 
-def test_catalogs_go_to_redis_and_come_from_it_a_few_at_a_time(
+def test_catalogs_are_exchanged_with_redis_a_few_at_a_time(
     redis_url: str, store: MerchantStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each exchange has half a second, and nobody else has a turn while one's values are read."""
+    """Each exchange has half a second, and reading its values does not yield."""
     shared = SharedCache(redis_url, store, VAULT).catalogs
     exchanges: list[tuple[str, int]] = []
     do = shared._do
@@ -257,7 +255,7 @@ def test_catalogs_go_to_redis_and_come_from_it_a_few_at_a_time(
     shared.close()
 
 
-def test_a_catalog_is_loaded_beside_the_orders_as_soon_as_its_merchant_is_known(
+def test_a_catalog_is_loaded_in_the_background_once_its_merchant_is_known(
     directory: Directory, catalogs: CatalogStore
 ) -> None:
     catalogs.put({"m": {"burger": "V1"}})
@@ -266,12 +264,12 @@ def test_a_catalog_is_loaded_beside_the_orders_as_soon_as_its_merchant_is_known(
     directory.listen(lambda merchant_id, _: told.append(merchant_id))
     directory._catalogs.listen(lambda _id, _catalog: came.release())
     with started(directory):
-        directory.want("nobody")
+        directory.want("no-such")
         directory.want("m")
         assert came.acquire(timeout=SOON)
         assert directory._catalogs.peek("m") == {"burger": "V1"}
     assert "m" in told
-    assert not directory._catalogs.is_fresh("nobody")
+    assert not directory._catalogs.is_fresh("no-such")
 
 
 def test_catalogs_in_memory_are_bounded_by_all_of_their_entries(
@@ -292,7 +290,7 @@ def test_catalogs_in_memory_are_bounded_by_all_of_their_entries(
     assert directory.get("large").catalog == large
 
 
-def test_after_a_large_import_orders_have_their_turns_at_every_look(
+def test_a_large_import_does_not_block_orders_at_a_poll(
     store: MerchantStore, catalogs: CatalogStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory, turns = Directory(store, catalogs, clock=clock), []
@@ -301,20 +299,20 @@ def test_after_a_large_import_orders_have_their_turns_at_every_look(
     catalogs.put({each: {} for each in ids})
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=turns.append))
     directory._look()
-    assert len(turns) == 4 * 4  # each kind's edits are read, and then heard of
+    assert len(turns) == 4 * 4  # each kind's edits are read, and then handled
 
 
-def test_a_row_that_makes_no_sense_ends_nobody_s_orders(
+def test_an_invalid_row_fails_no_order(
     engine: Engine, directory: Directory, catalogs: CatalogStore
 ) -> None:
     catalogs.put({"m": {"burger": "V1"}})
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE catalogs SET entries = '{'")
-    with pytest.raises(NotLoaded, match="cannot be read"):  # tried again later
+    with pytest.raises(NotLoaded, match="cannot be read"):  # retried later
         directory.get("m")
 
 
-def test_nor_those_of_merchants_that_are_read_with_it(
+def test_an_invalid_row_does_not_affect_merchants_loaded_with_it(
     engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock
 ) -> None:
     directory = Directory(store, catalogs, clock=clock)
@@ -335,7 +333,7 @@ def test_nor_those_of_merchants_that_are_read_with_it(
             assert directory.get(each).catalog == {"burger": "V1"}
 
 
-def test_a_stamp_that_is_none_keeps_no_edit_of_another_kind_from_being_seen(
+def test_an_invalid_stamp_hides_no_edit_of_another_kind(
     engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock
 ) -> None:
     directory = Directory(store, catalogs, clock=clock)

@@ -1,4 +1,4 @@
-"""The directory over a real database: what is read from memory, and that edits are seen."""
+"""The directory over a real database: records are read from memory, and edits are seen."""
 
 import threading
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def test_a_record_is_read_from_memory(
     directory = Directory(store, catalogs, clock=clock)
     store.put([a_merchant(max_concurrency=3)])
     assert directory.get("m").max_concurrency == 3
-    with engine.begin() as connection:  # not as an edit is made
+    with engine.begin() as connection:  # bypassing the edit's stamp
         connection.exec_driver_sql("UPDATE merchants SET max_concurrency = 4")
     clock.seconds = LIFETIME - 1
     assert directory.get("m").max_concurrency == 3
@@ -46,7 +46,7 @@ def test_a_record_is_read_from_memory(
     assert directory.get("m").max_concurrency == 4
 
 
-def test_an_edit_is_seen_at_the_next_look(
+def test_an_edit_is_seen_at_the_next_poll(
     store: MerchantStore, catalogs: CatalogStore, clock: HandClock
 ) -> None:
     directory = Directory(store, catalogs, clock=clock)
@@ -59,30 +59,30 @@ def test_an_edit_is_seen_at_the_next_look(
     assert directory.get("m").max_concurrency == 4
 
 
-def test_so_is_one_that_was_committed_long_after_it_was_made(
+def test_an_edit_committed_long_after_its_stamp_is_seen(
     store: MerchantStore, catalogs: CatalogStore, clock: HandClock
 ) -> None:
     directory = Directory(store, catalogs, clock=clock)
     store.put([a_merchant(max_concurrency=3)])
     clock.seconds = 100.0
     directory.get("m")
-    clock.seconds = 70.0  # a long import, or a clock that is late
+    clock.seconds = 70.0  # a long import, or a slow clock
     store.put([a_merchant(max_concurrency=4)])
     clock.seconds = 100.0 + LOOK
     assert directory.get("m").max_concurrency == 4
 
 
-def test_a_merchant_that_is_imported_after_somebody_asked_for_it_is_there(
+def test_a_merchant_imported_after_a_miss_is_found(
     store: MerchantStore, catalogs: CatalogStore, clock: HandClock
 ) -> None:
     directory = Directory(store, catalogs, clock=clock)
-    with pytest.raises(UnknownMerchant, match="nobody"):
-        directory.get("nobody")
-    assert directory.is_fresh("nobody")
-    assert directory.peek("nobody") is None
-    store.put([a_merchant("nobody")])
+    with pytest.raises(UnknownMerchant, match="no-such"):
+        directory.get("no-such")
+    assert directory.is_fresh("no-such")
+    assert directory.peek("no-such") is None
+    store.put([a_merchant("no-such")])
     clock.seconds = LOOK
-    assert directory.get("nobody") == a_merchant("nobody")
+    assert directory.get("no-such") == a_merchant("no-such")
 
 
 def test_a_merchant_that_is_paused_through_the_directory_is_paused_for_all(
@@ -119,7 +119,7 @@ def test_a_merchant_that_was_edited_since_it_was_read_is_not_paused(
     assert not any(each.paused for each in store.all())
 
 
-def test_while_the_database_is_away_what_is_known_is_served(
+def test_stale_records_are_served_while_the_database_is_unavailable(
     store: MerchantStore, catalogs: CatalogStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = Directory(store, catalogs, clock=clock)
@@ -138,7 +138,7 @@ def test_while_the_database_is_away_what_is_known_is_served(
         directory.get("m")
 
 
-def test_an_edit_is_told_to_those_who_listen_though_nobody_asks(
+def test_listeners_get_an_edit_without_a_read(
     store: MerchantStore, catalogs: CatalogStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subject, "LOOK", 0.01)
@@ -161,7 +161,7 @@ def test_an_edit_is_told_to_those_who_listen_though_nobody_asks(
     assert told == [3, 4]
 
 
-def test_workers_read_each_others_records_and_none_from_before_an_edit(
+def test_workers_share_records_and_none_from_before_an_edit(
     store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis_url: str
 ) -> None:
     one, other, late = (
@@ -195,7 +195,7 @@ def test_a_merchant_whose_record_came_from_redis_can_be_paused(
     assert store.get(["m"])["m"].paused
 
 
-def test_without_redis_each_reads_its_own(
+def test_without_redis_each_worker_loads_its_records(
     store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis: Redis, redis_url: str
 ) -> None:
     store.put([a_merchant()])

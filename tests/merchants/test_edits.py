@@ -1,4 +1,4 @@
-"""Edits are seen whatever the clocks of those who edit, and of those who look, say."""
+"""Edits are seen whatever the clocks of editors and pollers say."""
 
 from collections.abc import Callable
 
@@ -17,19 +17,19 @@ from pos_gateway.merchants.store import MerchantStore
 from tests.merchants.conftest import HandClock
 from tests.merchants.test_store import a_merchant
 
-#: Seconds by which the clock of who edits differs from everybody else's.
+#: Seconds by which the editor's clock differs from all others.
 SKEWS = [-86_400.0, -300.0, 300.0, 86_400.0]
 
 
 def off_by(clock: HandClock, seconds: float) -> HandClock:
-    """The clock of a machine whose time of day is wrong."""
+    """The clock of a machine with a wrong time of day."""
     skewed = HandClock()
     skewed.seconds = clock.seconds + seconds
     return skewed
 
 
 @pytest.mark.parametrize("skew", SKEWS)
-def test_an_edit_is_seen_at_the_next_look_whatever_the_clock_of_who_makes_it_says(
+def test_an_edit_is_seen_at_the_next_poll_whatever_the_editors_clock_says(
     engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock, skew: float
 ) -> None:
     store.put([a_merchant(max_concurrency=3)])
@@ -57,10 +57,10 @@ def test_an_edit_is_seen_at_the_next_look_whatever_the_clock_of_who_makes_it_say
 
 
 @pytest.mark.parametrize("kind", ["merchants", "catalogs"])
-def test_nobody_edits_while_another_edit_has_its_stamp_and_is_not_there(
+def test_an_edit_waits_for_one_that_has_its_stamp_and_is_not_committed(
     engine: Engine, clock: HandClock, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Else a look between the two would have it that the first one's was seen."""
+    """Otherwise a poll between the two would take the first edit for seen."""
     monkeypatch.setattr(database, "_SQLITE_BUSY", 0.01)
     impatient = open_database(engine.url.render_as_string(hide_password=False))
     if impatient.dialect.name == "postgresql":
@@ -86,7 +86,7 @@ def test_nobody_edits_while_another_edit_has_its_stamp_and_is_not_there(
 
 
 class Table:
-    """Rows with stamps that somebody else writes."""
+    """Rows with stamps that the test writes."""
 
     def __init__(self, **stamps: float) -> None:
         self.stamps = stamps
@@ -103,7 +103,7 @@ class Table:
 
 @pytest.fixture
 def looking(clock: HandClock) -> Callable[[Table], Callable[[], set[str]]]:
-    """Looks at a table: what each look tells of."""
+    """Polls a table; returns each poll's edits."""
 
     def begin(table: Table) -> Callable[[], set[str]]:
         told: set[str] = set()
@@ -122,7 +122,7 @@ def looking(clock: HandClock) -> Callable[[Table], Callable[[], set[str]]]:
 def test_an_edit_that_was_committed_after_a_later_one_is_seen(
     looking: Callable[[Table], Callable[[], set[str]]], clock: HandClock
 ) -> None:
-    """An earlier release's import is there only when all of it is."""
+    """An earlier release's import commits only as a whole."""
     table = Table(a=100.0)
     look = looking(table)
     look()
@@ -135,7 +135,7 @@ def test_an_edit_that_was_committed_after_a_later_one_is_seen(
     assert "c" in look()
 
 
-def test_what_was_seen_long_ago_is_not_read_again(
+def test_edits_seen_long_ago_are_not_read_again(
     looking: Callable[[Table], Callable[[], set[str]]], clock: HandClock
 ) -> None:
     """After an import of all merchants, whatever its clock said."""
@@ -151,10 +151,10 @@ def test_what_was_seen_long_ago_is_not_read_again(
 
 
 @pytest.mark.parametrize("ahead", SKEWS)
-def test_the_first_look_sees_what_others_may_not_know_of(
+def test_the_first_poll_sees_recent_edits(
     looking: Callable[[Table], Callable[[], set[str]]], clock: HandClock, ahead: float
 ) -> None:
-    """A worker that has just begun may be handed a record from before an edit."""
+    """A worker that has just started may get a shared record from before an edit."""
     now = clock.now().timestamp()
     table = Table(old=now - 10 * 86_400, edited=now + ahead, again=now + ahead + 0.001)
     assert looking(table)() >= {"edited", "again"}

@@ -1,4 +1,4 @@
-"""Two operators at once on PostgreSQL: the second one comes in the midst of what the first does."""
+"""Two concurrent operators on PostgreSQL: the second starts within the first one's transaction."""
 
 import subprocess
 import sys
@@ -20,14 +20,14 @@ def a_merchant(merchant_id: str, **fields: object) -> Merchant:
 
 
 class Operators:
-    """Two, each with a connection of their own."""
+    """Two operators, each with a connection."""
 
     def __init__(self, url: str) -> None:
         self.first, self.second, self._watching = (open_database(url) for _ in range(3))
         upgrade(self.first)
 
     def at_once(self, first: Callable[[Engine], Any], second: Callable[[Engine], Any]) -> Any:
-        """The second begins before the first commits, and has to wait; what it comes to."""
+        """The second starts before the first commits, and has to wait; returns its result."""
         came_to: list[Any] = []
         waiting = threading.Thread(target=lambda: came_to.append(second(self.second)))
 
@@ -98,7 +98,7 @@ def test_two_imports_of_one_catalog_at_once_are_both_written(
     assert catalogs.get("m") == {"a": "2"}
 
 
-def test_two_first_upgrades_at_once_make_the_tables_once(postgres_url: str) -> None:
+def test_two_first_upgrades_at_once_create_the_tables_once(postgres_url: str) -> None:
     """Two replicas of a job, or two operators."""
     first, watching = open_database(postgres_url), open_database(postgres_url)
     others: list[subprocess.Popen[str]] = []

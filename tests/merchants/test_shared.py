@@ -1,4 +1,4 @@
-"""Values that processes share through a real Redis: one loads, the others take over."""
+"""Values that processes share through a real Redis: one loads, the others read its value."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +47,7 @@ def share(url: str, name: str = "test", **terms: Any) -> SharedValues[str]:
     return SharedValues(url, name, vault=VAULT, encode=encode, decode=decode, **terms)
 
 
-def a_gift(
+def an_entry(
     fence: int, text: str | None = "v", version: float = 1.0, age: float = 0.0
 ) -> CacheEntry[str]:
     return CacheEntry(fence, text, version, age, young=45.0, lifetime=100.0)
@@ -78,13 +78,13 @@ def lock(key: str) -> str:
     return f"{PREFIX}test:lock:{key}"
 
 
-def test_one_has_the_right_to_load_and_the_others_take_over(
+def test_one_process_loads_and_the_others_read_its_value(
     one: SharedValues[str], other: SharedValues[str]
 ) -> None:
     mine = one.claim({"k": 0.0, "l": 0.0}).ours
     assert mine.keys() == {"k", "l"}
     assert other.claim({"k": 0.0, "l": 0.0}).elsewhere == {"k", "l"}
-    one.store({"k": a_gift(mine["k"], "v", 7.0, age=20.0), "l": a_gift(mine["l"], None)})
+    one.store({"k": an_entry(mine["k"], "v", 7.0, age=20.0), "l": an_entry(mine["l"], None)})
     found = other.claim({"k": 0.0, "l": 0.0}).found
     assert (found["k"].value, found["k"].version, found["k"].lifetime) == ("v", 7.0, 100.0)
     assert found["k"].refresh_after == pytest.approx(50.0)
@@ -92,51 +92,51 @@ def test_one_has_the_right_to_load_and_the_others_take_over(
     assert found["l"].value is None
 
 
-def test_an_old_value_is_loaded_anew_by_one(
+def test_an_old_value_is_refreshed_by_one_process(
     one: SharedValues[str], other: SharedValues[str]
 ) -> None:
     first = one.claim({"k": 0.0}).ours["k"]
-    one.store({"k": a_gift(first, age=45.0)})
+    one.store({"k": an_entry(first, age=45.0)})
     assert other.claim({"k": 0.0}).ours["k"] > first
     assert one.claim({"k": 0.0}).elsewhere == {"k"}
 
 
-def test_a_value_from_before_an_edit_is_none(one: SharedValues[str]) -> None:
-    one.store({"k": a_gift(one.claim({"k": 0.0}).ours["k"], "v", 7.0)})
+def test_a_value_from_before_an_edit_is_not_used(one: SharedValues[str]) -> None:
+    one.store({"k": an_entry(one.claim({"k": 0.0}).ours["k"], "v", 7.0)})
     assert one.claim({"k": 7.0}).found["k"].value == "v"
     assert one.claim({"k": 7.001}).ours.keys() == {"k"}
 
 
-def test_who_was_held_up_for_longer_than_the_lease_overwrites_nothing(
+def test_a_loader_paused_for_longer_than_its_lease_overwrites_nothing(
     one: SharedValues[str], other: SharedValues[str], client: "Client[bytes]"
 ) -> None:
     late = one.claim({"k": 0.0}).ours["k"]
-    client.delete(lock("k"))  # as at the end of its lease
+    client.delete(lock("k"))  # as when its lease expires
     newer = other.claim({"k": 0.0}).ours["k"]
-    other.store({"k": a_gift(newer, "newer")})
-    one.store({"k": a_gift(late, "older")})
+    other.store({"k": an_entry(newer, "newer")})
+    one.store({"k": an_entry(late, "older")})
     assert one.claim({"k": 0.0}).found["k"].value == "newer"
 
 
-def test_nor_does_he_end_the_right_of_whoever_has_it_now(
+def test_a_late_loader_does_not_release_the_new_loaders_lease(
     one: SharedValues[str], other: SharedValues[str], client: "Client[bytes]"
 ) -> None:
     late = one.claim({"k": 0.0}).ours["k"]
     client.delete(lock("k"))
     other.claim({"k": 0.0})
-    one.store({"k": a_gift(late, "older")})
+    one.store({"k": an_entry(late, "older")})
     one.give_up({"k": late}, 0.0)
     assert one.claim({"k": 0.0}).elsewhere == {"k"}
 
 
-def test_the_right_of_one_that_was_killed_ends_with_its_lease(
+def test_a_killed_loaders_claim_ends_with_its_lease(
     redis_url: str, client: "Client[bytes]"
 ) -> None:
     share(redis_url, lease=3.0).claim({"k": 0.0})
     assert 0 < client.pttl(lock("k")) <= 3000
 
 
-def test_what_could_not_be_loaded_is_not_tried_by_all_at_once(
+def test_a_failed_load_is_not_retried_by_all_processes_at_once(
     one: SharedValues[str], other: SharedValues[str], client: "Client[bytes]"
 ) -> None:
     mine = one.claim({"k": 0.0}).ours
@@ -147,17 +147,17 @@ def test_what_could_not_be_loaded_is_not_tried_by_all_at_once(
 
 @pytest.mark.parametrize("first", ["k:lock", "lock:k", "=k", "=k:lock", "value:k", "fences", ""])
 @pytest.mark.parametrize("second", ["k", "k:lock", "lock:k"])
-def test_no_id_is_the_lock_of_another_one(
+def test_no_key_collides_with_another_ones_lock(
     one: SharedValues[str], other: SharedValues[str], first: str, second: str
 ) -> None:
-    """All of these are valid ids of merchants but the last."""
+    """All of these are valid merchant ids except for the last."""
     if first != second:
-        one.store({first: a_gift(one.claim({first: 0.0}).ours[first])})
+        one.store({first: an_entry(one.claim({first: 0.0}).ours[first])})
         assert one.claim({first: 7.0}).ours
         assert other.claim({second: 0.0}).ours
 
 
-def test_what_others_have_not_loaded_within_a_lease_is_loaded_here(
+def test_a_value_that_others_have_not_loaded_within_a_lease_is_loaded_here(
     redis_url: str, client: "Client[bytes]"
 ) -> None:
     """Each of them may have died, or may be as slow as the first."""
@@ -174,18 +174,20 @@ def test_what_others_have_not_loaded_within_a_lease_is_loaded_here(
     waiting.close()
 
 
-def test_two_waits_for_others_are_not_one_long_one(redis_url: str, client: "Client[bytes]") -> None:
+def test_two_waits_for_others_are_counted_separately(
+    redis_url: str, client: "Client[bytes]"
+) -> None:
     clock = _Later()
     waiting = share(redis_url, clock=clock)
     share(redis_url).claim({"k": 0.0})
     assert waiting.claim({"k": 0.0}).elsewhere == {"k"}
-    clock.seconds = 10 * LEASE  # it was not asked for meanwhile
+    clock.seconds = 10 * LEASE  # it was not read meanwhile
     assert waiting.claim({"k": 0.0}).elsewhere == {"k"}
     waiting.close()
 
 
 def test_a_pause_may_be_longer_than_a_lease(one: SharedValues[str], redis_url: str) -> None:
-    """Toast allows two logins an hour, of all processes together."""
+    """Toast allows two logins an hour, for all processes together."""
     clock = _Later()
     waiting = share(redis_url, clock=clock)
     mine = one.claim({"k": 0.0}).ours
@@ -197,11 +199,11 @@ def test_a_pause_may_be_longer_than_a_lease(one: SharedValues[str], redis_url: s
     waiting.close()
 
 
-def test_what_is_not_to_be_shared_is_not_there_and_keeps_nobody_waiting(
+def test_an_unshared_value_is_not_in_redis_and_blocks_no_process(
     one: SharedValues[str], client: "Client[bytes]"
 ) -> None:
     mine = one.claim({"k": 0.0, "l": 0.0}).ours
-    one.store({key: a_gift(fence, "private") for key, fence in mine.items()})
+    one.store({key: an_entry(fence, "private") for key, fence in mine.items()})
     kept = [value for key in client.scan_iter() for value in [key, *_fields(client, key)]]
     assert not [each for each in kept if b"private" in each]
     assert all(client.pttl(lock(key)) <= 1 for key in mine)
@@ -216,11 +218,11 @@ class _Later(HandClock):
         return datetime.now(UTC) + timedelta(seconds=self.seconds)
 
 
-def test_nothing_that_is_shared_can_be_read_in_redis(
+def test_shared_values_cannot_be_read_in_redis(
     one: SharedValues[str], client: "Client[bytes]"
 ) -> None:
     mine = one.claim({"k": 0.0}).ours["k"]
-    one.store({"k": a_gift(mine, "s3cr3t")})
+    one.store({"k": an_entry(mine, "s3cr3t")})
     assert b"s3cr3t" not in b"".join(_fields(client, _value("k")))
 
 
@@ -241,12 +243,12 @@ _FORGED = {
 
 
 @pytest.mark.parametrize("forge", _FORGED.values(), ids=_FORGED.keys())
-def test_write_access_to_redis_is_not_enough_to_have_a_value_believed(
+def test_write_access_to_redis_cannot_forge_a_value(
     one: SharedValues[str], client: "Client[bytes]", forge: Callable[[Any], Any]
 ) -> None:
     keys = ("k", "l", "none")
     mine = one.claim(dict.fromkeys(keys, 0.0)).ours
-    one.store({key: a_gift(mine[key], None if key == "none" else "v") for key in keys})
+    one.store({key: an_entry(mine[key], None if key == "none" else "v") for key in keys})
     others = {f"of {key}".encode(): client.hget(_value(key), "data") for key in keys}
     forged = forge({**client.hgetall(_value("k")), **others})
     client.hset(_value("k"), mapping=forged)
@@ -254,23 +256,23 @@ def test_write_access_to_redis_is_not_enough_to_have_a_value_believed(
     assert not (standing.found or standing.ours or standing.elsewhere)  # it is loaded here
 
 
-def test_nor_is_it_for_a_value_of_another_kind(
+def test_a_value_of_another_kind_is_not_used(
     one: SharedValues[str], redis_url: str, client: "Client[bytes]"
 ) -> None:
     other_kind = share(redis_url, "other")
     for shared in (one, other_kind):
-        shared.store({"k": a_gift(shared.claim({"k": 0.0}).ours["k"])})
+        shared.store({"k": an_entry(shared.claim({"k": 0.0}).ours["k"])})
     client.hset(_value("k"), "data", client.hget(f"{PREFIX}other:value:k", "data") or b"")
     assert not one.claim({"k": 0.0}).found
     other_kind.close()
 
 
-def test_a_value_that_was_put_back_after_its_lifetime_is_none(
+def test_a_value_replayed_after_its_lifetime_is_not_used(
     redis_url: str, client: "Client[bytes]"
 ) -> None:
     clock = _Later()
     one = share(redis_url, clock=clock)
-    one.store({"k": a_gift(one.claim({"k": 0.0}).ours["k"])})
+    one.store({"k": an_entry(one.claim({"k": 0.0}).ours["k"])})
     earlier = client.hgetall(_value("k"))
     clock.seconds = 99.0
     assert one.claim({"k": 0.0}).found
@@ -284,9 +286,9 @@ def _value(key: str) -> bytes:
     return f"{PREFIX}test:value:{key}".encode()
 
 
-def test_a_value_that_is_as_old_as_no_number_is_loaded_here(one: SharedValues[str]) -> None:
-    """What Redis counts is not sealed, and whoever answers in its place may say anything."""
-    one.store({"k": a_gift(one.claim({"k": 0.0}).ours["k"])})
+def test_a_value_with_an_invalid_age_is_loaded_here(one: SharedValues[str]) -> None:
+    """Redis's counters are not encrypted, and an impostor may answer anything."""
+    one.store({"k": an_entry(one.claim({"k": 0.0}).ours["k"])})
     script = one._script
 
     def older(*arguments: Any, **named: Any) -> Any:
@@ -298,7 +300,7 @@ def test_a_value_that_is_as_old_as_no_number_is_loaded_here(one: SharedValues[st
 
 
 @pytest.mark.parametrize("reply", NONSENSE.values(), ids=NONSENSE.keys())
-def test_a_redis_that_talks_nonsense_is_left_alone_for_a_while(reply: bytes) -> None:
+def test_a_redis_with_invalid_replies_is_not_used_for_a_while(reply: bytes) -> None:
     with lying(reply) as liar:
         shared = share(liar.url, timeout=0.1)
         for _ in range(5):
@@ -308,20 +310,20 @@ def test_a_redis_that_talks_nonsense_is_left_alone_for_a_while(reply: bytes) -> 
         shared.close()
 
 
-def test_a_redis_that_is_away_costs_no_value(redis: Redis, redis_url: str) -> None:
+def test_an_unreachable_redis_costs_no_value(redis: Redis, redis_url: str) -> None:
     redis.stop()
     scene = Scene(shared=share(redis_url))
     scene.source.rows["k"] = "value", 1.0
     assert scene.cache.get("k") == "value"
 
 
-def test_two_processes_with_thousands_of_readers_load_once_a_refresh(redis_url: str) -> None:
+def test_two_processes_with_thousands_of_readers_load_once_per_refresh(redis_url: str) -> None:
     with (
         threaded(shared=share(redis_url), clock=SYSTEM_CLOCK) as here,
         threaded(shared=share(redis_url), clock=SYSTEM_CLOCK) as there,
         ThreadPoolExecutor(200) as pool,
     ):
-        # One source, so that it is seen who asks; it answers when both caches wait.
+        # One source, so that the loader is known; it answers when both caches wait.
         there.cache._load = here.source.load
         here.source.rows["k"] = "value", 1.0
         here.source.may_answer.clear()
@@ -332,7 +334,7 @@ def test_two_processes_with_thousands_of_readers_load_once_a_refresh(redis_url: 
         assert here.source.loads == [["k"]]
 
 
-def test_one_that_waits_for_another_process_loads_when_that_is_dead(
+def test_a_waiting_process_loads_when_the_loader_is_dead(
     redis_url: str, client: "Client[bytes]"
 ) -> None:
     dead = share(redis_url)
@@ -352,6 +354,6 @@ def test_one_that_waits_for_another_process_loads_when_that_is_dead(
         reader = pool.submit(scene.cache.get, "k")
         assert looked.wait(SOON)
         assert not scene.source.loads
-        client.delete(lock("k"))  # as at the end of its lease
+        client.delete(lock("k"))  # as when its lease expires
         assert reader.result(SOON) == "value"
         assert scene.source.loads == [["k"]]

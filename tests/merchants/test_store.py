@@ -41,19 +41,19 @@ def test_a_fresh_database_is_pending_until_it_is_upgraded(engine: Engine) -> Non
     require_current(engine)
 
 
-def test_what_the_database_was_given_is_in_no_error_of_it(engine: Engine) -> None:
+def test_a_database_error_quotes_no_parameter(engine: Engine) -> None:
     with engine.connect() as connection, pytest.raises(SQLAlchemyError) as caught:
         connection.execute(text("insert into nowhere values (:name)"), {"name": "Mrs. Smith"})
     assert "nowhere" in str(caught.value)
     assert "Mrs. Smith" not in str(caught.value)
 
 
-def test_a_merchant_comes_back_as_it_was_put(store: MerchantStore) -> None:
+def test_a_merchant_is_read_back_unchanged(store: MerchantStore) -> None:
     merchant = a_merchant(
         provider="v", max_concurrency=3, request_timeout=2.5, pos={"shop": "7"}, paused=True
     )
     store.put([merchant, a_merchant("other")])
-    assert store.get(["m", "nobody"]) == {"m": merchant}
+    assert store.get(["m", "no-such"]) == {"m": merchant}
     assert [each.id for each in store.all()] == ["m", "other"]
 
 
@@ -66,14 +66,14 @@ def test_a_row_from_before_there_were_pos_ids_has_none(
     assert store.get(["m"]) == {"m": a_merchant()}
 
 
-def test_a_record_replaces_the_one_before_it(store: MerchantStore) -> None:
+def test_a_record_replaces_the_earlier_one(store: MerchantStore) -> None:
     store.put([a_merchant(max_concurrency=3)])
     store.put([a_merchant(max_concurrency=4), a_merchant(max_concurrency=5)])
     assert store.get(["m"])["m"].max_concurrency == 5
 
 
-def test_a_record_that_does_not_say_so_neither_pauses_nor_resumes(store: MerchantStore) -> None:
-    """An import of what was edited must not send orders to a merchant that was paused since."""
+def test_a_record_without_the_field_neither_pauses_nor_resumes(store: MerchantStore) -> None:
+    """An import of an edited export must not send orders to a merchant that was paused since."""
     store.put([a_merchant("m"), a_merchant("n")])
     store.pause(["m"], paused=True)
     assert store.put([a_merchant("m", provider="p"), a_merchant("n")]) == 2
@@ -89,7 +89,7 @@ def test_ten_thousand_merchants_are_stored_and_found(store: MerchantStore) -> No
     assert sorted(store.get(ids)) == ids
 
 
-def test_a_url_that_is_no_databases_is_told_without_its_password() -> None:
+def test_an_invalid_database_url_is_reported_without_its_password() -> None:
     with pytest.raises(InvalidSettings, match="POS_GATEWAY_DATABASE_URL") as caught:
         open_database("postgresql://user:s3cr3t@host:port/x")
     assert "s3cr3t" not in str(caught.value)
@@ -107,7 +107,7 @@ def test_a_worker_serves_merchants_from_postgresql(
     lab.close()
 
 
-def test_who_was_edited_of_late_is_known(store: MerchantStore) -> None:
+def test_recently_edited_merchants_are_known(store: MerchantStore) -> None:
     before = SYSTEM_CLOCK.now().timestamp() - 1
     assert store.last_edit() == 0.0
     store.put([a_merchant("a"), a_merchant("b")])
@@ -120,7 +120,7 @@ def test_who_was_edited_of_late_is_known(store: MerchantStore) -> None:
     assert at == store.last_edit() > first
 
 
-def test_a_record_goes_elsewhere_with_its_secrets_sealed(engine: Engine) -> None:
+def test_a_records_secrets_leave_the_process_encrypted(engine: Engine) -> None:
     upgrade(engine)
     store = MerchantStore(engine, vault=Vault(new_key()))
     merchant = a_merchant(auth={"type": "bearer", "token": "s3cr3t-token"}, provider="v")

@@ -1,4 +1,4 @@
-"""Requests to cancel an order that come again, too late, or beside an operator."""
+"""Cancel requests that are repeated, late, or raced by an operator."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ AWAY = (503, {})
 
 
 def accepted(folder: Path) -> Gate:
-    """With an order that its POS has, and that is away now."""
+    """A gateway with an order that its POS has, and that is unreachable now."""
     gate = Gate(folder, lambda _: ACCEPTED)
     gate.take(gate.an_order(seconds=7200))
     gate.pos = lambda _: AWAY
@@ -38,7 +38,7 @@ def reasons(gate: Gate) -> list[str]:
     return [message.split(":")[0] for (message,) in gate.rows(query)]
 
 
-def test_a_second_request_with_more_time_is_tried_again(tmp_path: Path) -> None:
+def test_a_second_request_with_a_later_deadline_is_attempted(tmp_path: Path) -> None:
     gate = accepted(tmp_path)
     first = gate.a_request(seconds=60)
     gate.take(first, Action.CANCEL)
@@ -49,19 +49,19 @@ def test_a_second_request_with_more_time_is_tried_again(tmp_path: Path) -> None:
     assert reasons(gate) == ["cancel_expired"]
     gate.take_cancel(seconds=30)
     gate.wait(31)
-    gate.take_cancel(seconds=-1)  # the second one's own last attempt
-    assert reasons(gate) == ["cancel_expired", "cancel_expired"]  # each is told
+    gate.take_cancel(seconds=-1)  # the second request's last attempt
+    assert reasons(gate) == ["cancel_expired", "cancel_expired"]  # each has its event
     gate.pos = lambda _: CANCELLED
     said = len(gate.said)
     gate.take_cancel(seconds=600)
     assert len(gate.said) == said + 1
-    assert gate.told()[-1] == ("cancelled", None)
-    gate.take_cancel(seconds=3600)  # what is cancelled is not asked for again
+    assert gate.recorded()[-1] == ("cancelled", None)
+    gate.take_cancel(seconds=3600)  # a cancelled order is not looked up again
     assert len(gate.said) == said + 1
 
 
-def test_a_request_has_the_time_of_a_later_one_that_came_meanwhile(tmp_path: Path) -> None:
-    """Else the first one's end would be told while the second is tried."""
+def test_two_open_requests_share_the_later_deadline(tmp_path: Path) -> None:
+    """Otherwise the first one's outcome would be published while the second is retried."""
     gate = accepted(tmp_path)
     first, second = gate.a_request(seconds=60), gate.a_request(seconds=600)
     gate.take(first, Action.CANCEL)
@@ -73,7 +73,7 @@ def test_a_request_has_the_time_of_a_later_one_that_came_meanwhile(tmp_path: Pat
     assert gate.row_state(action="cancel") == "new"
     gate.pos = lambda _: CANCELLED
     gate.take(second, Action.CANCEL)
-    assert gate.told() == [("accepted", None), ("cancelled", None)]
+    assert gate.recorded() == [("accepted", None), ("cancelled", None)]
 
 
 def test_a_request_after_an_order_was_reopened_is_for_its_new_generation(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_request_after_an_order_was_reopened_is_for_its_new_generation(tmp_pat
     gate.take(gate.an_order(seconds=7200))
     gate.pos = lambda _: CANCELLED
     gate.take(request, Action.CANCEL)
-    assert gate.told() == [("failed", "http_401"), ("accepted", None), ("cancelled", None)]
+    assert gate.recorded() == [("failed", "http_401"), ("accepted", None), ("cancelled", None)]
     said = len(gate.said)
     gate.take(request, Action.CANCEL)
     assert len(gate.said) == said
@@ -112,7 +112,7 @@ UNKNOWN = (404, {})
     ],
     ids=["unknown", "cancelled", "gone", "kept", "no answer"],
 )
-def test_a_pos_that_let_go_of_an_order_without_a_word_may_refuse_to_do_it_again(
+def test_a_refusal_after_a_lost_cancellation_is_looked_up(
     tmp_path: Path, refusal: Any, known: Any, told: list[Any], expires: bool
 ) -> None:
     gate = accepted(tmp_path)
@@ -126,26 +126,26 @@ def test_a_pos_that_let_go_of_an_order_without_a_word_may_refuse_to_do_it_again(
         before.append(("accepted", "not_cancelled"))
     gate.pos = lambda request: known if request.method == "GET" else refusal
     decided = gate.take_cancel(seconds=600)
-    if decided.outcome.look_again:  # the POS may still be at it
+    if decided.outcome.look_again:  # the POS may still be cancelling
         gate.wait(decided.outcome.look_again)
         decided = gate.take_cancel(seconds=600)
-    assert gate.told() == before + told
+    assert gate.recorded() == before + told
     assert (decided.again is None) is bool(told)
 
 
-def test_a_pos_that_was_not_asked_before_is_believed_that_it_keeps_the_order(
+def test_a_refusal_of_the_first_cancel_request_is_believed(
     tmp_path: Path,
 ) -> None:
     gate = accepted(tmp_path)
     gate.pos = lambda _: KEPT
     said = len(gate.said)
     gate.take_cancel()
-    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert gate.recorded()[-1] == ("accepted", "not_cancelled")
     assert len(gate.said) == said + 1
 
 
 def in_doubt_and_late(folder: Path) -> tuple[Gate, dict[str, Any]]:
-    """A gateway whose POS may have cancelled an order, and did not say so in time; the request."""
+    """A gateway whose POS may have cancelled an order without a reply in time; the request."""
     gate = accepted(folder)
     gate.pos = lambda _: NoValidReply("timeout", "no reply")
     request = gate.a_request(seconds=60)
@@ -163,7 +163,7 @@ def in_doubt_and_late(folder: Path) -> tuple[Gate, dict[str, Any]]:
     ],
     ids=["cancelled", "unknown", "kept"],
 )
-def test_a_cancellation_in_doubt_is_looked_up_before_its_end_is_told(
+def test_a_cancellation_in_doubt_is_looked_up_before_its_outcome_is_recorded(
     tmp_path: Path, known: Any, told: tuple[str, str | None], reason: list[str]
 ) -> None:
     gate, request = in_doubt_and_late(tmp_path)
@@ -173,12 +173,12 @@ def test_a_cancellation_in_doubt_is_looked_up_before_its_end_is_told(
     assert again.headers[wire.RESOLVE] is True
     gate.pos, said = lambda _: known, len(gate.said)
     gate.take(request, Action.CANCEL)
-    assert gate.told() == [("accepted", None), told]
-    assert gate.said[said:] == [("GET", "/orders/o1")]  # it is not cancelled any more
+    assert gate.recorded() == [("accepted", None), told]
+    assert gate.said[said:] == [("GET", "/orders/o1")]  # no second cancel request is sent
     assert (reasons(gate), gate.row_state(action="cancel") == "new") == (reason, False)
 
 
-def test_a_pos_has_the_time_to_cancel_an_order_before_it_is_believed_that_it_has_not(
+def test_a_cancellation_has_its_settling_time_before_a_look_up_counts(
     tmp_path: Path,
 ) -> None:
     gate = accepted(tmp_path)
@@ -195,7 +195,7 @@ def test_a_pos_has_the_time_to_cancel_an_order_before_it_is_believed_that_it_has
     assert reasons(gate) == ["cancel_expired"]
 
 
-def test_a_cancellation_stays_in_doubt_for_an_hour_and_is_told_as_that(tmp_path: Path) -> None:
+def test_a_cancellation_stays_in_doubt_for_an_hour_and_then_ends_so(tmp_path: Path) -> None:
     gate, request = in_doubt_and_late(tmp_path)
     tries, since = 0, gate.hand.seconds
     while (again := gate.take(request, Action.CANCEL, **{wire.ATTEMPTS: tries}).again) is not None:
@@ -206,11 +206,11 @@ def test_a_cancellation_stays_in_doubt_for_an_hour_and_is_told_as_that(tmp_path:
     assert RESOLVE_FOR - 60 <= gate.hand.seconds - since <= RESOLVE_FOR
     assert tries < 200
     gate.pos = lambda _: CANCELLED
-    gate.take_cancel()  # one with more time is tried anew
-    assert gate.told()[-1] == ("cancelled", None)
+    gate.take_cancel()  # a request with a later deadline is attempted
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
-def test_a_blind_pos_is_not_asked_what_became_of_a_cancellation(
+def test_a_pos_without_look_up_leaves_a_cancellation_in_doubt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, request = in_doubt_and_late(tmp_path)
@@ -228,10 +228,10 @@ def test_a_cancellation_in_doubt_that_expires_without_a_slot_is_looked_up_with_o
     again = gate.take(request, Action.CANCEL, expired=True).again
     assert (again is not None and again.headers[wire.RESOLVE], len(gate.said)) == (True, said)
     gate.take(request, Action.CANCEL)
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
-def test_a_cancellation_that_is_in_no_doubt_expires_without_a_look_up(tmp_path: Path) -> None:
+def test_a_cancellation_that_is_not_in_doubt_expires_without_a_look_up(tmp_path: Path) -> None:
     gate = accepted(tmp_path)
     gate.pos = lambda _: (429, {})
     request = gate.a_request(seconds=60)
@@ -243,7 +243,7 @@ def test_a_cancellation_that_is_in_no_doubt_expires_without_a_look_up(tmp_path: 
 
 
 @pytest.mark.parametrize("repeated", ["order", "request"])
-def test_an_end_is_told_again_as_it_was_told(tmp_path: Path, repeated: str) -> None:
+def test_a_repeated_request_repeats_its_event(tmp_path: Path, repeated: str) -> None:
     gate = accepted(tmp_path)
     gate.pos = lambda _: CANCELLED
     gate.take_cancel()
@@ -251,9 +251,9 @@ def test_an_end_is_told_again_as_it_was_told(tmp_path: Path, repeated: str) -> N
 
     def again() -> list[dict[str, Any]]:
         gate.take(order) if repeated == "order" else gate.take(request, Action.CANCEL)
-        return gate.told_again()
+        return gate.repeated()
 
-    assert again() == []  # what is not published yet comes in its turn
+    assert again() == []  # an unpublished event is not repeated
     assert gate.publish_events() == ["accepted", "cancelled"]
     said, told = len(gate.said), again()
     assert [(each["type"], each["position"]) for each in told] == [
@@ -265,7 +265,7 @@ def test_an_end_is_told_again_as_it_was_told(tmp_path: Path, repeated: str) -> N
 
 
 @pytest.mark.parametrize("repeated", ["order", "request"])
-def test_an_end_that_cannot_be_told_again_now_is_told_later(
+def test_an_event_that_cannot_be_repeated_now_is_repeated_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeated: str
 ) -> None:
     gate = accepted(tmp_path)
@@ -280,23 +280,23 @@ def test_an_end_that_cannot_be_told_again_now_is_told_later(
         patch.setattr(gate.repeating, "ends", Mock(side_effect=away))
         decided = gate.take(record, action)
     assert decided.again is not None
-    assert gate.told_again() == []
+    assert gate.repeated() == []
     gate.take(record, action)
-    assert [each["type"] for each in gate.told_again()] == ["order.accepted", "order.cancelled"]
+    assert [each["type"] for each in gate.repeated()] == ["order.accepted", "order.cancelled"]
 
 
-def test_a_request_for_an_order_that_ended_otherwise_tells_that_end_again(tmp_path: Path) -> None:
+def test_a_request_for_a_terminal_order_repeats_the_orders_event(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: (422, {"error": {"code": "sold_out", "message": "no"}}))
     gate.take(gate.an_order())
     gate.publish_events()
     for _ in range(2):
         gate.take_cancel()
-        [told] = gate.told_again()
+        [told] = gate.repeated()
         assert (told["type"], told["reason"]["code"]) == ("order.rejected", "sold_out")
-    assert gate.told() == [("rejected", "sold_out")]
+    assert gate.recorded() == [("rejected", "sold_out")]
 
 
-def test_an_end_whose_event_was_pruned_is_told_anew_under_its_id(tmp_path: Path) -> None:
+def test_a_pruned_event_is_recorded_again_under_its_id(tmp_path: Path) -> None:
     gate = accepted(tmp_path)
     gate.publish_events()
     [(before,)] = gate.rows("select event_id from events")
@@ -306,22 +306,22 @@ def test_an_end_whose_event_was_pruned_is_told_anew_under_its_id(tmp_path: Path)
     assert gate.rows("select event_id, type, external_id from events") == [
         (before, "accepted", "pos-1")
     ]
-    assert gate.told_again() == []
+    assert gate.repeated() == []
     gate.publish_events()
     assert gate.rows("select position from events") == [(2,)]
 
 
-def test_an_invalid_order_that_comes_again_is_told_of_again(tmp_path: Path) -> None:
+def test_a_repeated_invalid_order_repeats_its_event(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     bad = gate.an_order(total=8.5)
     gate.take(bad)
     gate.publish_events()
     gate.take(bad)
-    [told] = gate.told_again()
+    [told] = gate.repeated()
     assert (told["type"], told["position"]) == ("order.failed", 1)
 
 
-def test_an_order_whose_request_came_first_is_cancelled_and_so_is_the_request(
+def test_an_order_that_arrives_after_its_cancel_request_is_cancelled(
     tmp_path: Path,
 ) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
@@ -329,13 +329,13 @@ def test_an_order_whose_request_came_first_is_cancelled_and_so_is_the_request(
     gate.take(gate.an_order())
     gate.take_cancel(seconds=600)
     assert gate.row_state(action="cancel") == "cancelled"
-    assert (gate.said, gate.told()) == ([], [("cancelled", None)])
+    assert (gate.said, gate.recorded()) == ([], [("cancelled", None)])
 
 
 def test_a_request_that_is_recorded_first_stops_its_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database was away between its claim of the request and that of the order."""
+    """The database was unavailable between its claim of the request and that of the order."""
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     claim = gate.ledger.claim
 
@@ -353,13 +353,13 @@ def test_a_request_that_is_recorded_first_stops_its_order(
     assert (gate.row_state(), gate.row_state(action="cancel")) == ("new", "new")
     gate.take(request, Action.CANCEL)
     gate.take(gate.an_order())
-    assert (gate.said, gate.told()) == ([], [("cancelled", None)])
+    assert (gate.said, gate.recorded()) == ([], [("cancelled", None)])
 
 
-def test_why_an_order_is_an_operators_stays_when_somebody_wants_it_cancelled(
+def test_a_cancel_request_keeps_the_reason_of_an_order_that_needs_an_operator(
     tmp_path: Path,
 ) -> None:
-    """By its reason the operator knows what to do."""
+    """The reason tells the operator what to do."""
     gate = Gate(tmp_path, lambda _: NoValidReply("cut", "the reply ends too early"))
     order = gate.an_order(seconds=7200)
     gate.take(order)
@@ -376,8 +376,8 @@ def test_why_an_order_is_an_operators_stays_when_somebody_wants_it_cancelled(
 END_OF_THE_CALENDAR = "9999-12-31T23:59:59.9999999Z"
 
 
-def test_a_request_has_all_the_time_of_one_that_has_no_end(tmp_path: Path) -> None:
-    """.NET's DateTime.MaxValue: as a float it is in the year 10000, which no calendar has."""
+def test_a_request_may_have_no_deadline(tmp_path: Path) -> None:
+    """.NET's DateTime.MaxValue: as a float it is in the year 10000, after Python's last date."""
     gate = accepted(tmp_path)
     for_ever = {**gate.a_request(), "deliver_by": END_OF_THE_CALENDAR}
     short = gate.a_request(seconds=60)
@@ -391,12 +391,12 @@ def test_a_request_has_all_the_time_of_one_that_has_no_end(tmp_path: Path) -> No
     assert (gate.dead(), gate.row_state(action="cancel")) == ([], "new")
     gate.pos = lambda _: CANCELLED
     gate.take(record, Action.CANCEL)
-    assert gate.told() == [("accepted", None), ("cancelled", None)]
+    assert gate.recorded() == [("accepted", None), ("cancelled", None)]
 
 
 @pytest.mark.parametrize("until", [END_OF_THE_CALENDAR, "9999-12-31T23:59:59-14:00"])
-def test_an_order_has_all_the_time_of_one_that_has_no_end(tmp_path: Path, until: str) -> None:
-    """And is not given new time for ever by what its row has of it."""
+def test_an_order_may_have_no_deadline(tmp_path: Path, until: str) -> None:
+    """And its row does not extend its message's deadline for ever."""
     gate = Gate(tmp_path, lambda _: AWAY)
     order = gate.an_order()
     gate.take({**order, "deliver_by": until})
@@ -406,7 +406,7 @@ def test_an_order_has_all_the_time_of_one_that_has_no_end(tmp_path: Path, until:
     assert record["deliver_by"].startswith("9999-12-31T23:59:59")
     gate.pos = lambda _: ACCEPTED
     gate.take(record)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
 
 
 def died_with(gate: Gate, deaths: int, action: str = "cancel") -> None:
@@ -415,8 +415,8 @@ def died_with(gate: Gate, deaths: int, action: str = "cancel") -> None:
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["accepted", "in doubt"])
-def test_a_request_that_workers_die_of_is_an_operators(tmp_path: Path, is_open: bool) -> None:
-    """And the backend hears that an accepted order was not cancelled."""
+def test_a_poison_request_needs_an_operator(tmp_path: Path, is_open: bool) -> None:
+    """And the backend has an event that an accepted order was not cancelled."""
     gate = Gate(tmp_path, lambda _: AWAY) if is_open else accepted(tmp_path)
     if is_open:
         gate.take(gate.an_order(seconds=7200))
@@ -430,13 +430,13 @@ def test_a_request_that_workers_die_of_is_an_operators(tmp_path: Path, is_open: 
     assert gate.dead() == ["poison"]
     assert (gate.row_state(), gate.row_state(action="cancel")) == (before, "failed")
     assert reasons(gate) == ([] if is_open else ["poison"])
-    gate.pos = lambda _: CANCELLED  # one with more time is tried anew
+    gate.pos = lambda _: CANCELLED  # a request with a later deadline is attempted
     gate.take_cancel(seconds=1200)
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
-def test_a_request_that_workers_may_have_died_of_starts_alone(tmp_path: Path) -> None:
-    """Beside orders of which they may have, too: the next death has one culprit."""
+def test_a_suspected_poison_request_starts_alone(tmp_path: Path) -> None:
+    """Beside suspected poison orders: the next death has one culprit."""
     gate = accepted(tmp_path)
     gate.take_cancel(seconds=600)
     died_with(gate, 2)
@@ -449,22 +449,22 @@ def test_a_request_that_workers_may_have_died_of_starts_alone(tmp_path: Path) ->
     assert (decided.again is not None, len(gate.said)) == (True, said)
     gate.pos = lambda _: CANCELLED
     gate.take_cancel(seconds=600)
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
-def test_a_mistake_of_ours_is_told_as_an_order_that_was_not_cancelled(
+def test_an_internal_error_ends_the_request_as_not_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = accepted(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(gate.directory, "get", lambda _: 1 / 0)
         gate.take_cancel()
-    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert gate.recorded()[-1] == ("accepted", "not_cancelled")
     assert reasons(gate) == ["internal_error"]
     assert gate.dead() == ["internal_error"]
 
 
-def test_a_request_that_a_pos_answers_with_an_hour_is_tried_once_more_in_its_time(
+def test_a_request_is_retried_before_its_deadline_whatever_retry_after_says(
     tmp_path: Path,
 ) -> None:
     gate = accepted(tmp_path)
@@ -485,7 +485,7 @@ def rows_of(gate: Gate) -> list[Any]:
 
 
 @pytest.mark.parametrize("answer", [ACCEPTED, (202, {"status": "pending", "id": "1"}), AWAY])
-def test_without_a_call_an_order_that_may_be_at_its_pos_stays_as_it_was(
+def test_without_a_call_an_order_that_its_pos_may_have_is_unchanged(
     tmp_path: Path, answer: Any
 ) -> None:
     gate = Gate(tmp_path, lambda _: answer)
@@ -500,11 +500,11 @@ def test_without_a_call_an_order_that_may_be_at_its_pos_stays_as_it_was(
     assert (rows_of(gate), gate.said, gate.stored) == (before, said, stored)
     gate.pos = lambda _: CANCELLED
     assert not gate.take(request, Action.CANCEL).needs_pos
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
 @pytest.mark.parametrize("answer", [None, (429, {}), (422, {})])
-def test_without_a_call_an_order_that_is_not_at_its_pos_is_cancelled_or_ends_as_it_had(
+def test_without_a_call_an_order_that_was_not_sent_is_cancelled_or_keeps_its_outcome(
     tmp_path: Path, answer: Any
 ) -> None:
     gate = Gate(tmp_path, lambda _: answer)
@@ -516,11 +516,11 @@ def test_without_a_call_an_order_that_is_not_at_its_pos_is_cancelled_or_ends_as_
     gate.take(gate.an_order())
     assert gate.said == said
     ended = ("rejected", "rejected") if answer == (422, {}) else ("cancelled", None)
-    assert gate.told()[-1][0] == ended[0]
+    assert gate.recorded()[-1][0] == ended[0]
     assert gate.row_state(action="cancel") in ("cancelled", "rejected")
 
 
-def test_without_a_call_a_request_that_is_too_late_ends(tmp_path: Path) -> None:
+def test_without_a_call_an_expired_request_ends(tmp_path: Path) -> None:
     gate = accepted(tmp_path)
     assert not gate.take(gate.a_request(seconds=-1), Action.CANCEL, may_call=False).needs_pos
     assert reasons(gate) == ["cancel_expired"]

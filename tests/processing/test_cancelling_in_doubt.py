@@ -1,4 +1,4 @@
-"""A cancel request whose POS gave no answer, or refused, beside an order that has not ended."""
+"""A cancel request whose POS did not answer, or refused, beside an order that is not terminal."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ REFUSED: tuple[int, Any] = (409, {"error": {"code": "not_now", "message": "ask l
 
 
 class KeyedPos:
-    """Answers a key with its first reply, whatever became of the order, and cancels an order once."""
+    """Answers a key with its first reply, whatever the order's state, and cancels an order once."""
 
     def __init__(self) -> None:
         self.status: str | None = None
@@ -56,7 +56,7 @@ class KeyedPos:
         return (202 if status == "pending" else 200), {"id": "pos-1", "status": status}
 
 
-def until_over(gate: Gate, record: dict[str, Any], action: Action = Action.SUBMIT) -> None:
+def until_terminal(gate: Gate, record: dict[str, Any], action: Action = Action.SUBMIT) -> None:
     """Deliver a message until it is not retried any more."""
     for tries in range(200):
         again = gate.take(record, action, **{wire.ATTEMPTS: tries}).again
@@ -77,7 +77,7 @@ def gate(tmp_path: Path, pos: KeyedPos) -> Gate:
 
 
 def in_doubt(gate: Gate, pos: KeyedPos) -> dict[str, Any]:
-    """An order whose POS made it, and whose reply was lost."""
+    """An order that its POS created, without a reply."""
     order = gate.an_order(seconds=7200)
     pos.is_deaf = True
     gate.take(order)
@@ -85,8 +85,8 @@ def in_doubt(gate: Gate, pos: KeyedPos) -> dict[str, Any]:
     return order
 
 
-def cancelled_unheard(gate: Gate, pos: KeyedPos) -> dict[str, Any]:
-    """A cancel request that the POS carried out, and whose reply was lost."""
+def cancelled_without_a_reply(gate: Gate, pos: KeyedPos) -> dict[str, Any]:
+    """A cancel request that the POS carried out, without a reply."""
     request = gate.a_request(seconds=60)
     gate.take(request, Action.CANCEL)
     gate.wait(3)
@@ -97,16 +97,16 @@ def test_a_refusal_to_cancel_a_second_time_is_looked_up_beside_an_open_order(
     gate: Gate, pos: KeyedPos
 ) -> None:
     order = in_doubt(gate, pos)
-    request = cancelled_unheard(gate, pos)
+    request = cancelled_without_a_reply(gate, pos)
     pos.is_deaf = False
     gate.take(request, Action.CANCEL)
     gate.take(order)
-    assert (gate.told(), pos.status) == ([("cancelled", None)], "cancelled")
+    assert (gate.recorded(), pos.status) == ([("cancelled", None)], "cancelled")
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["keeps it", "forgets it"])
 @pytest.mark.parametrize("guarantee", [Guarantee.KEYED, Guarantee.QUERYABLE])
-def test_an_order_that_may_be_cancelled_is_not_sent_again(
+def test_an_order_whose_cancellation_is_in_doubt_is_not_sent_again(
     gate: Gate,
     pos: KeyedPos,
     monkeypatch: pytest.MonkeyPatch,
@@ -116,48 +116,46 @@ def test_an_order_that_may_be_cancelled_is_not_sent_again(
     monkeypatch.setattr(gate.adapters["rest"], "guarantee", guarantee)
     pos.forgets = forgets
     order = in_doubt(gate, pos)
-    request = cancelled_unheard(gate, pos)
+    request = cancelled_without_a_reply(gate, pos)
     pos.is_away = True
     gate.wait(60)  # past the request's deadline
     assert gate.take(request, Action.CANCEL).again is not None
     gate.take(order)
     pos.is_away = pos.is_deaf = False
     gate.take(order)  # while the request is open, the order is only looked up
-    until_over(gate, request, Action.CANCEL)
-    until_over(gate, order)
-    assert (gate.told(), pos.creates) == ([("cancelled", None)], 1)
+    until_terminal(gate, request, Action.CANCEL)
+    until_terminal(gate, order)
+    assert (gate.recorded(), pos.creates) == ([("cancelled", None)], 1)
 
 
-def test_a_cancellation_that_is_never_answered_leaves_its_order_in_doubt(
-    gate: Gate, pos: KeyedPos
-) -> None:
+def test_an_unanswered_cancellation_leaves_its_order_in_doubt(gate: Gate, pos: KeyedPos) -> None:
     pos.forgets = True
     order = in_doubt(gate, pos)
-    request = cancelled_unheard(gate, pos)
+    request = cancelled_without_a_reply(gate, pos)
     pos.is_away = True
-    until_over(gate, request, Action.CANCEL)
+    until_terminal(gate, request, Action.CANCEL)
     assert gate.row_state(action="cancel") == "expired"
-    assert gate.told() == [("in_doubt", "cancel_in_doubt")]
+    assert gate.recorded() == [("in_doubt", "cancel_in_doubt")]
     pos.is_away = pos.is_deaf = False
-    until_over(gate, order)
-    assert (gate.told()[1:], pos.creates) == ([("expired", "expired")], 1)
+    until_terminal(gate, order)
+    assert (gate.recorded()[1:], pos.creates) == ([("expired", "expired")], 1)
 
 
-def test_it_does_not_say_so_twice(gate: Gate, pos: KeyedPos) -> None:
+def test_an_order_left_in_doubt_has_one_event(gate: Gate, pos: KeyedPos) -> None:
     order = in_doubt(gate, pos)
-    request = cancelled_unheard(gate, pos)
+    request = cancelled_without_a_reply(gate, pos)
     pos.is_away = True
     gate.wait(7300)
-    gate.take(order)  # past its own deadline
-    assert gate.told() == [("in_doubt", "timeout")]
-    until_over(gate, request, Action.CANCEL)
-    assert gate.told() == [("in_doubt", "timeout")]
+    gate.take(order)  # past its deadline
+    assert gate.recorded() == [("in_doubt", "timeout")]
+    until_terminal(gate, request, Action.CANCEL)
+    assert gate.recorded() == [("in_doubt", "timeout")]
     assert gate.row_state() == "in_doubt"
 
 
 @pytest.mark.parametrize("refusal", [REFUSED, (401, {})], ids=["refused", "unauthorised"])
 @pytest.mark.parametrize("keeps", [False, True], ids=["cancels it", "keeps it"])
-def test_a_pos_that_has_not_decided_is_asked_again_to_cancel(
+def test_a_cancel_request_is_retried_while_the_pos_is_undecided(
     gate: Gate, pos: KeyedPos, keeps: bool, refusal: tuple[int, Any]
 ) -> None:
     pos.created_as, pos.refuses, pos.refusal = "pending", True, refusal
@@ -169,7 +167,7 @@ def test_a_pos_that_has_not_decided_is_asked_again_to_cancel(
     gate.take(order)
     gate.take(request, Action.CANCEL)
     end = ("accepted", "not_cancelled") if keeps else ("cancelled", None)
-    assert gate.told() == [("pending", None), ("accepted", None), end]
+    assert gate.recorded() == [("pending", None), ("accepted", None), end]
 
 
 def test_an_order_in_doubt_does_not_wait_for_a_refused_request(gate: Gate, pos: KeyedPos) -> None:
@@ -178,29 +176,29 @@ def test_an_order_in_doubt_does_not_wait_for_a_refused_request(gate: Gate, pos: 
     request = gate.a_request(seconds=900)
     assert gate.take(request, Action.CANCEL).again is not None
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     gate.take(request, Action.CANCEL)
-    assert gate.told()[1:] == [("accepted", "not_cancelled")]
+    assert gate.recorded()[1:] == [("accepted", "not_cancelled")]
 
 
-def test_a_lost_request_in_doubt_stops_its_order_no_longer_than_it_is_looked_up(
+def test_a_lost_request_in_doubt_stops_its_order_only_until_the_look_up(
     gate: Gate, pos: KeyedPos
 ) -> None:
     order = in_doubt(gate, pos)
-    cancelled_unheard(gate, pos)
+    cancelled_without_a_reply(gate, pos)
     pos.is_away = True
     gate.wait(60 + RESOLVE_FOR - 10)
     reason = gate.take(order).outcome.reason
     assert reason is not None
     pos.is_away = pos.is_deaf = False
-    pos.status = "accepted"  # it was not carried out after all
+    pos.status = "accepted"  # it was not carried out
     gate.wait(20)
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
 
 
-def accepted_and_unheard(gate: Gate, pos: KeyedPos) -> dict[str, Any]:
-    """A cancel request for an accepted order, whose POS has not cancelled it yet and says nothing."""
+def accepted_without_a_reply(gate: Gate, pos: KeyedPos) -> dict[str, Any]:
+    """A cancel request without a reply for an accepted order, which is not cancelled yet."""
     gate.take(gate.an_order(seconds=7200))
     request = gate.a_request(seconds=600)
     pos.is_away = True
@@ -210,22 +208,22 @@ def accepted_and_unheard(gate: Gate, pos: KeyedPos) -> dict[str, Any]:
     return request
 
 
-def test_a_refusal_while_an_earlier_request_may_still_run_is_not_the_end(
+def test_a_refusal_while_an_earlier_request_may_still_run_is_not_terminal(
     gate: Gate, pos: KeyedPos
 ) -> None:
-    request = accepted_and_unheard(gate, pos)
+    request = accepted_without_a_reply(gate, pos)
     pos.refuses = True
     assert gate.take(request, Action.CANCEL).again is not None
     pos.status = "cancelled"  # by the first request
     gate.wait(5)
     gate.take(request, Action.CANCEL)
-    assert gate.told()[1:] == [("cancelled", None)]
+    assert gate.recorded()[1:] == [("cancelled", None)]
 
 
-def test_a_blind_pos_that_refuses_a_second_time_has_said_nothing(
+def test_a_second_refusal_of_a_pos_without_look_up_decides_nothing(
     gate: Gate, pos: KeyedPos, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = accepted_and_unheard(gate, pos)
+    request = accepted_without_a_reply(gate, pos)
     monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.BLIND)
     pos.refuses = True
     gate.take(request, Action.CANCEL)
@@ -235,16 +233,19 @@ def test_a_blind_pos_that_refuses_a_second_time_has_said_nothing(
     assert message.startswith("cancel_in_doubt")
 
 
-def test_a_request_in_doubt_that_workers_die_of_leaves_its_order_in_doubt(
+def test_a_poison_request_in_doubt_leaves_its_order_in_doubt(
     gate: Gate, pos: KeyedPos, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pos.forgets = True
     order = in_doubt(gate, pos)
-    request = cancelled_unheard(gate, pos)
+    request = cancelled_without_a_reply(gate, pos)
     pos.is_deaf = False
     poison = Outcome(Kind.FAILED, Reason.of("poison", "3 workers died of it"), for_operator=True)
     monkeypatch.setattr(gate.cancellation, "_ask", lambda *_, **__: poison)
     gate.take(request, Action.CANCEL)
-    assert (gate.told(), gate.row_state(action="cancel")) == ([("in_doubt", "poison")], "failed")
-    until_over(gate, order)
+    assert (gate.recorded(), gate.row_state(action="cancel")) == (
+        [("in_doubt", "poison")],
+        "failed",
+    )
+    until_terminal(gate, order)
     assert pos.creates == 1

@@ -1,4 +1,4 @@
-"""A POS that refuses a second create because it is still at work on the first one."""
+"""A POS that answers a second create with a conflict because the first one is still running."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ EXISTS = (400, {"errors": [{"code": "BAD_REQUEST", "detail": "Order already exis
 
 
 class SlowPos:
-    """Has no reply to the first create in time; ``order`` is what it has by now."""
+    """Does not answer the first create in time; ``order`` is its state by now."""
 
     def __init__(self, refusal: tuple[int, Any], nothing: tuple[int, Any]) -> None:
         self.creates = 0
@@ -44,7 +44,7 @@ class SlowPos:
     ],
     ids=["rest", "square"],
 )
-def test_an_order_that_its_pos_is_still_making_is_not_told_as_rejected(
+def test_an_order_that_its_pos_is_still_creating_is_not_rejected(
     tmp_path: Path, merchant: dict[str, Any], pos: SlowPos, made: tuple[int, Any]
 ) -> None:
     gate = Gate(tmp_path, pos)
@@ -53,27 +53,27 @@ def test_an_order_that_its_pos_is_still_making_is_not_told_as_rejected(
     for seconds in (0, 2):
         gate.wait(seconds)
         gate.take(order)
-        assert (gate.row_state(), gate.told()) == ("in_doubt", [])
+        assert (gate.row_state(), gate.recorded()) == ("in_doubt", [])
     pos.order = made
     gate.wait(12)
     gate.take(order)
-    assert (gate.told(), pos.creates) == ([("accepted", None)], 3)
+    assert (gate.recorded(), pos.creates) == ([("accepted", None)], 3)
 
 
-def test_a_conflict_after_the_pos_has_had_its_time_is_a_rejection(tmp_path: Path) -> None:
+def test_a_conflict_after_the_settling_time_is_a_rejection(tmp_path: Path) -> None:
     gate = Gate(tmp_path, SlowPos(BUSY, (404, {})))
     order = gate.an_order()
     gate.take(order)
     gate.wait(2)
     decided = gate.take(order)
     assert decided.again is not None
-    assert decided.again.delay >= 10  # this one may be what it is at work on, too
+    assert decided.again.delay >= 10  # the POS may be at work on this create, too
     gate.wait(decided.again.delay)
     gate.take(order)
-    assert gate.told() == [("rejected", "in_progress")]
+    assert gate.recorded() == [("rejected", "in_progress")]
 
 
-def test_a_conflict_of_an_order_that_was_never_sent_before_is_a_rejection(tmp_path: Path) -> None:
+def test_a_conflict_on_the_first_create_is_a_rejection(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda request: BUSY if request.method == "POST" else (404, {}))
     gate.take(gate.an_order())
-    assert gate.told() == [("rejected", "in_progress")]
+    assert gate.recorded() == [("rejected", "in_progress")]

@@ -1,4 +1,4 @@
-"""One attempt: what it says about the merchant, beside what became of the order."""
+"""One attempt: the merchant's call result, and the order's outcome."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,7 +56,7 @@ class StandingClock:
 
 
 class Transport:
-    """Has one answer, and remembers how long it was given."""
+    """Has one answer, and records the timeout it was given."""
 
     def __init__(self, answer: Reply | Exception) -> None:
         self._answer = answer
@@ -81,7 +81,7 @@ class Transport:
 
 
 class Ledger:
-    """A ledger in which every order is new, and which remembers what was said to it."""
+    """A ledger in which every order is new, and which records its calls."""
 
     def __init__(self, **past: Any) -> None:
         self.past = AttemptHistory(**past)
@@ -156,14 +156,12 @@ def reply(status: int, body: bytes = b"", **headers: str) -> Reply:
         (Misconfigured("certificate", "expired"), CallResult.NONE),
     ],
 )
-def test_admission_hears_how_the_merchant_fared(
-    answer: Reply | Exception, contact: CallResult
-) -> None:
+def test_admission_gets_the_call_result(answer: Reply | Exception, contact: CallResult) -> None:
     assert attempt(Transport(answer)).contact is contact
 
 
-def test_a_call_begins_with_its_first_exchange_and_once() -> None:
-    """Until then it waits for the database, and for no answer of its merchant."""
+def test_a_call_begins_once_with_its_first_exchange() -> None:
+    """Until then it waits for the database, and not for its merchant."""
     begun: list[str] = []
 
     class Twice(RestAdapter):
@@ -177,7 +175,7 @@ def test_a_call_begins_with_its_first_exchange_and_once() -> None:
     assert begun == ["begun"]
 
 
-def test_what_an_adapter_stumbles_over_is_in_no_log_line() -> None:
+def test_an_adapters_exception_message_is_not_logged() -> None:
     with capture_logs() as logs:
         outcome = attempt(Transport(ZeroDivisionError("Mrs. Smith")))
     assert outcome.kind is Kind.IN_DOUBT
@@ -186,7 +184,7 @@ def test_what_an_adapter_stumbles_over_is_in_no_log_line() -> None:
     assert "Mrs. Smith" not in str(logs)
 
 
-def test_admission_hears_for_how_long_the_merchant_asks_to_be_left_alone() -> None:
+def test_admission_gets_the_retry_after() -> None:
     outcome = attempt(Transport(reply(429, **{"retry-after": "17"})))
     assert (outcome.kind, outcome.retry_after) == (Kind.RETRY, 17.0)
 
@@ -194,8 +192,8 @@ def test_admission_hears_for_how_long_the_merchant_asks_to_be_left_alone() -> No
 @pytest.mark.parametrize(
     ("adapter", "status", "contact"),
     [
-        (QueryableAdapter(), 404, CallResult.ANSWERED),  # asked, and said that it does not know it
-        (BlindAdapter(), 404, CallResult.NONE),  # not even asked
+        (QueryableAdapter(), 404, CallResult.ANSWERED),  # looked up, and unknown to the POS
+        (BlindAdapter(), 404, CallResult.NONE),  # not even looked up
     ],
 )
 def test_a_merchant_is_not_blamed_for_an_order_that_is_in_doubt(
@@ -207,7 +205,7 @@ def test_a_merchant_is_not_blamed_for_an_order_that_is_in_doubt(
 
 
 @pytest.mark.parametrize("hours", [-1, 0, 1])
-def test_a_pos_has_had_the_time_that_passed_whatever_the_time_of_day_says(hours: int) -> None:
+def test_the_settling_time_is_not_counted_on_the_wall_clock(hours: int) -> None:
     since = StandingClock().now().timestamp() + hours * 3600
     settled = {0.0: 8.0, 7.9: 8.0 - 7.9, 8.0: 0.0, 60.0: 0.0}
     for seconds, left in settled.items():
@@ -216,7 +214,7 @@ def test_a_pos_has_had_the_time_that_passed_whatever_the_time_of_day_says(hours:
     assert unsettled_for(AttemptHistory(), 8.0, QueryableAdapter()) == 0.0
 
 
-def test_a_merchant_is_not_blamed_for_an_order_that_another_worker_took_over() -> None:
+def test_a_merchant_is_not_blamed_for_an_order_that_was_taken_over() -> None:
     ledger = Ledger(attempts=1)
     ledger.is_lost = True
     outcome = attempt(Transport(reply(201)), ledger=ledger)
@@ -228,7 +226,7 @@ def test_a_merchant_is_not_blamed_for_an_order_that_another_worker_took_over() -
     [
         (RestAdapter(), None),  # not processed, for certain
         (RestAdapter(), 1.0),
-        (QueryableAdapter(), 1.0),  # which does not know it, and has had the time
+        (QueryableAdapter(), 1.0),  # unknown to the POS, after the settling time
     ],
 )
 def test_an_order_that_is_to_be_cancelled_is_not_sent_again(
@@ -244,7 +242,7 @@ def test_an_order_that_is_to_be_cancelled_is_not_sent_again(
     assert any_other.said == ["sending"]
 
 
-def test_a_pos_is_asked_for_an_order_in_doubt_also_while_that_is_to_be_cancelled() -> None:
+def test_an_order_in_doubt_is_looked_up_also_while_it_is_to_be_cancelled() -> None:
     made = Transport(reply(200, b'{"id": "1", "status": "accepted"}'))
     ledger = Ledger(attempts=1, doubt_since=1.0, cancelling=True)
     assert attempt(made, ledger=ledger, adapter=QueryableAdapter()).kind is Kind.ACCEPTED
@@ -259,7 +257,7 @@ def test_a_probe_has_a_part_of_the_merchants_time_limit() -> None:
     assert transport.seconds == 8.0
 
 
-def test_a_pos_that_says_that_it_is_gone_is_sent_nothing_more() -> None:
+def test_a_merchant_whose_pos_answers_gone_is_paused() -> None:
     directory = Directory()
     assert attempt(Transport(reply(410)), directory=directory).kind is Kind.FAILED
     assert directory.paused == ["m"]
@@ -267,21 +265,21 @@ def test_a_pos_that_says_that_it_is_gone_is_sent_nothing_more() -> None:
     assert directory.paused == ["m"]
 
 
-def test_what_is_gone_for_one_order_stops_no_other_of_its_merchant() -> None:
+def test_gone_in_a_look_up_pauses_no_merchant() -> None:
     directory = Directory()
     in_doubt = Ledger(attempts=1, doubt_since=1.0)
     attempt(Transport(reply(410)), directory=directory, ledger=in_doubt, adapter=QueryableAdapter())
-    assert in_doubt.said == []  # it was looked up, not created
+    assert in_doubt.said == []  # looked up, not created
     assert directory.paused == []
 
 
-def test_that_it_cannot_be_paused_changes_nothing_about_the_order() -> None:
+def test_a_failure_to_pause_does_not_change_the_outcome() -> None:
     directory = Directory()
     directory.problem = OperationalError("update", {}, Exception("the database is away"))
     assert attempt(Transport(reply(410)), directory=directory).kind is Kind.FAILED
 
 
-def test_connections_are_shared_by_neither_two_merchants_nor_two_credentials_of_one() -> None:
+def test_connections_are_not_shared_by_merchants_or_credentials() -> None:
     keys = []
     for merchant_id, token in (("m", "a"), ("m", "b"), ("n", "a"), ("m", "a")):
         auth = {"type": "bearer", "token": token}
@@ -295,7 +293,7 @@ def test_connections_are_shared_by_neither_two_merchants_nor_two_credentials_of_
     assert keys[0] == keys[3]
 
 
-def test_a_merchants_own_certificates_go_with_its_orders() -> None:
+def test_a_merchants_client_certificate_is_used_for_its_orders() -> None:
     authority = trustme.CA().cert_pem.bytes().decode()
     auth = {"type": "none", "tls": {"authority": authority}}
     merchant = Merchant.parse({"id": "m", "base_url": "https://pos.example", "auth": auth})
@@ -305,7 +303,7 @@ def test_a_merchants_own_certificates_go_with_its_orders() -> None:
 
 
 def slow(gate: Gate, patch: pytest.MonkeyPatch, what: str, seconds: float) -> None:
-    """This operation of the ledger takes so long: its database fails over."""
+    """This operation of the ledger takes this long: its database fails over."""
     do = getattr(gate.ledger, what)
 
     def after_a_while(*args: Any, **named: Any) -> Any:
@@ -317,10 +315,10 @@ def slow(gate: Gate, patch: pytest.MonkeyPatch, what: str, seconds: float) -> No
 
 @pytest.mark.parametrize("tries", [0, 1], ids=["fresh", "with a history"])
 @pytest.mark.parametrize("seconds", [2, 8.5])
-def test_no_attempt_begins_after_deliver_by_however_long_its_claim_takes(
+def test_no_attempt_starts_after_deliver_by_however_long_its_claim_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tries: int, seconds: float
 ) -> None:
-    """Nor shortly before it: its reply would come too late."""
+    """Nor shortly before it: its reply would be too late."""
     gate = Gate(tmp_path, lambda _: (429, {}))
     order = gate.an_order(seconds=seconds)
     for _ in range(tries):
@@ -328,16 +326,16 @@ def test_no_attempt_begins_after_deliver_by_however_long_its_claim_takes(
     said = len(gate.said)
     slow(gate, monkeypatch, "claim", 8)
     gate.take(order)
-    assert (len(gate.said), [kind for kind, _ in gate.told()]) == (said, ["expired"])
+    assert (len(gate.said), [kind for kind, _ in gate.recorded()]) == (said, ["expired"])
 
 
-def test_nothing_is_sent_for_whose_reply_the_ledger_left_no_time(
+def test_an_order_is_not_sent_if_the_ledger_left_no_time_for_the_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be in doubt, and the merchant blamed for it."""
     gate = Gate(tmp_path, lambda _: (429, {}), request_timeout=5)
     order = gate.an_order()
-    gate.take(order)  # it has a history now
+    gate.take(order)  # it has an attempt history now
     said = len(gate.said)
     with monkeypatch.context() as patch:
         slow(gate, patch, "sending", 4.5)
@@ -349,7 +347,7 @@ def test_nothing_is_sent_for_whose_reply_the_ledger_left_no_time(
     assert len(gate.said) == said + 1
 
 
-def test_a_merchant_with_a_short_time_limit_has_half_of_it_at_least() -> None:
+def test_a_merchant_with_a_short_time_limit_has_at_least_half_of_it() -> None:
     merchant = MERCHANT.model_copy(update={"request_timeout": 0.2})
     transport = Transport(reply(500))
     attempt(transport, directory=Directory(merchant))

@@ -1,6 +1,6 @@
-"""Orders in doubt, from worker to worker: whole gateways on one database, beside POSes that are scripted.
+"""Orders in doubt, from worker to worker: whole gateways on one database, with scripted POSes.
 
-Each worker has clocks of its own; nothing is published, and the POS is called as by the transport.
+Each worker has its own clocks; no event is published, and the POS is called as by the transport.
 """
 
 import json
@@ -49,7 +49,7 @@ class Truth:
 
 
 class Pos:
-    """Makes an order of each create so many seconds after it came; all replies are lost at first."""
+    """Creates an order this long after each request; all replies are lost at first."""
 
     def __init__(self, truth: Truth, makes_after: float = 0.0) -> None:
         self._truth = truth
@@ -75,7 +75,7 @@ class Pos:
 
 
 class Queueing(Pos):
-    """Says of each create that it is pending, and knows nothing of it until it has made the order."""
+    """Answers each create with pending, and does not know the order until it has created it."""
 
     def handle(self, request: Request) -> Reply:
         reply = super().handle(request)
@@ -83,7 +83,7 @@ class Queueing(Pos):
 
 
 class Refusing(Pos):
-    """Has made an order of its first create, and refuses whatever comes after."""
+    """Has created an order of its first request, and refuses all later ones."""
 
     def __init__(self, truth: Truth, refusal: Reply, makes_after: float = 0.0) -> None:
         super().__init__(truth, makes_after)
@@ -98,7 +98,7 @@ class Refusing(Pos):
 
 
 class Clover:
-    """Has an order by the time at which it was made."""
+    """Finds an order by the time at which it was created."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth, self.made = truth, list[dict[str, Any]]()
@@ -120,7 +120,7 @@ def _reply(status: int, body: dict[str, Any]) -> Reply:
 
 
 class Lab:
-    """Workers of one fleet, and what they do with messages."""
+    """Workers of one fleet, and their messages."""
 
     def __init__(self, file: Path) -> None:
         self.url = f"sqlite:///{file}"
@@ -130,7 +130,7 @@ class Lab:
         self.closing: list[Callable[[], None]] = [self.engine.dispose]
 
     def merchant(self, adapter: str = "queryable", **fields: Any) -> None:
-        """Import it, or another version of it."""
+        """Import the merchant, or another version of it."""
         record = {"id": "m", "adapter": adapter, "base_url": "https://old.example", **fields}
         MerchantStore(self.engine).put([Merchant.parse(record)])
         for worker in self.workers:
@@ -158,7 +158,7 @@ class Lab:
         return gate
 
     def pass_time(self, seconds: float) -> None:
-        """And every worker beats meanwhile."""
+        """And every worker renews its lease meanwhile."""
         until = self.truth.time + seconds
         while self.truth.time < until:
             self.truth.time = min(until, self.truth.time + BEAT / 2)
@@ -184,16 +184,16 @@ class Lab:
         assert gate.settle(decision, patience=1)
         return decision
 
-    def told(self) -> list[str]:
-        return [event["type"] for event in self.desk().events(Key("m", "o1"))]
+    def events(self) -> list[str]:
+        return [event["type"] for event in self.admin().events(Key("m", "o1"))]
 
-    def desk(self) -> OrderAdmin:
+    def admin(self) -> OrderAdmin:
         return OrderAdmin(self.engine, self.workers[0].ledger._payloads)
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with the tables in it, to be copied."""
+    """A database with the schema, to be copied."""
     path = tmp_path_factory.mktemp("doubt") / "template.db"
     engine = open_database(f"sqlite:///{path}")
     upgrade(engine)
@@ -218,7 +218,7 @@ SKEWS = [-3600.0, -15.0, 0.0, 15.0, 3600.0]
 
 @pytest.mark.parametrize("skew", SKEWS)
 @pytest.mark.parametrize("stepped", [False, True])
-def test_a_pos_that_makes_an_order_late_makes_one_whatever_the_clocks_say(
+def test_a_slow_pos_creates_one_order_whatever_the_clocks_say(
     lab: Lab, skew: float, stepped: bool
 ) -> None:
     lab.merchant()
@@ -240,10 +240,8 @@ def test_a_pos_that_makes_an_order_late_makes_one_whatever_the_clocks_say(
 
 
 @pytest.mark.parametrize("adapter", ["queryable", "rest"])
-def test_an_order_that_was_told_as_in_doubt_is_not_sent_again_by_a_clock_that_is_behind(
-    lab: Lab, adapter: str
-) -> None:
-    """It may be an operator's by now, who has asked the merchant."""
+def test_a_slow_clock_does_not_send_an_order_in_doubt_again(lab: Lab, adapter: str) -> None:
+    """An operator may have asked the merchant about it by now."""
     lab.merchant(adapter)
     pos = Pos(lab.truth, makes_after=float("inf"))
     ahead, behind = lab.worker(pos, skew=7200), lab.worker(pos)
@@ -254,7 +252,7 @@ def test_an_order_that_was_told_as_in_doubt_is_not_sent_again_by_a_clock_that_is
         patch.setattr(pos, "handle", lost)
         assert lab.deliver(ahead, order).outcome.kind is Kind.IN_DOUBT
     assert lab.deliver(behind, order).outcome.kind is Kind.EXPIRED
-    told = [event["type"] for event in lab.desk().events(Key("m", "o1"))]
+    told = [event["type"] for event in lab.admin().events(Key("m", "o1"))]
     assert (told, len(pos.creates)) == (["in_doubt", "expired"], 1)
 
 
@@ -263,16 +261,16 @@ def lost(_request: Request) -> Reply:
 
 
 @pytest.mark.parametrize("skew", SKEWS)
-def test_an_order_that_never_got_there_is_sent_once_its_pos_has_had_the_time(
+def test_an_order_that_never_reached_its_pos_is_sent_again_after_the_settling_time(
     lab: Lab, skew: float
 ) -> None:
-    """Whichever worker gets its message: no two waits are added up."""
+    """Whichever worker gets its message: waits do not add up."""
     lab.merchant()
     pos = Pos(lab.truth)
     workers = [lab.worker(pos, skew=skew * n, zero=1000.0 * n) for n in range(6)]
     order = lab.order(minutes=60000)
     lab.deliver(workers[0], order)
-    pos.creates.clear()  # the request was lost on its way
+    pos.creates.clear()  # the request was lost
     pos.loses_replies = False
     for seconds in range(60):
         decision = lab.deliver(workers[seconds % 6], order)
@@ -284,7 +282,7 @@ def test_an_order_that_never_got_there_is_sent_once_its_pos_has_had_the_time(
 
 
 def cancelled_where_it_was_made(lab: Lab, gate: Gateway, pos: Pos) -> None:
-    """The request that ends the order is for one that the POS has made by then."""
+    """A cancel request ends the order once the POS has created it."""
     for _ in range(20):
         decision = lab.cancel(gate, minutes=600)
         if decision.outcome.kind is Kind.CANCELLED:
@@ -296,7 +294,7 @@ def cancelled_where_it_was_made(lab: Lab, gate: Gateway, pos: Pos) -> None:
 
 
 @pytest.mark.parametrize("skew", SKEWS)
-def test_an_order_is_not_cancelled_for_not_being_there_yet(lab: Lab, skew: float) -> None:
+def test_an_order_that_is_not_found_yet_is_not_cancelled(lab: Lab, skew: float) -> None:
     lab.merchant()
     pos = Pos(lab.truth, makes_after=LONGEST - 0.1)
     one, two = lab.worker(pos), lab.worker(pos, skew=skew, zero=9e6)
@@ -305,7 +303,7 @@ def test_an_order_is_not_cancelled_for_not_being_there_yet(lab: Lab, skew: float
 
 
 def refused(status: int, code: str) -> Reply:
-    """In the words of any of them."""
+    """A refusal with the error codes of all vendors."""
     error = {"code": code, "message": "no", "detail": "no"}
     return _reply(status, {"error": error, "errors": [error]})
 
@@ -322,10 +320,10 @@ KEYED = {"rest": {}, "square": {"pos": {"location_id": "L1"}}}
 @pytest.mark.parametrize("adapter", KEYED)
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda reply: f"{reply.status} {reply.body!r}")
 @pytest.mark.parametrize("makes_after", [0.0, 39.0])
-def test_an_order_that_is_refused_may_have_been_made_of_what_was_sent_before(
+def test_a_refused_order_may_have_been_created_by_an_earlier_attempt(
     lab: Lab, adapter: str, refusal: Reply, makes_after: float
 ) -> None:
-    """A shop has closed since, or a proxy on the way has another limit: the key is not looked at."""
+    """The shop closed since, or a proxy has another limit: the idempotency key is not checked."""
     lab.merchant(adapter, request_timeout=30, **KEYED[adapter])
     pos = Refusing(lab.truth, refusal, makes_after=makes_after)
     gate = lab.worker(pos)
@@ -336,14 +334,14 @@ def test_an_order_that_is_refused_may_have_been_made_of_what_was_sent_before(
             break
         lab.pass_time(20)
     assert kind is Kind.ACCEPTED
-    assert lab.told() == ["accepted"]
+    assert lab.events() == ["accepted"]
 
 
 @pytest.mark.parametrize("adapter", KEYED)
-def test_our_own_rejection_says_nothing_of_what_was_sent_before(
+def test_an_adapters_rejection_does_not_end_the_doubt_of_an_earlier_attempt(
     lab: Lab, adapter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An import of a catalog makes another request of the same order, which may be too long."""
+    """A catalog import changes the request of the same order, which may be too long then."""
     lab.merchant(adapter, **KEYED[adapter])
     pos = Refusing(lab.truth, refused(400, "x"))
     gate = lab.worker(pos)
@@ -356,7 +354,7 @@ def test_our_own_rejection_says_nothing_of_what_was_sent_before(
 
 
 @pytest.mark.parametrize("adapter", KEYED)
-def test_an_order_that_is_refused_and_is_not_there_is_rejected_once_it_had_the_time(
+def test_a_refused_order_that_is_not_found_is_rejected_after_the_settling_time(
     lab: Lab, adapter: str
 ) -> None:
     lab.merchant(adapter, request_timeout=30, **KEYED[adapter])
@@ -369,10 +367,10 @@ def test_an_order_that_is_refused_and_is_not_there_is_rejected_once_it_had_the_t
     assert (early.outcome.kind, code(early)) == (Kind.IN_DOUBT, "unsettled")
     lab.pass_time(30 + BEAT)
     assert lab.deliver(gate, order).outcome.kind is Kind.REJECTED
-    assert lab.told() == ["rejected"]
+    assert lab.events() == ["rejected"]
 
 
-def test_an_order_that_is_refused_stays_in_doubt_while_its_pos_cannot_be_asked(lab: Lab) -> None:
+def test_a_refused_order_stays_in_doubt_while_it_cannot_be_looked_up(lab: Lab) -> None:
     lab.merchant("rest")
     pos = Refusing(lab.truth, refused(422, "store_closed"))
     gate = lab.worker(pos)
@@ -397,14 +395,12 @@ def test_an_order_that_was_never_sent_before_is_rejected_at_once(lab: Lab) -> No
     pos = Refusing(lab.truth, refused(422, "store_closed"))
     pos.creates.append(0.0)
     assert lab.deliver(lab.worker(pos), lab.order()).outcome.kind is Kind.REJECTED
-    assert pos.requests == []  # it was not asked for
+    assert pos.requests == []  # it was not looked up
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_pos_that_had_an_order_and_does_not_know_it_is_given_time(
-    lab: Lab, is_late: bool
-) -> None:
-    """Its queue has it, and its list of orders not yet."""
+def test_an_order_that_its_pos_had_and_lost_gets_the_settling_time(lab: Lab, is_late: bool) -> None:
+    """It is in the POS's queue, and not yet in its list of orders."""
     lab.merchant()
     pos = Queueing(lab.truth, makes_after=10 + LONGEST - 0.1)
     pos.loses_replies = False
@@ -422,7 +418,7 @@ def test_a_pos_that_had_an_order_and_does_not_know_it_is_given_time(
     assert len(pos.creates) == 1
 
 
-def test_nor_is_it_believed_that_such_an_order_is_not_there_to_be_cancelled(lab: Lab) -> None:
+def test_a_lost_order_is_not_taken_for_cancelled_before_the_settling_time(lab: Lab) -> None:
     lab.merchant()
     pos = Queueing(lab.truth, makes_after=10 + LONGEST - 0.1)
     pos.loses_replies = False
@@ -432,7 +428,7 @@ def test_nor_is_it_believed_that_such_an_order_is_not_there_to_be_cancelled(lab:
     cancelled_where_it_was_made(lab, gate, pos)
 
 
-def test_an_order_that_its_pos_has_lost_is_cancelled_after_that_time(lab: Lab) -> None:
+def test_a_lost_order_is_cancelled_after_the_settling_time(lab: Lab) -> None:
     lab.merchant()
     pos = Queueing(lab.truth)
     pos.loses_replies = False
@@ -440,12 +436,12 @@ def test_an_order_that_its_pos_has_lost_is_cancelled_after_that_time(lab: Lab) -
     lab.deliver(gate, lab.order())
     pos.creates.clear()
     lab.cancel(gate)
-    assert lab.desk().orders(states=[State.IN_DOUBT])
+    assert lab.admin().orders(states=[State.IN_DOUBT])
     lab.pass_time(LONGEST + BEAT)
     assert lab.cancel(gate).outcome.kind is Kind.CANCELLED
 
 
-def test_an_order_that_its_pos_has_lost_is_sent_again_after_that_time(lab: Lab) -> None:
+def test_a_lost_order_is_sent_again_after_the_settling_time(lab: Lab) -> None:
     lab.merchant()
     pos = Queueing(lab.truth)
     pos.loses_replies = False
@@ -464,7 +460,7 @@ def test_an_order_that_its_pos_has_lost_is_sent_again_after_that_time(lab: Lab) 
 
 
 class Vendors:
-    """Has the order that it was sent; its list of orders is what the test says."""
+    """Has the order that it was sent; the test says what its list of orders shows."""
 
     def __init__(self) -> None:
         self.found: list[Reply | Exception] = []
@@ -492,10 +488,10 @@ class Vendors:
         ("square", {"location_id": "L1"}, {"orders": []}),
     ],
 )
-def test_an_order_whose_pos_was_never_asked_to_cancel_it_is_not_told_as_cancelled(
+def test_an_order_without_a_cancel_call_is_not_recorded_as_cancelled(
     lab: Lab, adapter: str, ids: dict[str, str], nothing: dict[str, Any], trouble: Any
 ) -> None:
-    """Before it is cancelled it is looked up; and then the list of orders may lag behind."""
+    """It is looked up before it is cancelled; and then the list of orders may lag."""
     lab.merchant(adapter, pos=ids)
     pos = Vendors()
     gate = lab.worker(pos)
@@ -505,11 +501,11 @@ def test_an_order_whose_pos_was_never_asked_to_cancel_it_is_not_told_as_cancelle
     assert (decision.outcome.kind, len(decision.messages)) == (Kind.RETRY, 1)
     assert [entry.doubt_since for _, entry in decision.entries] == [None]
     lab.cancel(gate)
-    assert (lab.told(), pos.found) == (["accepted", "accepted"], [])
+    assert (lab.events(), pos.found) == (["accepted", "accepted"], [])
 
 
 @pytest.mark.parametrize("has_deleted", [False, True])
-def test_an_order_whose_pos_was_asked_to_cancel_it_may_be_cancelled(
+def test_an_order_with_a_cancel_call_may_be_recorded_as_cancelled(
     lab: Lab, has_deleted: bool
 ) -> None:
     lab.merchant("clover", pos={"merchant_id": "M1"})
@@ -526,7 +522,7 @@ def test_an_order_whose_pos_was_asked_to_cancel_it_may_be_cancelled(
 
 @pytest.mark.parametrize("placed", [-120, 0, 6, 100])
 @pytest.mark.parametrize("skew", [-1800.0, 0.0, 1800.0])
-def test_an_order_is_found_at_its_pos_however_far_the_backend_s_clock_is_ahead(
+def test_an_order_is_found_however_fast_the_backends_clock_is(
     lab: Lab, placed: float, skew: float
 ) -> None:
     lab.merchant("clover", pos={"merchant_id": "M1"})
@@ -553,7 +549,7 @@ MOVES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("move", MOVES)
 @pytest.mark.parametrize("adapter", ["rest", "blind"])
-def test_an_order_in_doubt_is_not_sent_to_another_pos_than_it_may_be_at(
+def test_an_order_in_doubt_is_not_sent_to_another_endpoint(
     lab: Lab, move: dict[str, Any], adapter: str
 ) -> None:
     lab.merchant(adapter)
@@ -566,15 +562,15 @@ def test_an_order_in_doubt_is_not_sent_to_another_pos_than_it_may_be_at(
     lab.pass_time(20)
     decision = lab.deliver(gate, order)
     assert (decision.outcome.kind, code(decision)) == (Kind.IN_DOUBT, "moved")
-    assert not decision.messages  # it is an operator's
-    seen = lab.desk().one(Key("m", "o1"))
+    assert not decision.messages  # it needs an operator
+    seen = lab.admin().one(Key("m", "o1"))
     assert seen is not None
     assert (seen.state, seen.told, seen.reason_code) == (State.IN_DOUBT, "in_doubt", "moved")
     assert code(lab.cancel(gate)) == "moved"
     assert pos.requests == sent
 
 
-def test_an_order_in_doubt_is_asked_for_where_it_is_whatever_else_is_edited(lab: Lab) -> None:
+def test_an_order_in_doubt_is_looked_up_after_edits_that_keep_the_endpoint(lab: Lab) -> None:
     lab.merchant()
     pos = Pos(lab.truth)
     gate = lab.worker(pos)
@@ -602,7 +598,7 @@ NOT_FOUND = {"clover": (200, {"elements": []}), "toast": (404, {})}
         ("toast", TOAST, {"restaurant": TAKE_OUT}, True),
     ],
 )
-def test_only_what_names_the_pos_moves_an_order(
+def test_only_the_endpoint_and_account_move_a_merchant(
     lab: Lab, adapter: str, pos: dict[str, str], edit: dict[str, str], has_moved: bool, before: bool
 ) -> None:
     lab.merchant(adapter, pos=pos, request_timeout=30)
@@ -610,16 +606,16 @@ def test_only_what_names_the_pos_moves_an_order(
     order = lab.order()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate.adapters[adapter], "submit", lambda *_: Outcome(Kind.IN_DOUBT))
-        if before:  # it writes a fingerprint of all of it
+        if before:  # an older worker writes a fingerprint of the whole record
             patch.setattr(delivery, "endpoint", lambda merchant, _: merchant.endpoint)
         lab.deliver(gate, order)
     assert code(lab.deliver(gate, order)) == "unsettled"
     lab.merchant(adapter, pos={**pos, **edit}, request_timeout=30)
-    moved = has_moved or before  # of which it is not known what was edited
+    moved = has_moved or before  # of which the edited field is not known
     assert code(lab.deliver(gate, order)) == ("moved" if moved else "unsettled")
 
 
-def test_an_order_that_was_not_processed_goes_where_its_merchant_is_now(lab: Lab) -> None:
+def test_an_unprocessed_order_goes_to_its_merchants_new_endpoint(lab: Lab) -> None:
     lab.merchant("rest")
     pos = Pos(lab.truth)
     gate = lab.worker(pos)
@@ -631,7 +627,7 @@ def test_an_order_that_was_not_processed_goes_where_its_merchant_is_now(lab: Lab
     pos.loses_replies = False
     lab.merchant("rest", base_url="https://new.example")
     assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
-    lab.merchant("rest")  # and it is cancelled where it is, or not at all
+    lab.merchant("rest")  # and it is cancelled at its endpoint, or not at all
     decision = lab.cancel(gate)
     assert code(decision) == "moved"
     [(_, entry)] = decision.entries
@@ -640,7 +636,7 @@ def test_an_order_that_was_not_processed_goes_where_its_merchant_is_now(lab: Lab
     assert pos.requests == [("POST", "https://new.example/orders")]
 
 
-def test_an_operator_helps_an_order_out_of_it(lab: Lab) -> None:
+def test_an_operator_resolves_an_order_in_doubt(lab: Lab) -> None:
     lab.merchant("rest")
     pos = Pos(lab.truth)
     gate = lab.worker(pos)
@@ -648,23 +644,23 @@ def test_an_operator_helps_an_order_out_of_it(lab: Lab) -> None:
     lab.deliver(gate, order)
     lab.merchant("rest", base_url="https://new.example")
     lab.deliver(gate, order)
-    desk = lab.desk()
-    seen = desk.one(Key("m", "o1"))
+    admin = lab.admin()
+    seen = admin.one(Key("m", "o1"))
     assert seen is not None
     not_there = Entry(State.NEW, lab.truth.now().timestamp(), seen.attempts)
-    desk.change(seen, replace(not_there), operator="ada", what="resolve", details="")
+    admin.change(seen, replace(not_there), operator="ada", what="resolve", details="")
     pos.loses_replies = False
     assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
     assert pos.requests[-1] == ("POST", "https://new.example/orders")
 
 
-def test_a_request_that_is_late_leaves_no_order_with_a_worker_that_is_dead(lab: Lab) -> None:
-    """An operator's order has no message of its own, by which another worker would come to it."""
+def test_a_late_request_frees_an_order_of_a_dead_worker(lab: Lab) -> None:
+    """An order that needs an operator has no message that another worker could receive."""
     lab.merchant("blind")
     pos = Pos(lab.truth, makes_after=0.1)
     one, two = lab.worker(pos), lab.worker(pos, zero=9e6)
     lab.deliver(one, lab.order())
-    assert lab.desk().orders(states=[State.IN_DOUBT])
+    assert lab.admin().orders(states=[State.IN_DOUBT])
     one.ledger.claim(Key("m", "o1"), send=False)  # for a request, and then it dies
     lab.workers.remove(one)
     assert lab.cancel(two, minutes=-1).again is not None
@@ -672,5 +668,5 @@ def test_a_request_that_is_late_leaves_no_order_with_a_worker_that_is_dead(lab: 
         lab.pass_time(ALONE)
         if lab.cancel(two, minutes=-1).again is None:
             break
-    [row] = lab.desk().orders(states=[State.IN_DOUBT])
+    [row] = lab.admin().orders(states=[State.IN_DOUBT])
     assert row.key == Key("m", "o1")

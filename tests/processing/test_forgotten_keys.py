@@ -13,14 +13,14 @@ LOST = NoValidReply("timeout", "no reply in time")
 
 
 class Forgetful:
-    """Keeps a key for so long; whatever is lost on the way, it makes what it gets."""
+    """Keeps a key for this long; creates an order for each request, even if its reply is lost."""
 
     def __init__(self, folder: Path, keeps: float) -> None:
         self.gate = Gate(folder, self)
         self.made: list[str] = []
         self.keys: dict[str, float] = {}
         self.keeps = keeps
-        #: Of requests, of replies to creates, and of those to look-ups.
+        #: Losses of requests, of replies to creates, and of those to look-ups.
         self.lost: set[str] = {"replies"}
 
     def __call__(self, request: Any) -> Any:
@@ -57,12 +57,12 @@ def test_an_order_that_is_long_in_doubt_is_looked_up_before_it_is_sent_again(
     gate.wait(25 * 3600)
     pos.lost = set()
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert (pos.made, pos.methods) == (["o1"], ["POST", "POST", "GET"])
 
 
 @pytest.mark.parametrize("pause", [60.0, KEY_KEPT_FOR - 60])
-def test_an_order_that_is_sent_again_and_again_is_made_once(pos: Forgetful, pause: float) -> None:
+def test_an_order_that_is_sent_repeatedly_is_created_once(pos: Forgetful, pause: float) -> None:
     """Each attempt renews the doubt, and the POS has the key since the first."""
     gate, order = pos.gate, pos.gate.an_order(seconds=86400)
     pos.lost = {"replies", "look-ups"}
@@ -71,11 +71,11 @@ def test_an_order_that_is_sent_again_and_again_is_made_once(pos: Forgetful, paus
         gate.wait(pause)
     pos.lost = set()
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert pos.made == ["o1"]
 
 
-def test_one_that_is_not_found_is_sent_under_its_key(pos: Forgetful) -> None:
+def test_an_order_that_is_not_found_is_sent_with_its_key(pos: Forgetful) -> None:
     gate, order = pos.gate, pos.gate.an_order(seconds=86400)
     pos.lost = {"requests"}
     gate.take(order)
@@ -83,24 +83,22 @@ def test_one_that_is_not_found_is_sent_under_its_key(pos: Forgetful) -> None:
     pos.lost = set()
     gate.ledger.catch_up()
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert (pos.made, pos.methods) == (["o1"], ["POST", "GET", "POST"])
 
 
-def test_within_minutes_it_is_sent_again_at_once(pos: Forgetful) -> None:
+def test_an_order_briefly_in_doubt_is_sent_again_without_a_look_up(pos: Forgetful) -> None:
     gate, order = pos.gate, pos.gate.an_order(seconds=86400)
     gate.take(order)
     pos.lost = set()
     gate.wait(KEY_KEPT_FOR - 1)
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert pos.methods == ["POST", "POST"]
 
 
 @pytest.mark.parametrize("hours", [-30, 30])
-def test_an_order_is_looked_up_however_the_time_of_day_was_set(
-    pos: Forgetful, hours: float
-) -> None:
+def test_an_order_is_looked_up_whatever_the_wall_clock_says(pos: Forgetful, hours: float) -> None:
     gate, order = pos.gate, pos.gate.an_order(seconds=86400 * 3)
     gate.take(order)
     with gate.database.begin() as connection:
@@ -108,4 +106,4 @@ def test_an_order_is_looked_up_however_the_time_of_day_was_set(
     gate.wait(30)
     pos.lost = set()
     gate.take(order)
-    assert (gate.told(), pos.methods) == ([("accepted", None)], ["POST", "GET"])
+    assert (gate.recorded(), pos.methods) == ([("accepted", None)], ["POST", "GET"])

@@ -1,4 +1,4 @@
-"""What the composition root sees to by itself."""
+"""What the composition root does by itself."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
 
 
 @pytest.mark.parametrize("key", [None, new_key()], ids=["no key", "a key"])
-def test_workers_share_through_redis_only_what_they_can_seal(
+def test_workers_share_only_encrypted_records_through_redis(
     make: Callable[..., Gateway], key: str | None
 ) -> None:
     gateway = make(redis_url="redis://127.0.0.1:1/0", secret_key=key)
@@ -52,7 +52,7 @@ def test_workers_share_through_redis_only_what_they_can_seal(
 
 @pytest.fixture
 def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happened to whoever publishes events."""
+    """How often the event publisher was woken."""
     said: list[str] = []
     for name in ("start", "wake"):
         monkeypatch.setattr(
@@ -61,10 +61,10 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return said
 
 
-def test_a_process_that_is_forked_from_one_that_has_begun_begins_anew(
+def test_a_forked_process_gets_a_new_lease(
     make: Callable[..., Gateway],
 ) -> None:
-    """Under its parent's lease it would take for its own what another child has sent."""
+    """Under its parent's lease it would take another child's orders for its own."""
     gateway = make()
     gateway.start(background=False)
     reader, writer = os.pipe()
@@ -83,7 +83,7 @@ def test_a_process_that_is_forked_from_one_that_has_begun_begins_anew(
     assert not gateway.ledger.lease.is_ours(theirs)
 
 
-def test_what_is_left_of_the_spans_is_sent_as_it_stops(
+def test_remaining_spans_are_exported_at_stop(
     make: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Collector() as collector:
@@ -102,7 +102,7 @@ def counted(outcome: str, provider: str = "none") -> float:
     return value("pos_gateway_orders_total", outcome=outcome, provider=provider)
 
 
-def test_what_is_durable_is_counted_once_and_published_at_once(
+def test_a_committed_outcome_is_counted_once_and_published_at_once(
     make: Callable[..., Gateway], woken: list[str]
 ) -> None:
     gateway, before = make(), (counted("accepted"), counted("failed"))
@@ -112,7 +112,7 @@ def test_what_is_durable_is_counted_once_and_published_at_once(
     assert gateway.settle(Decision(ACCEPTED, [(claim, entry)]))
     assert woken == ["wake"]
     late = Claim(KEY, claim.owner, claim.epoch + 1, claim.ticket, claim.past, sending=True)
-    assert not gateway.settle(Decision(ACCEPTED, [(late, entry)]))  # somebody else's by now
+    assert not gateway.settle(Decision(ACCEPTED, [(late, entry)]))  # leased elsewhere by now
     assert woken == ["wake"]
     other = Key("m", "none")
     record = EventRecord(other, an_entry(Kind.FAILED, key=other), b"{}")
@@ -121,13 +121,13 @@ def test_what_is_durable_is_counted_once_and_published_at_once(
     assert (counted("accepted"), counted("failed")) == (before[0] + 1, before[1] + 1)
 
 
-def test_what_is_counted_is_counted_for_the_merchants_provider(
+def test_outcomes_are_counted_by_the_merchants_provider(
     make: Callable[..., Gateway],
 ) -> None:
     gateway, before = make(), counted("accepted", "acme")
     merchant = {"id": "m", "provider": "acme", "base_url": "https://pos.example"}
     MerchantStore(gateway.database).put([Merchant.parse(merchant)])
-    assert gateway.provider_of("m") is None  # nobody has asked for it yet
+    assert gateway.provider_of("m") is None  # its record was not loaded yet
     gateway.directory.get("m")
     claim = gateway.ledger.claim(KEY, send=True)
     assert isinstance(claim, Claim)

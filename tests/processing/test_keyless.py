@@ -1,4 +1,4 @@
-"""A worker without the key to its merchants' secrets: what it cannot send is left for others."""
+"""A worker without the key to its merchants' secrets leaves their orders to other workers."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ ACCEPTED = (200, {"status": "accepted", "id": "7"})
 
 
 def sealed(gate: Gate) -> None:
-    """The merchant has secrets now, under a key that this worker does not have."""
+    """Give the merchant secrets under a key that this worker does not have."""
     auth = {"type": "bearer", "token": "a secret of theirs"}
     merchant = {"id": "m", "base_url": "https://pos.example.com", "auth": auth}
     MerchantStore(gate.database, vault=Vault(new_key())).put([Merchant.parse(merchant)])
@@ -30,11 +30,13 @@ def test_an_order_waits_for_a_worker_that_has_the_key(tmp_path: Path) -> None:
     assert reason is not None
     assert (reason.code, decided.outcome.contact) == ("secret_key", CallResult.NONE)
     assert decided.again is not None
-    assert (gate.row_state(), gate.told(), gate.dead(), gate.said) == ("new", [], [], [])
+    assert (gate.row_state(), gate.recorded(), gate.dead(), gate.said) == ("new", [], [], [])
 
 
 @pytest.mark.parametrize("action", Action)
-def test_what_the_pos_may_have_stays_as_it_is(tmp_path: Path, action: Action) -> None:
+def test_without_the_key_an_order_that_its_pos_may_have_is_unchanged(
+    tmp_path: Path, action: Action
+) -> None:
     gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply in time"))
     gate.take(gate.an_order())
     gate.wait(20)
@@ -42,4 +44,4 @@ def test_what_the_pos_may_have_stays_as_it_is(tmp_path: Path, action: Action) ->
     said = len(gate.said)
     decided = gate.take(gate.an_order()) if action is Action.SUBMIT else gate.take_cancel()
     assert decided.again is not None
-    assert (gate.row_state(), gate.told(), len(gate.said)) == ("in_doubt", [], said)
+    assert (gate.row_state(), gate.recorded(), len(gate.said)) == ("in_doubt", [], said)

@@ -1,4 +1,4 @@
-"""Orders that a POS has, looked for among those of their time, whatever the clocks and deadlines were."""
+"""Look-ups of orders that a POS has, by their time, whatever the clocks and deadlines were."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ class Vendor:
         raise NotImplementedError
 
     def make(self, order_id: str, *, ago: timedelta = timedelta(), **fields: Any) -> None:
-        """Have an order that was made so long ago."""
+        """Add an order that was created this long ago."""
         at = self.gate.clock.now() - ago
         found = {"id": f"P{len(self.made)}", "at": at.timestamp()}
         self.made.append({**found, **self._named(order_id), **fields})
@@ -56,7 +56,7 @@ class Vendor:
         raise NotImplementedError
 
     def page(self, since: float, until: float, offset: int, limit: int) -> list[dict[str, Any]]:
-        """Those that were made then, the oldest first."""
+        """Orders created in this window, oldest first."""
         self.pages += 1
         found = [each for each in self.made if since <= each["at"] <= until]
         return sorted(found, key=lambda each: each["at"])[offset : offset + limit]
@@ -123,13 +123,13 @@ def pos(request: pytest.FixtureRequest, tmp_path: Path) -> Vendor:
 
 
 def placed(gate: Gate, ahead: timedelta, *, seconds: float = 4 * 3600) -> dict[str, Any]:
-    """An order that its backend says was placed so much later than now."""
+    """An order whose backend dates it this much later than now."""
     order = gate.an_order(seconds=seconds)
     return {**order, "placed_at": (gate.clock.now() + ahead).isoformat()}
 
 
 def taken_until_it_ends(gate: Gate, order: dict[str, Any]) -> None:
-    """Its message comes again until it has ended."""
+    """Redeliver its message until it is terminal."""
     for _ in range(5):
         gate.take(order)
         if gate.row_state() not in ("new", "in_doubt"):
@@ -139,16 +139,16 @@ def taken_until_it_ends(gate: Gate, order: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("hours", [-2, 0, 0.5, 2, 3])
-def test_an_order_is_found_however_far_its_backends_clock_is_ahead(
+def test_a_look_up_finds_an_order_however_fast_the_backends_clock_is(
     pos: Vendor, hours: float
 ) -> None:
-    """Also by the adapter that asks by itself, of a POS that says "already exists"."""
+    """Also by the adapter that looks up by itself when a POS answers "already exists"."""
     taken_until_it_ends(pos.gate, placed(pos.gate, timedelta(hours=hours)))
-    assert pos.gate.told() == [("accepted", None)]
+    assert pos.gate.recorded() == [("accepted", None)]
     assert len(pos.made) == 1
 
 
-def test_an_order_that_the_ledger_has_lost_is_found_by_a_clock_that_is_ahead(
+def test_an_order_that_the_ledger_lost_is_found_with_a_fast_clock(
     tmp_path: Path,
 ) -> None:
     pos = Square()
@@ -157,13 +157,13 @@ def test_an_order_that_the_ledger_has_lost_is_found_by_a_clock_that_is_ahead(
     MerchantStore(pos.gate.database).put([Merchant.parse(record)])
     pos.make("o1", ago=timedelta(minutes=1))
     pos.gate.take(placed(pos.gate, timedelta(hours=3)))
-    assert pos.gate.told() == [("accepted", None)]
+    assert pos.gate.recorded() == [("accepted", None)]
 
 
-def test_a_message_with_an_old_deadline_asks_until_the_one_that_an_operator_gave(
+def test_a_message_with_an_old_deadline_looks_up_until_the_extended_one(
     pos: Vendor,
 ) -> None:
-    """The order was made hours later, and would else be said never to have come."""
+    """The order was created hours later, and would otherwise not be found."""
     gate = pos.gate
     order = gate.an_order(seconds=600)
     pos.is_silent = True
@@ -181,11 +181,11 @@ def test_a_message_with_an_old_deadline_asks_until_the_one_that_an_operator_gave
     gate.wait(1801)
     gate.ledger.catch_up()
     gate.take(order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
 
 
 def busy(pos: Vendor) -> None:
-    """So many orders in the week before that not all of them are looked at."""
+    """Add so many orders of the week before that a look-up does not read all."""
     for number in range(1000):
         pos.make(f"x{number}", ago=timedelta(days=7) - timedelta(minutes=10 * number))
 
@@ -197,15 +197,15 @@ def test_an_order_that_was_placed_a_week_before_is_found_on_the_first_pages(pos:
     gate.take(order)
     pos.pages = 0
     taken_until_it_ends(gate, order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert pos.pages <= 2
     gate.take_cancel(seconds=600)
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
     assert pos.pages <= 4
 
 
-def test_one_that_is_not_there_is_looked_for_in_all_of_its_time(pos: Vendor) -> None:
-    """The ledger may have been restored, and have heard of it anew."""
+def test_a_missing_order_is_looked_up_in_its_whole_time(pos: Vendor) -> None:
+    """The ledger may have been restored, and not know its first attempt."""
     gate = pos.gate
     pos.make("o1", ago=timedelta(days=3))
     order = placed(gate, timedelta(days=-7))
@@ -213,11 +213,11 @@ def test_one_that_is_not_there_is_looked_for_in_all_of_its_time(pos: Vendor) -> 
     gate.take(order)
     pos.is_silent = False
     taken_until_it_ends(gate, order)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert len(pos.made) == 1
 
 
-def test_one_that_may_be_among_those_that_were_not_looked_at_stays_in_doubt(pos: Vendor) -> None:
+def test_an_order_that_may_be_on_an_unread_page_stays_in_doubt(pos: Vendor) -> None:
     gate = pos.gate
     busy(pos)
     order = placed(gate, timedelta(days=-7))
@@ -232,17 +232,17 @@ def test_one_that_may_be_among_those_that_were_not_looked_at_stays_in_doubt(pos:
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
-        (None, [(8, -1)]),  # the ledger was not asked
+        (None, [(8, -1)]),  # the ledger was not read
         (7.5, [(8.5, -1)]),  # the backend's clock is ahead
         (6.5, [(8, -1)]),
         (5.0, [(6, -1), (8, 6)]),
-        (-9.0, [(8, -1)]),  # heard of after its time: restored, or asked about once more
+        (-9.0, [(8, -1)]),  # first seen after its deadline: restored, or looked up once more
     ],
 )
-def test_the_windows_of_an_order_are_all_of_its_time(
+def test_the_windows_of_a_look_up_cover_the_orders_whole_time(
     known: float | None, expected: list[tuple[float, float]]
 ) -> None:
-    """In hours before its ``deliver_by``: it was placed 7 h before."""
+    """In hours before its ``deliver_by``; it was placed 7 h before that."""
     order = Order.parse(an_order())
     until = order.deliver_by
     placed_at = (until - timedelta(hours=7)).isoformat()
@@ -252,7 +252,7 @@ def test_the_windows_of_an_order_are_all_of_its_time(
     assert [tuple((until - end) / timedelta(hours=1) for end in each) for each in found] == expected
 
 
-def test_what_the_ledger_knows_of_an_order_changes_no_byte_of_it() -> None:
+def test_the_attempt_history_changes_no_byte_of_the_request() -> None:
     order = Order.parse({**an_order(), "known_since": "x", "sent_until": 7})
     known = order.in_ledger(0.0, 1e18)
     assert (known.source, known.to_json()) == (order.source, order.to_json())
@@ -262,13 +262,13 @@ def test_what_the_ledger_knows_of_an_order_changes_no_byte_of_it() -> None:
 
 
 @pytest.mark.parametrize("until", [-3600.0, 0.0, 3600.0])
-def test_an_order_may_have_been_sent_until_the_later_of_two_deadlines(until: float) -> None:
+def test_a_look_ups_window_ends_at_the_later_of_two_deadlines(until: float) -> None:
     order = Order.parse(an_order())
     known = order.in_ledger(None, order.deliver_by.timestamp() + until)
     assert (known.sent_until - order.deliver_by).total_seconds() == max(0.0, until)
 
 
-def test_a_request_to_cancel_an_order_looks_for_it_in_the_time_that_an_operator_gave(
+def test_a_cancel_request_looks_up_until_the_extended_deadline(
     pos: Vendor,
 ) -> None:
     gate = pos.gate
@@ -276,9 +276,9 @@ def test_a_request_to_cancel_an_order_looks_for_it_in_the_time_that_an_operator_
     pos.is_silent = True
     gate.take(order)
     gate.wait(3 * 3600)
-    pos.make("o1")  # as it was sent since, in the time that its row has
+    pos.make("o1")  # as it was sent since, before its row's deadline
     with gate.database.begin() as connection:
         connection.exec_driver_sql("update orders set deliver_by = deliver_by + 12000")
     pos.is_silent = False
     gate.take(gate.a_request(seconds=600), Action.CANCEL)
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)

@@ -13,13 +13,13 @@ from pos_gateway.transport.exchange import Reply
 from tests.gate import Gate
 
 
-def test_a_late_410_of_its_old_address_does_not_pause_a_merchant_that_was_mended(
+def test_a_late_410_of_its_old_address_does_not_pause_a_corrected_merchant(
     tmp_path: Path,
 ) -> None:
     new = {"id": "m", "base_url": "https://new.example.com", "paused": False}
 
     def old_pos(_: Any) -> Any:
-        MerchantStore(gate.database).put([Merchant.parse(new)])  # while the call waits
+        MerchantStore(gate.database).put([Merchant.parse(new)])  # while the call is in flight
         return 410, {}
 
     gate = Gate(tmp_path, old_pos)
@@ -31,7 +31,7 @@ def test_a_late_410_of_its_old_address_does_not_pause_a_merchant_that_was_mended
     assert MerchantStore(gate.database).get(["m"])["m"].paused
 
 
-def test_a_login_that_is_refused_once_fails_no_order_and_one_that_is_refused_for_good_does(
+def test_a_login_refused_once_fails_no_order_and_one_refused_for_good_does(
     tmp_path: Path,
 ) -> None:
     keys = new_key()

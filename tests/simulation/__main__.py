@@ -1,4 +1,4 @@
-"""Replays a run of the simulation, or looks for one that fails."""
+"""Replays a run of the simulation, or searches for one that fails."""
 
 import sys
 from argparse import ArgumentParser
@@ -8,7 +8,7 @@ from rich.progress import track
 from tests.simulation.faults import FAULTS, planted
 from tests.simulation.world import run
 
-#: Seeds after which a fault counts as one that no run shows.
+#: Seeds after which a fault counts as not shown by any run.
 MOST = 2000
 
 

@@ -1,4 +1,4 @@
-"""Adapters for POSes that honour no key: one that can be asked, and one that cannot."""
+"""Adapters for POSes without idempotency keys: one with a look-up, and one without."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.simulation.pos import LONGEST
 
 
 class Queryable(RestAdapter):
-    """Creates again whatever it is sent again."""
+    """Creates another order for each repeated create."""
 
     name = "queryable"
     guarantee = Guarantee.QUERYABLE
@@ -26,7 +26,7 @@ class Queryable(RestAdapter):
 
 
 class Blind(Queryable):
-    """Has nothing but a create."""
+    """Has only a create."""
 
     name = "blind"
     guarantee = Guarantee.BLIND
@@ -36,7 +36,7 @@ class Blind(Queryable):
         return Outcome(Kind.REJECTED, Reason("unsupported", "this POS cannot be asked to"))
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        raise AssertionError("nobody can ask this POS")
+        raise AssertionError("this POS has no look-up")
 
 
 ADAPTERS: dict[str, Adapter] = {each.name: each for each in (RestAdapter(), Queryable(), Blind())}

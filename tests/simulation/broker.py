@@ -1,4 +1,4 @@
-"""A broker as its promises are: stored once confirmed, delivered at least once, never earlier."""
+"""A broker with its guarantees: stored once confirmed, delivered at least once, never early."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pos_gateway.domain.errors import BrokerUnavailable
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.threads import Event
 
-#: Messages that a worker has unacknowledged at most.
+#: Unacknowledged messages of a worker at most.
 PREFETCH = 8
 
 
@@ -37,7 +37,7 @@ class Broker:
         self.something_ready = Event(scheduler)
         self.dead: list[Message] = []
         self.channels: list[Channel] = []
-        #: When what is held back arrives.
+        #: When delayed messages are delivered.
         self.held_back: list[float] = []
         self.away_until = -inf
         self._count = count(1)
@@ -55,7 +55,7 @@ class Broker:
         return not (self.ready or self.held_back or self.unacknowledged)
 
     def store(self, message: Message) -> None:
-        """From now on it is not lost."""
+        """Store a message durably."""
         if message.routing_key == topology.DEAD_KEY:
             self.dead.append(message)
         elif message.delay:
@@ -70,12 +70,12 @@ class Broker:
         self.something_ready.set()
 
     def cut(self, process: Process) -> None:
-        """The process's connection is gone: what it has not acknowledged is anybody's."""
+        """Close the process's connection: its unacknowledged messages are redelivered."""
         for channel in [each for each in self.channels if each.process is process]:
             channel.close()
 
     def go_away(self, seconds: float) -> None:
-        """Nobody can reach it for so long."""
+        """Unreachable for this long."""
         self.away_until = self.scheduler.time + seconds
         for channel in list(self.channels):
             channel.close()
@@ -87,18 +87,18 @@ class Broker:
 
 
 class Channel:
-    """A consumer's. Made anew after its connection was lost."""
+    """A consumer's channel; each new connection has a new one."""
 
     def __init__(self, broker: Broker, process: Process) -> None:
         self._broker, self.process = broker, process
         self.is_open = True
-        #: Nothing more is wanted; what was taken is acknowledged.
+        #: Consuming was cancelled; taken messages are still acknowledged.
         self.is_draining = False
         self.unacknowledged: list[Stored] = []
         broker.channels.append(self)
 
     def take(self) -> Stored | None:
-        """The next message; None when the connection is lost, or no more are wanted."""
+        """The next message; None when the connection is lost, or consuming was cancelled."""
         broker = self._broker
         while self.is_open and not self.is_draining:
             if broker.ready and len(self.unacknowledged) < PREFETCH:
@@ -111,7 +111,7 @@ class Channel:
         return None
 
     def acknowledge(self, stored: Stored) -> None:
-        """Nothing happens on a connection that is lost: it is redelivered."""
+        """Without effect on a lost connection: the message is redelivered."""
         if stored in self.unacknowledged:
             self.unacknowledged.remove(stored)
 
@@ -135,10 +135,10 @@ class Channel:
 
 
 class Publisher:
-    """A worker's or a command's, with the promises of ``broker/publisher.py``.
+    """A publisher of a worker or a command, with the guarantees of ``broker/publisher.py``.
 
     Args:
-        loses_confirm: asked after a message is stored.
+        loses_confirm: called after a message is stored; whether its confirm is lost.
     """
 
     def __init__(self, broker: Broker, loses_confirm: Callable[[], bool]) -> None:

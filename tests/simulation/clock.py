@@ -1,14 +1,14 @@
-"""A machine's clocks: no two agree on the time of day, and some stand still with their machine."""
+"""A machine's clocks: wall clocks differ, and some monotonic clocks stand still while suspended."""
 
 from datetime import datetime, timedelta
 from typing import Protocol
 
-#: Seconds by which machines' times of day differ from everybody else's at most.
+#: Seconds by which a machine's wall clock differs from true time at most.
 SKEW = 600.0
 
 
 class Truth(Protocol):
-    """What time it is."""
+    """The true time."""
 
     time: float
 
@@ -16,13 +16,13 @@ class Truth(Protocol):
 
 
 class MachineClock:
-    """A Clock as the product wants one.
+    """A Clock for the product.
 
     Args:
-        truth: the time that passes for everybody.
-        zero: what this machine's clock of durations showed at the beginning.
-        skew: seconds by which its time of day is ahead.
-        stands_still: it has no clock that goes on while it is suspended.
+        truth: the true time.
+        zero: what this machine's monotonic clock showed at the beginning.
+        skew: seconds by which its wall clock is ahead.
+        stands_still: its monotonic clock stands still while it is suspended.
     """
 
     def __init__(self, truth: Truth, *, zero: float, skew: float, stands_still: bool) -> None:
@@ -37,10 +37,10 @@ class MachineClock:
         return self._truth.now() + timedelta(seconds=self._skew)
 
     def step(self, seconds: float) -> None:
-        """Somebody sets its time of day."""
+        """Step the wall clock."""
         self._skew += seconds
 
     def suspend(self, seconds: float) -> None:
-        """The machine stands still for so long, and nobody looks at its clocks meanwhile."""
+        """Suspend the machine for this long; its clocks are not read meanwhile."""
         if self.stands_still:
             self._zero -= seconds

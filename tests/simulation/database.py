@@ -1,4 +1,4 @@
-"""SQLite in memory, reached through a driver that can be away, or lose the reply to a commit."""
+"""SQLite in memory, behind a driver that may be unavailable, or lose the reply to a commit."""
 
 import itertools
 import sqlite3
@@ -23,7 +23,7 @@ class Database:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._uri = f"file:simulation-{next(_numbers)}?mode=memory&cache=shared"
-        #: While this is in the future, half of what is asked for fails.
+        #: While this is in the future, half of all requests fail.
         self.away_until = -inf
         self._is_open = True
         self._connections: list[sqlite3.Connection] = []
@@ -32,11 +32,11 @@ class Database:
         self.engine = create_engine("sqlite://", creator=self._connect, poolclass=NullPool)
 
     def rows(self, query: str, *parameters: object) -> list[Any]:
-        """What it has, for those who know better."""
+        """The rows, for invariants and operators."""
         return self._kept.execute(query, parameters).fetchall()
 
     def close(self) -> None:
-        """Close all connections, and let go of the run: SQLAlchemy keeps this with one that was killed."""
+        """Close all connections, and release the run: a killed one keeps it alive in SQLAlchemy."""
         self._kept.close()
         for connection in self._connections:
             connection.close()
@@ -44,7 +44,7 @@ class Database:
         del self._scheduler
 
     def fails(self) -> bool:
-        """Whether what is asked for now fails."""
+        """Whether the current request fails."""
         away = self._scheduler.time < self.away_until
         return away and self._scheduler.random.random() < 0.5
 
@@ -55,7 +55,7 @@ class Database:
         self._scheduler.say(what)
 
     def commit(self, commit: Callable[[], Any]) -> Any:
-        """Commit, or not, or without an answer."""
+        """Commit, or fail, or commit without a reply."""
         if self.fails():
             if self.fails():
                 commit()
@@ -88,7 +88,7 @@ class Database:
                 return super().cursor(Cursor)
 
             def rollback(self) -> None:
-                if database._is_open:  # else it is the garbage collector, in any thread
+                if database._is_open:  # else the garbage collector calls it, in any thread
                     super().rollback()
 
             def close(self) -> None:

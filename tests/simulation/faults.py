@@ -1,4 +1,4 @@
-"""Faults to plant in the product one at a time: each breaks one rule, which some seed must notice."""
+"""Faults to plant in the product one at a time: each breaks a rule, and some seed must show it."""
 
 import importlib
 import inspect
@@ -28,48 +28,48 @@ FAULTS = [
         "if False:",
     ),
     Fault(
-        "a claim of an order with a past is not SENDING yet",
+        "a claim of an order with an attempt history is not SENDING yet",
         "ledger.batch",
         "ticket, standing, sending=False",
         "ticket, standing, sending=True",
     ),
     Fault(
-        "whoever was held up sends nothing more",
+        "a worker that lost its lease sends nothing more",
         "processing.call",
         "if not self._ledger.holds(claim):",
         "if False:",
         seed=44,
     ),
     Fault(
-        "a lease is over for its holder before it is for others",
+        "a lease expires for its holder before it does for others",
         "ledger.lease",
         "beat, beat.at + self.seconds - MARGIN",
         "beat, beat.at + 4 * self.seconds",
         seed=94,
     ),
     Fault(
-        "nobody takes over from a worker that lives",
+        "no worker takes over from a live one",
         "ledger.lease",
         "return self._silent_for(lease_id, 1)",
         "return True",
         seed=38,
     ),
     Fault(
-        "a lease that is not known yet is looked for",
+        "an unknown lease is read",
         "ledger.ledger",
         "if now - self._looked_at >= LOOK or not self._others.know(owners):",
         "if now - self._looked_at >= LOOK:",
         seed=528,
     ),
     Fault(
-        "somebody takes over from a worker that is dead",
+        "a dead worker's orders are taken over",
         "ledger.lease",
         "return self._silent_for(lease_id, 1)",
         "return False",
         seed=4,
     ),
     Fault(
-        "who had a dead worker's order counts its deaths",
+        "taking over a dead worker's order counts a death",
         "ledger.batch",
         "if others.may_have_died(row.owner):",
         "if False:",
@@ -90,129 +90,129 @@ FAULTS = [
         seed=7,
     ),
     Fault(
-        "whether a killed green thread had sent is remembered",
+        "a killed green thread's sending is remembered",
         "processing.call",
         "sent=sending.begun)",
         "sent=False)",
         seed=7,
     ),
     Fault(
-        "what a killed green thread had is given up",
+        "a killed green thread's claim is abandoned",
         "ledger.ledger",
         "        if kind is not None:\n            self._ledger.abandon",
         "        if False:\n            self._ledger.abandon",
         seed=22,
     ),
     Fault(
-        "an abandoned claim is one until it has been taken over for good",
+        "a claim stays abandoned until its takeover is committed",
         "ledger.batch",
         "self._resuming[ticket] = row.ticket\n        return self._in_doubt(row) if self._abandoned[row.ticket].sent",
         "return self._in_doubt(row) if self._abandoned.pop(row.ticket).sent",
         seed=459,
     ),
     Fault(
-        "what is written under an earlier claim changes nothing",
+        "a write under an earlier claim changes nothing",
         "ledger.statements",
         "_UNDER_CLAIM\n    + \" and orders.state in ('claimed', 'sending')\"",
         "_THIS",
         seed=3,
     ),
     Fault(
-        "an order is taken over only as it was found",
+        "an order is taken over only if it is unchanged",
         "ledger.batch",
         '"epoch": row.epoch,\n                    **_past(standing)',
         '"epoch": row.epoch + 1,\n                    **_past(standing)',
     ),
     Fault(
-        "a claim that was written, and the answer lost, holds",
+        "a claim whose reply was lost holds",
         "ledger.batch",
         "if row.ticket == ticket:",
         "if False:",
         seed=5,
     ),
     Fault(
-        "an order that has come to its end is not begun again",
+        "a terminal order is not claimed again",
         "ledger.batch",
         "if row.state.is_final:",
         "if False:",
     ),
     Fault(
-        "what is to be written waits for the database to be back",
+        "a write waits for the database",
         "ledger.commits",
         "self._waiting.extendleft(reversed(batch))",
         "pass",
         seed=3,
     ),
     Fault(
-        "everybody gets the result of what he wrote",
+        "every caller gets the result of its operation",
         "ledger.batch",
         "return [results.get(id(each)) for each in operations]",
         "return list(results.values())",
     ),
     Fault(
-        "a look-up is not believed before the POS had the time",
+        "a look-up does not count before the settling time",
         "processing.delivery",
         "return max(0.0, longest - past.settled)",
         "return 0.0",
         seed=35,
     ),
     Fault(
-        "the time that a POS has had is of no worker's time of day",
+        "the settling time is not counted on a wall clock",
         "ledger.batch",
         "settling, now = past.settling, self._lease.clock()",
         "return replace(past, settled=self._now - past.doubt_since)",
         seed=256,
     ),
     Fault(
-        "another worker's clock is not one's own",
+        "another worker's clock is not compared with the own one",
         "ledger.batch",
         "settled = 0.0 if clock is None else max(0.0, clock - settling.since)",
         "settled = max(0.0, now - settling.since)",
         seed=136,
     ),
     Fault(
-        "the time that a POS has had begins anew when it is sent the order again",
+        "the settling time restarts when the order is sent again",
         "ledger.batch",
         "if claim.sending or claim.past.settling is None:",
         "if claim.past.settling is None:",
         seed=4,
     ),
     Fault(
-        "whoever's clock stood still holds nothing any more",
+        "a worker whose clock stood still holds no claim",
         "ledger.lease",
         "return abs(self._clock.now().timestamp() - now - self._beaten.zero) >= STEP",
         "return False",
         seed=45,
     ),
     Fault(
-        "a POS that can be asked is asked before an order in doubt is sent again",
+        "an order in doubt is looked up before it is sent again",
         "processing.delivery",
         "if past.pending or ask_first or late:",
         "if past.pending or late:",
         seed=1,
     ),
     Fault(
-        "an order that the POS has and has not decided about is not sent again",
+        "a pending order is not sent again",
         "processing.delivery",
         "if past.pending or ask_first or late:",
         "if ask_first or late:",
         seed=2,
     ),
     Fault(
-        "an order in doubt at a POS that cannot be asked is not sent again",
+        "an order in doubt at a POS without look-up is not sent again",
         "processing.delivery",
         "if past.in_doubt and adapter.guarantee is Guarantee.BLIND:",
         "if False:",
     ),
     Fault(
-        "an order that is too late and may be there is in doubt",
+        "an expired order that its POS may have is in doubt",
         "processing.delivery",
         "if past.may_be_there:\n        return Outcome(",
         "if False:\n        return Outcome(",
         seed=2,
     ),
     Fault(
-        "an order that kills its workers is sent no more",
+        "a poison order is sent no more",
         "processing.delivery",
         "past.possible_deaths >= POISONOUS",
         "False",
@@ -239,62 +239,62 @@ FAULTS = [
         seed=766,
     ),
     Fault(
-        "doubt is written down",
+        "doubt is durable",
         "processing.decision",
         "doubt_since=self._at if newly or claim.sending else since",
         "doubt_since=None",
     ),
     Fault(
-        "an attempt that came to nothing is followed by another",
+        "a failed attempt is retried",
         "processing.decision",
         "messages.append(self._again(delay, resolve=delay >= self._left))",
         "pass",
         seed=1,
     ),
     Fault(
-        "what is cancelled before it was sent is never sent",
+        "an order that is cancelled before it was sent is never sent",
         "processing.decision",
         "self._entry(State.CANCELLED, submission)",
         "self._entry(State.NEW, submission)",
         seed=1,
     ),
     Fault(
-        "a cancellation lets go of the order that it could not cancel",
+        "a cancel request releases the order that it could not cancel",
         "processing.decision",
         "entries = self._let_go()",
         "entries: list[Any] = []",
         seed=5,
     ),
     Fault(
-        "the POS has time to make an order before it is believed that there is none to cancel",
+        "a cancel request's look-up does not count before the settling time",
         "processing.cancellation",
         "if wait > 0:",
         "if False:",
         seed=35,
     ),
     Fault(
-        "an outcome is written before it is told",
+        "an outcome is committed before its messages are published",
         "processing.gateway",
         "        with ExitStack() as claims:\n",
         "        self.store(decision.messages)\n        with ExitStack() as claims:\n",
         seed=3,
     ),
     Fault(
-        "a message whose order somebody else has comes again",
+        "a message whose order is leased elsewhere is retried",
         "processing.gateway",
         "                    return False",
         "                    return True",
         seed=659,
     ),
     Fault(
-        "nothing is acknowledged before what follows from it is stored",
+        "a message is acknowledged after its follow-ups are stored",
         "worker.dispatcher",
         "            is_ours = self._gate.settle(",
         "            request.tell_acknowledged()\n            is_ours = self._gate.settle(",
         seed=2,
     ),
     Fault(
-        "an order that waits in the worker for its next attempt is not acknowledged",
+        "a waiting retry is not acknowledged",
         "worker.dispatcher",
         "            request.retry_here(again)\n",
         "            request.retry_here(again)\n            request.tell_acknowledged()\n",
@@ -308,7 +308,7 @@ FAULTS = [
         seed=3,
     ),
     Fault(
-        "a letter is there until its order is stored",
+        "a dead letter is acknowledged after its replay is stored",
         "administration.replay",
         "        self._publish(plan.message.following(TraceContext.of(letter.headers)))\n"
         "        self._acknowledge(letter)",
@@ -317,14 +317,14 @@ FAULTS = [
         seed=21,
     ),
     Fault(
-        "an operator decides when no worker sends any more",
+        "an operator's decision waits until no worker sends",
         "administration.resolve",
         "if order.told != Kind.IN_DOUBT:",
         "if False:",
         seed=136,
     ),
     Fault(
-        "an operator decides about the order that the merchant was asked about",
+        "an operator's decision is for the order as it was shown",
         "administration.resolve",
         "if self._since is not None and",
         "if False and",
@@ -338,40 +338,40 @@ FAULTS = [
         seed=105,
     ),
     Fault(
-        "an order that no key opens is no traceback",
+        "an order that cannot be decrypted prints no traceback",
         "administration.resolve",
         "except CannotOpen as error:",
         "except ZeroDivisionError as error:",
         seed=813,
     ),
     Fault(
-        "what comes of an order that is opened again is told anew",
+        "a reopened order has a new event",
         "ledger.order_admin",
         '"reopened": seen.reopened + 1',
         '"reopened": seen.reopened',
     ),
     Fault(
-        "an order in doubt is asked for and sent where it may be",
+        "an order in doubt is looked up and sent at its endpoint",
         "processing.delivery",
         "if past.may_be_there and has_moved(past, merchant, adapter):",
         "if False:",
         seed=19,
     ),
     Fault(
-        "a refusal says nothing of what was sent before",
+        "a refusal says nothing about earlier attempts",
         "processing.delivery",
         "if is_refused and past.in_doubt and not ask_first:",
         "if False:",
         seed=309,
     ),
     Fault(
-        "which POS is sent an order is written before the first byte",
+        "the endpoint is durable before the first byte",
         "processing.delivery",
         "endpoint=None if merchant is None else self._endpoint(merchant),",
         "endpoint=None,",
     ),
     Fault(
-        "an order is cancelled where it may be",
+        "an order is cancelled at its endpoint",
         "processing.cancellation",
         "if moved or is_blind:",
         "if is_blind:",
@@ -384,26 +384,26 @@ FAULTS = [
         "after = replace(past, pending=True, doubt_since=past.doubt_since or 1.0)",
     ),
     Fault(
-        "a request to cancel an order that asks for more time has it",
+        "a cancel request with a later deadline has it",
         "ledger.batch",
         "has_more_time and row.state in (State.EXPIRED, State.FAILED)",
         "False",
     ),
     Fault(
-        "an order that was opened again can be cancelled again",
+        "a reopened order can be cancelled again",
         "ledger.batch",
         "return row.is_overtaken or",
         "return",
     ),
     Fault(
-        "a cancellation in doubt is looked up before its end is told",
+        "a cancellation in doubt is looked up before its outcome is recorded",
         "processing.cancellation",
         "if not claim.past.in_doubt:",
         "if True:",
         seed=49,
     ),
     Fault(
-        "an order that cannot be read here is cancelled where it can be",
+        "an unreadable order is cancelled by a worker that can read it",
         "processing.cancellation",
         'return Outcome(Kind.RETRY, Reason.of("secret_key"',
         'return Outcome(Kind.FAILED, Reason.of("secret_key"',
@@ -416,8 +416,8 @@ FAULTS = [
 def planted(fault: Fault) -> Iterator[None]:
     """The product has the fault inside the block.
 
-    The module is compiled anew, and every function of it runs the new code: so whoever holds one
-    already has the fault too.
+    The module is compiled anew, and its existing functions get the new code, so references to them
+    have the fault, too.
     """
     module = importlib.import_module(f"pos_gateway.{fault.module}")
     source = inspect.getsource(module)
@@ -437,7 +437,7 @@ def planted(fault: Fault) -> Iterator[None]:
 
 
 def _graft(old: Any, new: Any, undo: list[Callable[[], None]]) -> None:
-    """Give the old functions the new ones' code, and the old module the new one's texts."""
+    """Give the old functions the new ones' code, and the old module the new one's strings."""
     for name, value in vars(new).items():
         known = vars(old).get(name)
         if isinstance(value, type) and isinstance(known, type):

@@ -1,4 +1,4 @@
-"""What is promised, held against what happened once nothing happens any more."""
+"""The invariants, checked against the run's history once everything has ended."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +16,7 @@ ENDS = ("accepted", "rejected", "cancelled", "expired", "failed")
 
 
 def violated(world: "World") -> list[str]:
-    """A sentence for each thing that is not as promised."""
+    """A sentence for each violated invariant."""
     return list(_violated(world))
 
 
@@ -39,9 +39,9 @@ class _Row(NamedTuple):
     owner: str | None
     told: str | None
     reason: str
-    #: How often it was opened again.
+    #: How often it was reopened.
     reopened: int
-    #: Of a request to cancel it: how often that was.
+    #: Of a cancel request: its order's generation.
     generation: int | None
     deliver_by: float | None
 
@@ -73,32 +73,32 @@ def _of_order(world: "World", order_id: str, rows: Any) -> Iterator[str]:
                 yield f"{state} ({reason}), but the POS has {alive}"
         case State.IN_DOUBT | State.PENDING:
             if told != "in_doubt":
-                yield f"{state} with {told} told, and nobody goes on with it"
+                yield f"{state} with {told} told, and no worker has it"
         case _:
             yield f"stuck as {state} with {owner}"
     if order_id in world.cancelled:
         came, latest = map(max, zip(*world.cancelled[order_id], strict=True))
         if cancel is None:
-            yield "the wish to cancel it has no row"
+            yield "its cancel request has no row"
         elif not cancel.state.is_final:
-            yield f"the wish to cancel it is stuck as {cancel.state} with {cancel.owner}"
+            yield f"its cancel request is stuck as {cancel.state} with {cancel.owner}"
         elif "unknown_order" in cancel.reason and not world.operators.has_pruned:
-            yield f"the wish to cancel it failed: {cancel.reason}"
+            yield f"its cancel request failed: {cancel.reason}"
         elif cancel.state is State.FAILED and "secret_key" in cancel.reason:
-            yield "the wish to cancel it failed where there was no key, and others have it"
+            yield "its cancel request failed where there was no key, and others have it"
         elif cancel.state is State.CANCELLED and alive:
             yield f"it was cancelled, but the POS has {alive}"
         elif cancel.state is State.EXPIRED and cancel.deliver_by < latest:
-            yield f"the wish to cancel it expired at {cancel.deliver_by}, and holds until {latest}"
+            yield f"its cancel request expired at {cancel.deliver_by}, and holds until {latest}"
         elif came > world.reopened.get(order_id, inf) and (cancel.generation or 0) < reopened:
-            yield "the wish to cancel it came after it was opened again, and was taken for earlier"
+            yield "its cancel request came after it was reopened, and was taken for an earlier one"
 
 
 def _of_events(world: "World", order_id: str, rows: Any) -> Iterator[str]:
-    """Each generation of an order has one end at most, and the last one the one that its row has.
+    """Each generation of an order has at most one terminal event, and the last one is its row's.
 
-    A generation is what comes of an order until an operator opens it again. Only what has failed or
-    expired, or was in doubt, is opened again; and only what was accepted may be cancelled after that.
+    A generation ends when an operator reopens the order. Only failed, expired and in-doubt orders
+    are reopened; and only an accepted order may be cancelled after that.
     """
     query = "select type, event_id from events where order_id = ? order by id"
     key = Key(world.submitted[order_id].merchant_id, order_id)

@@ -1,8 +1,8 @@
-"""Operators who race orders with the real commands, on a machine with a clock of its own.
+"""Operators that race orders with the real commands, each on a machine with its own clock.
 
-A command takes what it has of the dead letters for itself, may be killed at any place, and is then
-run again, as its documentation says. What a merchant says of an order in doubt is true: it is asked
-once its POS had the time to make the order, and what it said counts only for what was looked at.
+A command takes the dead letters exclusively, may be killed at any place, and is then run again, as
+its documentation says. A merchant's answer about an order in doubt is true: the operator asks once
+the POS had its settling time, and the answer counts only for the order as it was shown.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from tests.simulation.scheduler import Process
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: What they do, and how often beside the rest.
+#: The commands, and their relative frequency.
 COMMANDS = {
     "replay": 10,
     "resolve": 8,
@@ -51,12 +51,12 @@ COMMANDS = {
 #: ``POS_GATEWAY_SECRET_KEY`` as an operator changes it while orders flow.
 _OLD, _NEW = (f"{letter * 43}=" for letter in "AB")
 KEYS = ("", _OLD, f"{_OLD},{_NEW}", f"{_NEW},{_OLD}")
-#: What a command says instead of doing it, or fails with: another one may follow.
+#: What a command prints or fails with instead of doing it: another one may follow.
 _SAID = (SQLAlchemyError, PosGatewayError)
 
 
 class Letters:
-    """The dead letters, while one command has them."""
+    """The dead letters, while one command consumes them."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -86,37 +86,38 @@ class Letters:
 
 @dataclass
 class Command:
-    """A command that runs; ``close`` gives back what it has when it ends, however it does."""
+    """A running command; ``close`` releases its resources however it ends."""
 
     process: Process
     close: Callable[[], None] = lambda: None
-    #: What is run again without a look if it is killed.
+    #: What is run again without a check if it is killed.
     again: "Callable[[Command, MachineClock], None] | None" = None
 
 
 class Operators:
-    """All of them. What they plan follows from the seed alone."""
+    """All operators; their plan follows from the seed alone."""
 
     def __init__(self, world: "World", seed: int) -> None:
         self._world, self._scheduler = world, world.scheduler
         self._plans = Random(f"operators {seed}")
-        #: How many commands are planned or run.
+        #: Commands that are planned or running.
         self.busy = 0
         self.running: list[Command] = []
-        #: The present list of keys, and whether anything was sealed with one.
+        #: The current list of keys, and whether anything was encrypted with one.
         self.keys = 0
         self.has_pruned = False
-        #: When the last of them is over at the latest.
+        #: When the last one ends at the latest.
         self.until = 0.0
         self._number = 0
 
     def plan(self) -> None:
-        """Have them do something at random moments of this run, if they do."""
+        """Plan commands at random moments of this run, if any."""
         plans = self._plans
         if plans.random() < 0.25:
             return
         self.keys = plans.choice((0, 0, 1))
-        # Some only a few of these: rare meetings of the same two are not so rare then.
+        # Some runs plan only a few commands of these: rare races of the same two are not so rare
+        # then.
         names = plans.sample(list(COMMANDS), plans.randint(1, len(COMMANDS)))
         weights = [COMMANDS[name] for name in names]
         for _ in range(plans.choice((4, 8, 16, 24))):
@@ -126,7 +127,7 @@ class Operators:
             self._at(at, name, getattr(self, f"_{name}"))
 
     def sweep(self) -> bool:
-        """Look for what commands that were broken off have left, as the documents ask; was there any?"""
+        """Look for rows that broken-off commands left, as documented; whether there were any."""
         stuck = {
             Key(*row)
             for row in self._world.database.rows(
@@ -146,7 +147,7 @@ class Operators:
         return bool(stuck)
 
     def killed(self, process: Process) -> None:
-        """One of them died where it was."""
+        """A command died where it was."""
         command = next(each for each in self.running if each.process is process)
         self.running.remove(command)
         command.close()
@@ -167,7 +168,7 @@ class Operators:
         letters = Letters(self._world)
         command.close = letters.close
         replaying = Replay(
-            self._desk(clock),
+            self._admin(clock),
             publish=self._publisher().publish,
             acknowledge=letters.acknowledge,
             operator=command.process.name,
@@ -188,8 +189,8 @@ class Operators:
                 self._world.violations.append(f"{letter.id} is replayed, and was to be cancelled")
 
     def _resolve(self, command: Command, clock: MachineClock) -> None:
-        """Look, wait, ask the merchant, decide; and look whether it still is what was looked at."""
-        random, desk = self._scheduler.random, self._desk(clock)
+        """Show, wait, ask the merchant, decide; check that the order is still as it was shown."""
+        random, desk = self._scheduler.random, self._admin(clock)
         doubtful = (State.IN_DOUBT, State.CLAIMED, State.SENDING)
         found: list[OrderStanding] = []
 
@@ -205,12 +206,12 @@ class Operators:
         records = self._world.records(seen.order_id)
         has_it = any(record.status == "accepted" for record in records)
         if not has_it and any(record.status != "cancelled" for record in records):
-            return  # undecided, or turned down: the merchant will say so itself
+            return  # undecided, or turned down: the merchant will report it
         until = None
         if not has_it and random.random() < 0.5:
             until = clock.now() + timedelta(seconds=random.choice((20, 120, 600)))
         self._scheduler.say(f"asks for {seen.order_id}: {'there' if has_it else 'not there'}")
-        self._scheduler.sleep(random.choice((0, random.uniform(0, 30))))  # it was a long call
+        self._scheduler.sleep(random.choice((0, random.uniform(0, 30))))  # a long call
         since = random.choice((None, datetime.fromtimestamp(int(seen.updated_at), UTC)))
         decide = partial(self._decide, seen, has_it=has_it, until=until, since=since)
         if since is not None:
@@ -228,13 +229,13 @@ class Operators:
         until: datetime | None,
         since: datetime | None,
     ) -> None:
-        desk = self._desk(clock)
+        desk = self._admin(clock)
         publisher, name = self._publisher(), command.process.name
         resolving = Resolution(desk, publisher, name, Split(), clock, since=since)
         order = desk.one(seen.key)
         assert order is not None
         if since is None and (order.told, order.reopened) != (seen.told, seen.reopened):
-            return  # whoever does not have the command look has to look: it is to be asked for again
+            return  # without the command's check the operator must check: it is looked up again
         done = (
             resolving.accepted(order, f"by-{seen.order_id}" if seen.attempts % 2 else None)
             if has_it
@@ -244,14 +245,14 @@ class Operators:
         self._world.reopened[order.order_id] = self._scheduler.time
 
     def _not_sent_again(self, key: Key, clock: MachineClock) -> None:
-        """The same command again, for an order of which it was said before."""
-        desk = self._desk(clock)
+        """The same command again, for an order that was resolved before."""
+        desk = self._admin(clock)
         order = desk.one(key)
         if order is not None and order.state is State.NEW and order.reason_code == "resolved":
             Resolution(desk, self._publisher(), "sweep", Split(), clock).not_sent(order, None)
 
     def _cancel(self, _command: Command, clock: MachineClock) -> None:
-        """The backend cancels an order, perhaps once more, with more time than before."""
+        """The backend cancels an order, perhaps twice, the second time with a later deadline."""
         order_id = self._any_order()
         seconds = self._scheduler.random.choice((10, 120, 900))
         request = CancelRequest(
@@ -259,11 +260,11 @@ class Operators:
             merchant_id=self._world.submitted[order_id].merchant_id,
             deliver_by=clock.now() + timedelta(seconds=seconds),
         )
-        self._world.wish(request, self._scheduler.time)
+        self._world.note_cancel_request(request, self._scheduler.time)
         self._insist(wire.cancel_message(order_id, request.to_json(), routing_key="orders"))
 
     def _submit(self, _command: Command, _clock: MachineClock) -> None:
-        """The backend submits an order again, whatever came of it."""
+        """The backend submits an order again, whatever its outcome."""
         order = self._world.submitted[self._any_order()]
         self._insist(wire.submit_message(order.order_id, order.source, routing_key="orders"))
 
@@ -275,7 +276,7 @@ class Operators:
             self._scheduler.say(f"empties {emptied}, removes {removed}")
 
     def _rotate(self, _command: Command, _clock: MachineClock) -> None:
-        """Change the keys for workers that start from now on; at last seal everything anew."""
+        """Rotate the keys for workers that start from now on; finally encrypt everything anew."""
         if self.keys < len(KEYS) - 1:
             self.keys += 1
             return
@@ -287,7 +288,7 @@ class Operators:
                     self._world.violations.append(done.unopened[0])
 
     def _edit(self, _command: Command, _clock: MachineClock) -> None:
-        """Have a merchant's orders go to its other POS from now on."""
+        """Move a merchant's orders to its other POS from now on."""
         edits = self._world.merchants[self._scheduler.random.choice([*self._world.merchants])]
         _, merchant = edits[-1]
         host = (
@@ -300,7 +301,7 @@ class Operators:
     # What they need.
 
     def secret_keys(self) -> str:
-        """The keys of whoever starts now: one that was put aside may come back with old ones."""
+        """The keys of a process that starts now; a retired key may return in an old list."""
         return KEYS[max(0, self.keys - (self._scheduler.random.random() < 0.3))]
 
     def _at(
@@ -328,19 +329,19 @@ class Operators:
                 self._scheduler.say(f"FAILS: {error}")
                 if again and not isinstance(error, AdminError | OrderChanged):
                     self._at(self._scheduler.random.uniform(1, 60), name, do, again - 1)
-            if command in self.running:  # nobody has killed it
+            if command in self.running:  # it was not killed
                 self.killed(process)
 
         self._scheduler.spawn(process, name, run)
 
-    def _desk(self, clock: MachineClock) -> OrderAdmin:
+    def _admin(self, clock: MachineClock) -> OrderAdmin:
         return OrderAdmin(self._world.database.engine, Payloads(Vault(self.secret_keys())), clock)
 
     def _publisher(self) -> Publisher:
         return Publisher(self._world.broker, lambda: self._world.happens("confirm"))
 
     def _wait_for(self, it: Callable[[], bool]) -> None:
-        """Look a few times whether there is anything to do."""
+        """Poll a few times until there is work."""
         for _ in range(6):
             if it():
                 return
@@ -350,15 +351,15 @@ class Operators:
         return self._scheduler.random.choice(list(self._world.submitted))
 
     def _insist(self, message: Message) -> None:
-        """Send what a backend sends: until it is stored."""
+        """Publish as a backend does: until it is confirmed."""
         while self._world.broker.is_away:
             self._scheduler.sleep(0.5)
         self._world.broker.store(message)
 
     def _is_unwanted(self, letter: DeadLetter) -> bool:
         query = (
-            "select 1 from orders as wish join orders as submission using (merchant_id, order_id) "
-            "where order_id = ? and wish.action = 'cancel' and submission.action = 'submit' "
+            "select 1 from orders as cancel join orders as submission using (merchant_id, order_id) "
+            "where order_id = ? and cancel.action = 'cancel' and submission.action = 'submit' "
             "and submission.state in ('failed', 'expired')"
         )
         is_order = letter.headers.get("task") == wire.SUBMIT_ORDER

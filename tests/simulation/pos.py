@@ -1,4 +1,4 @@
-"""Merchants' POSes: what each has is the truth that the ledger is held against."""
+"""Merchants' POSes: their records are the truth that the ledger is checked against."""
 
 import json
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from pos_gateway.transport.exchange import Reply, Request
 from tests.simulation.database import Database
 from tests.simulation.scheduler import Process, Scheduler, Task
 
-#: Seconds of the gateway's time limit, and those that the POSes need for a reply at the longest.
+#: The gateway's time limit in seconds, and the longest that a POS takes for a reply.
 TIME_LIMIT, LONGEST = 3.0, 6.0
 
 
-#: A request to cancel the order that has ended so, or before the order was opened again.
+#: A cancel request for an order with this outcome, or from before the order was reopened.
 _UNWANTED = """
-select 1 from orders wish join orders submission using (merchant_id, order_id)
-where wish.action = 'cancel' and submission.action = 'submit' and wish.order_id = ?
-  and wish.state in ('accepted', 'rejected', 'cancelled', 'expired', 'failed')
-  and (wish.state = 'cancelled' or coalesce(wish.generation, 0) < submission.reopened)"""
+select 1 from orders cancel join orders submission using (merchant_id, order_id)
+where cancel.action = 'cancel' and submission.action = 'submit' and cancel.order_id = ?
+  and cancel.state in ('accepted', 'rejected', 'cancelled', 'expired', 'failed')
+  and (cancel.state = 'cancelled' or coalesce(cancel.generation, 0) < submission.reopened)"""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Record:
     status: str
     decides_at: float = 0.0
     decides_as: str = ""
-    #: The reply to its create, which its key gets again.
+    #: The reply to its create, which is repeated for its key.
     first: tuple[int, dict[str, str]] = (0, {})
 
     @property
@@ -42,13 +42,13 @@ class Record:
 
 @dataclass
 class Pos:
-    """One merchant's. Its character follows from the seed and the order alone."""
+    """One merchant's POS. Its behaviour follows from the seed and the order alone."""
 
     scheduler: Scheduler
     guarantee: Guarantee
-    #: Parts of the requests that go wrong while there is trouble.
+    #: The share of requests that fail while there is trouble.
     trouble: float
-    #: It takes its time to make an order of what it gets.
+    #: It creates orders with a delay.
     is_slow: bool
     has_trouble: bool = True
     records: list[Record] = field(default_factory=list)
@@ -56,22 +56,22 @@ class Pos:
     _characters: dict[str, tuple[str, bool, bool, bool]] = field(default_factory=dict)
 
     def of(self, order_id: str) -> list[Record]:
-        """All orders that it has by this id; more than one is a meal cooked twice."""
+        """Its orders with this id; more than one is a meal cooked twice."""
         return [record for record in self.records if record.order_id == order_id]
 
     def goes_wrong(self) -> bool:
         return self.has_trouble and self.scheduler.random.random() < self.trouble
 
     def longest(self) -> float:
-        """Seconds from a request's first byte until it has had its effect, if it ever has."""
+        """Seconds from a request's first byte until it has had its effect, if ever."""
         return LONGEST if self.guarantee is Guarantee.QUERYABLE else TIME_LIMIT
 
     def handle(self, request: Request) -> Reply:
-        """What it does with a request at the moment at which it does it."""
+        """Handle a request at this moment."""
         if self.goes_wrong() and self.scheduler.random.random() < 0.5:
             status = self.scheduler.random.choice((401, 429, 500, 503))
             if status == 500 and self._is_known(request):
-                status = 413  # a proxy's, to which it says nothing that the POS has the order
+                status = 413  # a proxy's, from which the POS's state is unknown
             return Reply(status, {}, b"")
         reply = self._handle(request)
         if self.goes_wrong() and self.scheduler.random.random() < 0.3:
@@ -89,7 +89,7 @@ class Pos:
         return self.has_trouble and self._mute[order_id]
 
     def _is_known(self, request: Request) -> bool:
-        """Whether it is the create of an order that it has."""
+        """Whether this is a create of an order that it has."""
         return request.body is not None and bool(self.of(json.loads(request.body)["order_id"]))
 
     def character(self, order_id: str) -> tuple[str, bool, bool, bool]:
@@ -126,7 +126,7 @@ class Pos:
         kind, *_ = self.character(order_id)
         known = self.of(order_id)
         if known and request.headers.get("Idempotency-Key") == order_id:
-            # As most do, it keeps a key's first reply, whatever has become of the order.
+            # As most POSes do, it repeats a key's first reply, whatever the order's state.
             return _reply(*known[0].first)
         if kind == "rejected":
             return _reply(422, {"error": {"code": "sold_out", "message": ""}})
@@ -153,11 +153,11 @@ class Pos:
 
 
 class Transport:
-    """Between the workers and the POSes, with the promises of ``transport/exchange.py``.
+    """Between the workers and the POSes, with the guarantees of ``transport/exchange.py``.
 
     Args:
-        is_over: whether some worker would take over what was claimed under a lease.
-        violated: told of what should not have been sent.
+        is_over: whether some worker would take over claims under a lease.
+        violated: called with a request that must not have been sent.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Transport:
         if pos.goes_wrong() and random.random() < 0.5:
             raise NotSent("refused", "the POS does not listen")
         fence()
-        # From here to the first byte no other green thread has its turn.
+        # Until the first byte no other green thread runs.
         self._must_be_sending(request)
         scheduler.say(f"sends {request.method} {path}")
         exchange = _Exchange(scheduler, scheduler.current)
@@ -206,7 +206,7 @@ class Transport:
         return exchange.reply
 
     def _exchange(self, pos: Pos, request: Request, exchange: "_Exchange", trouble: bool) -> None:
-        """What happens at the other end, whoever is still there to hear of it."""
+        """The exchange at the POS, whether or not the caller still waits."""
         scheduler, random = self._scheduler, self._scheduler.random
         if trouble and random.random() < 0.3:
             return  # it never arrives
@@ -222,7 +222,7 @@ class Transport:
         exchange.arrive(reply)
 
     def _must_be_sending(self, request: Request) -> None:
-        """The ledger has SENDING durable before the first byte of a create."""
+        """The ledger must have SENDING durable before the first byte of a create."""
         if request.method != "POST" or request.body is None:
             return
         order_id = json.loads(request.body)["order_id"]

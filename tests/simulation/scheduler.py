@@ -1,4 +1,4 @@
-"""Green threads in virtual time: the one with the earliest moment goes on, and time is that moment."""
+"""Green threads in virtual time: the one with the earliest moment runs, and time is that moment."""
 
 import heapq
 import itertools
@@ -11,7 +11,7 @@ from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-#: Times that a green thread has its turn, after which a run is endless.
+#: Switches after which a run counts as endless.
 STEPS = 60_000
 _EPOCH = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -31,22 +31,22 @@ class Task:
 
     def __init__(self, process: Process, name: str, thread: greenlet) -> None:
         self.process, self.name, self.thread = process, name, thread
-        #: Which of its waits it is in: what was meant for an earlier one does not end a later one.
+        #: The number of its current wait: a wake-up of an earlier one does not end a later one.
         self.wait = 0
         self.is_woken = False
         self.error: BaseException | None = None
 
 
 class Scheduler:
-    """Also the clock that is right; see ``runtime/clock.py`` for those that are not."""
+    """Also the true clock; see ``runtime/clock.py`` for skewed ones."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.time = 0.0
         self.trace: list[tuple[float, str, str]] = []
-        #: What green threads died of, beside being killed.
+        #: Exceptions that ended green threads, other than kills.
         self.crashes: list[str] = []
-        #: Called at every place of which a green thread says that others may go on there.
+        #: Called at every switch point.
         self.at_point: Callable[[str], None] = lambda _name: None
         self._agenda: list[tuple[float, float, int, Task, int]] = []
         self._count = itertools.count()
@@ -97,7 +97,7 @@ class Scheduler:
         self.trace.append((self.time, f"{task.process.name} {task.name}" if task else "-", what))
 
     def suspend(self, seconds: float = inf) -> bool:
-        """Wait until somebody wakes this green thread, which is True, or for so long."""
+        """Wait until this green thread is woken, which returns True, or for this long."""
         task = self.current
         if self._is_over:
             raise GreenletExit
@@ -123,12 +123,12 @@ class Scheduler:
         self._at(self.time, task)
 
     def throw(self, task: Task, error: BaseException) -> None:
-        """Have it raised where the green thread waits."""
+        """Raise the error where the green thread waits."""
         task.error = error
         self.wake(task)
 
     def point(self, name: str, what: str = "") -> None:
-        """Others may go on here, and whatever is planned for such places happens."""
+        """A switch point: other green threads run, and planned troubles happen."""
         self.say(f"{name} {what}".rstrip())
         self.at_point(name)
         draw = self.random.random()
@@ -141,26 +141,26 @@ class Scheduler:
         else:
             self.sleep(self.random.uniform(0, 3))
 
-    # For whoever makes trouble.
+    # For troubles.
 
     def kill(self, process: Process) -> None:
-        """None of its green threads goes on. Does not return into one of them."""
+        """Kill its green threads. Does not return into one of them."""
         process.is_alive = False
         self.say(f"KILLED {process.name}")
         if self._current is not None and self._current.process is process:
             self.suspend()
 
     def pause(self, process: Process, seconds: float) -> None:
-        """None of its green threads goes on for so long."""
+        """Pause its green threads for this long."""
         self.say(f"PAUSED {process.name} for {seconds:.1f} s")
         process.paused_until = self.time + seconds
         if self._current is not None and self._current.process is process:
             self.sleep(0)
 
-    # For whoever runs it all.
+    # For the whole run.
 
     def run(self, until: Callable[[], bool], limit: Callable[[], float]) -> bool:
-        """Go on until that holds; False: so many seconds passed, or nothing more will ever happen."""
+        """Run until the predicate holds; False: time is up, or no thread can ever run again."""
         while not until():
             self.steps += 1
             if not self._agenda or self.time > limit() or self.steps > STEPS:
@@ -179,7 +179,7 @@ class Scheduler:
 
     @contextmanager
     def cleaning_up(self) -> Iterator[None]:
-        """End all green threads after the block: the garbage collector would, at any moment."""
+        """End all green threads after the block, before the garbage collector does."""
         try:
             yield
         finally:
@@ -191,6 +191,6 @@ class Scheduler:
             self._current = None
 
     def _at(self, time: float, task: Task) -> None:
-        # Of those at one moment chance decides who goes first.
+        # At equal moments chance decides the order.
         entry: Any = (time, self.random.random(), next(self._count), task, task.wait)
         heapq.heappush(self._agenda, entry)

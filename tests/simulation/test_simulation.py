@@ -1,4 +1,4 @@
-"""Runs of the simulation, and the faults that they must notice."""
+"""Runs of the simulation, and the faults that they must show."""
 
 import os
 import subprocess
@@ -9,9 +9,9 @@ import pytest
 from tests.simulation.faults import FAULTS, Fault, planted
 from tests.simulation.world import run
 
-#: Runs in one go, and the runs after a fault's own in which it must show itself.
+#: Runs of one test, and the runs after a fault's own in which it must show itself.
 RUNS, WINDOW = 25, 40
-#: Seeds after which a fault counts as one that no run shows.
+#: Seeds after which a fault counts as not shown by any run.
 MOST = 800
 
 
@@ -23,7 +23,7 @@ def test_a_run_keeps_every_promise(first: int) -> None:
 
 
 def _chosen() -> list[Fault]:
-    """One of each module, which shows soonest; ``make faults`` plants all of them."""
+    """One fault of each module, the one that shows soonest; ``make faults`` plants all of them."""
     if os.environ.get("FAULTS") == "all":
         return FAULTS
     soonest: dict[str, Fault] = {}
@@ -34,8 +34,9 @@ def _chosen() -> list[Fault]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", _chosen(), ids=lambda fault: fault.rule)
-def test_a_planted_fault_is_noticed(fault: Fault) -> None:
-    # A change of the product moves faults to other seeds: those near its own first, then the others.
+def test_a_planted_fault_is_found(fault: Fault) -> None:
+    # A change of the product moves faults to other seeds: try those near the fault's first, then
+    # the others.
     seeds = (*range(fault.seed, fault.seed + WINDOW), *range(MOST))
     with planted(fault):
         shown = next((seed for seed in seeds if run(seed).violations), None)
@@ -43,7 +44,7 @@ def test_a_planted_fault_is_noticed(fault: Fault) -> None:
     assert not run(shown).violations, f"seed {shown} shows more than the fault"
 
 
-def test_a_planted_fault_is_gone_afterwards() -> None:
+def test_a_planted_fault_is_removed_afterwards() -> None:
     for fault in FAULTS:
         with planted(fault):
             pass

@@ -1,4 +1,4 @@
-"""What ``threading`` and ``time`` have, on the scheduler's green threads: for the product's modules."""
+"""``threading`` and ``time`` on the scheduler's green threads, for the product's modules."""
 
 from collections.abc import Callable
 from math import inf

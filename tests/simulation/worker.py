@@ -57,14 +57,14 @@ class Directory:
 
 
 class Unpublished:
-    """Events stay in the database: tests/events has what becomes of them."""
+    """Events stay in the database: tests/events tests their publishing."""
 
     def wake(self) -> None:
         """There is a new event."""
 
 
 class SimulatedGateway(Gateway):
-    """The gateway with the same parts, but for those that reach out of the process."""
+    """The gateway with the same parts, except for those that reach out of the process."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class Worker:
         self._parts: tuple[Any, ...] = (
             *(scheduler, database, directory, transport, publisher, clock, secret_keys),
         )
-        #: Green threads that deal with a message.
+        #: Green threads that process a message.
         self.delivering: list[Task] = []
         # What the dispatcher's method for one message needs.
         self._storing = 0
@@ -196,7 +196,7 @@ class Worker:
         scheduler.spawn(self.process, "worker", self._run)
 
     def _release(self, _request: Any, _outcome: Any) -> None:
-        """There is no slot to give back."""
+        """There is no slot to release."""
 
     def _run(self) -> None:
         self._gate = SimulatedGateway(*self._parts)
@@ -215,7 +215,7 @@ class Worker:
         self._scheduler.kill(self.process)
 
     def stop(self) -> None:
-        """Take nothing more, finish what is under way, and end."""
+        """Consume nothing more, finish orders in flight, and end."""
         self._is_stopping = True
         if self._channel is not None:
             self._channel.drain()
@@ -230,7 +230,7 @@ class Worker:
         while (stored := channel.take()) is not None:
             self._scheduler.say(f"takes {stored}")
             self._offer(Request(channel, stored), str(stored))
-        self._retries.drop()  # the broker has them back
+        self._retries.drop()  # the broker redelivers them
 
     def _offer(self, request: Request, name: str) -> None:
         resolves = request.headers.get(wire.RESOLVE) is True
@@ -252,7 +252,7 @@ class Worker:
                 Dispatcher._deliver(self, request, request.expired)  # type: ignore[arg-type]
         except GreenletExit:
             self._scheduler.say("KILLED green thread")
-            # Also when it was settled: what stays unacknowledged comes again some day.
+            # Also when it was settled: an unacknowledged message is redelivered some day.
             request.reject()
             raise
         finally:
@@ -272,7 +272,7 @@ class Worker:
 
 
 class _Beats:
-    """When a ledger beats: every second, but for the hours in which nobody has anything to do."""
+    """A ledger's renewals: every second, except for hours without any work."""
 
     def __init__(self, scheduler: Scheduler, broker: Broker, ledger: Ledger) -> None:
         self._scheduler, self._broker, self._ledger = scheduler, broker, ledger

@@ -1,4 +1,4 @@
-"""One run: a seed's backend, workers and troubles, until everything has come to its end."""
+"""One run: a seed's backend, workers and troubles, until everything has ended."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -34,9 +34,9 @@ from tests.simulation.threads import Threading, Time
 from tests.simulation.worker import Directory, Worker
 
 #: Seconds in which orders are submitted, and in which there is trouble; and those after which
-#: everything must have come to its end.
+#: everything must have ended.
 SUBMITTED, STORM, LIMIT = 20.0, 45.0, 5400.0
-#: What may go wrong at any place at which others may go on, and how often in a thousand times.
+#: Troubles at a switch point, and how often in a thousand times each happens.
 TROUBLES = {
     "kill": 5,
     "stop": 2,
@@ -51,7 +51,7 @@ TROUBLES = {
 }
 #: How often at most in a run.
 MOST = 6
-#: How often operators look for what commands have left that were broken off: each may be, again.
+#: How often operators look for rows of broken-off commands: each command may break off, again.
 SWEEPS = 8
 
 
@@ -68,12 +68,12 @@ class Report:
 
 
 class World:
-    """Everything that there is in a run."""
+    """A run and all its parts."""
 
     def __init__(self, seed: int) -> None:
         self.scheduler = scheduler = Scheduler(seed)
         random = scheduler.random
-        #: Whether nothing but POSes and chance decides what comes after what.
+        #: Whether only POSes and chance decide the order of events.
         self.is_calm = random.random() < 0.15
         self.troubles = {name for name in TROUBLES if random.random() < 0.5 and not self.is_calm}
         self._happened = dict.fromkeys(TROUBLES, 0)
@@ -91,14 +91,14 @@ class World:
             self.merchants[name] = [(-inf, merchant)]
         self.workers: list[Worker] = []
         self.submitted: dict[str, Order] = {}
-        #: Requests to cancel orders: when each was stored, and until when it holds (Unix time).
+        #: Cancel requests: when each was stored, and its deadline (Unix time).
         self.cancelled: dict[str, list[tuple[float, float]]] = {}
-        #: When orders were opened again.
+        #: When orders were reopened.
         self.reopened: dict[str, float] = {}
-        #: Orders that kill the worker that sends them.
+        #: Poison orders: each kills the worker that sends it.
         self.poison: set[str] = set()
         self.poisoned: Counter[Any] = Counter()
-        #: What was seen on the way that must not be.
+        #: Violations seen during the run.
         self.violations: list[str] = []
         self.transport = Transport(
             scheduler, self.database, self.poses, self._is_over_for_some, self.violations.append
@@ -111,7 +111,7 @@ class World:
         self.operators = Operators(self, seed)
 
     def play(self) -> bool:
-        """Run it; whether everything came to its end."""
+        """Run it; whether everything ended."""
         random = self.scheduler.random
         self._twice = random.random() < 0.6 and not self.is_calm
         for _ in range(random.choice((1, 2, 3))):
@@ -140,16 +140,16 @@ class World:
 
     @property
     def _abandoned(self) -> bool:
-        """Whether a worker has claims to release that no message comes for."""
+        """Whether a worker has claims to release for which no message arrives."""
         ledgers = [each.ledger for each in self.workers if each.process.is_alive]
         return any(each is not None and each._abandoned for each in ledgers)
 
     def records(self, order_id: str) -> list[Record]:
-        """What POSes have of an order, wherever its merchant's has been."""
+        """The POSes' records of an order, at all of its merchant's endpoints."""
         return [record for pos in self.poses.values() for record in pos.of(order_id)]
 
     def _is_over_for_some(self, lease_id: str) -> bool:
-        """Whether a worker that looked at the leases now would find this one over."""
+        """Whether a worker that read the leases now would find this one expired."""
         rows = self.database.rows("select id, beat, lease from workers where id = ?", lease_id)
         if not rows:
             return True
@@ -187,7 +187,7 @@ class World:
         )
 
     def _place(self, order_id: str) -> None:
-        """The backend submits an order some time, perhaps twice, and perhaps cancels it."""
+        """The backend submits an order at some time, perhaps twice, and perhaps cancels it."""
         random, now = self.scheduler.random, self.scheduler.now()
         merchant_id = random.choice([*self.merchants, "queryable"])
         at = random.uniform(0, SUBMITTED)
@@ -212,14 +212,14 @@ class World:
         if random.random() < 0.4:
             when = at + random.choice((random.uniform(-2, 0.2), random.uniform(0, 4), 20))
             until = now + timedelta(seconds=when + random.choice((5, 120)))
-            wish = CancelRequest(order_id=order_id, merchant_id=merchant_id, deliver_by=until)
-            message = wire.cancel_message(order_id, wish.to_json(), routing_key="orders")
+            cancel = CancelRequest(order_id=order_id, merchant_id=merchant_id, deliver_by=until)
+            message = wire.cancel_message(order_id, cancel.to_json(), routing_key="orders")
             for _ in range(1 + (self._twice and random.random() < 0.2)):
                 self._send(max(0.0, when), message)
-            self.wish(wish, max(0.0, when))
+            self.note_cancel_request(cancel, max(0.0, when))
 
-    def wish(self, request: CancelRequest, at: float) -> None:
-        """Remember that it was to be cancelled."""
+    def note_cancel_request(self, request: CancelRequest, at: float) -> None:
+        """Record that it is to be cancelled."""
         wishes = self.cancelled.setdefault(request.order_id, [])
         wishes.append((at, request.deliver_by.timestamp()))
 
@@ -253,7 +253,7 @@ class World:
         return self._happened[trouble] <= MOST
 
     def _trouble(self, place: str) -> None:
-        """What may happen where others may go on."""
+        """What may happen at a switch point."""
         scheduler, random = self.scheduler, self.scheduler.random
         here = scheduler.current.process
         if any(command.process is here for command in self.operators.running):
@@ -270,7 +270,7 @@ class World:
             f"submit {order_id}" in scheduler.current.name for order_id in self.poison
         ):
             scheduler.say("POISON")
-            # Whatever an operator does to it, it begins anew.
+            # Whatever an operator does to it, it starts anew.
             told = "select count(*) from audit where order_id = 'o0'"
             self.poisoned[self.database.rows(told)[0]] += self._has(worker, "o0")
             if max(self.poisoned.values()) > poison.POISONOUS:
@@ -284,12 +284,12 @@ class World:
         if self.happens("broker"):
             scheduler.say("BROKER away")
             self.broker.go_away(random.uniform(0.2, 12))
-        # Stepped by just as much as it stood still, a clock would show nothing of that.
+        # Stepped by just as much as it stood still, a clock would not show that.
         if not worker.clock.stands_still and self.happens("clock"):
             seconds = random.choice((-300.0, -20.0, 20.0, 3600.0))
             scheduler.say(f"CLOCK stepped by {seconds:.0f} s")
             worker.clock.step(seconds)
-            self._set_back -= min(0.0, seconds)  # by so much later is every order worthless
+            self._set_back -= min(0.0, seconds)  # every order expires later by this much
         if self.happens("cut"):
             scheduler.say("CUT from the broker")
             self.broker.cut(worker.process)
@@ -310,9 +310,9 @@ class World:
             self._kill(worker)
 
     def _has(self, worker: Worker, order_id: str) -> bool:
-        """Whether the order is under the worker's present lease.
+        """Whether the order is under the worker's current lease.
 
-        If not, the worker was held up and goes on under another: nothing would have been sent, and
+        If not, the worker was paused and goes on under another: nothing would have been sent, and
         its death then is not the order's.
         """
         found = self.database.rows(
@@ -335,7 +335,7 @@ class World:
 
 
 def run(seed: int) -> Report:
-    """Play a seed through, and hold what came of it against what is promised."""
+    """Play a seed, and check its invariants."""
     crashes: list[str] = []
     with _virtual(World(seed), crashes) as world:
         came_to_its_end = world.play()

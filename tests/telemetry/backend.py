@@ -1,4 +1,4 @@
-"""A backend that uses OpenTelemetry: places an order in the midst of what it is doing.
+"""A backend that uses OpenTelemetry: places an order within its span.
 
 python -m tests.telemetry.backend BROKER_URL ACTION ORDER_ID MERCHANT_ID
 """

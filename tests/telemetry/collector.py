@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector: takes spans over HTTP, as one does, and shows them."""
+"""An OpenTelemetry collector: receives spans over HTTP, and shows them."""
 
 import threading
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from typing import Any, Self
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-#: Seconds that anything may take here before it counts as never coming.
+#: Seconds after which a wait fails.
 PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
 class Received:
-    """A span as it came. Ids in hexadecimal; ``parent`` is empty for the first of a trace."""
+    """A received span. Ids in hexadecimal; ``parent`` is empty for a trace's root."""
 
     service: str
     name: str
@@ -27,63 +27,63 @@ class Received:
     state: str
     attributes: dict[str, Any]
     failed: bool
-    #: Names of what is written down in it, exceptions for example.
+    #: Names of its events, exceptions for example.
     events: tuple[str, ...]
 
     def said(self, *names: str) -> list[Any]:
-        """What it says of these fields of ours."""
+        """The values of these attributes of ours."""
         return [self.attributes.get(f"pos_gateway.{name}") for name in names]
 
 
 class Collector:
-    """Takes what is sent to its endpoint, while the context is open."""
+    """Receives what is sent to its endpoint, while the context is open."""
 
     def __init__(self) -> None:
         self._spans: list[Received] = []
-        #: Everything that came, as it came.
+        #: All bodies, unparsed.
         self.bytes = b""
-        #: How many spans came in each request.
+        #: How many spans each request had.
         self.batches: list[int] = []
         self._news = threading.Condition()
         self._answers = threading.Event()
         self._answers.set()
-        #: Requests that wait for an answer.
+        #: Requests that wait for a response.
         self.held = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
 
     @property
     def environment(self) -> dict[str, str]:
-        """What sends a program's spans here."""
+        """The environment that makes a program export its spans here."""
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self._server.server_port}"}
 
     def hang(self) -> None:
-        """Take what comes, and do not answer."""
+        """Receive requests, and do not respond."""
         self._answers.clear()
 
     def answer(self) -> None:
-        """Answer again, those that wait too."""
+        """Respond again, also to the waiting requests."""
         self._answers.set()
 
     @property
     def spans(self) -> list[Received]:
-        """What has come so far."""
+        """The spans received so far."""
         with self._news:
             return list(self._spans)
 
     def wait_until(self, enough: Callable[[list[Received]], bool]) -> list[Received]:
-        """The spans, once they are enough."""
+        """Wait until the predicate holds for the spans; returns them."""
         with self._news:
             assert self._news.wait_for(lambda: enough(self._spans), PATIENCE), self._spans
             return list(self._spans)
 
     def wait_until_held(self) -> None:
-        """Wait until a request waits for its answer."""
+        """Wait until a request waits for its response."""
         with self._news:
             assert self._news.wait_for(lambda: self.held > 0, PATIENCE)
 
     def named(self, name: str, number: int = 1) -> list[Received]:
-        """The spans of that name, once there are so many, as they came."""
+        """The spans of that name in order of arrival, once there are this many."""
         return [
             span
             for span in self.wait_until(lambda s: sum(each.name == name for each in s) >= number)
@@ -140,7 +140,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Nothing: a test's output is not for it."""
+                """Nothing: it would be in the test's output."""
 
         return Handler
 

@@ -1,4 +1,4 @@
-"""Asking a port that shows something, and reading what it says."""
+"""Requests to a worker's metrics port, and parsed scrapes."""
 
 import json
 import urllib.error
@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 def get(port: int, path: str) -> tuple[int, str]:
     """A page's status and text."""
-    # No proxy of the environment stands between us and loopback.
+    # No proxy of the environment applies to loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"http://127.0.0.1:{port}{path}", timeout=60) as reply:
@@ -26,7 +26,7 @@ def get_json(port: int, path: str) -> tuple[int, Any]:
 
 
 class Samples:
-    """What a scrape says."""
+    """A parsed scrape."""
 
     def __init__(self, text: str) -> None:
         self._samples = [
@@ -37,7 +37,7 @@ class Samples:
         return len(self._samples)
 
     def of(self, name: str, **labels: str) -> dict[tuple[str, ...], float]:
-        """The series of this name that have these labels, by the others' values in their order."""
+        """The series of this name with these labels, by the other labels' values in order."""
         return {
             tuple(v for k, v in sorted(sample.labels.items()) if k not in labels): sample.value
             for sample in self._samples
@@ -45,7 +45,7 @@ class Samples:
         }
 
     def value(self, name: str, **labels: str) -> float:
-        """The one series that has these labels and no others."""
+        """The one series with exactly these labels."""
         return self.of(name, **labels)[()]
 
     @property

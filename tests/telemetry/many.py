@@ -1,7 +1,6 @@
-"""A worker's metrics when everything has come up that can: prints what a scrape says.
+"""A worker's metrics with every possible label value: prints a scrape.
 
-``python -m tests.telemetry.many MERCHANTS PROVIDERS``, in a process of its own, where nothing else
-has.
+``python -m tests.telemetry.many MERCHANTS PROVIDERS``, in a separate process without other series.
 """
 
 import sys
@@ -19,7 +18,7 @@ from pos_gateway.worker.standings import Standings
 from testkit.servers.process import free_port
 from tests.telemetry.lab import get
 
-#: Labels whose values are the code's own: each metric's, all of them.
+#: Labels with values from the code: each metric's, all of them.
 OWN: dict[Any, tuple[str, ...]] = {
     metrics.connections: ("available", "leased", "pending"),
     metrics.breaker_transitions: tuple(State),
@@ -41,7 +40,7 @@ CACHES = [RefreshAheadCache(name, dict, **_ANYHOW) for name in ("merchants", "ca
 
 
 def main(merchants: int, providers: int) -> None:
-    """Every merchant is in trouble, and every outcome, provider and reason has come up."""
+    """Every merchant is in trouble, and every outcome, provider and reason has occurred."""
     admission: Admission[str] = Admission(Limits(), lambda _: Terms(1))
     number = free_port()
     port = MetricsPort(number)

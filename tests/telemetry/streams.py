@@ -1,4 +1,4 @@
-"""Streams that do what streams do: stand still, refuse, fill up."""
+"""Streams that fail as streams do: block, refuse, fill up."""
 
 import fcntl
 import json
@@ -7,12 +7,12 @@ import threading
 from itertools import dropwhile
 from typing import Any
 
-#: Seconds that anything may take here before it counts as never coming.
+#: Seconds after which a wait fails.
 PATIENCE = 30.0
 
 
 class Gate:
-    """Takes nothing until it is opened."""
+    """Blocks until it is opened."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
@@ -33,7 +33,7 @@ class Gate:
 
 
 class Refusing(Gate):
-    """Refuses so many writes, then takes everything."""
+    """Refuses this many writes, then takes everything."""
 
     def __init__(self, times: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Refusing(Gate):
 
 
 class Pipe:
-    """A pipe as short as pipes can be, which nobody reads until told to."""
+    """A pipe of the smallest size, which is not read until the test does."""
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe()
@@ -56,7 +56,7 @@ class Pipe:
         self._read = b""
 
     def fill(self) -> None:
-        """Leave no room in it. Whoever has the other end sees nothing of how."""
+        """Fill the buffer. The other end sees no trace of it."""
         again = os.open(f"/proc/self/fd/{self.writer}", os.O_WRONLY | os.O_NONBLOCK)
         for size in (4096, 1):
             try:
@@ -67,18 +67,18 @@ class Pipe:
         os.close(again)
 
     def give_away(self) -> None:
-        """The process that was started with it has the only end now."""
+        """The process that was started with it has the only write end now."""
         os.close(self.writer)
 
     def read_until(self, text: str) -> None:
-        """Read until this has come."""
+        """Read until this text has arrived."""
         while text.encode() not in self._read:
             more = os.read(self._reader, 65536)
             assert more, f"{text!r} is not in\n{self._read.decode()[-2000:]}"
             self._read += more
 
     def read_all(self) -> list[dict[str, Any]]:
-        """Every line, up to the end."""
+        """Every line, up to the end of the stream."""
         while more := os.read(self._reader, 65536):
             self._read += more
         os.close(self._reader)
@@ -86,8 +86,8 @@ class Pipe:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What has been read so far, from the first one on; what is no JSON object after it fails."""
+        """The lines read so far, from the first JSON object on; a later line that is none fails."""
         whole = self._read[: self._read.rfind(b"\n") + 1].splitlines()
-        # What Celery warns of before there is a log is text.
+        # Celery's warnings before there is a log are text.
         logged = dropwhile(lambda line: not line.startswith(b"{"), whole)
         return [json.loads(line) for line in logged if line]

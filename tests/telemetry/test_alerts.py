@@ -1,4 +1,4 @@
-"""Alerts, the dashboard and the runbook: they name what there is, and what they name is described."""
+"""Alerts, dashboard and runbook name existing metrics, and what they name is documented."""
 
 import json
 import re
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus"
 DASHBOARD = ROOT / "deploy" / "grafana" / "pos-gateway.json"
 RUNBOOK = ROOT / "docs" / "runbook.md"
-#: What Prometheus itself, and its client in every Python process, have.
+#: Metrics of Prometheus itself, and of its client in every Python process.
 GIVEN = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"}
 
 
@@ -55,7 +55,7 @@ def known() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("expression", list(expressions()))
-def test_an_expression_names_metrics_and_labels_that_there_are(expression: str) -> None:
+def test_an_expression_names_existing_metrics_and_labels(expression: str) -> None:
     there_are = known()
     bare = re.sub(r'"[^"]*"', '""', expression)
     named = set(re.findall(r"\b(?:pos_gateway|process)_\w+|\bup\b", bare))
@@ -68,12 +68,12 @@ def test_an_expression_names_metrics_and_labels_that_there_are(expression: str) 
         assert {each.strip() for each in grouping.split(",")} <= labels
 
 
-def test_every_metric_that_people_are_to_look_at_is_on_the_dashboard() -> None:
+def test_every_metric_for_people_is_on_the_dashboard() -> None:
     shown = " ".join(target["expr"] for panel in panels() for target in panel["targets"])
     assert [each._name for each in metrics.declared() if each._name not in shown] == []
 
 
-def test_the_alerts_keep_to_what_their_tests_say() -> None:
+def test_the_alerts_pass_promtools_tests() -> None:
     done = subprocess.run(
         [program("promtool", "prometheus"), "test", "rules", "rules_test.yml"],
         cwd=RULES,
@@ -84,7 +84,7 @@ def test_the_alerts_keep_to_what_their_tests_say() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_alert_is_tested_with_going_off() -> None:
+def test_every_alert_has_a_test_in_which_it_fires() -> None:
     tests = yaml.safe_load((RULES / "rules_test.yml").read_text())["tests"]
     go_off = {
         case["alertname"]
@@ -95,10 +95,10 @@ def test_every_alert_is_tested_with_going_off() -> None:
     assert go_off == {alert["alert"] for alert in alerts()}
 
 
-def test_prometheus_takes_the_configuration_that_finds_the_pods(tmp_path: Path) -> None:
+def test_prometheus_accepts_the_scrape_configuration(tmp_path: Path) -> None:
     configuration = yaml.safe_load((RULES / "scrape.yml").read_text())
     [job] = configuration["scrape_configs"]
-    # Debian's Prometheus knows no Kubernetes: the rest of the job is looked at with nothing to find.
+    # Debian's Prometheus has no Kubernetes discovery: the rest of the job is checked without it.
     assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
     copy = tmp_path / "scrape.yml"
     copy.write_text(yaml.safe_dump(configuration))
@@ -114,7 +114,7 @@ def test_prometheus_takes_the_configuration_that_finds_the_pods(tmp_path: Path) 
     assert named == {job["job_name"]}
 
 
-def test_every_alert_has_its_entry_in_the_runbook_and_no_other_has() -> None:
+def test_the_runbook_has_an_entry_for_exactly_every_alert() -> None:
     headings = re.findall(r"^### (\w+)$", RUNBOOK.read_text(), re.MULTILINE)
     assert headings == [alert["alert"] for alert in alerts()]
     for alert in alerts():
@@ -122,7 +122,7 @@ def test_every_alert_has_its_entry_in_the_runbook_and_no_other_has() -> None:
         assert alert["labels"]["severity"] in ("critical", "warning")
 
 
-def test_the_runbook_names_settings_log_events_and_panels_that_there_are() -> None:
+def test_the_runbook_names_existing_settings_log_events_and_panels() -> None:
     page = RUNBOOK.read_text()
     for variable in re.findall(rf"{PREFIX}[A-Z_]+", page):
         assert variable.removeprefix(PREFIX).lower() in Settings.model_fields, variable

@@ -1,4 +1,4 @@
-"""Counters whose numbers others keep."""
+"""Counters whose values other objects keep."""
 
 import gc
 
@@ -12,7 +12,7 @@ class Keeper:
         self.hits = hits
 
 
-def test_what_several_keep_is_added_up_as_it_is_at_the_scrape_while_they_live() -> None:
+def test_a_scrape_sums_the_counts_of_all_live_keepers() -> None:
     counted = Counted("hits_total", "Hits.", ("cache",))
     try:
         first, second, other = Keeper(1), Keeper(10), Keeper(5)

@@ -1,4 +1,4 @@
-"""Every log call of the gateway's, looked at in the source: what it says is known, and documented."""
+"""Every log call in the gateway's source: its event and fields are known and documented."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ from pos_gateway.telemetry.line import LEVELS
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "logging.md").read_text()
 _METHODS = frozenset({*LEVELS, "exception", "log"})
-#: What a call says beside its fields.
+#: Arguments of a log call that are not fields.
 _TO_STRUCTLOG = frozenset({"exc_info", "trace"})
 
 
@@ -28,21 +28,21 @@ def log_calls() -> Iterator[tuple[str, ast.Call]]:
 
 
 def events() -> set[str]:
-    """The names of all events that stand in the source."""
+    """The names of all events in the source."""
     named = re.compile(r'"([a-z]+\.[a-z_]+)"')
     said = [ast.unparse(call) for _, call in log_calls()]
-    for path in (ROOT / "pos_gateway").rglob("*.py"):  # some say it through another function
+    for path in (ROOT / "pos_gateway").rglob("*.py"):  # some are logged through another function
         said += re.findall(r"self\._(?:say|trouble)\(.*", path.read_text())
     found = {name for each in said for name in named.findall(each.replace("'", '"'))}
     found |= {f"breaker.{state}" for state in ("opened", "half_opened", "closed")}
     return found | {"log.dropped", "log.unreadable", "library.logged"}
 
 
-def test_there_are_calls_to_look_at() -> None:
+def test_log_calls_are_found() -> None:
     assert len(list(log_calls())) > 30
 
 
-def test_every_field_of_every_line_is_one_that_may_be_shown() -> None:
+def test_every_field_of_every_line_is_allowed() -> None:
     unknown = [
         f"{where}: {keyword.arg or '**'}"
         for where, call in log_calls()
@@ -52,8 +52,8 @@ def test_every_field_of_every_line_is_one_that_may_be_shown() -> None:
     assert unknown == []
 
 
-def test_nothing_is_put_into_the_words_of_an_event() -> None:
-    """What is in them is shown, whatever it is."""
+def test_event_names_are_constants() -> None:
+    """A value in an event's name would be logged unchecked."""
     for where, call in log_calls():
         words = call.args[1:] if call.func.attr == "log" else call.args  # type: ignore[attr-defined]
         assert len(words) == 1, where
@@ -67,6 +67,6 @@ def test_every_event_is_documented() -> None:
     assert sorted(name for name in events() if f"`{name}`" not in PAGE) == []
 
 
-def test_every_field_is_documented_and_no_other() -> None:
+def test_exactly_the_fields_that_exist_are_documented() -> None:
     documented = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|$", PAGE, re.MULTILINE))
     assert documented == {name: what for name, what in FIELDS.items() if what}

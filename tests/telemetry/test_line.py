@@ -1,4 +1,4 @@
-"""What gets into a line, and what does not."""
+"""What a log line contains, and what it does not."""
 
 import json
 from enum import StrEnum
@@ -21,7 +21,7 @@ class Word(StrEnum):
     YES = "yes"
 
 
-def test_a_line_says_when_how_severe_and_what_and_then_its_fields() -> None:
+def test_a_line_has_time_level_event_and_then_its_fields() -> None:
     line = Line(1.5, 2, {"orders": 3, "event": "it.happened", "error": 'a "word"\u2028'})
     assert line.rendered() == (
         b'{"timestamp": "1970-01-01T00:00:01.500000Z", "level": "warning", "event": "it.happened",'
@@ -29,12 +29,12 @@ def test_a_line_says_when_how_severe_and_what_and_then_its_fields() -> None:
     )
 
 
-def test_fields_that_nobody_has_thought_about_are_not_shown() -> None:
+def test_unknown_fields_are_not_shown() -> None:
     line = written(event="it.happened", phone="0151 1", customer="Mrs. Smith", orders=1)
     assert (line["phone"], line["customer"], line["orders"]) == (HIDDEN, HIDDEN, 1)
 
 
-def test_no_field_takes_the_place_of_what_every_line_says() -> None:
+def test_no_field_overrides_time_level_or_event() -> None:
     line = written(event="it.happened", level="debug", timestamp="never")
     assert (line["level"], line["timestamp"][:4]) == ("info", "1970")
 
@@ -57,7 +57,7 @@ def test_values_are_short_texts_and_numbers(value: Any, shown: Any) -> None:
     assert written(error=value)["error"] == shown
 
 
-def test_what_changes_afterwards_does_not_change_in_the_line() -> None:
+def test_a_line_is_a_snapshot_of_its_fields() -> None:
     items = ["a"]
     fields = kept({"event": "it.happened", "orders": items})
     items.append("b")
@@ -71,7 +71,7 @@ def raised(error: BaseException) -> BaseException:
         return caught
 
 
-def test_an_exception_is_shown_with_what_led_to_it_and_without_values() -> None:
+def test_an_exception_is_shown_with_its_causes_and_without_values() -> None:
     secret = "hunter2"
     try:
         try:
@@ -89,7 +89,7 @@ def test_an_exception_is_shown_with_what_led_to_it_and_without_values() -> None:
     assert secret not in text.replace('secret = "hunter2"', "")
 
 
-def test_an_exception_met_while_handling_another_is_told_so() -> None:
+def test_an_exception_raised_while_handling_another_is_shown_as_such() -> None:
     try:
         try:
             raise KeyError("first")
@@ -100,7 +100,7 @@ def test_an_exception_met_while_handling_another_is_told_so() -> None:
     assert "During handling of the above exception" in text
 
 
-def test_what_an_exception_was_raised_from_none_hides_is_hidden() -> None:
+def test_an_exception_raised_from_none_hides_its_context() -> None:
     try:
         try:
             raise KeyError("first")
@@ -110,14 +110,14 @@ def test_what_an_exception_was_raised_from_none_hides_is_hidden() -> None:
         assert "first" not in Trace.of(error).text()
 
 
-def test_what_a_database_or_pydantic_repeats_of_what_it_was_given_is_not_shown() -> None:
+def test_values_quoted_by_a_database_or_pydantic_are_not_shown() -> None:
     error = raised(ValueError("it was not taken\nDETAIL:  Failing row contains (Mrs. Smith)"))
     line = written(Trace.of(error), event="it.failed", error=str(error))
     assert line["error"] == "it was not taken"
     assert line["exception"].endswith("ValueError: it was not taken")
 
 
-def test_what_was_raised_by_operator_has_an_order_is_shown_without_a_word() -> None:
+def test_what_was_raised_by_operator_has_an_order_is_shown_without_its_message() -> None:
     try:
         try:
             int("0151 1")
@@ -130,7 +130,7 @@ def test_what_was_raised_by_operator_has_an_order_is_shown_without_a_word() -> N
     assert text.endswith("KeyError")
 
 
-def test_an_exception_takes_a_bounded_place() -> None:
+def test_a_shown_exception_is_bounded() -> None:
     def deep(left: int) -> None:
         if left:
             deep(left - 1)
@@ -157,13 +157,13 @@ def test_an_exception_takes_a_bounded_place() -> None:
     assert only.frames[-1].function.endswith("deep")
 
 
-def test_exceptions_that_lead_to_each_other_come_to_an_end() -> None:
+def test_a_cycle_of_causes_is_bounded() -> None:
     first, second = raised(KeyError("a")), raised(OSError("b"))
     first.__context__, second.__context__ = second, first
     assert len(Trace.of(first).raised) <= CHAIN
 
 
-def test_an_exception_that_cannot_be_shown_is_no_second_one() -> None:
+def test_an_exception_that_cannot_be_formatted_raises_no_second_one() -> None:
     class Odd(Exception):
         def __str__(self) -> str:
             raise RuntimeError

@@ -22,7 +22,7 @@ log.configure(logging.INFO, file=sys.argv[1] if sys.argv[1:] else None)
 logger = structlog.get_logger()
 """
 PATCHED = "from gevent import monkey; monkey.patch_all()\nimport gevent\n" + CONFIGURED
-#: A process is one thing, and a worker on green threads another.
+#: With native threads, and with a worker's green threads.
 KINDS = pytest.mark.parametrize("begin", [CONFIGURED, PATCHED], ids=["plain", "green"])
 
 
@@ -44,7 +44,7 @@ def events(lines: list[dict[str, Any]]) -> list[str]:
 
 
 @KINDS
-def test_a_mistake_is_one_line_that_says_where_it_was_made_and_no_values(begin: str) -> None:
+def test_an_exception_is_one_line_with_its_place_and_no_values(begin: str) -> None:
     [said] = run(
         begin
         + """
@@ -62,13 +62,13 @@ except ZeroDivisionError:
 
 
 @KINDS
-def test_a_program_that_ends_has_written_everything(begin: str) -> None:
+def test_a_program_writes_every_line_before_it_ends(begin: str) -> None:
     lines = run(begin + "for number in range(3000): logger.info('it.happened', orders=number)")
     assert [line["orders"] for line in lines] == list(range(3000))
 
 
 @KINDS
-def test_a_program_that_ends_by_an_exception_has_written_everything_and_says_what_it_was(
+def test_a_program_that_ends_by_an_exception_writes_every_line_and_logs_it(
     begin: str,
 ) -> None:
     lines = run(
@@ -80,13 +80,13 @@ def test_a_program_that_ends_by_an_exception_has_written_everything_and_says_wha
 
 
 @KINDS
-def test_a_program_that_exits_at_once_has_written_what_it_waited_for(begin: str) -> None:
+def test_a_program_that_calls_os_exit_has_written_what_it_flushed(begin: str) -> None:
     lines = run(begin + "logger.info('it.happened')\nassert log.flush()\nos._exit(3)", status=3)
     assert events(lines) == ["it.happened"]
 
 
 @KINDS
-def test_python_s_own_loggers_end_in_the_same_place(begin: str) -> None:
+def test_pythons_loggers_write_to_the_same_log(begin: str) -> None:
     library, odd, unspeakable, warning = run(
         begin
         + """
@@ -108,7 +108,7 @@ import warnings; warnings.warn("old")
     assert (warning["logger"], "old" in warning["message"]) == ("py.warnings", True)
 
 
-def test_libraries_lines_need_no_lock_whichever_python_it_is() -> None:
+def test_libraries_lines_take_no_lock_on_any_python() -> None:
     [line] = run(
         CONFIGURED
         + """
@@ -123,7 +123,7 @@ logging.getLogger("kombu").warning("said")
 
 
 @KINDS
-def test_what_libraries_say_at_the_level_debug_is_nobody_s_business(begin: str) -> None:
+def test_libraries_debug_lines_are_dropped(begin: str) -> None:
     """Celery repeats messages there, with customers' names in them."""
     lines = run(
         begin
@@ -137,14 +137,14 @@ logger.debug("it.happened")
 
 
 @KINDS
-def test_it_is_written_to_a_file_if_one_is_named(begin: str, tmp_path: Path) -> None:
+def test_the_log_is_written_to_a_file_if_one_is_named(begin: str, tmp_path: Path) -> None:
     path = tmp_path / "worker.log"
     assert run(begin + "logger.info('it.happened')", str(path)) == []
     assert json.loads(path.read_text())["event"] == "it.happened"
 
 
 @KINDS
-def test_a_forked_child_writes_its_own_lines_and_none_of_its_parent_s(begin: str) -> None:
+def test_a_forked_child_writes_its_own_lines_and_none_of_its_parents(begin: str) -> None:
     lines = run(
         begin
         + """
@@ -163,8 +163,8 @@ logger.info("parent.said", orders=100)
         assert [line["orders"] for line in lines if line["event"] == who] == list(range(number))
 
 
-def test_a_child_that_is_forked_while_the_stream_stands_still_writes_when_it_takes_lines() -> None:
-    """The parent's thread holds nothing that the child would wait for."""
+def test_a_child_forked_while_the_stream_blocks_writes_once_it_unblocks() -> None:
+    """The parent's thread holds no lock that the child would wait for."""
     pipe = Pipe()
     pipe.fill()
     program = (
@@ -189,8 +189,8 @@ else:
         assert process.wait(PATIENCE) == 0
 
 
-def test_green_threads_go_on_while_the_stream_stands_still() -> None:
-    """The thread that waits is a native one; there would be no turns for anybody else."""
+def test_a_blocked_stream_does_not_block_green_threads() -> None:
+    """The blocked thread is a native one; a green one would block all others."""
     pipe = Pipe()
     pipe.fill()
     program = (
@@ -228,7 +228,7 @@ sys.stdin.readline()
 
 
 @KINDS
-def test_a_program_ends_though_nobody_reads_what_it_says(begin: str) -> None:
+def test_a_program_ends_although_its_output_is_not_read(begin: str) -> None:
     pipe = Pipe()
     pipe.fill()
     program = begin + "for number in range(100): logger.info('it.happened')"
@@ -241,7 +241,7 @@ def test_a_program_ends_though_nobody_reads_what_it_says(begin: str) -> None:
 
 
 @KINDS
-def test_a_program_goes_on_though_whoever_reads_it_is_gone(begin: str) -> None:
+def test_a_program_goes_on_although_its_reader_is_gone(begin: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     program = (
@@ -260,8 +260,8 @@ print(REGISTRY.get_sample_value("pos_gateway_log_records_dropped_total", {"level
     assert (done.returncode, done.stdout) == (0, b"1\n")
 
 
-def test_a_signal_in_the_midst_of_it_all_is_harmless() -> None:
-    """Its handler runs between any two steps of whoever is saying something, and says something."""
+def test_a_signal_handler_may_log_at_any_moment() -> None:
+    """Its handler runs between any two steps of a log call, and logs."""
     lines = run(
         CONFIGURED
         + """
@@ -285,7 +285,7 @@ logger.info("all.said", orders=said)
     assert len(lines) + dropped >= said + 300
 
 
-def test_python_s_interrupt_is_no_crash() -> None:
+def test_keyboard_interrupt_is_no_crash() -> None:
     done = subprocess.run(
         [
             sys.executable,

@@ -1,4 +1,4 @@
-"""What is measured: every metric is described, and there are never too many series."""
+"""Every metric is described, and the number of series is bounded."""
 
 import subprocess
 import sys
@@ -13,12 +13,12 @@ from pos_gateway.telemetry.labels import OTHER
 from tests.telemetry.lab import Samples
 
 ROOT = Path(__file__).parents[2]
-#: Series of one worker at most, whomever it serves.
+#: Series of one worker at most, whichever merchants it serves.
 MOST = 3000
 MERCHANTS, PROVIDERS = 10_000, 60
 
 
-def test_with_ten_thousand_merchants_and_sixty_providers_there_are_fewer_than_3000_series() -> None:
+def test_ten_thousand_merchants_and_sixty_providers_make_fewer_than_3000_series() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.telemetry.many", str(MERCHANTS), str(PROVIDERS)],
         cwd=ROOT,
@@ -32,7 +32,7 @@ def test_with_ten_thousand_merchants_and_sixty_providers_there_are_fewer_than_30
     assert len(samples) < MOST
     assert samples.value("pos_gateway_merchants_in_trouble") == MERCHANTS
     assert len(samples.of("pos_gateway_merchant_parked_orders")) == metrics.WORST
-    # Nobody is left out of the sums: those that have no name of their own are together.
+    # The sums are complete: unnamed merchants and providers are added together.
     told = samples.of("pos_gateway_orders_total", outcome="accepted")
     assert sum(told.values()) == MERCHANTS + 2
     assert len(told) == metrics.PROVIDERS + 2
@@ -41,7 +41,7 @@ def test_with_ten_thousand_merchants_and_sixty_providers_there_are_fewer_than_30
 
 
 def without_samples(samples: Samples) -> list[str]:
-    """Metrics that the scrape has nothing of: their series would not be in the count."""
+    """Metrics without a sample in the scrape: their series would be missing in the count."""
     return [each._name for each in metrics.declared() if not samples.names & names_of(each)]
 
 
@@ -55,7 +55,7 @@ def names_of(metric: Any) -> set[str]:
     return {metric._name + suffix for suffix in suffixes[type(metric)]}
 
 
-def test_every_metric_is_ours_and_is_described() -> None:
+def test_every_metric_has_our_prefix_and_a_description() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     assert page == metrics_page()
     for each in metrics.declared():
@@ -65,14 +65,14 @@ def test_every_metric_is_ours_and_is_described() -> None:
         assert f"| `{described.name}" in page
 
 
-def test_a_metric_that_times_is_in_seconds() -> None:
-    """All histograms are of times but that of how much is written at once."""
+def test_a_duration_metric_is_in_seconds() -> None:
+    """All histograms are of durations except for the size of a transaction."""
     for each in metrics.declared():
         if isinstance(each, Histogram) and each is not metrics.ledger_commit_writes:
             assert each._name.endswith("_seconds")
             assert max(bound for bound in each._upper_bounds if bound < float("inf")) <= 1800
 
 
-def test_merchants_reply_times_and_waits_are_told_apart_from_50_ms_to_30_s() -> None:
+def test_the_buckets_of_reply_times_and_waits_resolve_50_ms_to_30_s() -> None:
     for each in (metrics._attempt_seconds, metrics.queue_wait, metrics.order_seconds):
         assert {0.05, 30} <= set(each._upper_bounds)

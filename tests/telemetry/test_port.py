@@ -1,4 +1,4 @@
-"""What is at the metrics' port, whatever process it is."""
+"""The pages of the metrics port, in every process."""
 
 import socket
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ def port() -> Iterator[tuple[MetricsPort, int]]:
     port.stop()
 
 
-def test_it_is_at_the_loopback_address_alone_unless_it_is_opened() -> None:
-    """On Linux 127.0.0.2 is this machine's, too, and as far from 127.0.0.1 as any other address."""
+def test_the_port_listens_on_loopback_unless_it_is_opened() -> None:
+    """On Linux 127.0.0.2 is this machine's, too, and differs from 127.0.0.1 as any other does."""
     for host, is_open in ((None, False), ("0.0.0.0", True), ("::", True)):
         number = free_port()
         port = MetricsPort(number) if host is None else MetricsPort(number, host)
@@ -41,11 +41,11 @@ def test_it_is_at_the_loopback_address_alone_unless_it_is_opened() -> None:
             port.stop()
 
 
-def test_it_is_healthy_as_long_as_it_answers(port: tuple[MetricsPort, int]) -> None:
+def test_the_process_is_healthy_while_it_answers(port: tuple[MetricsPort, int]) -> None:
     assert get_json(port[1], "/healthz") == (200, {"healthy": True})
 
 
-def test_it_is_ready_once_nothing_is_in_the_way_and_says_what_is(
+def test_the_process_is_ready_once_it_has_no_reason_against_it(
     port: tuple[MetricsPort, int],
 ) -> None:
     shown, number = port
@@ -67,7 +67,7 @@ def not_ready(number: int) -> dict[tuple[str, ...], float]:
     return {labels: found[labels] for labels in (("broker",), ("database",))}
 
 
-def test_a_scrape_has_the_versions_and_no_series_that_say_when_others_began(
+def test_a_scrape_has_the_versions_and_no_created_series(
     port: tuple[MetricsPort, int],
 ) -> None:
     samples = Samples(get(port[1], "/metrics")[1])
@@ -83,7 +83,7 @@ def test_port_0_is_off() -> None:
     port.stop()
 
 
-def test_gauges_are_set_before_each_scrape_and_others_have_their_turn_after_each_metric(
+def test_a_scrape_sets_its_gauges_and_yields_after_each_metric(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     registry = CollectorRegistry()
@@ -92,7 +92,7 @@ def test_gauges_are_set_before_each_scrape_and_others_have_their_turn_after_each
 
     def others_turn(_seconds: float) -> None:
         turns.append(gauges[0]._value.get())
-        gauges[3].inc()  # what is told is of the moment at which it is told
+        gauges[3].inc()  # a value is of the moment at which it is written
 
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=others_turn))
     scrape = Scrape(registry)
@@ -104,7 +104,7 @@ def test_gauges_are_set_before_each_scrape_and_others_have_their_turn_after_each
     assert turns == [7.0] * 3 + [14.0] * 3
 
 
-def test_a_long_metric_is_written_in_turns_and_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_a_long_metric_yields_and_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     registry, turns = CollectorRegistry(), []
     long = Gauge("long", "help", ["name"], registry=registry)
     for number in range(3 * IN_A_ROW):
@@ -115,7 +115,7 @@ def test_a_long_metric_is_written_in_turns_and_to_its_end(monkeypatch: pytest.Mo
     assert len(turns) == 2
 
 
-def test_the_loops_lag_is_how_much_later_it_is_woken_than_it_was_to_be(
+def test_the_loops_lag_is_the_delay_of_its_wake_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, late = 100.0, [0.0, 0.3, 0.0]

@@ -26,7 +26,7 @@ class Lazily(Collector):
             yield Sample("orders_total", {"merchant": f"m{number}"}, number)
 
 
-def test_samples_from_an_iterator_are_all_written_and_read_once() -> None:
+def test_samples_from_an_iterator_are_all_written_once() -> None:
     lazily = Lazily()
     text = generate_latest(lazily).decode()
     assert lazily.made == list(range(NUMBER))

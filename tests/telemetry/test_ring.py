@@ -1,4 +1,4 @@
-"""The ring: what it keeps, what it drops, and in which order it gives it back."""
+"""The ring buffer of log lines: what it keeps, what it drops, and in which order it returns."""
 
 import sys
 import threading
@@ -13,14 +13,14 @@ from pos_gateway.telemetry.ring import Ring
 
 SEVERITIES = 3
 severities = st.integers(0, SEVERITIES - 1)
-#: Somebody says something of this severity, or so many are taken out.
+#: A line of this severity is put in, or this many are taken out.
 steps = st.lists(
     st.one_of(st.tuples(st.just("put"), severities), st.tuples(st.just("take"), st.integers(0, 5)))
 )
 
 
 @given(st.integers(1, 6), steps)
-def test_it_keeps_the_newest_of_the_most_severe_in_their_order_and_counts_the_others(
+def test_the_ring_keeps_the_newest_of_the_most_severe_lines_and_counts_the_others(
     capacity: int, steps: list[tuple[str, int]]
 ) -> None:
     ring = Ring[int](capacity, SEVERITIES)
@@ -45,7 +45,7 @@ def test_it_keeps_the_newest_of_the_most_severe_in_their_order_and_counts_the_ot
 
 @pytest.fixture
 def hasty() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+    """Threads switch as often as they can."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -53,7 +53,7 @@ def hasty() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_nothing_is_lost_or_doubled_among_native_threads() -> None:
+def test_native_threads_lose_and_double_no_line() -> None:
     ring = Ring[tuple[int, int]](50, SEVERITIES)
     each, writers = 5000, range(4)
     taken: list[tuple[int, int]] = []
@@ -81,8 +81,8 @@ def test_nothing_is_lost_or_doubled_among_native_threads() -> None:
         assert numbers == sorted(set(numbers))
 
 
-def test_one_that_is_said_in_the_midst_of_another_is_kept_too() -> None:
-    """A collection of garbage may begin anywhere, and what it ends may have something to say."""
+def test_a_line_put_within_another_put_is_kept() -> None:
+    """A garbage collection may start anywhere, and a finalizer may log."""
     ring = Ring[str](2, SEVERITIES)
 
     class Lane(deque[tuple[int, str]]):
@@ -98,7 +98,7 @@ def test_one_that_is_said_in_the_midst_of_another_is_kept_too() -> None:
     assert list(ring.dropped) == [1, 0, 0]
 
 
-def test_one_that_is_said_while_another_is_dropped_or_given_back_is_kept_too() -> None:
+def test_a_line_put_while_another_is_dropped_or_taken_is_kept() -> None:
     ring = Ring[str](1, SEVERITIES)
 
     class Lane(deque[tuple[int, str]]):

@@ -1,4 +1,4 @@
-"""A server of pages."""
+"""The HTTP server of the metrics port."""
 
 import socket
 import threading
@@ -21,7 +21,7 @@ Serve = Callable[[Mapping[str, Page]], int]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Serves pages, and returns at which port."""
+    """Serves pages; returns the port."""
     servers: list[Server] = []
 
     def serve(pages: Mapping[str, Page]) -> int:
@@ -35,20 +35,18 @@ def serve() -> Iterator[Serve]:
         each.stop()
 
 
-def test_a_page_is_given_the_query_and_says_what_it_likes(serve: Serve) -> None:
+def test_a_page_gets_the_query_and_returns_its_answer(serve: Serve) -> None:
     port = serve({"/page": lambda query: Answer.of({"asked": dict(query)}, 418)})
     assert get_json(port, "/page?a=1&b=&a=2") == (418, {"asked": {"a": "2", "b": ""}})
 
 
-def test_any_other_path_is_told_which_there_are(serve: Serve) -> None:
+def test_an_unknown_path_lists_the_known_ones(serve: Serve) -> None:
     port = serve({"/b": lambda _: Answer.of(1), "/a": lambda _: Answer.of(1)})
     status, said = get_json(port, "/c")
     assert (status, said["pages"]) == (404, ["/a", "/b"])
 
 
-def test_a_client_that_says_nothing_is_let_go_of(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_client_is_disconnected(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving._Handler, "patience", 0.05)
     port = serve({"/page": lambda _: Answer.of(1)})
     with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as silent:
@@ -56,14 +54,12 @@ def test_a_client_that_says_nothing_is_let_go_of(
         assert get(port, "/page")[0] == 200
 
 
-def test_a_client_that_goes_on_saying_little_is_let_go_of_all_the_same(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_client_is_disconnected(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving._Handler, "patience", 0.5)
     port = serve({"/page": lambda _: Answer.of(1)})
     with closing(socket.create_connection(("127.0.0.1", port), timeout=0.05)) as dripping:
         dripping.sendall(b"GET /page HTTP/1.1\r\nX: ")
-        with pytest.raises(ConnectionError):  # else it would go on for ever
+        with pytest.raises(ConnectionError):  # otherwise it would go on for ever
             while True:
                 dripping.sendall(b"x")
                 with suppress(TimeoutError):
@@ -71,7 +67,7 @@ def test_a_client_that_goes_on_saying_little_is_let_go_of_all_the_same(
                         raise ConnectionError
 
 
-def test_a_request_that_is_too_long_is_not_read_to_its_end(serve: Serve) -> None:
+def test_a_too_long_request_is_not_read_to_its_end(serve: Serve) -> None:
     port = serve({"/page": lambda _: Answer.of(1)})
     long = b"GET /page HTTP/1.1\r\nX: " + b"x" * serving.LONGEST + b"\r\n\r\n"
     with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as client:
@@ -80,7 +76,7 @@ def test_a_request_that_is_too_long_is_not_read_to_its_end(serve: Serve) -> None
             assert client.recv(1) == b""
 
 
-def test_those_who_hold_connections_are_let_go_of_for_those_who_come(
+def test_idle_connections_are_closed_for_new_ones(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "MOST", 3)
@@ -98,7 +94,7 @@ def test_those_who_hold_connections_are_let_go_of_for_those_who_come(
         assert silent[3].recv(1) == b"H"
 
 
-def test_a_page_is_made_for_one_after_the_other_and_only_so_many_wait_for_it(
+def test_a_page_is_rendered_one_at_a_time_with_a_bounded_queue(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "PLACES", 2)
@@ -123,7 +119,7 @@ def test_a_page_is_made_for_one_after_the_other_and_only_so_many_wait_for_it(
     assert len(at_once) == 2
 
 
-def test_a_mistake_in_a_page_is_logged_and_ends_that_request_only(serve: Serve) -> None:
+def test_an_exception_in_a_page_is_logged_and_ends_that_request_only(serve: Serve) -> None:
     def broken(_query: Mapping[str, str]) -> Answer:
         raise ZeroDivisionError
 
@@ -135,7 +131,7 @@ def test_a_mistake_in_a_page_is_logged_and_ends_that_request_only(serve: Serve) 
     assert [each["event"] for each in logs] == ["metrics.page_failed"]
 
 
-def test_a_port_that_is_taken_is_said_and_no_more() -> None:
+def test_a_taken_port_is_logged_and_not_fatal() -> None:
     with closing(socket.create_server(("", 0))) as taken:
         server = Server(taken.getsockname()[1], {})
         with capture_logs() as logs:
@@ -144,7 +140,7 @@ def test_a_port_that_is_taken_is_said_and_no_more() -> None:
     assert [each["event"] for each in logs] == ["metrics.port_taken"]
 
 
-def test_stopped_it_leaves_the_port_to_others() -> None:
+def test_a_stopped_server_frees_the_port() -> None:
     port = free_port()
     for _ in range(2):
         server = Server(port, {"/page": lambda _: Answer.of(1)})
@@ -157,7 +153,7 @@ def test_stopped_it_leaves_the_port_to_others() -> None:
         get(port, "/page")
 
 
-def test_a_connection_that_cannot_be_taken_is_not_tried_again_without_a_pause(
+def test_a_failed_accept_is_retried_after_a_pause(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused: list[float] = []

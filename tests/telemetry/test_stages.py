@@ -1,4 +1,4 @@
-"""How long an attempt's stages take: what is noted where. How long it is, nobody knows."""
+"""The durations of an attempt's stages, with a clock that the test sets."""
 
 from collections.abc import Callable, Iterator
 from contextvars import Context
@@ -18,7 +18,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
     yield lambda now: moment.__setitem__(0, now)
 
 
-def in_a_thread_of_its_own(do: Callable[[], Stages]) -> Stages:
+def in_a_new_thread(do: Callable[[], Stages]) -> Stages:
     return Context().run(do)
 
 
@@ -26,7 +26,7 @@ def figures(stages: Stages) -> tuple[Any, ...]:
     return stages.waited, stages.claim, stages.connect, stages.first_byte, stages.total
 
 
-def test_every_stage_has_its_time(clock: Callable[[float], None]) -> None:
+def test_every_stage_has_its_duration(clock: Callable[[float], None]) -> None:
     def attempt() -> Stages:
         subject.begin(received=90.0)
         clock(101.0)
@@ -38,28 +38,28 @@ def test_every_stage_has_its_time(clock: Callable[[float], None]) -> None:
         clock(106.0)
         return stages
 
-    assert figures(in_a_thread_of_its_own(attempt)) == (10.0, 1.0, 0.75, 3.0, 5.0)
+    assert figures(in_a_new_thread(attempt)) == (10.0, 1.0, 0.75, 3.0, 5.0)
 
 
-def test_what_was_not_come_to_has_none(clock: Callable[[float], None]) -> None:
+def test_a_stage_that_was_not_reached_has_no_duration(clock: Callable[[float], None]) -> None:
     def attempt() -> Stages:
         subject.begin()
         return subject.call()
 
-    assert figures(in_a_thread_of_its_own(attempt)) == (None, 0.0, 0.0, None, 0.0)
+    assert figures(in_a_new_thread(attempt)) == (None, 0.0, 0.0, None, 0.0)
 
 
-def test_a_call_that_nobody_said_would_come_is_timed_too(clock: Callable[[float], None]) -> None:
+def test_an_unannounced_call_is_timed_too(clock: Callable[[float], None]) -> None:
     def attempt() -> Stages:
         stages = subject.call()
         clock(101.0)
         subject.replied()
         return stages
 
-    assert in_a_thread_of_its_own(attempt).first_byte == 1.0
+    assert in_a_new_thread(attempt).first_byte == 1.0
 
 
-def test_one_attempt_s_times_are_not_the_next_one_s(clock: Callable[[float], None]) -> None:
+def test_an_attempts_durations_are_not_the_next_ones(clock: Callable[[float], None]) -> None:
     def attempts() -> Stages:
         subject.begin(received=90.0)
         subject.call()
@@ -68,17 +68,17 @@ def test_one_attempt_s_times_are_not_the_next_one_s(clock: Callable[[float], Non
         subject.begin(received=100.0)
         return subject.call()
 
-    assert figures(in_a_thread_of_its_own(attempts)) == (0.0, 0.0, 0.0, None, 0.0)
+    assert figures(in_a_new_thread(attempts)) == (0.0, 0.0, 0.0, None, 0.0)
 
 
-def test_two_green_threads_times_are_not_mixed_up() -> None:
+def test_two_green_threads_have_separate_durations() -> None:
     first, second = Context(), Context()
     one, other = first.run(subject.call), second.run(subject.call)
     first.run(subject.connecting, 1.0)
     assert (one.connect, other.connect) == (1.0, 0.0)
 
 
-def test_a_connection_of_nobody_s_is_nobody_s(clock: Callable[[float], None]) -> None:
+def test_a_connection_outside_an_attempt_counts_for_none(clock: Callable[[float], None]) -> None:
     context = Context()
     context.run(subject.connecting, 1.0)
     context.run(subject.replied)

@@ -1,4 +1,4 @@
-"""Where lines go: pipes that are full, disks that are, files that are moved away."""
+"""Where log lines go: full pipes, full disks, rotated files."""
 
 import os
 import threading
@@ -12,7 +12,7 @@ from pos_gateway.telemetry.stream import Descriptor, LogFile
 from tests.telemetry.streams import PATIENCE, Pipe
 
 
-def test_a_full_pipe_that_does_not_block_is_waited_for() -> None:
+def test_a_full_nonblocking_pipe_is_waited_for() -> None:
     pipe = Pipe()
     pipe.fill()
     os.set_blocking(pipe.writer, False)
@@ -34,7 +34,7 @@ def test_a_full_pipe_that_does_not_block_is_waited_for() -> None:
     assert pipe.read_all() == [{"orders": 1}]
 
 
-def test_what_is_written_in_pieces_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_writes_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[bytes] = []
 
     def write(_: int, data: memoryview) -> int:
@@ -46,7 +46,7 @@ def test_what_is_written_in_pieces_is_whole(monkeypatch: pytest.MonkeyPatch) -> 
     assert pieces == [b"abc", b"def", b"gh\n"]
 
 
-def test_a_line_that_is_not_taken_at_all_leaves_no_empty_one(
+def test_a_refused_line_leaves_no_empty_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written, answers = bytearray(), [OSError(), None]
@@ -65,10 +65,10 @@ def test_a_line_that_is_not_taken_at_all_leaves_no_empty_one(
     assert written == b"kept\n"
 
 
-def test_a_child_that_is_forked_while_a_line_is_written_begins_with_its_own(
+def test_a_child_forked_during_a_write_starts_with_its_own_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other half of the parent's line is the parent's to write."""
+    """The rest of the parent's line is written by the parent."""
     written: list[bytes] = []
     forked: list[Descriptor] = []
 
@@ -85,7 +85,7 @@ def test_a_child_that_is_forked_while_a_line_is_written_begins_with_its_own(
     assert written == [b"parent\n", b"child\n"]
 
 
-def test_a_line_that_was_cut_off_is_not_joined_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_line_is_not_joined_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     written = bytearray()
     is_full = False
 
@@ -107,7 +107,7 @@ def test_a_line_that_was_cut_off_is_not_joined_to_the_next(monkeypatch: pytest.M
     assert bytes(written) == b"firs\nsecond\nthird\n"
 
 
-def test_a_file_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
+def test_a_rotated_file_is_reopened(tmp_path: Path) -> None:
     path = tmp_path / "worker.log"
     file = LogFile(str(path))
     file.write(b"one\n")
@@ -121,7 +121,7 @@ def test_a_file_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
     assert path.read_bytes() == b"three\n"
 
 
-def test_lines_are_added_to_a_file_that_is_there(tmp_path: Path) -> None:
+def test_lines_are_appended_to_an_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "worker.log"
     path.write_bytes(b"before\n")
     LogFile(str(path)).write(b"after\n")

@@ -1,4 +1,4 @@
-"""Spans: what is in one, whose they are, and that nobody waits for whoever takes them."""
+"""Spans: what they contain, and that no order waits for their export."""
 
 import ast
 import sys
@@ -22,7 +22,7 @@ from tests.telemetry.collector import Collector
 
 ROOT = Path(__file__).parents[2]
 CAUSE = TraceContext(f"00-{'a' * 32}-{'b' * 16}-01", "rojo=1")
-#: The thread that sends.
+#: The exporting thread.
 SENDER = "OtelBatchSpanRecordProcessor"
 
 
@@ -30,7 +30,7 @@ SENDER = "OtelBatchSpanRecordProcessor"
 def start(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., ExportedTracing]]:
-    """Starts what sends spans to the collector, in this environment."""
+    """Starts the exporter to the collector, in this environment."""
     started: list[ExportedTracing] = []
 
     def start(**environment: str) -> ExportedTracing:
@@ -49,7 +49,7 @@ def start(
 Start = Callable[..., ExportedTracing]
 
 
-def test_what_is_left_is_sent_at_the_end(start: Start, collector: Collector) -> None:
+def test_remaining_spans_are_exported_at_the_end(start: Start, collector: Collector) -> None:
     tracing = start()
     with tracing.delivering(CAUSE) as span:
         span.says(order_id="o1", outcome=Kind.ACCEPTED, waited_seconds=0.5, attempt=2)
@@ -67,7 +67,7 @@ def test_what_is_left_is_sent_at_the_end(start: Start, collector: Collector) -> 
     }
 
 
-def test_what_nobody_has_thought_about_is_left_out_and_the_rest_is_short(
+def test_unknown_attributes_are_omitted_and_values_are_truncated(
     start: Start, collector: Collector
 ) -> None:
     tracing = start()
@@ -78,7 +78,7 @@ def test_what_nobody_has_thought_about_is_left_out_and_the_rest_is_short(
     assert sent.attributes == {"pos_gateway.order_id": "o" * 2000, "pos_gateway.error": "[dict]"}
 
 
-def test_an_exception_is_told_by_its_kind(start: Start, collector: Collector) -> None:
+def test_an_exception_is_recorded_by_its_class(start: Start, collector: Collector) -> None:
     """GreenletExit and gevent's Timeout are no Exceptions."""
     tracing = start()
     for kind in (ValueError, GeneratorExit):
@@ -92,7 +92,7 @@ def test_an_exception_is_told_by_its_kind(start: Start, collector: Collector) ->
     assert b"Quux" not in collector.bytes
 
 
-def test_spans_of_two_threads_are_not_mixed_up(start: Start, collector: Collector) -> None:
+def test_two_threads_have_separate_spans(start: Start, collector: Collector) -> None:
     tracing = start()
     one, other = Context(), Context()
     outer = [each.run(tracing.delivering, None) for each in (one, other)]
@@ -109,13 +109,13 @@ def test_spans_of_two_threads_are_not_mixed_up(start: Start, collector: Collecto
     assert len({each.trace for each in calls}) == 2
 
 
-def test_an_attempt_is_no_part_of_what_its_thread_did_before(start: Start) -> None:
+def test_an_attempt_is_not_a_child_of_its_threads_earlier_span(start: Start) -> None:
     tracing = start()
     with tracing.delivering(CAUSE) as before, tracing.delivering(None) as span:
         assert span.trace_id != before.trace_id
 
 
-def test_a_few_are_sent_at_once_so_that_orders_have_their_turns(
+def test_spans_are_exported_in_small_batches_that_yield_to_orders(
     start: Start, collector: Collector
 ) -> None:
     tracing = start()
@@ -126,7 +126,7 @@ def test_a_few_are_sent_at_once_so_that_orders_have_their_turns(
     assert max(collector.batches) == AT_ONCE
 
 
-def test_while_the_collector_hangs_the_latest_are_kept_and_nobody_waits(
+def test_while_the_collector_hangs_the_latest_spans_are_kept_and_no_order_waits(
     start: Start, collector: Collector
 ) -> None:
     collector.hang()
@@ -157,7 +157,7 @@ def test_stopping_does_not_wait_for_a_collector_that_hangs(
     assert collector.spans == []
 
 
-def test_the_environment_says_who_sends(start: Start, collector: Collector) -> None:
+def test_the_environment_sets_the_service_name(start: Start, collector: Collector) -> None:
     start().telling(CAUSE).end()
     start(OTEL_RESOURCE_ATTRIBUTES="service.name=a,b=c").telling(CAUSE).end()
     start(OTEL_SERVICE_NAME="b").telling(CAUSE).end()
@@ -165,7 +165,7 @@ def test_the_environment_says_who_sends(start: Start, collector: Collector) -> N
     assert {each.service for each in sent} == {"pos-gateway", "a", "b"}
 
 
-def test_disabled_by_its_own_environment_it_passes_on_what_came(
+def test_disabled_by_opentelemetrys_environment_traces_are_propagated(
     start: Start, collector: Collector
 ) -> None:
     tracing = start(OTEL_SDK_DISABLED="true")
@@ -179,7 +179,7 @@ def test_disabled_by_its_own_environment_it_passes_on_what_came(
     assert collector.spans == []
 
 
-def test_an_environment_that_cannot_be_read_is_an_invalid_setting(
+def test_an_invalid_environment_is_an_invalid_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OTEL_SPAN_EVENT_COUNT_LIMIT", "many")
@@ -187,8 +187,8 @@ def test_an_environment_that_cannot_be_read_is_an_invalid_setting(
         ExportedTracing()
 
 
-def test_an_order_that_is_not_traced_makes_no_call_for_it() -> None:
-    """Nor has its gateway anything to call: it has the transport's own method, and the relay's."""
+def test_without_tracing_an_order_makes_no_tracing_call() -> None:
+    """Its gateway uses the transport's own method, and the relay's."""
     gate = Gateway(Settings(database_url="sqlite://"))
     assert gate.tracing is None
     assert gate.caller._exchange == gate.transport.send
@@ -211,7 +211,7 @@ def test_an_order_that_is_not_traced_makes_no_call_for_it() -> None:
     assert ours & files(**CAUSE.headers) == {"trace_context.py"}
 
 
-def test_every_field_of_every_span_is_one_that_may_be_shown() -> None:
+def test_every_attribute_of_every_span_is_allowed() -> None:
     said = [
         (path.name, keyword.arg)
         for path in sorted((ROOT / "pos_gateway").rglob("*.py"))

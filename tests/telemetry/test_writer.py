@@ -1,4 +1,4 @@
-"""The writer's thread: whoever says something never waits for it, and nothing is lost unsaid."""
+"""The log writer's thread: a log call never waits for it, and every dropped line is counted."""
 
 import threading
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def said(lines: list[dict[str, Any]]) -> list[int]:
 
 @contextmanager
 def standing_still(lines: int) -> Iterator[tuple[Writer, Gate]]:
-    """A writer whose thread is in the midst of writing line 0, and gets no further."""
+    """A writer whose thread is blocked while it writes line 0."""
     gate = Gate()
     writer = Writer(gate, lines)
     say(writer, 0)
@@ -32,7 +32,7 @@ def standing_still(lines: int) -> Iterator[tuple[Writer, Gate]]:
     yield writer, gate
 
 
-def test_lines_are_written_in_the_order_in_which_they_are_said() -> None:
+def test_lines_are_written_in_order() -> None:
     gate = Gate()
     gate.open()
     writer = Writer(gate)
@@ -42,7 +42,7 @@ def test_lines_are_written_in_the_order_in_which_they_are_said() -> None:
     assert not any(writer.dropped.values())
 
 
-def test_while_the_stream_stands_still_the_newest_are_kept_and_the_others_counted() -> None:
+def test_while_the_stream_blocks_the_newest_lines_are_kept_and_the_others_counted() -> None:
     with standing_still(lines=10) as (writer, gate):
         say(writer, *range(1, 31))
         assert writer.dropped["info"] == 20
@@ -51,14 +51,14 @@ def test_while_the_stream_stands_still_the_newest_are_kept_and_the_others_counte
     assert said(gate.lines) == [0, *range(21, 31)]
     [note] = [line for line in gate.lines if line["event"] == "log.dropped"]
     assert (note["records"], note["dropped_info"], note["level"]) == (20, 20, "warning")
-    assert gate.lines[1] == note  # where they are missing
+    assert gate.lines[1] == note  # where the lines are missing
     say(writer, 31)
     assert writer.flush(PATIENCE)
     assert said(gate.lines)[-1] == 31
-    assert len(gate.lines) == 13  # it is said once
+    assert len(gate.lines) == 13  # it is logged once
 
 
-def test_errors_are_kept_while_there_is_anything_else_to_drop() -> None:
+def test_errors_are_dropped_last() -> None:
     with standing_still(lines=10) as (writer, gate):
         say(writer, 1, 2, 3, level="error")
         say(writer, *range(4, 40))
@@ -73,7 +73,7 @@ def test_errors_are_kept_while_there_is_anything_else_to_drop() -> None:
     assert "dropped_error" not in note
 
 
-def test_errors_that_are_dropped_are_told_of_as_an_error() -> None:
+def test_dropped_errors_are_reported_as_an_error() -> None:
     with standing_still(lines=2) as (writer, gate):
         say(writer, 1, 2, 3, level="error")
         gate.open()
@@ -82,7 +82,7 @@ def test_errors_that_are_dropped_are_told_of_as_an_error() -> None:
     assert (note["level"], note["dropped_error"]) == ("error", 1)
 
 
-def test_lines_that_the_stream_refuses_are_counted_and_told_of_when_it_takes_some_again() -> None:
+def test_refused_lines_are_counted_and_reported_once_the_stream_takes_lines() -> None:
     stream = Refusing(times=1)
     writer = Writer(stream)
     say(writer, 1, 2, 3)
@@ -95,8 +95,8 @@ def test_lines_that_the_stream_refuses_are_counted_and_told_of_when_it_takes_som
     assert stream.lines[0]["records"] == 3
 
 
-def test_a_note_that_the_stream_refuses_is_made_again() -> None:
-    stream = Refusing(times=3)  # the first line, then the note and the second line
+def test_a_refused_report_is_repeated() -> None:
+    stream = Refusing(times=3)  # the first line, then the report and the second line
     writer = Writer(stream)
     for number in range(3):
         say(writer, number)
@@ -105,7 +105,7 @@ def test_a_note_that_the_stream_refuses_is_made_again() -> None:
     assert said(stream.lines) == [2]
 
 
-def test_whoever_waits_for_the_end_waits_so_long_and_no_longer() -> None:
+def test_a_flush_waits_no_longer_than_its_timeout() -> None:
     with standing_still(lines=10) as (writer, gate):
         say(writer, 1)
         assert not writer.flush(0.01)
@@ -114,8 +114,8 @@ def test_whoever_waits_for_the_end_waits_so_long_and_no_longer() -> None:
     assert said(gate.lines) == [0, 1]
 
 
-def test_a_thread_that_rests_is_woken_by_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However soon after it began to rest: whoever comes in between is seen."""
+def test_a_line_wakes_the_idle_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it is put just as the thread becomes idle."""
     monkeypatch.setattr(subject, "GATHER", 0.0)
     written = threading.Semaphore(0)
 
@@ -129,13 +129,13 @@ def test_a_thread_that_rests_is_woken_by_a_line(monkeypatch: pytest.MonkeyPatch)
         assert written.acquire(timeout=PATIENCE), number
 
 
-def test_there_is_nothing_to_wait_for_where_nothing_was_said() -> None:
+def test_a_flush_without_lines_returns_at_once() -> None:
     gate = Gate()
     assert Writer(gate).flush(PATIENCE)
     assert not gate.reached.is_set()
 
 
-def test_a_line_that_cannot_be_made_is_told_of_and_those_after_it_are_written() -> None:
+def test_a_line_that_cannot_be_formatted_is_reported_and_later_ones_are_written() -> None:
     gate = Gate()
     gate.open()
     writer = Writer(gate)
@@ -146,8 +146,8 @@ def test_a_line_that_cannot_be_made_is_told_of_and_those_after_it_are_written() 
     assert gate.lines[0]["error"] == "TypeError"
 
 
-def test_a_pipe_is_given_no_more_at_once_than_it_takes_whole() -> None:
-    """Several processes share one, and their lines are not to be mixed up."""
+def test_a_write_is_no_larger_than_a_pipe_takes_atomically() -> None:
+    """Several processes share a pipe, and their lines must not be interleaved."""
     pieces: list[bytes] = []
 
     class Noting(Gate):

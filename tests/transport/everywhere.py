@@ -1,7 +1,7 @@
-"""A network of its own in which every address is this machine, with a listener that sees all.
+"""A network namespace in which every address is this machine, with a listener on all of them.
 
-Run inside a new network namespace: cases as JSON lines in, and for each the addresses at which a
-connection came, and what the gateway said.
+Run inside a new network namespace: cases as JSON lines in, and for each the addresses that received
+a connection, and the gateway's result.
 """
 
 import json
@@ -28,12 +28,12 @@ def own_all_addresses() -> None:
         "route add local 0.0.0.0/0 dev lo",
         "-6 route add local ::/0 dev lo",
     ):
-        path = f"{os.environ['PATH']}:/usr/sbin:/sbin"  # not everybody's has these
+        path = f"{os.environ['PATH']}:/usr/sbin:/sbin"  # these are not in every PATH
         subprocess.run(["ip", *command.split()], check=True, env={**os.environ, "PATH": path})
 
 
 class Listener:
-    """Hears every connection to any address, at some ports; each is closed at once."""
+    """Accepts every connection to any address, at some ports; each is closed at once."""
 
     def __init__(self) -> None:
         self.came: list[str] = []
@@ -49,7 +49,7 @@ class Listener:
             with connection:
                 address = connection.getsockname()
                 self.came.append(f"{address[0].removeprefix('::ffff:')} {address[1]}")
-                # Only now may the client go on: what it did is in the list when it says so.
+                # Only now may the client go on: its connection is in the list when it returns.
                 connection.recv(1)
 
 

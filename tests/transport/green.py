@@ -1,9 +1,9 @@
 """Exchanges on green threads, as the worker makes them: jobs as JSON lines in, results out.
 
-A job has ``url``, ``times`` (how many at once), ``seconds`` (the deadline) and perhaps ``again``
-(how many more times after that), ``ca_file`` and ``bytes`` (of the body). What came of each is ``200``,
-or the error's class and code. With ``budget``, in seconds, it is only to be reached within that; with
-``cut_short`` the attempt was cut short before.
+A job has ``url``, ``times`` (how many at once), ``seconds`` (the deadline) and optionally ``again``
+(how many more times after that), ``ca_file`` and ``bytes`` (of the body). The result of each is
+``200``, or the error's class and code. With ``budget``, in seconds, the job only connects within
+that; with ``cut_short`` the attempt was cut short before.
 """
 
 from gevent import monkey
@@ -59,7 +59,7 @@ def play(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _memory() -> float:
-    """The most that this process has held, in MiB."""
+    """This process's peak memory, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -1,4 +1,4 @@
-"""What merchants' servers do, on green threads: one at a time, twice in turn, and 200 at once."""
+"""Behaviours of merchants' servers, on green threads: one, twice in turn, and 200 at once."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from testkit.hostile.peer import Peer, a_reply, answers, peer
 #: Seconds that an exchange may take.
 DEADLINE = 0.4
 MANY = 200
-#: MiB by which the process may grow, whoever the peers are.
+#: MiB by which the process may grow, whatever the peers do.
 GROWTH = 64
 
 
@@ -80,7 +80,7 @@ NAMED = [pytest.param(behaviour, id=behaviour.name) for behaviour in CATALOGUE]
 
 
 @pytest.mark.parametrize("behaviour", NAMED)
-def test_each_behaviour_is_what_it_is_taken_for_and_spoils_no_connection(
+def test_each_behaviour_has_its_result_and_spoils_no_connection(
     behaviour: Behaviour, green: Green, certificates: Certificates
 ) -> None:
     with server(behaviour, certificates) as seen:
@@ -93,7 +93,7 @@ def test_each_behaviour_is_what_it_is_taken_for_and_spoils_no_connection(
 
 
 @pytest.mark.parametrize("behaviour", NAMED)
-def test_two_hundred_at_once_are_taken_for_the_same(
+def test_two_hundred_at_once_have_the_same_result(
     behaviour: Behaviour, green: Green, certificates: Certificates
 ) -> None:
     small = {**job(behaviour, Peer(0), certificates), "bytes": min(behaviour.body, 400_000)}
@@ -107,8 +107,8 @@ def test_two_hundred_at_once_are_taken_for_the_same(
     assert result["mib"] - green.idle <= GROWTH
 
 
-def test_an_attempt_that_was_cut_short_begins_no_further_exchange(green: Green) -> None:
-    """Between its look-up and its create, say: nothing is sent, and that is certain."""
+def test_an_attempt_that_was_cut_short_starts_no_further_exchange(green: Green) -> None:
+    """Between its look-up and its create, say: certainly not sent."""
     with peer(answers(a_reply())) as seen:
         result = green.play(seen.url(), times=1, cut_short=True)
         assert result["came_of_them"] == {"NotBegun cut_short": 1}

@@ -1,4 +1,4 @@
-"""Connecting: one budget for all of a name's addresses, and what an idle connection is good for."""
+"""Connecting: one budget for all of a name's addresses, and the reuse of idle connections."""
 
 import errno
 import socket
@@ -41,7 +41,7 @@ def black_holes(port: int) -> Iterator[None]:
         each.close()
 
 
-def test_an_address_that_is_dead_leaves_time_for_one_that_is_not() -> None:
+def test_a_dead_address_leaves_time_for_the_next_one() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as live:
         port = live.getsockname()[1]
         with black_holes(port):
@@ -66,7 +66,9 @@ def test_all_addresses_together_have_one_budget(monkeypatch: pytest.MonkeyPatch)
     assert len(given) == 3
 
 
-def test_what_this_machine_lacks_is_no_merchants_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_resource_error_does_not_count_against_the_merchant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def lacks(*_: Any) -> socket.socket:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -79,7 +81,7 @@ def test_what_this_machine_lacks_is_no_merchants_fault(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("kept", "seconds"), [(None, IDLE), (30.0, 29.0), (3600.0, LONGEST_IDLE - 1), (1.0, 0.0)]
 )
-def test_an_idle_connection_is_used_for_less_time_than_its_peer_keeps_it(
+def test_an_idle_connection_is_closed_before_its_peer_closes_it(
     monkeypatch: pytest.MonkeyPatch, kept: float | None, seconds: float
 ) -> None:
     now = 100.0
@@ -87,7 +89,7 @@ def test_an_idle_connection_is_used_for_less_time_than_its_peer_keeps_it(
     ours, theirs = socket.socketpair()
     connection = TrackedHTTPConnection("pos.example", dial=dialer().dial)
     connection.sock = ours
-    assert not connection.is_connected  # it was never at rest
+    assert not connection.is_connected  # it was never idle
     connection.rest(kept)
     now += seconds
     assert connection.is_connected
@@ -97,7 +99,7 @@ def test_an_idle_connection_is_used_for_less_time_than_its_peer_keeps_it(
     theirs.close()
 
 
-def test_an_idle_connection_on_which_something_came_is_not_used_again() -> None:
+def test_an_idle_connection_with_unread_bytes_is_not_reused() -> None:
     ours, theirs = socket.socketpair()
     connection = TrackedHTTPConnection("pos.example", dial=dialer().dial)
     connection.sock = ours

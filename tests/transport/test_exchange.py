@@ -1,4 +1,4 @@
-"""One exchange: what comes back, and what is made of peers that do not play by the rules."""
+"""One exchange: its reply, and how peers that break the protocol are handled."""
 
 import gc
 import queue
@@ -60,7 +60,7 @@ def test_a_reply_to_head_has_no_body_whatever_its_length() -> None:
     assert seen.connections == 1
 
 
-def test_a_connection_is_used_again() -> None:
+def test_a_connection_is_reused() -> None:
     transport = Transport(guard=Guard(allow_all=True))
     with peer(answers(a_reply())) as seen:
         for _ in range(5):
@@ -94,8 +94,8 @@ def test_head_and_body_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> No
     assert write.endswith(b'\r\n\r\n{"a":1}')
 
 
-def test_a_body_that_the_socket_does_not_take_at_once_is_sent_to_its_end() -> None:
-    body = bytes(range(256)) * 64 * 1024  # 16 MiB: four times what Linux keeps for a socket
+def test_a_body_larger_than_the_socket_buffer_is_sent_completely() -> None:
+    body = bytes(range(256)) * 64 * 1024  # 16 MiB: four times what Linux buffers for a socket
     received: list[bytes] = []
 
     def script(connection: socket.socket) -> None:
@@ -120,8 +120,8 @@ def test_a_body_that_the_socket_does_not_take_at_once_is_sent_to_its_end() -> No
     ],
     ids=["silence", "close", "no HTTP", "no header", "cut"],
 )
-def test_an_exchange_that_fails_leaves_nothing_to_the_garbage_collector(script: Script) -> None:
-    """At sixty failures a second it stopped everything for 100 ms every ten seconds."""
+def test_a_failed_exchange_is_freed_without_the_garbage_collector(script: Script) -> None:
+    """At sixty failures a second a collection stopped everything for 100 ms every ten seconds."""
     gc.collect()
     gc.disable()
     try:
@@ -137,10 +137,10 @@ def test_an_exchange_that_fails_leaves_nothing_to_the_garbage_collector(script: 
         gc.enable()
 
 
-@pytest.mark.timeout(60)  # looked at again for each of the blanks, they take half an hour
+@pytest.mark.timeout(60)  # scanned again for each blank, they take half an hour
 @pytest.mark.parametrize("end", [b"\0\r\n", b"\r", b""], ids=["NUL", "CR", "cut"])
-def test_a_field_of_blanks_is_looked_at_once(end: bytes) -> None:
-    """Nobody else has a turn meanwhile, and no deadline can end it."""
+def test_a_field_of_blanks_is_scanned_once(end: bytes) -> None:
+    """No other green thread runs meanwhile, and no deadline can end it."""
     assert _FIELD.fullmatch(b"a:" + b" " * 1_000_000 + end) is None
 
 
@@ -149,16 +149,16 @@ def test_a_field_of_blanks_is_looked_at_once(end: bytes) -> None:
     [
         ("http://h", "/"),
         ("http://h?q=1", "/?q=1"),
-        ("http://h/orders/..", "/orders/.."),  # an order may be called that
+        ("http://h/orders/..", "/orders/.."),  # a valid order id
         ("http://h/a%20b/%2e?q=%26#part", "/a%20b/.?q=%26"),
         ("http://h/ü b?q=é <", "/%C3%BC%20b?q=%C3%A9%20%3C"),
     ],
 )
-def test_what_stands_in_the_request_is_the_url_s_path_and_query(url: str, target: str) -> None:
+def test_the_request_target_is_the_urls_path_and_query(url: str, target: str) -> None:
     assert _target(url) == target
 
 
-def test_a_request_has_the_time_of_its_exchange_and_not_what_was_left_for_connecting(
+def test_sending_has_the_exchanges_deadline_and_not_the_connect_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     timeouts: list[float | None] = []
@@ -176,7 +176,7 @@ def test_a_request_has_the_time_of_its_exchange_and_not_what_was_left_for_connec
     assert timeouts == [30, 20]
 
 
-def test_others_have_their_turns_while_a_reply_comes_in_many_chunks(
+def test_reading_a_reply_of_many_chunks_yields(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turns: list[float] = []
@@ -195,7 +195,7 @@ def test_others_have_their_turns_while_a_reply_comes_in_many_chunks(
     ],
     ids=["chunks", "fields"],
 )
-def test_a_reply_in_ever_so_many_pieces_is_not_read_to_its_end(head_and_body: bytes) -> None:
+def test_a_reply_in_too_many_pieces_is_given_up(head_and_body: bytes) -> None:
     script = answers(b"HTTP/1.1 200 OK\r\n" + head_and_body)
     with peer(script) as seen, pytest.raises(NoValidReply, match="more than"):
         exchange(seen)
@@ -216,7 +216,7 @@ def until_it_closes(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("framed", [in_one_length, in_chunks, until_it_closes])
-def test_a_body_is_read_up_to_the_limit_and_not_a_byte_beyond(
+def test_the_body_limit_is_exact(
     framed: Callable[[bytes], bytes],
 ) -> None:
     def script(body: bytes) -> Script:
@@ -234,8 +234,8 @@ def test_a_body_is_read_up_to_the_limit_and_not_a_byte_beyond(
 
 
 @pytest.mark.parametrize("status", ["400 Bad Request", "404 Not Found", "500 Oops"])
-def test_a_refusal_is_read_as_far_as_an_acknowledgement_whatever_was_expected(status: str) -> None:
-    """It has no order in it, and no page of them: what is longer takes time and says no more."""
+def test_a_refusal_has_the_small_body_limit(status: str) -> None:
+    """It has no order in it, and no page of orders: a longer one takes time and says no more."""
     with peer(answers(a_reply(b"x" * ACKNOWLEDGEMENT, status))) as seen:
         assert len(exchange(seen, expects=BODY_LIMIT).body) == ACKNOWLEDGEMENT
     longer = answers(a_reply(b"x" * (ACKNOWLEDGEMENT + 1), status))
@@ -245,7 +245,7 @@ def test_a_refusal_is_read_as_far_as_an_acknowledgement_whatever_was_expected(st
 
 
 @pytest.mark.parametrize("interim", [b"", b"HTTP/1.1 100 Continue\r\nX: 1\r\n\r\n"])
-def test_a_head_is_read_up_to_the_limit_and_not_a_byte_beyond(interim: bytes) -> None:
+def test_the_head_limit_is_exact(interim: bytes) -> None:
     def script(size: int) -> Script:
         before, after = interim + b"HTTP/1.1 200 OK\r\n", b"Content-Length: 2\r\n\r\n"
         left = size - len(before) - len(after)
@@ -259,8 +259,8 @@ def test_a_head_is_read_up_to_the_limit_and_not_a_byte_beyond(interim: bytes) ->
         exchange(seen)
 
 
-def test_nothing_leaves_that_the_fence_holds_back_be_the_connection_new_or_kept() -> None:
-    """And it is asked when the connection is there: one that takes long to make changes nothing."""
+def test_the_fence_stops_a_request_on_a_new_and_on_a_reused_connection() -> None:
+    """It is called once the connection exists: a slow connect changes nothing."""
     requests: list[bytes] = []
     transport = Transport(guard=Guard(allow_all=True))
 
@@ -296,7 +296,7 @@ def test_connections_are_never_shared_between_merchants() -> None:
     assert seen.connections == 2
 
 
-def test_of_more_merchants_than_have_pools_the_one_that_was_called_longest_ago_loses_its_own(
+def test_the_least_recently_used_pool_is_evicted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pos_gateway.transport.exchange.POOLS", 2)
@@ -309,7 +309,7 @@ def test_of_more_merchants_than_have_pools_the_one_that_was_called_longest_ago_l
     assert connections == [1, 2, 2, 3, 3, 3, 4]
 
 
-def test_nothing_is_taken_from_the_environment(
+def test_the_environments_proxies_and_netrc_are_ignored(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login stolen password stolen\n")
@@ -364,8 +364,8 @@ def test_a_name_that_does_not_resolve_is_not_sent() -> None:
         )
 
 
-def test_a_connect_that_is_never_answered_ends_at_the_deadline_and_is_not_sent() -> None:
-    # A listener whose queue is full drops every further handshake: a black hole on loopback.
+def test_a_connect_timeout_is_not_sent() -> None:
+    # A listener with a full queue drops every further handshake: a black hole on loopback.
     hole = socket.socket()
     hole.bind(("127.0.0.1", 0))
     hole.listen(0)
@@ -389,7 +389,7 @@ def test_silence_after_the_request_is_in_doubt() -> None:
     [b"HTTP/1.1 100 Continue\r\n\r\n", b"H", b"X-Header: 1\r\n"],
     ids=["100 Continue", "status line", "headers"],
 )
-def test_a_peer_that_drips_ends_at_the_deadline(drip: bytes) -> None:
+def test_a_dripping_peer_ends_at_the_deadline(drip: bytes) -> None:
     stop = socket.socketpair()
 
     def script(connection: socket.socket) -> None:
@@ -411,7 +411,7 @@ def test_a_peer_that_drips_ends_at_the_deadline(drip: bytes) -> None:
 
 
 @pytest.mark.parametrize("expects", [None, 1, BODY_LIMIT])
-def test_a_reply_may_have_the_bytes_that_are_expected_and_not_one_more(
+def test_the_expected_size_of_a_reply_is_exact(
     expects: int | None,
 ) -> None:
     most = ACKNOWLEDGEMENT if expects is None else expects
@@ -500,7 +500,7 @@ def test_a_private_address_is_refused_before_anything_is_sent(host: str) -> None
 
 @pytest.fixture
 def authority(tmp_path: Path) -> tuple[trustme.CA, str]:
-    """A certificate authority and the file that has it."""
+    """A certificate authority, and the file with its certificate."""
     ca = trustme.CA()
     path = tmp_path / "ca.pem"
     ca.cert_pem.write_to_path(str(path))
@@ -519,7 +519,7 @@ def over_tls(seen: Peer, ca_file: str | None) -> Reply:
     return transport.send(request, key="m", connections=1, seconds=5)
 
 
-def test_a_certificate_that_is_trusted_is_accepted(authority: tuple[trustme.CA, str]) -> None:
+def test_a_trusted_certificate_is_accepted(authority: tuple[trustme.CA, str]) -> None:
     ca, ca_file = authority
     with peer(answers(a_reply()), tls=server_context(ca, "127.0.0.1")) as seen:
         assert over_tls(seen, ca_file).status == 200
@@ -543,10 +543,10 @@ def test_a_certificate_of_an_unknown_authority_or_another_host_is_a_misconfigura
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("starts_to_reply", [False, True])
-def test_after_its_deadline_nothing_of_a_request_is_sent_any_more(
+def test_no_byte_of_a_request_is_sent_after_its_deadline(
     authority: tuple[trustme.CA, str], scheme: str, starts_to_reply: bool
 ) -> None:
-    """A POS that reads nothing until later has no order then that it said it does not know."""
+    """Otherwise a POS that reads late gets an order that it said it does not know."""
     ca, ca_file = authority
     is_over, came_to_its_end = threading.Event(), threading.Event()
     received = 0
@@ -575,7 +575,7 @@ def test_after_its_deadline_nothing_of_a_request_is_sent_any_more(
 
 
 @pytest.mark.parametrize("said", [{}, {"Connection": "close"}])
-def test_a_connection_whose_exchange_is_over_is_closed_in_good_order(said: dict[str, str]) -> None:
+def test_a_connection_is_closed_without_a_reset(said: dict[str, str]) -> None:
     """A POS would log each reset as an error."""
     ended: queue.Queue[bytes | OSError] = queue.Queue()
 
@@ -595,7 +595,7 @@ def test_a_connection_whose_exchange_is_over_is_closed_in_good_order(said: dict[
 
 
 def test_connections_are_available_leased_or_pending(authority: tuple[trustme.CA, str]) -> None:
-    """An exchange whose peer takes the connection and says nothing of TLS has none yet."""
+    """While the TLS handshake hangs the connection is pending."""
     let_go = threading.Event()
     transport = Transport(guard=Guard(allow_all=True), ca_file=authority[1])
     assert transport.connections == (0, 0, 0)

@@ -25,14 +25,14 @@ MODULES = (
 
 def exceptions(module: ModuleType) -> Iterator[type[Exception]]:
     for name, kind in inspect.getmembers(module, inspect.isclass):
-        if name.startswith("_"):  # the library's own affair, and never seen outside
+        if name.startswith("_"):  # private to the library, and never raised outside
             continue
         if issubclass(kind, Exception) and not issubclass(kind, Warning):
             yield kind
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_every_exception_of_what_is_used_has_a_line(module: ModuleType) -> None:
+def test_every_exception_of_the_libraries_has_a_line(module: ModuleType) -> None:
     found = list(exceptions(module))
     assert found
     for kind in found:
@@ -40,18 +40,21 @@ def test_every_exception_of_what_is_used_has_a_line(module: ModuleType) -> None:
             assert row_of(kind).code
 
 
-def test_what_is_no_failure_of_an_exchange_has_none() -> None:
+def test_an_exception_that_is_no_failure_of_an_exchange_has_no_line() -> None:
     for kind in (KeyError, AttributeError, MemoryError, KeyboardInterrupt):
         with pytest.raises(LookupError):
             row_of(kind)
 
 
 @pytest.mark.parametrize("kind", TABLE)
-def test_nothing_that_may_have_been_sent_is_taken_for_not_sent(kind: type[BaseException]) -> None:
+def test_a_request_that_may_have_been_sent_does_not_count_as_not_sent(
+    kind: type[BaseException],
+) -> None:
     error = kind.__new__(kind)
     error.args = ("it went wrong",)
     is_urllib3s = kind is urllib3.exceptions.IncompleteRead
-    error.__dict__.update(partial=0 if is_urllib3s else b"", expected=0)  # which they tell
+    # Attributes that the message needs.
+    error.__dict__.update(partial=0 if is_urllib3s else b"", expected=0)
     after, before = failure(error, sent=True), failure(error, sent=False)
     assert isinstance(before, NotSent)
     assert isinstance(after, NoValidReply | Misconfigured)

@@ -1,4 +1,4 @@
-"""Where the gateway lets itself be sent: judged by who sees a packet, not by what it says."""
+"""Which addresses the gateway sends to, judged by the packets that arrive."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ SPECIAL_IPV6 = [
     *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fc00::/7"),
     *("fe80::/10", "fec0::/10", "ff00::/8", "::/96", "2620:4f:8000::/48"),
 ]
-#: Addresses that a gateway in a cloud or a cluster has every reason to stay away from.
+#: Addresses that a gateway in a cloud or a cluster must not send to.
 INSIDE = [
     *("127.0.0.1", "169.254.169.254", "10.0.0.1", "172.17.0.1", "192.168.1.1", "100.100.100.200"),
 ]
@@ -48,7 +48,7 @@ def in_url(address: str) -> str:
 
 
 def spellings(address: str) -> Iterator[str]:
-    """The ways to write an IPv4 address that some reader takes for it."""
+    """The ways to write an IPv4 address that some parser accepts."""
     number = int(IPv4Address(address))
     a, b, c, d = (int(part) for part in address.split("."))
     yield from (str(number), hex(number), f"0{number:o}", f"0X{number:X}")
@@ -103,18 +103,18 @@ def play() -> Iterator[Play]:
     process.communicate()
 
 
-def test_the_listener_sees_what_is_let_through(play: Play) -> None:
+def test_the_listener_sees_allowed_connections(play: Play) -> None:
     assert play(f"https://{PUBLIC}/")["came"] == [f"{PUBLIC} 443"]
     assert play(f"https://[{PUBLIC_6}]:8443/")["came"] == [f"{PUBLIC_6} 8443"]
     named = play("https://pos.example/", names={"pos.example": [[PUBLIC]]})
     assert named["came"] == [f"{PUBLIC} 443"]
 
 
-def test_there_are_enough_ways_to_write_what_is_refused() -> None:
+def test_there_are_many_spellings_of_refused_addresses() -> None:
     assert len(set(REFUSED)) >= 150
 
 
-def test_no_way_to_write_an_address_inside_sends_a_packet_there(play: Play) -> None:
+def test_no_spelling_of_an_internal_address_sends_a_packet_there(play: Play) -> None:
     seen = {
         host: result["came"] for host in REFUSED if (result := play(f"https://{host}/"))["came"]
     }
@@ -122,7 +122,7 @@ def test_no_way_to_write_an_address_inside_sends_a_packet_there(play: Play) -> N
 
 
 @pytest.mark.parametrize("inside", [*INSIDE, "::1", "fd00::1", "::ffff:10.0.0.1", "64:ff9b::a00:1"])
-def test_a_name_for_an_address_inside_is_refused_also_beside_a_public_one(
+def test_a_name_of_an_internal_address_is_refused_also_beside_a_public_one(
     play: Play, inside: str
 ) -> None:
     for found in ([inside], [PUBLIC, inside], [inside, PUBLIC_6]):
@@ -131,9 +131,7 @@ def test_a_name_for_an_address_inside_is_refused_also_beside_a_public_one(
 
 
 @pytest.mark.parametrize("inside", INSIDE)
-def test_a_name_that_means_something_else_the_next_time_gains_nothing(
-    play: Play, inside: str
-) -> None:
+def test_dns_rebinding_is_refused(play: Play, inside: str) -> None:
     names = {"pos.example": [[PUBLIC], [inside], [PUBLIC]]}
     result = play("https://pos.example/", names=names, times=3)
     assert result["came"] == [f"{PUBLIC} 443"] * 2
@@ -146,7 +144,7 @@ def test_plain_http_and_other_ports_are_refused(play: Play) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://pos.example:443/", "https://pos.example:6379/"])
-def test_what_no_address_could_make_right_is_refused_before_one_is_looked_up(url: str) -> None:
+def test_an_invalid_url_is_refused_before_a_look_up(url: str) -> None:
     looked_up: list[str] = []
 
     def look_up(host: str) -> Addresses:
@@ -159,7 +157,7 @@ def test_what_no_address_could_make_right_is_refused_before_one_is_looked_up(url
     assert looked_up == []
 
 
-def test_what_the_operator_has_opened_may_be_called_and_nothing_beside_it(play: Play) -> None:
+def test_only_the_networks_that_the_operator_opened_may_be_called(play: Play) -> None:
     opened = {"networks": "10.1.0.0/16, fd00:1::/32", "ports": "80, 443"}
     assert play("http://10.1.2.3/", **opened)["came"] == ["10.1.2.3 80"]
     assert play("https://[fd00:1::5]/", **opened)["came"] == ["fd00:1::5 443"]
@@ -172,7 +170,7 @@ def test_what_the_operator_has_opened_may_be_called_and_nothing_beside_it(play: 
         assert play(url, **opened) == {"came": [], "said": ["Misconfigured security"]}
 
 
-def test_all_of_ipv6_that_is_not_given_out_is_not_public() -> None:
+def test_unallocated_ipv6_is_not_public() -> None:
     given_out = IPv6Network("2000::/3")
     for block in range(0, 0x10000, 0x40):
         address = IPv6Address(block << 112 | 1)
@@ -180,12 +178,12 @@ def test_all_of_ipv6_that_is_not_given_out_is_not_public() -> None:
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "10.0.0.0/33", "here", "10.0.0.0/8;fd00::/8"])
-def test_networks_that_are_none_are_refused_by_name(text: str) -> None:
+def test_invalid_networks_are_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match=r"10|here"):
         networks(text)
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "-1", "https", "443;80", "4 43"])
-def test_ports_that_are_none_are_refused_by_name(text: str) -> None:
+def test_invalid_ports_are_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="is not a port"):
         ports(text)

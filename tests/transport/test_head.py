@@ -1,4 +1,4 @@
-"""What is asked is said in HTTP, and nothing that somebody else has put into it."""
+"""The request head: valid HTTP, and no injected line."""
 
 import http.client
 import io
@@ -15,7 +15,7 @@ FIELDS = st.dictionaries(st.from_regex(r"\A[A-Za-z][A-Za-z0-9-]{0,10}\Z"), VALUE
 
 
 @given(FIELDS)
-def test_a_head_is_read_as_it_was_meant(fields: dict[str, str]) -> None:
+def test_a_head_is_parsed_as_written(fields: dict[str, str]) -> None:
     lines = io.BytesIO(head("POST", "/orders", fields))
     assert lines.readline() == b"POST /orders HTTP/1.1\r\n"
     told = [
@@ -49,7 +49,7 @@ def test_a_field_is_one_line_or_is_not_sent(name: str, value: str) -> None:
         ("ü", "a"),
     ],
 )
-def test_what_is_no_field_is_not_sent_and_its_value_not_told(name: str, value: str) -> None:
+def test_an_invalid_field_is_not_sent_and_its_value_not_reported(name: str, value: str) -> None:
     with pytest.raises(Misconfigured) as caught:
         head("GET", "/", {name: f"{value} of a secret"})
     assert caught.value.code == "header"
@@ -60,7 +60,7 @@ def test_what_is_no_field_is_not_sent_and_its_value_not_told(name: str, value: s
     ("method", "target"),
     [("GET /x HTTP/1.1\r\nX: y", "/"), ("", "/"), ("GET", "/a b"), ("GET", "/a\r\n"), ("GET", "")],
 )
-def test_what_is_no_request_is_not_sent(method: str, target: str) -> None:
+def test_an_invalid_request_is_not_sent(method: str, target: str) -> None:
     with pytest.raises(Misconfigured) as caught:
         head(method, target, {})
     assert caught.value.code == "url"
@@ -79,9 +79,7 @@ def test_what_is_no_request_is_not_sent(method: str, target: str) -> None:
         ("bücher.example", 443, "https", "xn--bcher-kva.example"),
     ],
 )
-def test_a_host_is_called_as_the_library_calls_it(
-    name: str, port: int, scheme: str, said: str
-) -> None:
+def test_the_host_field_is_the_librarys(name: str, port: int, scheme: str, said: str) -> None:
     assert host(name, port, scheme) == said
     kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
     connection = kind(name, port)
@@ -103,7 +101,7 @@ def test_a_host_is_called_as_the_library_calls_it(
         ("GET", b"x", "1"),
     ],
 )
-def test_how_long_the_body_is_is_said_wherever_one_is_expected(
+def test_content_length_is_sent_wherever_a_body_is_expected(
     method: str, body: bytes | None, length: str | None
 ) -> None:
     assert framing(method, body).get("Content-Length") == length

@@ -1,4 +1,4 @@
-"""What a pool keeps its idle connections in."""
+"""A pool's container of idle connections."""
 
 import queue
 
@@ -8,7 +8,7 @@ from pos_gateway.transport.connect import HTTPPool
 from pos_gateway.transport.idle import Idle
 
 
-def test_the_one_that_was_used_last_comes_first_and_no_more_are_kept_than_wanted() -> None:
+def test_the_last_used_connection_comes_first_and_idle_ones_are_bounded() -> None:
     idle = Idle(2)
     idle.put("a")
     idle.put("b")

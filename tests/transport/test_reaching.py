@@ -1,4 +1,4 @@
-"""Reaching a POS without asking it anything: what is found out, and that nothing is sent."""
+"""Connecting to a POS without a request: the diagnosis, and that nothing is sent."""
 
 import socket
 import ssl
@@ -19,7 +19,7 @@ from tests.transport.test_catalogue import Green
 
 
 class Silent:
-    """Waits for a request, and keeps what came."""
+    """Waits for a request, and keeps the bytes that arrived."""
 
     def __init__(self) -> None:
         self.came: list[bytes] = []
@@ -56,7 +56,7 @@ def pem(ca: trustme.CA) -> str:
     return ca.cert_pem.bytes().decode()
 
 
-def test_a_pos_that_waits_for_a_request_is_reached_and_gets_none(ca: trustme.CA) -> None:
+def test_a_waiting_pos_is_reached_and_gets_no_request(ca: trustme.CA) -> None:
     for tls in (None, serving(ca)):
         silent = Silent()
         with peer(silent, tls=tls) as seen:
@@ -67,7 +67,7 @@ def test_a_pos_that_waits_for_a_request_is_reached_and_gets_none(ca: trustme.CA)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_pos_that_wants_our_certificate_is_reached_by_those_who_have_one(
+def test_a_pos_that_requires_a_client_certificate_is_reached_with_one(
     ca: trustme.CA, version: ssl.TLSVersion
 ) -> None:
     tls = serving(ca, wants_ours=True)
@@ -83,7 +83,7 @@ def test_a_pos_that_wants_our_certificate_is_reached_by_those_who_have_one(
             assert caught.value.code == "tls"
 
 
-def test_a_pos_that_is_not_who_it_should_be_is_none(ca: trustme.CA) -> None:
+def test_a_pos_with_the_wrong_certificate_is_not_reached(ca: trustme.CA) -> None:
     for authority, host in ((trustme.CA(), "127.0.0.1"), (ca, "pos.example.com")):
         with (
             peer(Silent(), tls=serving(ca, host=host)) as seen,
@@ -103,7 +103,7 @@ def speaks(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(("script", "code"), [(closes, "broken_off"), (speaks, "invalid_reply")])
-def test_a_pos_that_does_not_wait_for_a_request_is_none(
+def test_a_peer_that_does_not_wait_for_a_request_is_no_pos(
     ca: trustme.CA, script: Script, code: str
 ) -> None:
     for tls in (None, serving(ca)):
@@ -112,7 +112,7 @@ def test_a_pos_that_does_not_wait_for_a_request_is_none(
         assert caught.value.code == code
 
 
-def test_a_pos_that_is_not_there_is_not_reached() -> None:
+def test_an_absent_pos_is_not_reached() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as gone:
         port = gone.getsockname()[1]
     with pytest.raises(NotSent, match="refused"):
@@ -120,11 +120,11 @@ def test_a_pos_that_is_not_there_is_not_reached() -> None:
 
 
 def drips(connection: socket.socket) -> None:
-    """A handshake without end: a byte of a record at a time."""
+    """An endless handshake: a byte of a record at a time."""
     connection.recv(65536)
     connection.sendall(b"\x16\x03\x03\x40\x00")
     ended = threading.Event()
-    while not ended.wait(0.02):  # this is what it does, not a wait for something
+    while not ended.wait(0.02):  # the peer's behaviour, not a wait of the test
         connection.sendall(b"\x02")
 
 
@@ -134,7 +134,7 @@ def holds(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("script", [holds, drips])
-def test_a_handshake_without_end_ends_with_the_budget(
+def test_an_endless_handshake_ends_with_the_budget(
     monkeypatch: pytest.MonkeyPatch, script: Script
 ) -> None:
     monkeypatch.setattr(connect, "CONNECT_BUDGET", 0.2)
@@ -144,7 +144,7 @@ def test_a_handshake_without_end_ends_with_the_budget(
 
 
 @pytest.mark.parametrize("script", [holds, drips])
-def test_so_it_does_on_green_threads(script: Script) -> None:
+def test_an_endless_handshake_ends_with_the_budget_on_green_threads(script: Script) -> None:
     green = Green()
     with peer(script) as seen:
         came_of_it = green.play(seen.url(scheme="https"), 1, budget=0.2)["came_of_them"]
@@ -152,7 +152,7 @@ def test_so_it_does_on_green_threads(script: Script) -> None:
     assert came_of_it == {"NotSent timeout": 1}
 
 
-def test_what_the_guard_refuses_is_not_even_connected_to() -> None:
+def test_an_address_that_the_guard_refuses_is_not_connected_to() -> None:
     with peer(Silent()) as seen:
         refusals = ((Guard(ports=frozenset({seen.port})), "https"), (Guard(), "http"))
         for guard, scheme in refusals:
@@ -162,7 +162,7 @@ def test_what_the_guard_refuses_is_not_even_connected_to() -> None:
         assert seen.connections == 0
 
 
-def test_what_is_no_url_is_said(ca: trustme.CA) -> None:
+def test_an_invalid_url_is_reported(ca: trustme.CA) -> None:
     for url in ("ftp://pos.example.com", "https://", "https://[::1"):
         with pytest.raises(Misconfigured) as caught:
             Transport(guard=Guard(allow_all=True)).reach(url)

@@ -1,8 +1,8 @@
-"""Replies that were right, and are not any more: what the gateway believes of them.
+"""Replies that were valid, and were damaged: which of them the gateway accepts.
 
 A few hundred are tried each time, and ``FUZZ=100000 pytest tests/transport/test_reply_fuzz.py
---timeout 3600`` tries so many. A reply that the gateway believes is read once more by ``read``
-below, which shares nothing with the gateway's reader.
+--timeout 3600`` tries that many. A reply that the gateway accepts is parsed once more by ``read``
+below, which shares no code with the gateway's parser.
 """
 
 import io
@@ -30,7 +30,7 @@ from tests.mutations import MUTATIONS, Step, mutated
 from tests.orders import an_order
 
 EXAMPLES = int(os.environ.get("FUZZ", "400"))
-#: Seconds for an exchange that waits for nobody: whoever needs them never ends.
+#: Seconds for an exchange that does not wait; an exchange that needs them never ends.
 PATIENCE = 20.0
 MERCHANT = Merchant.parse({"id": "m", "base_url": "http://127.0.0.1/api"})
 ORDER = Order.parse(an_order("o-1", "m"))
@@ -38,7 +38,7 @@ REQUEST = Request("POST", "http://127.0.0.1/api/orders", b"{}")
 
 
 class Wire(io.RawIOBase):
-    """What a peer has sent, in pieces of so many bytes; then its end."""
+    """A peer's bytes, in pieces of this size; then its end."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._rest = pieces, b""
@@ -56,7 +56,7 @@ class Wire(io.RawIOBase):
 
 
 class FakeSocket:
-    """A connection whose peer has said all that it will say."""
+    """A connection whose peer has sent everything."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self.wire = Wire(pieces)
@@ -77,7 +77,7 @@ class FakeSocket:
 
 
 class Line:
-    """The gateway's transport, and peers at its other end that say what they are given to say."""
+    """The gateway's transport, and peers that send the given bytes."""
 
     def __init__(self) -> None:
         self._transport = Transport(guard=Guard(allow_all=True))
@@ -89,10 +89,10 @@ class Line:
         try:
             return self._transport.send(request, key="m", connections=1, seconds=PATIENCE)
         finally:
-            self._transport.close()  # each exchange has a connection of its own
+            self._transport.close()  # each exchange has a new connection
 
     def submit(self, replies: list[bytes], size: int) -> Outcome:
-        """What is made of an order that is answered so, in pieces of this size."""
+        """The outcome of an order with these replies, in pieces of this size."""
         left = iter(replies)
 
         def send(request: Request) -> Reply:
@@ -163,7 +163,7 @@ def _unchunked(data: bytes) -> bytes | None:
 
 
 def says_accepted(status: int, body: bytes) -> bool:
-    """Whether this, once, and of no other order, is what the reply says."""
+    """Whether the reply says exactly this, once, and of no other order."""
     try:
         pairs = json.loads(body.decode(), object_pairs_hook=list)
     except (ValueError, RecursionError):
@@ -211,7 +211,7 @@ BITS = (
     b"Transfer-Encoding: chunked", b"transfer-encoding: Chunked ", b"Transfer-Encoding:\r\n chunked",
     b"Transfer-Encoding: identity", b"Content-Encoding: gzip", b"Content-Encoding: br, gzip",
     b"Content-Type: multipart/mixed; boundary=x", b"Connection: close", b"Keep-Alive: timeout=9",
-    b" folded", b"From nobody", b"nonsense", b"Retry-After: 99999999999999999999",
+    b" folded", b"From no one", b"nonsense", b"Retry-After: 99999999999999999999",
     b"Retry-After: Mon, 99 Feb 2026 25:61:61 +9999", b"Location: http://[::1", b"Location: //[x]/",
     b'"status":"accepted",', b'"status":[],', b'"status":{},', b'"order_id":"o-2",', b'"id":7,',
     b"[" * 3000, b'{"a":' * 3000, b"NaN", b"1e999", b"1" * 5000, b'"\\ud800"', b"{}", b"null",
@@ -233,8 +233,8 @@ REPLIES = st.builds(
 
 @pytest.mark.parametrize("name", ACCEPTING)
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-def test_a_reply_that_is_right_is_believed(name: str, size: int) -> None:
-    """Else the rest of this file would prove nothing."""
+def test_a_valid_reply_is_accepted(name: str, size: int) -> None:
+    """Otherwise the rest of this file would prove nothing."""
     data = ACCEPTING[name]
     for replies in ([data], [CONFLICT, ACCEPTING["no length"]]):
         assert LINE.submit(replies, size).kind is Kind.ACCEPTED
@@ -254,12 +254,12 @@ def test_a_reply_that_is_right_is_believed(name: str, size: int) -> None:
 @example(reply("202 Accepted", b'{"order_id":"o-2"}'), b"", 7)
 @example(b"HTTP/1.1 2_00 OK\r\n\r\n" + BODY, b"", 7)
 @example(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked \r\n\r\n" + BODY, b"", 7)
-def test_only_a_reply_that_is_right_is_believed(first: bytes, second: bytes, size: int) -> None:
+def test_only_a_valid_reply_is_accepted(first: bytes, second: bytes, size: int) -> None:
     try:
         outcome = LINE.submit([first, second], size)
     except NoValidReply as error:
         event(f"no valid reply: {error.code}")
-        # Nothing was waited for; and what has no line in the table of failures comes as it is.
+        # There was no wait; and an exception without a line in the table of failures propagates.
         assert error.code not in ("timeout", "network", "tls")
         return
     event(outcome.kind)
@@ -294,8 +294,8 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_what_does_not_end_is_given_up_for_little_memory(name: str) -> None:
-    """By what was taken of it, and not by the deadline."""
+def test_an_endless_reply_is_given_up_with_little_memory(name: str) -> None:
+    """By the bytes read, and not by the deadline."""
     begin, part = ENDLESS[name]
     part *= max(1, 4096 // len(part))
     tracemalloc.start()
@@ -306,5 +306,5 @@ def test_what_does_not_end_is_given_up_for_little_memory(name: str) -> None:
     finally:
         tracemalloc.stop()
     assert caught.value.code != "timeout"
-    # The body, once more while it is put together, and the head.
+    # The body, once more while it is joined, and the head.
     assert most <= 3 * (BODY_LIMIT + HEAD_LIMIT)

@@ -1,4 +1,4 @@
-"""Names: one look-up at a time for each, what was found is served on, and nobody waits for another."""
+"""Names: single-flight look-ups, stale answers while one runs, and no name waits for another."""
 
 import socket
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ THERE: Addresses = ((socket.AF_INET, "192.0.2.2"),)
 
 
 class Names:
-    """A resolver's clock, and what it is answered."""
+    """A resolver's clock, and its answers."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -28,7 +28,7 @@ class Names:
 
     def resolve(self, host: str = "pos.example", timeout: float = 5.0) -> Addresses:
         found = self.resolver.resolve(host, timeout)
-        gevent.sleep(0)  # a look-up in the background has its turn
+        gevent.sleep(0)  # yield to a look-up in the background
         gevent.sleep(0)
         return found
 
@@ -54,14 +54,14 @@ def names() -> Iterator[Names]:
     gevent.sleep(0)
 
 
-def test_an_answer_is_asked_for_once_while_it_is_fresh(names: Names) -> None:
+def test_a_fresh_answer_is_looked_up_once(names: Names) -> None:
     assert names.resolve() == HERE
     names.now = FRESH
     assert names.resolve() == HERE
     assert names.asked == ["pos.example"]
 
 
-def test_what_is_not_fresh_is_served_while_it_is_looked_up_anew(names: Names) -> None:
+def test_a_stale_answer_is_served_during_its_refresh(names: Names) -> None:
     names.resolve()
     names.now, names.answer = FRESH + 1, THERE
     assert names.resolve() == HERE
@@ -69,7 +69,7 @@ def test_what_is_not_fresh_is_served_while_it_is_looked_up_anew(names: Names) ->
     assert len(names.asked) == 2
 
 
-def test_a_resolver_that_fails_does_not_take_away_what_was_found_and_is_not_asked_at_once_again(
+def test_a_failing_resolver_keeps_stale_answers_and_is_retried_after_a_pause(
     names: Names,
 ) -> None:
     names.resolve()
@@ -84,7 +84,7 @@ def test_a_resolver_that_fails_does_not_take_away_what_was_found_and_is_not_aske
         names.resolve()
 
 
-def test_a_name_that_is_not_found_is_not_asked_for_again_soon(names: Names) -> None:
+def test_a_name_that_is_not_found_is_cached_for_a_while(names: Names) -> None:
     names.answer = socket.gaierror(-2, "Name or service not known")
     for _ in range(3):
         with pytest.raises(NotSent, match="not known"):
@@ -94,7 +94,7 @@ def test_a_name_that_is_not_found_is_not_asked_for_again_soon(names: Names) -> N
     assert names.resolve() == HERE
 
 
-def test_without_green_threads_a_name_is_looked_up_anew_when_it_is_not_fresh(
+def test_without_green_threads_a_stale_name_is_looked_up_again(
     names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subject, "green", lambda: False)
@@ -105,7 +105,7 @@ def test_without_green_threads_a_name_is_looked_up_anew_when_it_is_not_fresh(
     assert names.resolve() == THERE
 
 
-def test_hundreds_that_ask_for_a_name_ask_once(names: Names) -> None:
+def test_hundreds_of_callers_share_one_look_up(names: Names) -> None:
     names.may_answer.clear()
     waiting = [gevent.spawn(names.resolve, "hangs.example") for _ in range(300)]
     gevent.sleep(0)
@@ -115,7 +115,7 @@ def test_hundreds_that_ask_for_a_name_ask_once(names: Names) -> None:
     assert names.asked == ["hangs.example"]
 
 
-def test_names_that_hang_keep_nobody_else_waiting(names: Names) -> None:
+def test_a_hanging_look_up_blocks_no_other_name(names: Names) -> None:
     names.may_answer.clear()
     hanging = [gevent.spawn(names.resolve, f"hangs{n}.example") for n in range(100)]
     gevent.sleep(0)
@@ -127,9 +127,7 @@ def test_names_that_hang_keep_nobody_else_waiting(names: Names) -> None:
     gevent.joinall(hanging, timeout=10)
 
 
-def test_look_ups_that_hang_are_bounded_in_number(
-    names: Names, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hanging_look_ups_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "UNDER_WAY", 3)
     names.may_answer.clear()
     hanging = [gevent.spawn(names.resolve, f"hangs{n}.example") for n in range(3)]
@@ -140,20 +138,18 @@ def test_look_ups_that_hang_are_bounded_in_number(
     gevent.joinall(hanging, timeout=10)
 
 
-def test_an_address_is_its_own_name(names: Names) -> None:
+def test_an_address_needs_no_look_up(names: Names) -> None:
     assert names.resolve("192.0.2.7") == ((socket.AF_INET, "192.0.2.7"),)
     assert names.resolve("2001:db8::1") == ((socket.AF_INET6, "2001:db8::1"),)
     assert names.asked == []
 
 
-def test_names_that_were_not_asked_for_lately_are_forgotten(
-    names: Names, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unused_names_are_forgotten(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "NAMES", 2)
     for host in ("a", "b", "c", "a"):
         names.resolve(host)
     assert names.asked == ["a", "b", "c", "a"]
 
 
-def test_on_green_threads_the_real_one_needs_no_native_threads() -> None:
+def test_on_green_threads_the_real_resolver_needs_no_native_threads() -> None:
     assert ("127.0.0.1") in [address for _, address in Resolver().resolve("localhost", 5.0)]

@@ -1,4 +1,4 @@
-"""Exchanges that are traced: the peer hears of the span, and the span says how it went."""
+"""Traced exchanges: the peer gets the span's id, and the span has the result."""
 
 from collections.abc import Callable
 from functools import partial
@@ -42,7 +42,7 @@ def said(spans: InMemorySpanExporter) -> list[dict[str, Any]]:
     return [dict(span.attributes or {}) for span in spans.get_finished_spans()]
 
 
-def test_a_request_goes_out_as_it_is_with_its_span_in_its_headers(
+def test_a_request_is_sent_unchanged_with_its_span_in_its_headers(
     tracing: Tracing, spans: InMemorySpanExporter
 ) -> None:
     requests: list[Request] = []
@@ -74,7 +74,7 @@ def test_a_request_goes_out_as_it_is_with_its_span_in_its_headers(
     }
 
 
-def test_a_reply_that_is_an_error_is_one_in_the_span(
+def test_an_error_reply_is_an_error_in_the_span(
     send: Callable[[Request], Reply],
     spans: InMemorySpanExporter,
     simulated_merchants: SimulatedMerchants,
@@ -86,7 +86,7 @@ def test_a_reply_that_is_an_error_is_one_in_the_span(
     assert (attributes["http.response.status_code"], attributes["error.type"]) == (404, "404")
 
 
-def test_what_is_no_url_is_the_transport_s_to_refuse(
+def test_an_invalid_url_is_refused_by_the_transport(
     send: Callable[[Request], Reply], spans: InMemorySpanExporter
 ) -> None:
     with pytest.raises(Misconfigured):
@@ -94,7 +94,7 @@ def test_what_is_no_url_is_the_transport_s_to_refuse(
     assert said(spans) == [{"http.request.method": "POST", "error.type": "url"}]
 
 
-def test_what_does_not_come_to_a_reply_is_told_by_its_code(
+def test_a_failed_exchange_has_its_code_in_the_span(
     send: Callable[[Request], Reply], spans: InMemorySpanExporter
 ) -> None:
     with pytest.raises(NotSent):

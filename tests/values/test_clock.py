@@ -1,4 +1,4 @@
-"""The time of day may be stepped; whoever goes by it wants to know."""
+"""Steps of the wall clock are noticed."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ def test_a_step_is_noticed_once_in_either_direction() -> None:
     assert watch.stepped() == -3600
 
 
-def test_a_clock_that_is_slewed_is_not_stepped() -> None:
+def test_a_slewed_clock_is_not_stepped() -> None:
     clocks = Clocks()
     watch = StepWatch(clocks)
     for _ in range(100):
@@ -47,7 +47,7 @@ def test_a_clock_that_is_slewed_is_not_stepped() -> None:
         assert watch.stepped() == 0.0
 
 
-def test_time_stands_still_while_the_process_does() -> None:
+def test_a_pause_of_the_process_is_no_step() -> None:
     clocks = Clocks()
     running = RunningClock(0.2, clocks.monotonic)
     began = running.now()
@@ -55,13 +55,13 @@ def test_time_stands_still_while_the_process_does() -> None:
         clocks.pass_time(0.1)
         running.now()
     assert running.now() - began == pytest.approx(1.0)
-    clocks.pass_time(60)  # nobody looked: it was stopped
+    clocks.pass_time(60)  # no read meanwhile: the process was stopped
     assert running.now() - began == pytest.approx(1.2)
     clocks.pass_time(0.1)
     assert running.now() - began == pytest.approx(1.3)
 
 
-def test_the_clock_of_durations_goes_on_while_the_machine_is_suspended(
+def test_the_monotonic_clock_counts_the_machines_suspension(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     awake, suspended = time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME

@@ -1,9 +1,9 @@
-"""Green threads."""
+"""Yielding between green threads."""
 
 import subprocess
 import sys
 
-#: A green thread notes that it had turns, before and while another goes through some items.
+#: A green thread counts its turns, before and while another iterates.
 PROGRAM = """\
 from gevent import monkey; monkey.patch_all()
 import gevent
@@ -31,16 +31,16 @@ def seen(arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_others_have_their_turns_after_every_few() -> None:
+def test_an_iteration_yields_every_few_items() -> None:
     assert seen("range(1, 8), 3") == "turn 1 2 3 turn 4 5 6 turn 7"
     assert seen("range(1, 8), 7") == "turn 1 2 3 4 5 6 7"
 
 
-def test_what_is_heavy_counts_for_more() -> None:
+def test_heavy_items_count_for_more() -> None:
     assert seen("[1, 1, 5, 1, 2, 1], 3, float") == "turn 1 1 5 turn 1 2 turn 1"
 
 
-#: One green thread waits for a socket, and another one is at work that it does in turns.
+#: One green thread waits for a socket, and another one iterates with yields.
 READY = """\
 from gevent import monkey; monkey.patch_all()
 import gevent, socket
@@ -57,7 +57,7 @@ print(number)
 """
 
 
-def test_so_have_those_whose_socket_is_ready() -> None:
+def test_an_iteration_yields_to_threads_whose_socket_is_ready() -> None:
     command = [sys.executable, "-c", READY]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert int(done.stdout) <= 2

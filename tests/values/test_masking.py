@@ -1,4 +1,4 @@
-"""An order as those may see it who need not know whose it is."""
+"""An order with personal data masked."""
 
 import json
 
@@ -9,7 +9,7 @@ from tests.orders import an_order
 WHO = "Quackenbush"
 
 
-def test_all_is_masked_that_may_be_about_a_person_at_every_depth() -> None:
+def test_personal_data_is_masked_at_every_depth() -> None:
     modifier = {"name": "no onions", "sku": "s2", "quantity": 2, "unit_price": 5, "for": WHO}
     item = {"sku": "s", "name": "Soup", "quantity": 1, "unit_price": 450, "notes": WHO}
     order = Order.parse(

@@ -1,4 +1,4 @@
-"""What a merchant's record must be."""
+"""Validation of a merchant's record."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from pos_gateway.domain.errors import InvalidMerchant
 from pos_gateway.domain.merchant import Merchant
 
 
-def test_a_record_needs_an_id_and_a_url_only() -> None:
+def test_a_record_needs_only_an_id_and_a_url() -> None:
     merchant = Merchant.parse({"id": "m", "base_url": "https://pos.example.com/api/"})
     assert merchant.base_url == "https://pos.example.com/api"
     assert (merchant.adapter, merchant.max_concurrency, merchant.paused) == ("rest", None, False)

@@ -6,7 +6,7 @@ from pos_gateway.domain.errors import InvalidSettings
 from pos_gateway.settings import Settings, explain, setting
 
 
-def test_the_defaults_are_those_of_the_contract() -> None:
+def test_the_defaults_are_the_contracts() -> None:
     settings = Settings.from_environment({})
     assert settings.broker_url == "amqp://guest:guest@localhost:5672//"
     assert settings.database_url == "sqlite:///pos_gateway.db"
@@ -16,7 +16,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert settings.allow_private_addresses is False
 
 
-def test_an_unknown_variable_is_refused_with_the_nearest_right_name() -> None:
+def test_an_unknown_variable_is_refused_with_the_nearest_valid_name() -> None:
     with pytest.raises(InvalidSettings, match=r"POS_GATEWAY_SLOT: .*POS_GATEWAY_SLOTS"):
         Settings.from_environment({"POS_GATEWAY_SLOT": "100"})
 
@@ -34,7 +34,7 @@ def test_an_empty_variable_counts_as_unset() -> None:
     assert Settings.from_environment({"POS_GATEWAY_SLOTS": ""}).slots == 200
 
 
-def test_everything_is_explained_also_when_some_of_it_is_invalid() -> None:
+def test_all_settings_are_explained_also_when_some_are_invalid() -> None:
     lines = {line.variable: line for line in explain({"POS_GATEWAY_SLOTS": "many"})}
     assert set(lines) == {f"POS_GATEWAY_{name.upper()}" for name in Settings.model_fields}
     assert lines["POS_GATEWAY_SLOTS"].problem
@@ -42,7 +42,7 @@ def test_everything_is_explained_also_when_some_of_it_is_invalid() -> None:
     assert all(line.meaning for line in lines.values())
 
 
-def test_each_of_several_nodes_is_a_broker_s_url() -> None:
+def test_each_of_several_nodes_is_a_brokers_url() -> None:
     nodes = "amqp://a//;amqps://b//"
     assert Settings.from_environment({"POS_GATEWAY_BROKER_URL": nodes}).broker_url == nodes
     for wrong in ("amqp://a//;http://b//", "amqp://a//;", "amqp://a//;b"):
@@ -79,7 +79,7 @@ def test_a_url_whose_password_would_be_read_as_a_port_is_refused_without_it(name
     assert "s3cr3t" not in str(caught.value)
 
 
-def test_one_setting_is_read_without_minding_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_setting_can_be_read_while_others_are_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POS_GATEWAY_SLOTS", "nonsense")
     monkeypatch.setenv("POS_GATEWAY_CANARY_PERCENT", "12.5")
     assert setting("canary_percent") == 12.5

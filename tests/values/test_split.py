@@ -1,4 +1,4 @@
-"""Whose orders go to the canary: a share, pilots, and what is no such rule."""
+"""The merchants in the canary: a share, pilots, and invalid rules."""
 
 from datetime import UTC, datetime
 
@@ -10,7 +10,7 @@ from pos_gateway.domain.split import MOST_PINS, Split, in_canary
 MERCHANTS = [f"m{number}" for number in range(1000)]
 
 
-def test_at_no_percent_nobody_is_in_and_at_all_everybody() -> None:
+def test_at_0_percent_no_merchant_is_in_and_at_100_percent_every_one() -> None:
     assert not any(Split(percent=0).takes(each) for each in MERCHANTS)
     assert all(Split(percent=100).takes(each) for each in MERCHANTS)
 
@@ -27,7 +27,7 @@ def test_a_pilot_is_in_whatever_the_percentage_is() -> None:
     assert Split(pins=frozenset({"m-1"})).takes("m-1")
 
 
-def test_what_was_written_is_read() -> None:
+def test_a_written_split_is_read_back() -> None:
     at = datetime(2026, 11, 20, 7, 26, 16, tzinfo=UTC)
     split = Split().changed("kim", at, percent=12.5, pins=["a", "b"])
     assert Split.parse_json(split.to_json()) == split
@@ -35,7 +35,7 @@ def test_what_was_written_is_read() -> None:
     assert Split.parse_json(b"{}") == Split()
 
 
-def test_what_is_not_changed_stays() -> None:
+def test_unchanged_fields_stay() -> None:
     now = datetime.now(UTC)
     before = Split(percent=5, pins=frozenset({"m-1"}))
     assert before.changed("kim", now, percent=10).pins == {"m-1"}
@@ -55,13 +55,13 @@ def test_what_is_not_changed_stays() -> None:
         ("", "(record)"),
     ],
 )
-def test_what_is_no_rule_names_its_field(text: str, field: str) -> None:
+def test_an_invalid_rule_names_its_field(text: str, field: str) -> None:
     with pytest.raises(InvalidSplit) as caught:
         Split.parse_json(text)
     assert caught.value.field == field
 
 
-def test_there_are_so_many_pilots_at_most() -> None:
+def test_the_number_of_pilots_is_bounded() -> None:
     pins = [f"m{number}" for number in range(MOST_PINS + 1)]
     now = datetime.now(UTC)
     assert len(Split().changed("kim", now, pins=pins[1:]).pins) == MOST_PINS

@@ -1,4 +1,4 @@
-"""W3C Trace Context: what is taken for one, and what comes out again."""
+"""W3C Trace Context: parsing and propagation."""
 
 import pytest
 from hypothesis import given
@@ -30,7 +30,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("parent", WELL_FORMED)
-def test_a_well_formed_one_is_carried_as_it_is(parent: str) -> None:
+def test_a_well_formed_traceparent_is_propagated_unchanged(parent: str) -> None:
     headers = {"traceparent": parent, "tracestate": STATE}
     found = TraceContext.of({**headers, "task": "x"})
     assert found is not None
@@ -39,7 +39,7 @@ def test_a_well_formed_one_is_carried_as_it_is(parent: str) -> None:
 
 
 @pytest.mark.parametrize("parent", MALFORMED)
-def test_what_is_malformed_is_none_and_takes_its_state_with_it(parent: object) -> None:
+def test_a_malformed_traceparent_is_dropped_with_its_tracestate(parent: object) -> None:
     assert TraceContext.of({"traceparent": parent, "tracestate": STATE}) is None
 
 
@@ -53,21 +53,21 @@ def test_what_is_malformed_is_none_and_takes_its_state_with_it(parent: object) -
         " " * 100_000 + "=",
     ],
 )
-def test_a_state_that_is_malformed_or_long_is_left_out(state: object) -> None:
+def test_a_malformed_or_long_tracestate_is_dropped(state: object) -> None:
     found = TraceContext.of({"traceparent": PARENT, "tracestate": state})
     assert found is not None
     assert found.headers == {"traceparent": PARENT}
     assert TraceContext.read(str(found)) == found
 
 
-def test_a_state_may_have_512_characters_and_blanks() -> None:
+def test_a_tracestate_may_have_512_characters_and_blanks() -> None:
     state = "a=" + "b c" * 85 + " , 1@b=" + "c" * 248
     assert len(state) == 512
     assert TraceContext.read(f"{PARENT} {state}") == (PARENT, state)
 
 
 @given(st.text(alphabet="a1@_= ,\t~", max_size=40))
-def test_a_state_that_is_taken_is_one_for_opentelemetry_too(state: str) -> None:
+def test_an_accepted_tracestate_is_valid_for_opentelemetry_too(state: str) -> None:
     found = TraceContext.of({"traceparent": PARENT, "tracestate": state})
     assert found is not None
     members = [each.strip(" \t").split("=")[0] for each in found.state.split(",") if each]
@@ -75,6 +75,6 @@ def test_a_state_that_is_taken_is_one_for_opentelemetry_too(state: str) -> None:
 
 
 @given(st.text())
-def test_whatever_is_read_is_well_formed_or_none(text: str) -> None:
+def test_a_parsed_traceparent_is_well_formed_or_none(text: str) -> None:
     found = TraceContext.read(text)
     assert found is None or str(found) == text

@@ -1,4 +1,4 @@
-"""No password of a URL is shown, however it was written."""
+"""No password of a URL is shown, however it is written."""
 
 import itertools
 
@@ -29,7 +29,7 @@ from pos_gateway.runtime.urls import MASK, mask_url
         ("https://u:s3cr3t@pos.example/api?token=s3cr3t", f"https://u:{MASK}@pos.example/api?token={MASK}"),
     ],
 )  # fmt: skip
-def test_a_password_is_masked_wherever_it_stands(url: str, shown: str) -> None:
+def test_a_password_is_masked_everywhere(url: str, shown: str) -> None:
     assert mask_url(url) == shown
 
 
@@ -45,7 +45,7 @@ def test_a_password_is_masked_wherever_it_stands(url: str, shown: str) -> None:
         "",
     ],
 )
-def test_what_is_no_secret_is_shown(url: str) -> None:
+def test_the_rest_of_a_url_is_shown(url: str) -> None:
     assert mask_url(url) == url
 
 
@@ -53,8 +53,6 @@ _AWKWARD = st.text(st.sampled_from("ab1:/?#@;&=%+ \n"), max_size=12)
 
 
 @given(before=_AWKWARD, after=_AWKWARD, scheme=st.sampled_from(["amqp", "redis", "postgresql"]))
-def test_no_password_shows_whatever_is_beside_the_secret_in_it(
-    before: str, after: str, scheme: str
-) -> None:
+def test_a_password_is_masked_whatever_surrounds_it(before: str, after: str, scheme: str) -> None:
     for user, host in itertools.product(("", "u"), ("h", "h:5672//", "h/x?a=b", "h;c")):
         assert "s3cr3t" not in mask_url(f"{scheme}://{user}:{before}s3cr3t{after}@{host}")

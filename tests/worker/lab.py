@@ -1,4 +1,4 @@
-"""A gateway in a laboratory: a real worker, a real broker, simulated merchants, and the truth."""
+"""A gateway in a lab: a real worker, a real broker, and simulated merchants that keep records."""
 
 import json
 import os
@@ -42,12 +42,12 @@ GREEN_COMMAND = (
     *(sys.executable, "-P", "-m", "gevent.monkey", "--module", "pos_gateway.worker.slim_celery"),
     *("-A", GREEN, "worker", "--pool=gevent"),
 )
-#: Seconds that anything may take here before it counts as never coming.
+#: Seconds after which a wait fails.
 PATIENCE = 60.0
 
 
 class Lab:
-    """One test's gateway. Verbs only: what a backend, a merchant or an operator would do."""
+    """One test's gateway, with the verbs of a backend, a merchant and an operator."""
 
     def __init__(
         self, broker_url: str, database_url: str, merchants: SimulatedMerchants, folder: Path
@@ -64,7 +64,7 @@ class Lab:
         self._catalogs = CatalogStore(self._engine)
 
     def open_merchants(self, *ids: str, **fields: Any) -> None:
-        """Have these merchants known to the gateway."""
+        """Import records of these merchants."""
         self._store.put(
             Merchant.parse(
                 {"id": i, "base_url": self.merchants.base_url(i), "paused": False, **fields}
@@ -73,11 +73,11 @@ class Lab:
         )
 
     def import_catalog(self, merchant_id: str, **skus: str) -> None:
-        """Have the merchant's POS call the items of orders by these ids."""
+        """Import a catalog: the merchant's POS has the orders' items under these ids."""
         self._catalogs.put({merchant_id: skus})
 
     def submit(self, merchant_id: str, *order_ids: str, **fields: Any) -> None:
-        """Place orders with a merchant; of several, none waits for the confirm of another."""
+        """Publish orders of a merchant, all before the first publisher confirm."""
         if len(order_ids) == 1:
             self.client.submit(an_order(order_ids[0], merchant_id, **fields))
             return
@@ -86,7 +86,7 @@ class Lab:
         self._publish([submit_message(o.order_id, o.to_json(), routing_key=queue) for o in orders])
 
     def submit_to_canary(self, merchant_id: str, *order_ids: str) -> None:
-        """Place orders as a client does whose merchants are all in the canary."""
+        """Publish orders as a client whose merchants are all in the canary."""
         with OrderClient(self.broker_url, canary_percent=100) as client:
             for order_id in order_ids:
                 client.submit(an_order(order_id, merchant_id))
@@ -98,7 +98,7 @@ class Lab:
         assert stored == len(messages), trouble
 
     def ledger(self, merchant_id: str, order_id: str, action: str = "submit") -> Any:
-        """An order's state in the ledger, and the reason for it; None if it has no row."""
+        """An order's state and reason in the ledger; None without a row."""
         query = select(ledger.c.state, ledger.c.reason_code).where(
             ledger.c.merchant_id == merchant_id,
             ledger.c.order_id == order_id,
@@ -109,14 +109,14 @@ class Lab:
         return None if row is None else tuple(row)
 
     def wait_until_queued(self, queue: str, count: int) -> None:
-        """Wait until so many messages are ready in the queue: the broker is asked again and again."""
+        """Poll the broker until the queue has this many ready messages."""
         until = time.monotonic() + PATIENCE
         while (ready := self.queued(queue)) != count:
             assert time.monotonic() < until, f"{queue} has {ready} messages, not {count}"
-            time.sleep(0.05)  # asked without end, the broker has no time for the worker
+            time.sleep(0.05)  # polled without a pause, the broker would have no time for the worker
 
     def wait_for_workers(self, number: int, queue: str = topology.ORDERS_KEY) -> None:
-        """Wait until so many workers take orders, each of which then has its part of them."""
+        """Wait until this many workers consume, so that each gets its share of the orders."""
         self.client.connect()
         until = time.monotonic() + PATIENCE
         with Connection(self.broker_url) as connection:
@@ -126,11 +126,11 @@ class Lab:
                 time.sleep(0.02)
 
     def wait_for_worker(self) -> None:
-        """Wait until a worker takes orders: for those whose time is short."""
+        """Wait until a worker consumes: for orders with a short deadline."""
         self.wait_for_workers(1)
 
     def wait_until_parked(self, least: int, most: int) -> None:
-        """Wait until nothing is ready in ``orders`` and so many messages are delayed in the broker."""
+        """Wait until ``orders`` is empty and this many messages are delayed in the broker."""
         until = time.monotonic() + PATIENCE
         while (state := (self.queued(), self.delayed())) and (
             state[0] or not least <= state[1] <= most
@@ -146,7 +146,7 @@ class Lab:
             time.sleep(0.01)
 
     def delayed(self) -> int:
-        """How many messages the broker holds back."""
+        """How many messages the broker delays."""
         with Connection(self.broker_url) as connection:
             channel = connection.default_channel
             try:
@@ -155,18 +155,18 @@ class Lab:
                     for level in range(MAX_NUMBER_OF_BITS_TO_USE)
                 )
             except NotFound:
-                return 0  # no worker has declared them yet
+                return 0  # no worker has declared the delay queues yet
 
     def publish_bundle(
         self, merchant_id: str, orders: Iterable[dict[str, Any]], **options: Any
     ) -> None:
-        """Put a message with parked orders on the queue, as if its delay were over."""
+        """Publish a bundle message, as if its delay were over."""
         publisher = Publisher(self.broker_url)
         publisher.publish(a_bundle(merchant_id, orders, **options))
         publisher.close()
 
     def publish_raw(self, body: bytes, headers: Mapping[str, Any], **properties: Any) -> None:
-        """Put bytes on the queue that no client of ours would put there."""
+        """Publish bytes that no client of ours would publish."""
         self.client.connect()
         with Connection(self.broker_url) as connection:
             connection.Producer().publish(
@@ -193,7 +193,7 @@ class Lab:
 
         The green one as what that becomes, unless it is to be run ``as_typed``.
 
-        What it writes to standard error is in its log too, unless that is a pipe given for it.
+        Standard error goes to the worker's log, too, unless a pipe is passed for it.
         """
         self._workers += 1
         variables = {
@@ -203,7 +203,7 @@ class Lab:
             "POS_GATEWAY_DATABASE_URL": self.database_url,
             "POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES": "true",
             "POS_GATEWAY_METRICS_PORT": "0",
-            "POS_GATEWAY_LONGEST_PARK": "3",  # seconds that a test would else wait
+            "POS_GATEWAY_LONGEST_PARK": "3",  # seconds that a test would otherwise wait
             **{f"POS_GATEWAY_{name.upper()}": str(value) for name, value in settings.items()},
         }
         log = self._folder / f"worker-{self._workers}.log"
@@ -225,11 +225,11 @@ class Lab:
             worker.stop()
 
     def events(self, count: int) -> list[dict[str, Any]]:
-        """So many events from the queue ``order-events``, in their order, taken off it."""
+        """Consume this many events from the queue ``order-events``, in order."""
         return self._take("order-events", lambda taken: len(taken) >= count, _event)
 
     def events_until_all_ended(self, order_ids: Iterable[str]) -> list[dict[str, Any]]:
-        """Events until each of these orders has one."""
+        """Consume events until each of these orders has one."""
         wanted = set(order_ids)
         return self._take(
             "order-events", lambda taken: wanted <= {event["order_id"] for event in taken}, _event
@@ -240,7 +240,7 @@ class Lab:
         return self._take("order-events", lambda taken: len(taken) >= count, _with_headers)
 
     def dead_letters(self, count: int) -> list[dict[str, Any]]:
-        """So many messages from ``orders.dead``: headers and body."""
+        """Consume this many messages from ``orders.dead``: headers and body."""
         return self._take(topology.DEAD_KEY, lambda taken: len(taken) >= count, _letter)
 
     def outcomes(
@@ -249,7 +249,7 @@ class Lab:
         dead: list[dict[str, Any]],
         enough: Callable[[], bool],
     ) -> None:
-        """Take events and dead letters off their queues, into these lists, until it is enough."""
+        """Consume events and dead letters into these lists, until ``enough`` says so."""
 
         def receive(message: Any) -> None:
             if enough():
@@ -312,7 +312,7 @@ class Lab:
 
 
 def _event(message: Any) -> Any:
-    """As another language would read it: what is no JSON there is none here."""
+    """Parsed strictly, as another language would: NaN and Infinity are no JSON."""
     return json.loads(message.body, parse_constant=_refuse)
 
 
@@ -334,7 +334,7 @@ def _letter(message: Any) -> dict[str, Any]:
 
 
 class WorkerProcess:
-    """A worker that runs."""
+    """A running worker."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
@@ -345,16 +345,16 @@ class WorkerProcess:
         return self._log.read_text(errors="replace")
 
     def wait_for_log(self, text: str) -> None:
-        """Wait until it has said this."""
+        """Wait until the worker has logged this text."""
         self.wait_until(lambda: text in self.log, f"{text!r}")
 
     def wait_for_more(self, text: str, times: int) -> None:
-        """Wait until it has said this so many times more than by now."""
+        """Wait until the worker has logged this text this many times more."""
         before = self.log.count(text)
         self.wait_until(lambda: self.log.count(text) >= before + times, f"{text!r}")
 
     def wait_until(self, happened: Callable[[], bool], what: str) -> None:
-        """Wait until it has said so: its log is looked at again and again."""
+        """Poll the worker's log until the predicate holds."""
         until = time.monotonic() + PATIENCE
         while True:
             has_ended = self.process.poll() is not None
@@ -368,16 +368,16 @@ class WorkerProcess:
         self.process.send_signal(number)
 
     def wait_until_paused(self) -> None:
-        """Wait until it stands still (SIGSTOP), or has ended."""
+        """Wait until the process is stopped (SIGSTOP), or has ended."""
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         assert self.process.poll() is None, self.log[-2000:]
 
     def wait(self) -> int:
-        """Its exit code, once it has ended by itself."""
+        """The exit code, once the worker has ended by itself."""
         return self.process.wait(PATIENCE)
 
     def stop(self) -> int:
-        """Ask it to stop as Kubernetes does, and wait; it is killed (and the test fails) if not."""
+        """Send SIGTERM as Kubernetes does, and wait; a worker that stays fails the test."""
         if self.process.poll() is None:
             self.send(signal.SIGTERM)
         try:
@@ -394,7 +394,7 @@ def a_bundle(
     routing_key: str = topology.ORDERS_KEY,
     headers: Mapping[str, Any] = MappingProxyType({}),
 ) -> Message:
-    """The message with these orders parked; each has these headers."""
+    """A bundle message with these orders parked; each has these headers."""
     parked = [
         ParkedOrder(
             submit_message(
@@ -417,7 +417,7 @@ def in_background(function: Any, *arguments: Any) -> threading.Thread:
 
 
 def by_type(events: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
-    """Order ids by what happened to them."""
+    """Order ids by the type of their event."""
     sorted_out: dict[str, list[str]] = {}
     for event in events:
         sorted_out.setdefault(event["type"], []).append(event["order_id"])

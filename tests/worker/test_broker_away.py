@@ -1,4 +1,4 @@
-"""A broker that is there and does not answer: the worst kind of away."""
+"""A broker that accepts connections and does not answer."""
 
 import signal
 
@@ -6,7 +6,7 @@ from testkit.servers.proxy import Proxy
 from tests.worker.lab import Lab, by_type
 
 
-def test_a_worker_stops_although_its_broker_has_fallen_silent(lab: Lab) -> None:
+def test_a_worker_stops_while_its_broker_does_not_answer(lab: Lab) -> None:
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "accept", "latency": 1.0})
     lab.submit("m", *[f"o{n}" for n in range(30)])
@@ -18,18 +18,18 @@ def test_a_worker_stops_although_its_broker_has_fallen_silent(lab: Lab) -> None:
         proxy.half_open("server")
         worker.send(signal.SIGTERM)
         worker.wait()
-    with lab.worker():  # and everything is there for the next one
+    with lab.worker():  # and every order is there for the next worker
         assert len(lab.events_until_all_ended(f"o{n}" for n in range(30))) >= 30
 
 
-def test_a_worker_connects_again_after_a_handshake_that_never_ended(lab: Lab) -> None:
+def test_a_worker_reconnects_after_a_handshake_that_hangs(lab: Lab) -> None:
     lab.open_merchants("fast-1")
     lab.submit("fast-1", "before")
     with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url):
         assert by_type(lab.events(1)) == {"order.accepted": ["before"]}
         proxy.timeout()  # accepts connections and forwards nothing
         proxy.cut()
-        while proxy.connections() == 0:  # it has tried, and waits for an answer
+        while proxy.connections() == 0:  # it has connected, and waits for the handshake
             pass
         proxy.half_open("server")
         proxy.heal()
@@ -37,8 +37,8 @@ def test_a_worker_connects_again_after_a_handshake_that_never_ended(lab: Lab) ->
         assert by_type(lab.events(1)) == {"order.accepted": ["after"]}
 
 
-def test_a_worker_waits_for_no_node_of_a_cluster_that_is_away(lab: Lab) -> None:
-    """Celery would declare the delayed queues on each of them, and wait for it up to half a minute."""
+def test_an_unreachable_node_of_the_cluster_does_not_delay_a_worker(lab: Lab) -> None:
+    """Celery would declare the delay queues on each node, and wait up to half a minute for it."""
     lab.open_merchants("m")
     lab.submit("m", "o1")
     with lab.worker(broker_url=f"amqp://127.0.0.1:1//;{lab.broker_url}") as worker:
@@ -46,8 +46,8 @@ def test_a_worker_waits_for_no_node_of_a_cluster_that_is_away(lab: Lab) -> None:
         assert "delayed delivery" not in worker.log
 
 
-def test_a_worker_that_sends_task_events_goes_on_when_it_is_connected_again(lab: Lab) -> None:
-    """With ``-E`` Celery hands what is under way another dispatcher; that it could not was its end."""
+def test_a_worker_that_sends_task_events_survives_a_reconnect(lab: Lab) -> None:
+    """With ``-E`` Celery sets a new dispatcher on requests in flight; they must allow that."""
     lab.open_merchants("slow", "fast-1")
     lab.merchants.profile("slow", {"kind": "accept", "latency": 4.0})
     lab.submit("slow", "under-way")
@@ -59,7 +59,7 @@ def test_a_worker_that_sends_task_events_goes_on_when_it_is_connected_again(lab:
     assert by_type(told) == {"order.accepted": ["after", "under-way"]}
 
 
-def test_a_synchronous_worker_stops_although_its_broker_is_gone(lab: Lab) -> None:
+def test_a_synchronous_worker_stops_while_its_broker_is_gone(lab: Lab) -> None:
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "accept", "latency": 1.0})
     lab.submit("m", "o1", "o2")

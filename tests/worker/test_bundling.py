@@ -1,4 +1,4 @@
-"""What parking puts into one message, and what it does with the originals: a broker's stub notes it."""
+"""What parking puts into one message, and how it settles the originals, with a stub of a broker."""
 
 from collections.abc import Iterable
 from time import monotonic, time
@@ -21,7 +21,7 @@ from pos_gateway.worker.parking import Parking
 
 
 class Gate:
-    """Stores what it is given, when it answers, unless it is away."""
+    """A stub that confirms publishes, unless it is down."""
 
     def __init__(self) -> None:
         self.answers = Event()
@@ -38,7 +38,7 @@ class Gate:
 
 
 class Original:
-    """A message as it came; it remembers what was said about it, and what was stored by then."""
+    """An original message; records its acknowledgement or rejection, and what was stored before."""
 
     def __init__(self, gate: Gate) -> None:
         self.said: list[str] = []
@@ -91,11 +91,11 @@ class Scene:
         return original
 
     def settle(self) -> None:
-        """Let everything that is under way come to its end."""
+        """Run everything in flight to its end."""
         self.parking._publishing.join(10)
 
-    def let_out(self) -> None:
-        """Look at the bundles at hand until none is left."""
+    def unpark(self) -> None:
+        """Unpark the bundles at hand until none is left."""
         self.parking._at_hand._looking.join(10)
         self.settle()
 
@@ -109,7 +109,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pos_gateway.admission.parking.LATEST_LOOK", 0.02)
 
 
-def test_orders_that_come_together_are_one_message_and_acknowledged_when_it_is_stored() -> None:
+def test_orders_parked_together_are_one_message_and_acknowledged_once_it_is_confirmed() -> None:
     scene = Scene()
     originals = scene.park(10)
     assert scene.gate.stored == []
@@ -119,14 +119,14 @@ def test_orders_that_come_together_are_one_message_and_acknowledged_when_it_is_s
     assert scene.admission.parked_count.of("m") == 10
 
 
-def test_a_full_bundle_is_closed_and_another_one_begun() -> None:
+def test_a_full_bundle_is_closed_and_a_new_one_opened() -> None:
     scene = Scene()
     scene.park(2 * MOST_ORDERS + 1)
     scene.settle()
     assert scene.sizes() == [1, MOST_ORDERS, MOST_ORDERS]
 
 
-def test_a_full_bundle_does_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_bundle_is_published_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "OPEN_FOR", 1e6)
     scene = Scene()
     scene.park(MOST_ORDERS)
@@ -135,7 +135,7 @@ def test_a_full_bundle_does_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -
     assert scene.sizes() == [1, MOST_ORDERS]
 
 
-def test_large_orders_fill_a_bundle_sooner_and_a_huge_one_goes_alone() -> None:
+def test_large_orders_fill_a_bundle_sooner_and_a_huge_order_is_parked_alone() -> None:
     scene = Scene()
     scene.park(6, bytes_=MOST_BYTES // 3)
     scene.park(1, bytes_=2 * MOST_BYTES)
@@ -148,7 +148,7 @@ def test_large_orders_fill_a_bundle_sooner_and_a_huge_one_goes_alone() -> None:
     )
 
 
-def test_merchants_and_queues_are_kept_apart() -> None:
+def test_a_bundle_has_orders_of_one_merchant_and_one_queue() -> None:
     scene = Scene()
     scene.park(3, merchant="a")
     scene.park(3, merchant="b")
@@ -173,7 +173,7 @@ def test_a_single_order_is_parked_as_its_own_message() -> None:
     assert message.delay > 0
 
 
-def test_orders_go_back_to_the_queue_when_this_process_is_going_down() -> None:
+def test_a_stopping_worker_requeues_instead_of_parking() -> None:
     scene = Scene()
     scene.gate.refuses.add("all")
     originals = [*scene.park(10), scene.bring_back(64)]
@@ -182,13 +182,13 @@ def test_orders_go_back_to_the_queue_when_this_process_is_going_down() -> None:
     assert scene.admission.parked_count.of("m") == 0
 
 
-def test_what_is_not_published_yet_is_forgotten_when_the_connection_is_lost() -> None:
+def test_unpublished_bundles_are_dropped_when_the_connection_is_lost() -> None:
     scene = Scene(limit=10)
     scene.gate.answers.clear()
     originals = [*scene.park(10), *scene.park(MOST_ORDERS), scene.bring_back(MOST_ORDERS)]
-    # Their threads end in no order: of so many, some end before the one that waits for them.
+    # Their threads settle no message: some end before the one that waits for them.
     originals += [scene.bring_back(1, merchant=f"m{n}") for n in range(40)]
-    gevent.sleep(0)  # the full ones have begun
+    gevent.sleep(0)  # publishing the full bundles has begun
     scene.parking.forget()
     scene.gate.answers.set()
     scene.settle()
@@ -199,7 +199,7 @@ def test_what_is_not_published_yet_is_forgotten_when_the_connection_is_lost() ->
     assert scene.sizes() == [2]
 
 
-def test_what_is_not_published_yet_is_handed_back_and_the_rest_is_waited_for() -> None:
+def test_a_stop_requeues_unpublished_orders_and_awaits_the_confirms_of_others() -> None:
     scene = Scene()
     full = scene.park(MOST_ORDERS)
     rest = scene.park(10)
@@ -209,7 +209,7 @@ def test_what_is_not_published_yet_is_handed_back_and_the_rest_is_waited_for() -
     assert {tuple(each.said) for each in rest} == {("requeue",)}
 
 
-def test_a_bundle_whose_merchant_is_not_ready_is_parked_again_as_it_is() -> None:
+def test_a_bundle_whose_merchant_is_not_ready_is_parked_again_unopened() -> None:
     scene = Scene(limit=0)
     original = scene.bring_back(MOST_ORDERS)
     scene.settle()
@@ -219,7 +219,7 @@ def test_a_bundle_whose_merchant_is_not_ready_is_parked_again_as_it_is() -> None
     assert scene.admission.parked_count.bundles == 1
 
 
-def test_small_bundles_are_parked_again_as_one_with_what_is_being_parked() -> None:
+def test_small_bundles_are_merged_with_the_open_bundle() -> None:
     scene = Scene(limit=0)
     originals = [scene.bring_back(5), *scene.park(3), scene.bring_back(7)]
     scene.settle()
@@ -227,7 +227,7 @@ def test_small_bundles_are_parked_again_as_one_with_what_is_being_parked() -> No
     assert {tuple(each.said) for each in originals} == {("ack",)}
 
 
-def test_as_many_as_may_come_are_let_out_and_the_others_parked_before_it_is_acknowledged() -> None:
+def test_a_bundle_is_acknowledged_after_its_orders_are_unparked_or_parked_again() -> None:
     scene = Scene(limit=10, max_blocked=20)
     original = scene.bring_back(MOST_ORDERS)
     scene.settle()
@@ -239,7 +239,7 @@ def test_as_many_as_may_come_are_let_out_and_the_others_parked_before_it_is_ackn
     assert scene.admission.parked_count.of("m") == MOST_ORDERS - len(out)
 
 
-def test_the_last_order_of_a_bundle_is_parked_again_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_order_of_a_bundle_is_parked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(limit=10)
     monkeypatch.setattr(scene.admission, "let_out", lambda *_: 9)
     original = scene.bring_back(10)
@@ -249,9 +249,9 @@ def test_the_last_order_of_a_bundle_is_parked_again_too(monkeypatch: pytest.Monk
     assert original.said == ["ack"]
 
 
-def test_orders_wait_longer_for_others_where_nobody_waits_for_them_to_be_back() -> None:
+def test_a_bundle_stays_open_longer_while_its_merchant_is_not_ready() -> None:
     scene = Scene()
-    scene.admission.answers("paused", monotonic())  # from now on it is known
+    scene.admission.answers("paused", monotonic())  # from now on the merchant is known
     scene.admission.set_terms("paused", Terms(0))
     scene.park(2, merchant="paused")
     scene.park(2, merchant="answers")
@@ -259,7 +259,7 @@ def test_orders_wait_longer_for_others_where_nobody_waits_for_them_to_be_back() 
     assert [m.headers["x-merchant-id"] for m in scene.gate.stored] == ["answers", "paused"]
 
 
-def test_so_many_orders_at_most_wait_for_others_before_the_oldest_of_them_go() -> None:
+def test_open_bundles_are_bounded_and_the_oldest_is_published_first() -> None:
     scene = Scene(limit=0, max_blocked=10)
     originals = [scene.park(1, merchant=f"m{n}")[0] for n in range(8)]
     gevent.sleep(0.05)
@@ -270,7 +270,7 @@ def test_so_many_orders_at_most_wait_for_others_before_the_oldest_of_them_go() -
 
 
 @pytest.mark.parametrize("missing", ["o0", "o3"])
-def test_a_bundle_is_not_acknowledged_when_one_of_its_orders_could_not_be_stored(
+def test_a_bundle_is_not_acknowledged_unless_every_order_is_stored(
     missing: str,
 ) -> None:
     scene = Scene(limit=10)
@@ -280,16 +280,16 @@ def test_a_bundle_is_not_acknowledged_when_one_of_its_orders_could_not_be_stored
     assert original.said == ["requeue"]
 
 
-def test_orders_are_back_by_the_second_in_which_the_first_of_them_is_worthless() -> None:
+def test_a_bundle_is_back_before_its_first_order_expires() -> None:
     scene = Scene(limit=0, shortest_park=30.0)
     scene.park(40)
     scene.parking.park("m", scene.order(99, left=3.2), Original(scene.gate))
-    scene.settle()  # the others do not keep it for as long as they would wait for more
+    scene.settle()  # the other orders don't keep the bundle open as long as usual
     [message] = scene.gate.stored
     assert message.delay in (3, 4)
 
 
-def test_orders_that_are_worthless_are_let_out_although_their_merchant_is_not_ready() -> None:
+def test_expired_orders_are_unparked_though_their_merchant_is_not_ready() -> None:
     scene = Scene(limit=0)
     original = scene.bring_back(10, left=-1)
     scene.settle()
@@ -298,81 +298,81 @@ def test_orders_that_are_worthless_are_let_out_although_their_merchant_is_not_re
 
 
 class TestAtHand:
-    """Bundles that are kept in the worker until there is room."""
+    """Bundles that the worker holds until more orders may wait."""
 
     @staticmethod
     def full(**limits: Any) -> tuple[Scene, list[Any]]:
-        """A scene in which no more of the merchant's orders may wait, and the calls under way."""
+        """A scene in which no more of the merchant's orders may wait, and the calls in flight."""
         scene = Scene(limit=2, slots=2, max_blocked=128, **limits)
         offered = [scene.admission.offer("m", None, monotonic()) for _ in range(66)]
         return scene, [each for each in offered if isinstance(each, Call)]
 
     @staticmethod
     def finish(scene: Scene, calls: list[Any], number: int) -> None:
-        """So many of the merchant's orders are done, one after the other."""
+        """Complete this many of the merchant's orders, one after the other."""
         for _ in range(number):
             scene.admission.release(calls.pop(0), monotonic())
             if (call := scene.admission.next_start(monotonic())) is not None:
                 calls.append(call)
 
-    def test_a_bundle_is_kept_while_there_is_no_room_and_let_out_when_there_is(self) -> None:
+    def test_a_bundle_is_held_while_no_more_orders_may_wait_and_unparked_afterwards(self) -> None:
         scene, calls = self.full()
         original = scene.bring_back(40)
         gevent.sleep(0.1)
         assert (scene.gate.stored, original.said, scene.parking.at_hand) == ([], [], 40)
         self.finish(scene, calls, 64)
-        scene.let_out()
+        scene.unpark()
         assert [message.delay for message in scene.gate.stored] == [0] * 40
         assert (original.said, scene.parking.at_hand) == (["ack"], 0)
 
-    def test_bundles_are_let_out_in_the_order_in_which_they_were_back(self) -> None:
+    def test_bundles_are_unparked_in_order_of_arrival(self) -> None:
         scene, calls = self.full()
         originals = [scene.bring_back(number) for number in (30, 20, 10)]
         self.finish(scene, calls, 65)
         late = scene.bring_back(5)
-        scene.let_out()
+        scene.unpark()
         stored = [message.message_id for message in scene.gate.stored]
         assert stored.index("o29") < len(stored) - stored[::-1].index("o19")
         assert [each.stored_before for each in originals] == [30, 50, 60]
         assert late.stored_before == 65
 
-    def test_no_bundle_is_kept_whose_merchant_does_not_answer(self) -> None:
+    def test_a_bundle_of_a_silent_merchant_is_parked_again(self) -> None:
         scene, _ = self.full()
         kept = scene.bring_back(40)
         scene.admission.set_terms("m", Terms(0))
         refused = scene.bring_back(40)
-        scene.let_out()
+        scene.unpark()
         assert (kept.said, refused.said, scene.parking.at_hand) == (["ack"], ["ack"], 0)
         assert all(message.delay for message in scene.gate.stored)
 
-    def test_a_bundle_with_an_order_whose_time_is_over_is_kept_no_longer(self) -> None:
+    def test_a_held_bundle_is_unparked_when_an_order_in_it_expires(self) -> None:
         scene, _ = self.full(slow_after=1000.0)
         original = scene.bring_back(40, left=0.2)
-        scene.let_out()
+        scene.unpark()
         assert original.said == ["ack"]
         assert [message.delay for message in scene.gate.stored] == [0] * 40
 
-    def test_so_many_bundles_are_kept_at_most(self) -> None:
+    def test_the_number_of_held_bundles_is_bounded(self) -> None:
         scene, _ = self.full()
         originals = [scene.bring_back(1) for _ in range(128 // 4 + 3)]
         assert scene.parking.at_hand == 128 // 4
         scene.settle()
         assert [each.said for each in originals[-3:]] == [["ack"]] * 3
 
-    def test_what_is_kept_is_handed_back_when_the_worker_stops(self) -> None:
+    def test_held_bundles_are_requeued_when_the_worker_stops(self) -> None:
         scene, _ = self.full()
         originals = [scene.bring_back(40), scene.bring_back(40)]
         scene.parking.hand_back(1)
-        scene.let_out()
+        scene.unpark()
         assert [each.said for each in originals] == [["requeue"]] * 2
         assert (scene.gate.stored, scene.parking.at_hand) == ([], 0)
 
-    def test_what_is_kept_is_forgotten_when_the_connection_is_lost(self) -> None:
+    def test_held_bundles_are_dropped_when_the_connection_is_lost(self) -> None:
         scene, calls = self.full()
         original = scene.bring_back(40)
         scene.parking.forget()
-        again = scene.bring_back(40)  # by the next connection
+        again = scene.bring_back(40)  # redelivered on the next connection
         self.finish(scene, calls, 65)
-        scene.let_out()
+        scene.unpark()
         assert (original.said, again.said) == ([], ["ack"])
         assert len(scene.gate.stored) == 40

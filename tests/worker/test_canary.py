@@ -1,4 +1,4 @@
-"""Two kinds of workers on two queues: who takes the canary's orders, and when."""
+"""Stable and canary workers on two queues: which workers take the canary's orders, and when."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from tests.worker.lab import PATIENCE, Lab
 ORDERS = [f"o{number}" for number in range(10)]
 
 
-def test_the_others_take_the_canarys_orders_only_when_it_cannot(lab: Lab) -> None:
-    """None while it takes them, though they are idle; all, those in its hands too, when it dies."""
+def test_stable_workers_take_the_canarys_orders_only_while_it_has_no_worker(lab: Lab) -> None:
+    """None while it consumes, though they are idle; all, also unacknowledged ones, once it ends."""
     lab.open_merchants("m")
     in_hand: list[Any] = []
     with lab.worker():

@@ -1,4 +1,4 @@
-"""A worker sends items by the ids that their merchant's POS has for them at that moment."""
+"""A worker sends items under the ids that their merchant's POS currently has for them."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ from tests.worker.lab import Lab
 
 @contextmanager
 def square(lab: Lab) -> Iterator[list[dict[str, Any]]]:
-    """A merchant ``m`` at a Square that takes every order; the line items that came to it."""
+    """A merchant ``m`` at a Square that accepts every order; yields the line items it received."""
     items: list[dict[str, Any]] = []
 
     def take(connection: socket.socket) -> None:
@@ -32,9 +32,7 @@ def square(lab: Lab) -> Iterator[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("flags", [(), ("-P", "prefork", "-c", "1")])
-def test_an_import_of_a_catalog_is_seen_by_a_worker_that_runs(
-    lab: Lab, flags: tuple[str, ...]
-) -> None:
+def test_a_running_worker_sees_a_catalog_import(lab: Lab, flags: tuple[str, ...]) -> None:
     app = "pos_gateway" if flags else "pos_gateway.gcelery"
     with square(lab) as items, lab.worker(*flags, app=app):
 
@@ -51,7 +49,8 @@ def test_an_import_of_a_catalog_is_seen_by_a_worker_that_runs(
         number, names = 0, ["Burger"]
         for known_as in ("V1", "V2"):
             lab.import_catalog("m", burger=known_as)
-            while names[-1] != known_as:  # within a second or so; the test's time limit ends it
+            # Within a second or so; the test's time limit ends the loop.
+            while names[-1] != known_as:
                 number += 1
                 names.append(name_of_next(number))
         assert list(dict.fromkeys(names)) == ["Burger", "V1", "V2"]

@@ -37,7 +37,7 @@ from pos_gateway.worker.request_state import RequestState
 
 ROOT = Path(__file__).parents[2]
 
-#: What ``OrderConsumer`` overrides, with the parameters that Celery's has.
+#: What ``OrderConsumer`` overrides, with the parameters that Celery's methods have.
 OVERRIDDEN = {
     "start": [],
     "stop": [],
@@ -57,7 +57,7 @@ OVERRIDDEN = {
 
 
 class Recording(Consumer):
-    """Notes which of the overridden methods Celery calls, in order."""
+    """Records which of the overridden methods Celery calls, in order."""
 
     def __init__(self, **options: Any) -> None:
         self.calls: list[str] = []
@@ -98,14 +98,14 @@ def a_message(headers: dict[str, Any], body: bytes = b"[[],{},{}]") -> Any:
     return message
 
 
-def test_the_consumer_overrides_what_is_listed_here() -> None:
+def test_the_consumer_overrides_exactly_these_methods() -> None:
     of_celery = {name for name in dir(Consumer) if not name.startswith("__")}
     assert vars(OrderConsumer).keys() & of_celery == {*OVERRIDDEN, "Blueprint"}
     for name, parameters in OVERRIDDEN.items():
         assert list(inspect.signature(getattr(Consumer, name)).parameters)[1:] == parameters, name
 
 
-def test_a_loop_set_before_the_constructor_is_what_runs() -> None:
+def test_the_consumer_runs_a_loop_set_before_its_constructor() -> None:
     """With the consumer's parts, as ``green_loop`` names them."""
 
     class Looping(Recording):
@@ -138,7 +138,7 @@ def test_a_loop_set_before_the_constructor_is_what_runs() -> None:
         (Mock(), "channel_errors", "on_connection_error_after_connected"),
     ],
 )
-def test_a_lost_connection_is_told_then_closed_then_made_again(
+def test_a_lost_connection_is_reported_then_closed_then_reopened(
     connection: Any, errors: str, told: str
 ) -> None:
     consumer = Recording()
@@ -159,7 +159,7 @@ def test_a_lost_connection_is_told_then_closed_then_made_again(
     assert consumer.first_connection_attempt is False
 
 
-def test_a_connection_is_what_ensure_connected_returns() -> None:
+def test_the_consumers_connection_comes_from_ensure_connected() -> None:
     consumer = Recording()
     made: list[Any] = []
 
@@ -172,7 +172,7 @@ def test_a_connection_is_what_ensure_connected_returns() -> None:
     assert isinstance(made[0], Connection)
 
 
-def test_a_consumers_life_goes_through_its_blueprint() -> None:
+def test_a_consumer_starts_and_stops_through_its_blueprint() -> None:
     ready = Mock()
     consumer = Recording(init_callback=ready)
     consumer.blueprint = Mock()
@@ -203,7 +203,7 @@ def test_steps_can_be_left_out() -> None:
     assert {"Connection", "Tasks", "Evloop"} <= enabled
 
 
-def test_our_step_declares_the_delay_queues_after_the_tasks_step_and_before_the_loop() -> None:
+def test_our_step_declares_the_delay_queues_between_the_tasks_step_and_the_loop() -> None:
     class Ours(Recording):
         Blueprint = OurBlueprint
 
@@ -213,9 +213,9 @@ def test_our_step_declares_the_delay_queues_after_the_tasks_step_and_before_the_
     assert names.index("Tasks") < names.index("Delays") < names.index("Evloop")
 
 
-def test_a_blueprint_that_has_started_runs() -> None:
+def test_a_started_blueprint_is_in_state_run() -> None:
     class Step(StartStopStep):
-        """None of Celery's."""
+        """A step that is not Celery's."""
 
     blueprint = Blueprint([Step], name="any")
     parent = SimpleNamespace(steps=[])
@@ -240,8 +240,8 @@ def a_strategy(task: Any, app: Any, consumer: Any) -> Any:
     return handle
 
 
-def test_a_message_goes_to_the_strategy_of_its_task() -> None:
-    """Made anew with each connection; acknowledging and rejecting reach the message at once."""
+def test_a_message_is_passed_to_its_tasks_strategy() -> None:
+    """Rebuilt on each connection; acknowledging and rejecting reach the message at once."""
     consumer, message = Recording(), a_message({"task": "ours", "id": "1"})
 
     class Ours(Task):
@@ -265,7 +265,7 @@ def test_a_message_goes_to_the_strategy_of_its_task() -> None:
         (a_message({"task": "ours", "id": "1", "invalid": 1}), "on_invalid_task"),
     ],
 )
-def test_what_no_task_takes_is_told(message: Any, told: str) -> None:
+def test_a_message_without_a_task_is_reported(message: Any, told: str) -> None:
     consumer = Recording()
     consumer.strategies["ours"] = a_strategy(Mock(), None, consumer)
     consumer.create_task_handler()(message)
@@ -294,13 +294,13 @@ def test_celerys_strategy_runs_the_task_with_the_messages_headers() -> None:
 
 
 class Asked:
-    """What Celery needs of a request."""
+    """What Celery reads of a request."""
 
     def __init__(self) -> None:
         self.id = self.name = "o1"
 
 
-def test_inspect_reads_what_the_state_is_told() -> None:
+def test_inspect_reads_the_requests_in_the_state() -> None:
     state.reset_state()
     request = Asked()
     subject.task_reserved(request)
@@ -327,7 +327,7 @@ def an_order(number: str) -> OrderRequest:
     )
 
 
-def test_celery_can_use_our_requests_in_place_of_its_own() -> None:
+def test_celery_accepts_our_requests_in_place_of_its_own() -> None:
     """``celery inspect``, a lost connection, and a shutdown, which leaves them to us."""
     state.reset_state()
     waiting, in_flight = an_order("waiting"), an_order("in flight")
@@ -354,7 +354,7 @@ def test_celery_can_use_our_requests_in_place_of_its_own() -> None:
     state.reset_state()
 
 
-def test_a_stop_is_raised_where_the_worker_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_is_raised_where_the_worker_checks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "should_stop", None)
     subject.maybe_shutdown()
     subject.request_stop(0)
@@ -374,13 +374,13 @@ def pool() -> Iterator[TaskPool]:
 
 
 def an_end(pool: TaskPool, thread: Any) -> list[Any]:
-    """The threads of the pool, and what the thread has returned, once its raw link runs."""
+    """The pool's threads, and the thread's result, when its raw link runs."""
     ends: list[Any] = []
     thread.rawlink(lambda ended: ends.append((len(subject.green_threads(pool)), ended is thread)))
     return ends
 
 
-def test_the_pool_runs_a_call_on_a_green_thread_and_has_released_it_before_its_link(
+def test_the_pool_runs_a_call_on_a_green_thread_and_releases_it_before_its_link(
     pool: TaskPool,
 ) -> None:
     assert (pool.is_green, pool.limit) == (True, 1)
@@ -409,8 +409,8 @@ def test_the_pool_grows_and_its_threads_can_be_killed(pool: TaskPool) -> None:
     assert len(subject.green_threads(pool)) == 0
 
 
-def test_a_thread_that_has_ended_is_gone_without_a_collection(pool: TaskPool) -> None:
-    """Celery's cycle is still there; else nothing needs to be broken."""
+def test_an_ended_thread_is_freed_without_a_garbage_collection(pool: TaskPool) -> None:
+    """Celery's reference cycle still exists; without it there would be nothing to break."""
     gc.disable()
     try:
         for breaks in (False, True):
@@ -426,7 +426,7 @@ def test_a_thread_that_has_ended_is_gone_without_a_collection(pool: TaskPool) ->
         gc.enable()
 
 
-def test_the_apps_connections_are_of_the_class_that_its_amqp_names() -> None:
+def test_the_app_makes_connections_of_its_amqps_class() -> None:
     class Ours(Connection):
         """No other."""
 
@@ -438,7 +438,7 @@ def test_the_apps_connections_are_of_the_class_that_its_amqp_names() -> None:
     assert isinstance(app.connection_for_write(), Ours)
 
 
-#: A worker up to where it would connect.
+#: A worker up to the point where it would connect.
 WORKER = """
 from celery import Celery, signals
 from pos_gateway.worker.celery_internals import log_level, pool_module
@@ -456,7 +456,7 @@ app.worker_main(["worker", "--loglevel", "warning", "--pool", "{pool}"])
 
 
 @pytest.mark.parametrize("pool", ["solo", "prefork", "gevent"])
-def test_a_workers_pool_and_level_are_those_of_its_command_line(pool: str) -> None:
+def test_a_workers_pool_and_log_level_come_from_its_command_line(pool: str) -> None:
     """With ``--pool=gevent`` the setting may name the class: without a warning of late patching."""
     command = [sys.executable, "-c", WORKER.replace("{pool}", pool)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
@@ -465,12 +465,12 @@ def test_a_workers_pool_and_level_are_those_of_its_command_line(pool: str) -> No
     assert "patch" not in done.stderr
 
 
-def test_the_logger_of_prefork_is_one_of_pythons_that_does_not_propagate() -> None:
+def test_the_prefork_logger_is_a_python_logger_that_does_not_propagate() -> None:
     logger = subject.get_multiprocessing_logger()
     assert logger is logging.getLogger("multiprocessing")
     assert not logger.propagate
 
 
-def test_kombu_keeps_the_sleep_that_there_was_when_it_was_imported() -> None:
-    """By it ``gcelery.py`` sees whether modules were imported before they were patched."""
+def test_kombu_keeps_the_sleep_that_it_imported() -> None:
+    """``gcelery.py`` uses it to detect modules imported before patching."""
     assert kombu.utils.functional.sleep is time.sleep

@@ -1,4 +1,4 @@
-"""What runs beside a synchronous worker: kept, and let go of."""
+"""The events process beside a synchronous worker: started, restarted, stopped."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ UNTIL_EOF = "import sys; sys.stdin.read()"
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """The processes that were started, none of which is left."""
+    """The processes that were started; all are stopped afterwards."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def start() -> "subprocess.Popen[bytes]":
@@ -32,7 +32,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[
         each.wait()
 
 
-def test_it_is_one_however_often_it_is_started_and_ends_when_it_is_told(
+def test_starting_twice_runs_one_process_and_stopping_ends_it(
     started: list["subprocess.Popen[bytes]"],
 ) -> None:
     one = Companion()
@@ -43,7 +43,7 @@ def test_it_is_one_however_often_it_is_started_and_ends_when_it_is_told(
     assert [each.returncode for each in started] == [0]
 
 
-def test_another_is_started_for_one_that_has_ended_by_itself(
+def test_a_process_that_ended_by_itself_is_restarted(
     started: list["subprocess.Popen[bytes]"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = companion.threading.Event()
@@ -65,7 +65,7 @@ def test_another_is_started_for_one_that_has_ended_by_itself(
     one.stop()
 
 
-def test_a_forked_child_of_the_worker_does_not_end_it(
+def test_a_forked_child_of_the_worker_does_not_stop_it(
     started: list["subprocess.Popen[bytes]"],
 ) -> None:
     one = Companion()
@@ -76,4 +76,4 @@ def test_a_forked_child_of_the_worker_does_not_end_it(
         os._exit(0)
     os.waitpid(child, 0)
     one.stop()
-    assert [each.returncode for each in started] == [0]  # it was not killed, nor another started
+    assert [each.returncode for each in started] == [0]  # neither killed nor restarted

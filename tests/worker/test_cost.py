@@ -1,9 +1,9 @@
-"""Cost of a message: how long one of them, or a reply about it, holds the loop that all orders share.
+"""Cost of a message: how long a message, or a reply about it, holds the loop that all orders share.
 
-What a worker runs between two turns of its loop is measured in CPU time of this thread, so that a
-busy machine is no matter, and what is too long is measured again: the shortest counts. A few dozen
-adversaries are tried each time. ``FUZZ=20000 pytest tests/worker/test_cost.py --timeout 7200`` tries
-so many; ``SEED`` chooses others.
+The time between two turns of the loop is measured as CPU time of this thread, so a busy machine
+doesn't matter; a measurement over its bound is repeated, and the shortest counts. A few dozen
+adversaries are tried each time. ``FUZZ=20000 pytest tests/worker/test_cost.py --timeout 7200``
+tries that many; ``SEED`` chooses others.
 """
 
 import gc
@@ -51,32 +51,32 @@ from tests.orders import an_order
 
 EXAMPLES = int(os.environ.get("FUZZ", "60"))
 SEED = os.environ.get("SEED", "1")
-#: Seconds of CPU in one go; and of a whole look-up, however many pages it has.
+#: Seconds of CPU between two turns; and of a whole look-up, however many pages it has.
 LONGEST, LOOK_UP = 0.020, 0.250
-#: Seconds of CPU for a line of the command line's files: not a loop's, but nothing that grows faster
-#: than the line does.
+#: Seconds of CPU for a line of the command line's files: no loop waits for it, but it must not grow
+#: faster than the line does.
 LINE = 1.0
-#: How often what was too long is measured again.
+#: How often a measurement over its bound is repeated.
 AGAIN = 6
 LIMIT = Settings.model_fields["max_order_bytes"].default
 TASK = {"task": wire.SUBMIT_ORDER, "id": "o1"}
 
 
 class Loop:
-    """A worker's loop, as far as it is one thread: what runs between two turns of it."""
+    """A worker's loop in one thread: records what runs between two turns."""
 
     def __init__(self) -> None:
         self.longest = self.total = 0.0
         self._since = thread_time()
 
     def turn(self) -> None:
-        """Others have their turns; what they take is not this one's."""
+        """Yield to others; their time is not counted."""
         passed = thread_time() - self._since
         self.longest, self.total = max(self.longest, passed), self.total + passed
         self._since = thread_time()
 
     def waits(self, do: Callable[..., Any]) -> Callable[..., Any]:
-        """The same, done while others have their turns."""
+        """Wrap a function so that it yields first."""
 
         def turned(*arguments: Any, **named: Any) -> Any:
             self.turn()
@@ -88,13 +88,13 @@ class Loop:
         return turned
 
 
-#: What reading this takes on the machine that the bounds are for. On one whose cores are shared by
-#: others, the same work takes more CPU time: what is too long is measured by that.
+#: The CPU time of this reading on the machine that the bounds are for. On shared cores the same
+#: work takes more CPU time; a bound is scaled by that.
 YARDSTICK, NOMINAL = json.dumps([{"a": [1.5, "b"]}] * 8000), 0.0026
 
 
 def pace() -> float:
-    """How many times as long as there work takes here, at present; at least once."""
+    """How much slower this machine is at present than that one; at least 1."""
     shortest = inf
     for _ in range(5):
         since = thread_time()
@@ -104,7 +104,7 @@ def pace() -> float:
 
 
 def cost(do: Callable[[Loop], object], bound: float = LONGEST) -> tuple[float, float]:
-    """The longest stretch that it takes, and all of it: the least of some times if it is too long."""
+    """The longest stretch between two turns, and the total: the least of some runs if too long."""
     longest = total = inf
     for _ in range(AGAIN):
         loop = Loop()
@@ -119,7 +119,7 @@ def cost(do: Callable[[Loop], object], bound: float = LONGEST) -> tuple[float, f
 
 @pytest.fixture(autouse=True, scope="module")
 def _as_in_a_worker() -> Iterator[None]:
-    """``worker/gc_tuning.py``: the garbage collector does not come for each order."""
+    """As ``worker/gc_tuning.py`` sets it: no garbage collection per order."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -153,7 +153,7 @@ UNITS: tuple[bytes, ...] = (
 
 
 def filled(units: list[bytes], size: int, most: int = 10**9) -> bytes:
-    """A list of these, in turn, of at most so many bytes."""
+    """A list of these units, in turn, of at most ``size`` bytes."""
     whole: list[bytes] = []
     left = size - 2
     while len(whole) < most and (left := left - len(units[len(whole) % len(units)]) - 1) >= 0:
@@ -162,7 +162,7 @@ def filled(units: list[bytes], size: int, most: int = 10**9) -> bytes:
 
 
 def keyed(units: list[bytes], size: int) -> bytes:
-    """An object of these."""
+    """An object with these units."""
     whole, left = [], size - 2
     while True:
         member = b'"%x":' % len(whole) + units[len(whole) % len(units)]
@@ -173,7 +173,7 @@ def keyed(units: list[bytes], size: int) -> bytes:
 
 
 def deep(units: list[bytes], size: int) -> bytes:
-    """Lists in lists, as deep as can be read, many of them."""
+    """Nested lists, as deep as the parser reads, many of them."""
     depth = 150
     return filled([b"[" * depth + units[0] + b"]" * depth, *units], size)
 
@@ -183,7 +183,7 @@ ITEM = {"sku": "s", "name": "n", "quantity": 1, "unit_price": 1}
 
 
 class Adversary:
-    """Makes orders, and what is none, of up to the size that a message may have."""
+    """Makes orders, and bodies that are no orders, up to the size limit of a message."""
 
     def __init__(self, seed: str) -> None:
         self.random = Random(seed)
@@ -267,12 +267,12 @@ Pos = Callable[[Request], Reply]
 
 
 def most_of(status: int, request: Request) -> int:
-    """Bytes of a reply that are read."""
+    """Bytes of a reply that the gateway reads."""
     return request.expects if status < 400 else min(request.expects, ACKNOWLEDGEMENT)
 
 
 class Worker:
-    """A green worker's code from a message's arrival to its outcome, without its servers."""
+    """A green worker's code from a message's arrival to its outcome, without servers."""
 
     def __init__(self) -> None:
         self._gate = Gateway(Settings(database_url="sqlite://"))
@@ -298,7 +298,7 @@ class Worker:
         action: Action = Action.SUBMIT,
         **past: Any,
     ) -> None:
-        """Have a message taken, started, and its outcome written."""
+        """Take a message, start it, and write its outcome."""
         gate: Any = self._gate
         directory = SimpleNamespace(get=lambda name: MERCHANTS.get(name, MERCHANTS["rest"]))
         gate.delivery._directory = gate.cancellation._directory = directory
@@ -371,7 +371,7 @@ def body_of(**fields: Any) -> bytes:
     return wire.body_of(json.dumps(order, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-#: What was found to be dear once, and what the bounds leave.
+#: Inputs that were slow once, and the largest that the bounds allow.
 KNOWN: dict[str, bytes] = {
     "errors": body_of(items=[item(modifiers=[{}] * 80_000)]),
     "items' errors": body_of(items=[item(quantity=0, unit_price="x", name=1, notes=1)] * 1000),
@@ -389,14 +389,14 @@ KNOWN: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", KNOWN)
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_what_was_dear_once_is_not_any_more(worker: Worker, name: str, vendor: str) -> None:
+def test_inputs_that_were_slow_once_are_fast(worker: Worker, name: str, vendor: str) -> None:
     body = KNOWN[name].replace(b'"rest"', b'"%s"' % vendor.encode())
     assert len(body) <= LIMIT
     longest, _ = cost(lambda loop: worker.take(loop, body, fast))
     assert longest <= LONGEST
 
 
-def test_no_message_holds_the_loop_whatever_is_in_it(worker: Worker) -> None:
+def test_no_message_blocks_the_loop(worker: Worker) -> None:
     adversary = Adversary(SEED)
     dearest = 0.0
     for number in range(EXAMPLES):
@@ -410,8 +410,8 @@ def test_no_message_holds_the_loop_whatever_is_in_it(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_no_reply_holds_the_loop_whatever_is_in_it(worker: Worker, vendor: str) -> None:
-    """About an order that is created, asked for, or to be cancelled; a small one, and the largest."""
+def test_no_reply_blocks_the_loop(worker: Worker, vendor: str) -> None:
+    """About an order that is created, looked up or cancelled; small ones, and the largest."""
     adversary = Adversary(f"{SEED} {vendor}")
     items = [item(name="x" * 100)] * 150
     orders = [
@@ -438,8 +438,8 @@ def test_no_reply_holds_the_loop_whatever_is_in_it(worker: Worker, vendor: str) 
     print(f"at most {dearest * 1000:.1f} ms in one go")
 
 
-#: What was dear once in a reply: numbers that are hard to read, beside a text that has one look at them
-#: again, and texts that are none, which are written out.
+#: Replies that were slow once: numbers that are hard to read, beside a text for which they are read
+#: a second time, and invalid texts, which are quoted in the reason.
 HARD: dict[str, tuple[bytes, bytes]] = {
     "numbers": (b'{"code":1,"message":"NaN","a":[', HALFWAY[:44] + b"e-308"),
     "numbers of ordinary length": (b'{"code":1,"message":"NaN","a":[', HALFWAY[:35] + b"e-308"),
@@ -451,8 +451,8 @@ HARD: dict[str, tuple[bytes, bytes]] = {
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("status", [200, 400])
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_no_reply_is_dear_to_read(worker: Worker, vendor: str, status: int, name: str) -> None:
-    """The create's: a decision that makes no sense, or a refusal, after which the order is asked for."""
+def test_no_reply_is_slow_to_read(worker: Worker, vendor: str, status: int, name: str) -> None:
+    """The create's: an invalid decision, or a refusal, after which the order is looked up."""
     items = [item(name="x" * 100, sku=guid("i"))] * 150
     order = an_order("o1", vendor, items=items, total=150)
     head, unit = HARD[name]
@@ -470,8 +470,8 @@ def test_no_reply_is_dear_to_read(worker: Worker, vendor: str, status: int, name
     assert longest <= LONGEST
 
 
-def test_pages_without_end_are_not_read_for_long(worker: Worker) -> None:
-    """A POS that says "conflict" and has page after page when it is asked."""
+def test_a_look_up_with_endless_pages_is_cut_off(worker: Worker) -> None:
+    """A POS that says "conflict" and answers the look-up with page after page."""
 
     def pos(request: Request) -> Reply:
         if request.method == "POST" and "search" not in request.url:
@@ -488,7 +488,7 @@ def test_pages_without_end_are_not_read_for_long(worker: Worker) -> None:
         assert total <= LOOK_UP, vendor
 
 
-def test_no_bundle_holds_the_loop_whatever_is_in_it() -> None:
+def test_no_bundle_blocks_the_loop() -> None:
     adversary = Adversary(SEED)
     for number in range(max(20, EXAMPLES // 4)):
         body = adversary.body(BYTES_ALLOWED // 8)
@@ -519,8 +519,8 @@ def test_no_bundle_holds_the_loop_whatever_is_in_it() -> None:
         assert longest <= LONGEST, (number, whole[:200])
 
 
-def test_orders_that_are_due_together_are_read_anew_in_turns() -> None:
-    """For their next attempt; large ones, hundreds of them."""
+def test_retries_that_are_due_together_are_parsed_in_turns() -> None:
+    """Hundreds of large orders, each for its retry."""
     body = body_of(x=0).replace(b'"x":0', b'"x":' + keyed([b"0"], LIMIT - 500))
     message = SimpleNamespace(body=body, headers=dict(TASK), delivery_info={})
     again = Message("orders", "orders", body, "o1", {wire.ATTEMPTS: 1})
@@ -551,7 +551,7 @@ def test_orders_that_are_due_together_are_read_anew_in_turns() -> None:
     assert longest <= LONGEST
 
 
-def test_no_line_of_a_file_takes_longer_than_it_is_long() -> None:
+def test_reading_a_line_of_a_file_takes_linear_time() -> None:
     adversary = Adversary(SEED)
     kinds: tuple[Callable[[Any], object], ...] = (Order.parse, Merchant.parse, CatalogEntry.parse)
     twice = b"{" + b",".join([b'"%d":0' % (n // 2) for n in range(25_000)]) + b"}"
@@ -569,14 +569,14 @@ def test_no_line_of_a_file_takes_longer_than_it_is_long() -> None:
             assert longest <= LINE, line[:300]
 
 
-def test_the_largest_catalog_is_read_in_one_go() -> None:
+def test_the_largest_catalog_is_read_within_the_bound() -> None:
     text = as_text({f"{n:0256}": "x" * 192 for n in range(MOST)})
     longest, _ = cost(lambda _: of_text(text))
     assert longest <= LONGEST
 
 
-def test_what_is_measured_is_what_is_dear() -> None:
-    """A loop that is held is found; one that has turns is not."""
+def test_the_measurement_finds_a_blocked_loop_and_no_other() -> None:
+    """A blocked loop is found; a loop that yields is not."""
 
     def busy(loop: Loop, turns: int) -> None:
         for _ in range(turns):

@@ -1,4 +1,4 @@
-"""A thread that dies takes the worker with it."""
+"""A thread that dies ends the worker."""
 
 import os
 import signal
@@ -10,12 +10,12 @@ from pos_gateway.worker.crash import watch_threads
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a mistake of ours"), SystemExit(0)])
-def test_a_thread_that_dies_of_an_exception_ends_the_worker_as_sigterm_does(
+def test_an_exception_in_a_thread_stops_the_worker_as_sigterm_does(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     sent: list[tuple[int, signal.Signals]] = []
     monkeypatch.setattr(os, "kill", lambda process, number: sent.append((process, number)))
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # put back afterwards
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # restored afterwards
     watch_threads()
 
     def die() -> None:
@@ -24,5 +24,5 @@ def test_a_thread_that_dies_of_an_exception_ends_the_worker_as_sigterm_does(
     thread = threading.Thread(target=die)
     thread.start()
     thread.join()
-    ended = not isinstance(error, SystemExit)  # one that exits is done, not dead
+    ended = not isinstance(error, SystemExit)  # a thread that exits has ended, not crashed
     assert sent == [(os.getpid(), signal.SIGTERM)] * ended

@@ -1,4 +1,4 @@
-"""The dispatcher by itself: merchants answer when they are told to, and its time is handed in."""
+"""The dispatcher by itself: the test hands in the merchants' answers and the time."""
 
 import gc
 import weakref
@@ -39,9 +39,9 @@ SLOTS = 4
 
 
 class Order(TrackedRequest):
-    """What a Celery request is to the dispatcher."""
+    """What the dispatcher uses of a Celery request."""
 
-    #: Not there until it is started, as with a request.
+    #: Unset until it is started, as with a request.
     cancel_token: Any
 
     def __init__(self, order_id: str, merchant_id: str = "m", seconds: float = 60.0) -> None:
@@ -106,13 +106,13 @@ class Scene:
         self.stored: list[tuple[str, str]] = []
         self.broker_answers = Event()
         self.broker_answers.set()
-        #: Whether another worker has taken over what was under way here.
+        #: Whether another worker has taken over the orders in flight here.
         self.taken_over = False
-        #: Whether an attempt only finds how the order ended, and writes nothing.
+        #: Whether an attempt only reads the order's outcome, and writes nothing.
         self.only_found = False
         #: Cancel requests whose orders their POS has.
         self.at_the_pos: set[str] = set()
-        #: Seconds until the next attempt at what is to be tried again.
+        #: Seconds until the retry of an order that is to be retried.
         self.delay = 30
         self._replies: dict[str, AsyncResult[Outcome]] = {}
         directory = SimpleNamespace(
@@ -150,18 +150,18 @@ class Scene:
         gevent.sleep(0)
 
     def look_at_the_time(self) -> None:
-        """Time passes until the ticker looks at the time of day again."""
+        """Let time pass until the ticker reads the time of day again."""
         self.now += subject.TIME_OF_DAY
         self.dispatcher._wake.set()
         gevent.sleep(0)
 
     def reply(self, order: str, outcome: Outcome | None = None) -> None:
-        """The merchant's answer to what is, or will be, sent."""
+        """The merchant's answer to an order that is, or will be, sent."""
         accepted = Outcome(Kind.ACCEPTED, contact=CallResult.ANSWERED)
         self._reply(order).set(outcome or accepted)
 
     def answer(self, order: str) -> None:
-        """The merchant answers an order, so that it is no stranger any more."""
+        """The merchant answers an order, and is known from then on."""
         delivered = Order(order)
         self.reply(order)
         self.offer(delivered)
@@ -208,16 +208,16 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     gevent.kill(ticker)
 
 
-def test_a_copy_that_becomes_hopeless_shares_the_fate_of_the_one_at_its_merchant(
+def test_an_expired_copy_shares_the_outcome_of_the_order_in_flight(
     scene: Scene,
 ) -> None:
-    """Else the backend would hear that the order expired, and then that it was accepted."""
+    """Otherwise the backend would read that the order expired, and then that it was accepted."""
     first, sent, copy = Order("first"), Order("twice"), Order("twice")
     scene.offer(first, sent, copy)
     scene.reply("first")
     first.said.wait(10)
     gevent.sleep(0)
-    scene.dispatcher.admission.open_breaker("m", 600)  # the waiting copy can not be in time
+    scene.dispatcher.admission.open_breaker("m", 600)  # the waiting copy can't be delivered in time
     scene.dispatcher._dispatch()
     scene.reply("twice")
     assert sent.said.wait(10)
@@ -226,7 +226,7 @@ def test_a_copy_that_becomes_hopeless_shares_the_fate_of_the_one_at_its_merchant
     assert [each.word for each in (first, sent, copy)] == ["ack", "ack", "ack"]
 
 
-def test_an_order_that_expires_while_every_slot_is_taken_needs_none_to_end(
+def test_an_expired_order_needs_no_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, max_concurrency=SLOTS)
@@ -240,7 +240,7 @@ def test_an_order_that_expires_while_every_slot_is_taken_needs_none_to_end(
     assert scene.dispatcher.admission.in_flight == SLOTS
 
 
-def test_of_many_orders_that_expire_at_once_a_few_are_written_at_a_time(scene: Scene) -> None:
+def test_orders_that_expire_together_are_written_a_few_at_a_time(scene: Scene) -> None:
     scene.broker_answers.clear()
     late = [Order(f"late{number}", seconds=-1) for number in range(3 * subject.SLOTLESS)]
     scene.offer(*late)
@@ -250,7 +250,7 @@ def test_of_many_orders_that_expire_at_once_a_few_are_written_at_a_time(scene: S
     assert {each.word for each in late} == {"ack"}
 
 
-def test_expired_orders_that_are_not_written_yet_go_back_when_the_worker_stops(
+def test_a_stopping_worker_requeues_expired_orders_that_are_not_written(
     scene: Scene,
 ) -> None:
     scene.broker_answers.clear()
@@ -269,14 +269,14 @@ def a_cancel_of(order_id: str, seconds: float = 300.0, merchant_id: str = "m") -
     return cancel
 
 
-def leave_alone(scene: Scene, seconds: float) -> None:
-    """The merchant's breaker is open for so long."""
+def open_the_breaker(scene: Scene, seconds: float) -> None:
+    """Open the merchant's breaker for this long."""
     scene.dispatcher._dispatch()
     scene.dispatcher.admission.open_breaker("m", seconds)
 
 
-def test_a_cancel_request_waits_for_no_order_of_its_merchant(scene: Scene) -> None:
-    """Its deliver_by is later than its order's, which would go first."""
+def test_a_cancel_request_does_not_wait_behind_orders(scene: Scene) -> None:
+    """Its deliver_by is later than its order's, which would start first."""
     scene.answer("first")
     running, order, cancel = Order("running"), Order("o1"), a_cancel_of("o1")
     scene.offer(running, order, cancel)
@@ -293,13 +293,13 @@ def test_a_cancel_request_waits_for_no_order_of_its_merchant(scene: Scene) -> No
 
 
 @pytest.mark.parametrize("why", ["its breaker is open", "it is paused", "no slot"])
-def test_an_order_that_was_never_sent_is_cancelled_whatever_its_merchant_does(
+def test_an_order_that_was_never_sent_is_cancelled_while_its_breaker_is_open(
     monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     scene = Scene(monkeypatch, paused=why == "it is paused")
     cancel = a_cancel_of("o1")
     if why == "its breaker is open":
-        leave_alone(scene, 30)
+        open_the_breaker(scene, 30)
     elif why == "no slot":
         scene.offer(*(Order(f"o{n}", f"m{n}") for n in range(SLOTS)))
     scene.reply("cancel of o1", Outcome(Kind.CANCELLED))
@@ -323,8 +323,9 @@ def test_a_cancel_request_whose_order_is_at_its_pos_waits_for_a_slot(scene: Scen
     assert (cancel.word, copy.word) == ("ack", "ack")
 
 
-def test_a_cancel_request_that_may_start_is_attempted_once(scene: Scene) -> None:
-    scene.at_the_pos.add("cancel of o1")  # to be found without a call, which it is not asked for
+def test_a_cancel_request_is_attempted_once(scene: Scene) -> None:
+    # It would be found without a call, which must not happen here.
+    scene.at_the_pos.add("cancel of o1")
     cancel = a_cancel_of("o1")
     scene.offer(cancel)
     assert scene.is_sent("cancel of o1")
@@ -333,8 +334,8 @@ def test_a_cancel_request_that_may_start_is_attempted_once(scene: Scene) -> None
     assert cancel.said.wait(10)
 
 
-def test_many_cancel_requests_take_no_slot_and_a_few_green_threads(scene: Scene) -> None:
-    leave_alone(scene, 30)
+def test_many_cancel_requests_take_no_slot_and_few_green_threads(scene: Scene) -> None:
+    open_the_breaker(scene, 30)
     many = [a_cancel_of(f"o{n}") for n in range(3 * subject.SLOTLESS)]
     scene.offer(*many, Order("other", "n"))
     assert scene.dispatcher.under_way == subject.SLOTLESS + 1
@@ -345,12 +346,12 @@ def test_many_cancel_requests_take_no_slot_and_a_few_green_threads(scene: Scene)
 
 
 @pytest.mark.parametrize("after", ["the connection was lost", "the worker stops"])
-def test_a_cancel_request_that_needs_its_pos_goes_back_where_it_cannot_wait(
+def test_a_cancel_request_that_needs_its_pos_is_requeued_if_it_cannot_wait(
     scene: Scene, after: str
 ) -> None:
-    leave_alone(scene, 30)
+    open_the_breaker(scene, 30)
     scene.at_the_pos.add("cancel of o1")
-    scene.broker_answers.clear()  # nothing is written meanwhile
+    scene.broker_answers.clear()  # no outcome is written meanwhile
     cancel = a_cancel_of("o1")
     scene.offer(cancel)
     gevent.sleep(0)
@@ -364,8 +365,8 @@ def test_a_cancel_request_that_needs_its_pos_goes_back_where_it_cannot_wait(
     assert scene.dispatcher.admission.waiting == 0
 
 
-def test_an_order_does_not_end_with_a_cancel_request_that_reads_like_it(scene: Scene) -> None:
-    """A backend may send the whole order to cancel it; its message is acknowledged by itself."""
+def test_a_cancel_request_with_the_same_body_does_not_end_its_order(scene: Scene) -> None:
+    """A backend may send the whole order to cancel it; that message is acknowledged by itself."""
     order, cancel = Order("o1"), a_cancel_of("o1")
     order.message = cancel.message
     scene.offer(cancel, order)
@@ -377,7 +378,7 @@ def test_an_order_does_not_end_with_a_cancel_request_that_reads_like_it(scene: S
     assert order.said.wait(10)
 
 
-def test_a_copy_is_not_parked_while_the_other_is_at_its_merchant(scene: Scene) -> None:
+def test_a_copy_is_not_parked_while_its_order_is_in_flight(scene: Scene) -> None:
     sent, copy = Order("twice"), Order("twice")
     scene.offer(sent)
     scene.dispatcher._park_soon(copy)  # type: ignore[arg-type]
@@ -386,10 +387,10 @@ def test_a_copy_is_not_parked_while_the_other_is_at_its_merchant(scene: Scene) -
     assert scene.stored == [("accepted", "twice")]
 
 
-def test_nothing_is_due_for_ever_while_a_closed_worker_waits_for_its_merchants(
+def test_a_closed_dispatcher_that_waits_for_calls_has_no_overdue_entry(
     scene: Scene,
 ) -> None:
-    """What is due is done: else the ticker would come back at once, again and again."""
+    """An overdue entry would make the ticker spin."""
     order = Order("o1")
     scene.offer(order)
     scene.dispatcher.close()
@@ -400,7 +401,7 @@ def test_nothing_is_due_for_ever_while_a_closed_worker_waits_for_its_merchants(
     assert order.said.wait(10)
 
 
-def test_an_order_that_ends_wakes_the_dispatcher_if_another_waits(scene: Scene) -> None:
+def test_a_finished_order_wakes_the_dispatcher_if_another_waits(scene: Scene) -> None:
     wake = Mock(wraps=scene.dispatcher._wake)
     scene.dispatcher._wake = wake
     first, second = Order("1"), Order("2")  # their merchant takes one at a time
@@ -415,27 +416,29 @@ def test_an_order_that_ends_wakes_the_dispatcher_if_another_waits(scene: Scene) 
     scene.reply("2")
     assert second.said.wait(5)
     gevent.sleep(0)
-    assert not wake.set.called, "nobody waits"
+    assert not wake.set.called, "no order waits"
 
 
-def test_a_wait_for_the_database_is_blamed_on_no_merchant(scene: Scene) -> None:
-    """Nothing was said to their POSes: ending the calls would free no slot."""
+def test_no_merchant_is_blamed_for_a_wait_for_the_database(scene: Scene) -> None:
+    """Nothing was sent to the POSes: cutting the calls short would free no slot."""
     claiming = [Order(f"o{n}", f"m{n}") for n in range(SLOTS)]
     scene.offer(*claiming, Order("waits", "m9"))
-    look_again(scene, 3.2)
-    look_again(scene, 0.1)
+    advance(scene, 3.2)
+    advance(scene, 0.1)
     standings = [scene.dispatcher.admission.merchant(each.merchant_id) for each in claiming]
     assert not any(each is None or each.silent for each in standings)
     assert not any(each.cancel_token.is_over for each in claiming)
     for each in claiming:
         each.cancel_token.exchange_begins()
-    look_again(scene, 3.2)
-    look_again(scene, 0.1)
+    advance(scene, 3.2)
+    advance(scene, 0.1)
     assert [each.cancel_token.is_over for each in claiming] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("begins", [True, False])
-def test_an_order_leaves_nothing_to_the_garbage_collector(scene: Scene, begins: bool) -> None:
+def test_a_finished_order_is_freed_without_the_garbage_collector(
+    scene: Scene, begins: bool
+) -> None:
     gc.disable()
     try:
         order = Order("o1")
@@ -454,7 +457,7 @@ def test_an_order_leaves_nothing_to_the_garbage_collector(scene: Scene, begins: 
         gc.enable()
 
 
-def test_a_merchant_is_judged_by_its_answer_not_by_a_broker_that_stores_nothing(
+def test_a_slow_broker_does_not_count_against_a_merchant(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, max_concurrency=2 * SLOTS)
@@ -468,10 +471,10 @@ def test_a_merchant_is_judged_by_its_answer_not_by_a_broker_that_stores_nothing(
     scene.offer(*orders)
     gevent.sleep(0.01)
     admission = scene.dispatcher.admission
-    assert admission.in_flight == SLOTS  # so many wait without a slot, so many with one
+    assert admission.in_flight == SLOTS  # this many wait without a slot, this many with one
     standing = admission.merchant("m")
     assert standing is not None
-    assert standing.breaker is State.OPEN  # it asked for that, and was heard at once
+    assert standing.breaker is State.OPEN  # from its Retry-After, honoured at once
     scene.now += 29
     scene.dispatcher._dispatch()
     scene.broker_answers.set()
@@ -486,7 +489,7 @@ def test_a_merchant_is_judged_by_its_answer_not_by_a_broker_that_stores_nothing(
 ASKED = Outcome(Kind.RETRY, retry_after=900.0, contact=CallResult.OVERLOADED)
 
 
-def test_one_429_does_not_end_its_merchants_other_orders(scene: Scene) -> None:
+def test_a_429_does_not_fail_the_merchants_other_orders(scene: Scene) -> None:
     first, other, soon = (
         Order("first", seconds=3600),
         Order("other", seconds=600),
@@ -502,19 +505,21 @@ def test_one_429_does_not_end_its_merchants_other_orders(scene: Scene) -> None:
     )
 
 
-def test_a_last_attempt_begins_30_s_before_deliver_by_whatever_was_asked_for(scene: Scene) -> None:
+def test_the_last_attempt_starts_30_s_before_deliver_by_whatever_retry_after_says(
+    scene: Scene,
+) -> None:
     first = Order("first", seconds=600)
     scene.offer(first)
     scene.reply("first", ASKED)
     assert first.said.wait(10)
-    scene.now += 570  # as its message comes back
+    scene.now += 570  # when its message is redelivered
     scene.offer(Order("first", seconds=30))
     gevent.sleep(0.01)
     assert scene.is_sent("first")
 
 
-def test_an_order_that_was_taken_over_comes_again(scene: Scene) -> None:
-    """Who has taken it over may have none of its messages: a cancellation has its own."""
+def test_an_order_that_was_taken_over_is_retried(scene: Scene) -> None:
+    """The new owner may not have this message: a cancel request has its own."""
     scene.taken_over = True
     order = Order("o1")
     scene.reply("o1")
@@ -524,38 +529,38 @@ def test_an_order_that_was_taken_over_comes_again(scene: Scene) -> None:
 
 
 def fail(scene: Scene, *orders: Order, delay: int = 2) -> None:
-    """They are sent, and their merchant has them come again after so many seconds."""
+    """Send the orders, and have their merchant ask for a retry after this many seconds."""
     scene.offer(*orders)
-    have_again(scene, orders[0].order_id, delay)
+    ask_for_a_retry(scene, orders[0].order_id, delay)
 
 
-def have_again(scene: Scene, order_id: str, delay: int = 2) -> None:
-    """The merchant has an order come again after so many seconds."""
+def ask_for_a_retry(scene: Scene, order_id: str, delay: int = 2) -> None:
+    """The merchant asks for a retry of the order after this many seconds."""
     scene.delay = delay
     scene.reply(order_id, Outcome(Kind.RETRY, contact=CallResult.ANSWERED))
     gevent.sleep(0.01)
 
 
-def look_again(scene: Scene, seconds: float) -> None:
-    """So many seconds later the dispatcher has looked at what is due."""
+def advance(scene: Scene, seconds: float) -> None:
+    """Advance the time, and let the dispatcher start what is due."""
     scene.now += seconds
     scene.dispatcher._wake.set()
     gevent.sleep(0.01)
 
 
-def test_an_order_waits_here_for_an_attempt_that_is_due_soon(scene: Scene) -> None:
+def test_a_retry_that_is_due_soon_waits_in_the_worker(scene: Scene) -> None:
     order = Order("o1")
     fail(scene, order)
-    look_again(scene, 1.9)
+    advance(scene, 1.9)
     assert (order.word, scene.stored, scene.is_sent("o1")) == ("", [], False)
-    look_again(scene, 0.2)
+    advance(scene, 0.2)
     assert (scene.is_sent("o1"), order.attempts) == (True, 1)
     scene.reply("o1")
     assert order.said.wait(10)
     assert (order.word, scene.stored) == ("ack", [("accepted", "o1")])
 
 
-def test_celery_knows_of_an_order_that_waits_here_until_it_is_due(scene: Scene) -> None:
+def test_celery_shows_a_waiting_retry_as_reserved(scene: Scene) -> None:
     order, reserved = Order("o1"), []
     fail(scene, order)
     assert order in celery_state.reserved_requests
@@ -563,25 +568,25 @@ def test_celery_knows_of_an_order_that_waits_here_until_it_is_due(scene: Scene) 
     scene.dispatcher.offer = lambda each: reserved.append(  # type: ignore[method-assign]
         each in celery_state.reserved_requests
     )
-    look_again(scene, 2.1)
+    advance(scene, 2.1)
     assert reserved == [False]
 
 
-def test_the_broker_keeps_what_is_due_later(scene: Scene) -> None:
+def test_a_retry_that_is_due_later_is_delayed_in_the_broker(scene: Scene) -> None:
     order = Order("o1")
     fail(scene, order, delay=5)
     assert (order.word, scene.stored) == ("ack", [("retry", "o1")])
 
 
-def test_the_broker_keeps_what_a_worker_has_no_room_for(scene: Scene) -> None:
+def test_a_retry_is_delayed_in_the_broker_if_the_worker_is_full(scene: Scene) -> None:
     most = Limits(slots=SLOTS).max_blocked // subject.KEPT
     for number in range(most + 1):
         fail(scene, Order(f"o{number}", f"m{number}"))
     assert scene.stored == [("retry", f"o{most}")]
 
 
-def test_those_whose_outcomes_are_being_stored_have_their_places_already(scene: Scene) -> None:
-    """After the database has stood still, hundreds would else be kept at once beyond all bounds."""
+def test_retries_count_while_their_outcomes_are_being_stored(scene: Scene) -> None:
+    """After the database was down, hundreds would otherwise exceed the bound at once."""
     most = Limits(slots=SLOTS).max_blocked // subject.KEPT
     for number in range(most - 1):
         fail(scene, Order(f"o{number}", f"m{number}"))
@@ -594,7 +599,7 @@ def test_those_whose_outcomes_are_being_stored_have_their_places_already(scene: 
     assert scene.stored == [("retry", f"o{most}"), ("retry", f"o{most + 1}")]
 
 
-def test_others_have_turns_while_many_are_read_for_their_next_attempt(scene: Scene) -> None:
+def test_the_dispatcher_yields_while_it_parses_many_retries(scene: Scene) -> None:
     read: Counter[int] = Counter()
     turns = 0
 
@@ -624,7 +629,7 @@ def test_others_have_turns_while_many_are_read_for_their_next_attempt(scene: Sce
     assert max(read.values()) <= 2
 
 
-def test_a_retry_that_arrives_before_its_publish_is_confirmed_is_no_copy(scene: Scene) -> None:
+def test_a_retry_delivered_before_its_publisher_confirm_is_no_copy(scene: Scene) -> None:
     order, retry = Order("o"), Order("o")
     retry.attempts = 1
     scene.broker_answers.clear()
@@ -639,7 +644,7 @@ def test_a_retry_that_arrives_before_its_publish_is_confirmed_is_no_copy(scene: 
     assert scene.stored == [("retry", "o"), ("accepted", "o")]
 
 
-def test_a_copy_does_not_share_an_end_that_was_only_found(scene: Scene) -> None:
+def test_a_copy_does_not_share_an_outcome_that_was_only_read(scene: Scene) -> None:
     """An operator may have reopened the order since."""
     order, copy = Order("o"), Order("o")
     scene.only_found = True
@@ -651,12 +656,12 @@ def test_a_copy_does_not_share_an_end_that_was_only_found(scene: Scene) -> None:
     assert scene.stored == [("accepted", "o"), ("accepted", "o")]
 
 
-def test_a_copy_of_an_order_that_waits_here_is_not_acknowledged_before_it(scene: Scene) -> None:
-    """When a connection was lost meanwhile, the copy is the order's only message."""
+def test_a_copy_of_a_waiting_retry_is_not_acknowledged_before_it(scene: Scene) -> None:
+    """If a connection was lost meanwhile, the copy is the order's only message."""
     order, copy = Order("twice"), Order("twice")
     fail(scene, order, copy)
     assert (order.word, copy.word) == ("", "")
-    look_again(scene, 2.1)
+    advance(scene, 2.1)
     scene.reply("twice")
     assert order.said.wait(10)
     assert copy.said.wait(10)
@@ -665,8 +670,8 @@ def test_a_copy_of_an_order_that_waits_here_is_not_acknowledged_before_it(scene:
 
 
 @pytest.mark.parametrize("delay", [0, 2, 5], ids=["ended", "waits here", "is delayed"])
-def test_a_request_that_asks_to_cancel_for_longer_is_no_copy(scene: Scene, delay: int) -> None:
-    """Joined to one that ends for want of time, or is tried again for less, it would be lost."""
+def test_a_cancel_request_with_a_later_deadline_is_no_copy(scene: Scene, delay: int) -> None:
+    """Joined to a request that expires or is retried sooner, it would be lost."""
     one, copy, longer = (Order("o1", seconds=seconds) for seconds in (60, 60, 600))
     for each in (one, copy, longer):
         each.action, each.key = Action.CANCEL, ("m", "o1", Action.CANCEL)
@@ -675,7 +680,7 @@ def test_a_request_that_asks_to_cancel_for_longer_is_no_copy(scene: Scene, delay
     scene.offer(one, copy, longer)
     scene.reply("o1", Outcome(kind, contact=CallResult.ANSWERED))
     gevent.sleep(0.01)
-    assert scene.is_sent("o1")  # for the one that has more time
+    assert scene.is_sent("o1")  # for the request with the later deadline
     assert longer.word == ""
     assert (one.word, copy.word) == ("", "") if delay == 2 else ("ack", "ack")
     scene.reply("o1")
@@ -683,7 +688,7 @@ def test_a_request_that_asks_to_cancel_for_longer_is_no_copy(scene: Scene, delay
     assert longer.word == "ack"
 
 
-def test_what_waits_here_goes_back_when_the_worker_stops(scene: Scene) -> None:
+def test_waiting_retries_are_requeued_when_the_worker_stops(scene: Scene) -> None:
     waits, under_way = Order("waits"), Order("under way", "other")
     fail(scene, waits)
     scene.offer(under_way)
@@ -695,7 +700,7 @@ def test_what_waits_here_goes_back_when_the_worker_stops(scene: Scene) -> None:
     assert (under_way.word, scene.stored) == ("ack", [("retry", "under way")])
 
 
-def test_what_is_to_wait_here_goes_back_if_the_worker_is_told_to_stop_just_then(
+def test_a_retry_is_requeued_if_the_worker_starts_to_stop_in_that_moment(
     scene: Scene,
 ) -> None:
     scene.broker_answers.clear()
@@ -710,19 +715,19 @@ def test_what_is_to_wait_here_goes_back_if_the_worker_is_told_to_stop_just_then(
         assert each.word == "requeue"
 
 
-def test_what_waits_here_is_forgotten_with_the_connection_that_it_came_by(scene: Scene) -> None:
+def test_waiting_retries_are_dropped_with_their_connection(scene: Scene) -> None:
     order, again = Order("o1"), Order("o1")
     fail(scene, order)
     scene.dispatcher.connection_lost()
-    scene.offer(again)  # the broker has it back, and sends it
+    scene.offer(again)  # the broker redelivers it
     scene.reply("o1")
     assert again.said.wait(10)
-    look_again(scene, 10)
+    advance(scene, 10)
     assert (order.word, scene.stored) == ("", [("accepted", "o1")])
     assert not scene.is_sent("o1")
 
 
-def test_a_copy_is_not_tried_when_its_connection_is_lost_in_that_instant(scene: Scene) -> None:
+def test_a_copy_is_not_attempted_when_its_connection_is_lost_in_that_moment(scene: Scene) -> None:
     order, copy = Order("twice"), Order("twice")
     scene.taken_over = True
     scene.offer(order, copy)
@@ -734,12 +739,12 @@ def test_a_copy_is_not_tried_when_its_connection_is_lost_in_that_instant(scene: 
 
 
 @pytest.mark.parametrize("delay", [2, 30])
-def test_what_the_broker_has_back_gets_no_second_message(scene: Scene, delay: int) -> None:
-    """With each connection that is lost there would be twice as many."""
+def test_a_stale_delivery_gets_no_second_message(scene: Scene, delay: int) -> None:
+    """Otherwise each lost connection would double the messages."""
     order, again = Order("o1"), Order("o1")
     scene.offer(order)
     scene.dispatcher.connection_lost()
-    have_again(scene, "o1", delay)
+    ask_for_a_retry(scene, "o1", delay)
     assert (order.is_stale, scene.stored, len(scene.dispatcher._retries)) == (True, [], 0)
     scene.reply("o1")
     scene.offer(again)
@@ -748,15 +753,16 @@ def test_what_the_broker_has_back_gets_no_second_message(scene: Scene, delay: in
 
 
 @pytest.mark.parametrize("delay", [2, 30])
-def test_what_comes_back_while_it_fails_is_tried_again_in_its_time(
+def test_an_order_redelivered_while_it_fails_is_retried_after_its_delay(
     scene: Scene, delay: int
 ) -> None:
-    """By one message: the broker's own is acknowledged as a copy once the next attempt's is stored."""
+    """By one message: the redelivery is acknowledged as a copy once the retry is stored."""
     order, copy = Order("twice"), Order("twice")
     scene.offer(order)
     scene.dispatcher.connection_lost()
     scene.broker_answers.clear()
-    fail(scene, copy, delay=delay)  # it came by the next connection, while the other was under way
+    # Redelivered on the next connection, while the first was in flight.
+    fail(scene, copy, delay=delay)
     assert copy.word == ""
     scene.broker_answers.set()
     assert copy.said.wait(10)
@@ -764,7 +770,9 @@ def test_what_comes_back_while_it_fails_is_tried_again_in_its_time(
     assert not scene.is_sent("twice")
 
 
-def test_what_comes_back_before_its_end_is_stored_is_tried_again_in_its_time(scene: Scene) -> None:
+def test_an_order_redelivered_before_its_outcome_is_stored_is_retried_after_its_delay(
+    scene: Scene,
+) -> None:
     scene.broker_answers.clear()
     order, copy = Order("twice"), Order("twice")
     fail(scene, order)
@@ -777,19 +785,19 @@ def test_what_comes_back_before_its_end_is_stored_is_tried_again_in_its_time(sce
     assert not scene.is_sent("twice")
 
 
-def test_what_comes_back_while_the_worker_stops_goes_back(scene: Scene) -> None:
+def test_an_order_redelivered_while_the_worker_stops_is_requeued(scene: Scene) -> None:
     order, copy = Order("twice"), Order("twice")
     scene.offer(order)
     scene.dispatcher.connection_lost()
     scene.offer(copy)
     scene.dispatcher.close()
-    have_again(scene, "twice")
+    ask_for_a_retry(scene, "twice")
     assert copy.said.wait(10)
     assert (copy.word, scene.stored) == ("requeue", [])
 
 
-def test_no_breaker_opens_over_an_order_that_another_worker_has(scene: Scene) -> None:
-    """It is looked at again after a while, which its merchant has not asked for."""
+def test_an_order_leased_elsewhere_opens_no_breaker(scene: Scene) -> None:
+    """Its retry delay is the gateway's, and not a merchant's Retry-After."""
     orders = [Order("o1"), Order("o2")]
     scene.reply("o1", held())
     scene.reply("o2")
@@ -802,7 +810,7 @@ def test_no_breaker_opens_over_an_order_that_another_worker_has(scene: Scene) ->
 
 
 @pytest.mark.parametrize("guarantee", Guarantee)
-def test_no_call_is_cut_short_at_a_pos_that_can_neither_be_asked_nor_honours_a_key(
+def test_no_call_is_cut_short_at_a_pos_without_look_up_and_idempotency_key(
     monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
 ) -> None:
     scene = Scene(monkeypatch, adapter="pos")
@@ -812,7 +820,7 @@ def test_no_call_is_cut_short_at_a_pos_that_can_neither_be_asked_nor_honours_a_k
     assert order.call.lane.may_be_cut_short is (guarantee is not Guarantee.BLIND)
 
 
-def test_nothing_starts_until_a_worker_that_was_paused_knows_what_became_of_its_permits(
+def test_a_worker_that_was_paused_starts_nothing_until_it_knows_its_permits(
     scene: Scene,
 ) -> None:
     fleet: Any = SimpleNamespace(may_start=lambda _now: False, short=lambda _merchant: None)
@@ -828,7 +836,7 @@ def test_nothing_starts_until_a_worker_that_was_paused_knows_what_became_of_its_
 
 
 class SteppedClock:
-    """The machine's clocks, of which the time of day is set by hand."""
+    """The machine's clocks; the test sets the time of day."""
 
     def __init__(self) -> None:
         self.step = 0.0
@@ -841,7 +849,7 @@ class SteppedClock:
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-def test_a_step_of_the_time_of_day_is_said_and_what_waits_keeps_its_time(
+def test_a_step_of_the_wall_clock_is_logged_and_waiting_orders_keep_their_time(
     monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     clock = SteppedClock()
@@ -868,7 +876,7 @@ def test_a_step_of_the_time_of_day_is_said_and_what_waits_keeps_its_time(
     assert scene.stored[1:] == [("accepted", "sent"), ("accepted", "waiting")]
 
 
-def test_a_ticker_that_dies_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crashed_ticker_stops_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: AsyncResult[BaseException] = AsyncResult()
     monkeypatch.setattr(subject, "end_worker", ended.set)
     scene = Scene(monkeypatch)
@@ -881,7 +889,7 @@ def test_a_ticker_that_dies_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> 
     assert str(ended.get(timeout=10)) == "a mistake of ours"
 
 
-def test_a_merchant_that_states_no_limit_gets_no_more_than_its_pos_allows(
+def test_a_merchant_without_a_limit_gets_its_vendors_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, max_concurrency=None, adapter="clover", default=50)
@@ -891,7 +899,7 @@ def test_a_merchant_that_states_no_limit_gets_no_more_than_its_pos_allows(
     assert (terms.limit, terms.per_second) == (5, 16.0)
 
 
-def test_one_that_needs_two_requests_for_an_order_gets_half_as_many_orders_a_second(
+def test_a_vendor_with_two_requests_an_order_gets_half_as_many_orders_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, max_concurrency=None, adapter="toast", default=50)

@@ -1,4 +1,4 @@
-"""How long what is under way may take when a worker is told to stop."""
+"""How long orders in flight may take when a worker is told to stop."""
 
 import subprocess
 import sys
@@ -21,6 +21,6 @@ print(let_go.wait(30))
 """
 
 
-def test_the_bound_counts_from_the_signal_whenever_the_worker_comes_to_look() -> None:
+def test_the_drain_timeout_counts_from_the_signal() -> None:
     run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     assert run.stdout == "True\n"

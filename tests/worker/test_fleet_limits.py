@@ -1,4 +1,4 @@
-"""Two workers and a Redis: a merchant's limit and its breaker are the fleet's."""
+"""Two workers and a Redis: a merchant's limit and its breaker are shared by the fleet."""
 
 import signal
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.worker.lab import Lab, WorkerProcess, by_type
 ORDERS = [f"o{n}" for n in range(60)]
 
 
-def test_two_workers_together_keep_to_a_merchants_limit(lab: Lab, redis_url: str) -> None:
+def test_two_workers_together_stay_within_a_merchants_limit(lab: Lab, redis_url: str) -> None:
     lab.open_merchants("m-1", max_concurrency=3)
     lab.merchants.profile("m-1", {"kind": "accept", "latency": 0.1})
     with _two(lab, redis_url) as (first, second):
@@ -24,9 +24,7 @@ def test_two_workers_together_keep_to_a_merchants_limit(lab: Lab, redis_url: str
     assert lab.merchants.doubled() == []
 
 
-def test_what_one_worker_finds_out_about_a_merchant_the_other_knows(
-    lab: Lab, redis_url: str
-) -> None:
+def test_a_breaker_that_one_worker_opens_is_open_in_the_other(lab: Lab, redis_url: str) -> None:
     lab.open_merchants("m-1", max_concurrency=1)
     lab.merchants.profile("m-1", {"kind": "limit", "retry_after": "12"})
     with lab.worker(redis_url=redis_url) as first:
@@ -37,10 +35,11 @@ def test_what_one_worker_finds_out_about_a_merchant_the_other_knows(
             second.wait_for_log('"why": "fleet"')
             events = lab.events_until_all_ended(ORDERS[:3])
     assert len(by_type(events)["order.accepted"]) == 3
-    assert lab.merchants.merchant("m-1")["requests"] == 4  # the one that was told, and no other
+    # From the worker that was told, and from no other.
+    assert lab.merchants.merchant("m-1")["requests"] == 4
 
 
-def test_a_killed_workers_part_of_the_limit_is_the_others(lab: Lab, redis_url: str) -> None:
+def test_a_killed_workers_permits_go_to_the_other(lab: Lab, redis_url: str) -> None:
     lab.open_merchants("hang-1", max_concurrency=2)
     with _two(lab, redis_url, request_timeout=100) as (first, second):
         lab.submit("hang-1", *ORDERS[:10])
@@ -54,7 +53,7 @@ def test_a_killed_workers_part_of_the_limit_is_the_others(lab: Lab, redis_url: s
     assert lab.merchants.merchant("hang-1")["max_in_flight"] == 2
 
 
-def test_orders_go_on_without_redis_and_with_it_again(
+def test_orders_are_delivered_without_redis_and_after_its_return(
     lab: Lab, redis: Redis, redis_url: str
 ) -> None:
     lab.open_merchants("fast-1")
@@ -71,7 +70,7 @@ def test_orders_go_on_without_redis_and_with_it_again(
         assert [each["order_id"] for each in lab.events(1)] == ["after"]
 
 
-def test_a_worker_whose_redis_is_away_when_it_starts_delivers_all_the_same(lab: Lab) -> None:
+def test_a_worker_that_starts_without_redis_delivers(lab: Lab) -> None:
     lab.open_merchants("fast-1")
     lab.submit("fast-1", "o1")
     with lab.worker(redis_url="redis://127.0.0.1:1/0") as worker:

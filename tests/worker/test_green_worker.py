@@ -1,4 +1,4 @@
-"""The worker that is started with no flag at all: fast, patched, and asked for nothing else.
+"""The worker that is started without flags: fast, patched, and without modules it does not need.
 
 Each trap is shown with plain Celery, then shown closed.
 """
@@ -21,21 +21,21 @@ from tests.telemetry.lab import Samples, get
 from tests.worker.lab import GREEN, GREEN_COMMAND, PATIENCE, ROOT, Lab, by_type
 
 
-def test_without_flags_it_is_the_green_worker_with_200_slots(lab: Lab) -> None:
-    """The trap: Celery's defaults are as many processes as cores."""
+def test_without_flags_the_worker_is_green_and_has_200_slots(lab: Lab) -> None:
+    """The trap: Celery's default is one process per core."""
     port, merchants = free_port(), [f"m{n}" for n in range(200)]
     lab.open_merchants(*merchants)
     for merchant in merchants:
         lab.submit(merchant, f"first-{merchant}")
     with lab.worker(as_typed=True, metrics_port=port) as worker:
-        assert len(lab.events(200)) == 200  # they are known to be quick: light
+        assert len(lab.events(200)) == 200  # the merchants are known to be quick: light
         lab.merchants.profile("m*", {"kind": "accept", "latency": 3})
         for merchant in merchants:
             lab.submit(merchant, f"slow-{merchant}")
-        # The last slots are for the quickest of the light ones, whichever those are.
+        # The last slots are reserved for the lightest merchants, whichever those are.
         lab.merchants.wait_until(in_flight=180, timeout=30)
         command = psutil.Process(worker.process.pid).cmdline()
-        started = command[command.index("-P") :]  # after flags that Python itself was given
+        started = command[command.index("-P") :]  # after flags of Python itself
         assert sorted(started) == sorted(GREEN_COMMAND[1:]), "the other tests start another worker"
         slots = Samples(get(port, "/metrics")[1]).of("pos_gateway_slots")
         assert sum(slots.values()) == 200
@@ -43,7 +43,7 @@ def test_without_flags_it_is_the_green_worker_with_200_slots(lab: Lab) -> None:
     assert lab.merchants.summary()["max_in_flight"] <= 200
 
 
-def test_without_flags_it_is_not_capped_at_ten_orders_a_second(lab: Lab) -> None:
+def test_without_flags_the_worker_is_not_capped_at_ten_orders_a_second(lab: Lab) -> None:
     """The trap: Celery's gossip makes its loop wait 0.1 s after every message.
 
     At ten a second 400 orders take forty seconds.
@@ -51,24 +51,24 @@ def test_without_flags_it_is_not_capped_at_ten_orders_a_second(lab: Lab) -> None
     assert placed_one_by_one_while_it_runs(lab) < 20
 
 
-def test_sending_task_events_does_not_slow_it_either(lab: Lab) -> None:
+def test_task_events_do_not_slow_the_worker(lab: Lab) -> None:
     assert placed_one_by_one_while_it_runs(lab, "-E") < 20
 
 
-def test_it_loads_nothing_that_only_a_person_at_a_terminal_has_a_use_for() -> None:
+def test_the_worker_loads_no_module_that_only_a_terminal_needs() -> None:
     """16 MiB of each worker."""
     loaded = set(after_loading("import sys; print(*sys.modules)").split())
     assert {"celery.bin.worker", "kombu.serialization", "requests", "structlog"} <= loaded
     assert not loaded & {"click_repl", "prompt_toolkit", *light_celery.HIDDEN}
 
 
-def test_whoever_asks_for_some_of_it_later_gets_it() -> None:
+def test_modules_that_were_left_out_can_be_imported_later() -> None:
     names = ["click_repl", *light_celery.HIDDEN]
     after_loading(f"import {', '.join(names)}; click_repl.repl")
 
 
 def after_loading(code: str) -> str:
-    """What this prints in a worker's process; nobody is warned of anything."""
+    """What this code prints in a worker's process, which must print no warning."""
     load = (
         f"from pos_gateway.worker import slim_celery as light_celery; light_celery.load(); {code}"
     )
@@ -91,8 +91,8 @@ def placed_one_by_one_while_it_runs(lab: Lab, *flags: str) -> float:
     return max(arrived) - min(arrived)
 
 
-def test_the_trap_itself_is_there_in_plain_celery(lab: Lab) -> None:
-    """If this fails, Celery has mended it, and our own loop may go."""
+def test_plain_celery_has_the_trap(lab: Lab) -> None:
+    """If this fails, Celery has fixed it, and our own loop may go."""
     lab.merchants.profile("fast-*", {"kind": "accept", "latency": 0})
 
     def place(*order_ids: str) -> None:
@@ -130,7 +130,7 @@ POOLS = pytest.mark.parametrize("flags", [(), ("-P", "gevent"), ("--pool=gevent"
 
 
 @POOLS
-def test_an_https_delivery_works_however_the_pool_is_named(
+def test_https_delivery_works_with_every_name_of_the_pool(
     flags: tuple[str, ...], broker_url: str, database_url: str, tmp_path: Path
 ) -> None:
     """The trap: patching after ssl was imported makes TLS recurse."""
@@ -154,7 +154,7 @@ def test_an_https_delivery_works_however_the_pool_is_named(
 
 
 @POOLS
-def test_everything_is_patched_before_anything_else_is_imported(
+def test_modules_are_patched_before_other_imports(
     flags: tuple[str, ...], lab: Lab, tmp_path: Path
 ) -> None:
     """Names bound before patching (``from time import sleep``) would stop every green thread."""
@@ -176,7 +176,7 @@ atexit.register(tell)
     assert "sleep is of {'gevent.hub'}" in worker.log
 
 
-def test_the_short_name_at_the_top_level_is_the_same_worker(lab: Lab) -> None:
+def test_the_short_app_name_starts_the_same_worker(lab: Lab) -> None:
     lab.open_merchants("slow-1", max_concurrency=50)
     lab.merchants.profile("slow-1", {"kind": "accept", "latency": 1})
     lab.submit("slow-1", *[f"o{n}" for n in range(50)])
@@ -185,7 +185,7 @@ def test_the_short_name_at_the_top_level_is_the_same_worker(lab: Lab) -> None:
         assert len(lab.events(50)) == 50
 
 
-def test_flags_that_are_given_still_work(lab: Lab) -> None:
+def test_explicit_flags_override_the_defaults(lab: Lab) -> None:
     lab.open_merchants("m", max_concurrency=50)
     lab.merchants.profile("m", {"kind": "accept", "latency": 0.5})
     lab.submit("m", *[f"o{n}" for n in range(20)])
@@ -194,11 +194,11 @@ def test_flags_that_are_given_still_work(lab: Lab) -> None:
     assert lab.merchants.summary()["max_in_flight"] == 7
 
 
-def test_the_synchronous_worker_runs_the_same_orders(lab: Lab) -> None:
+def test_the_synchronous_worker_delivers_the_same_orders(lab: Lab) -> None:
     lab.open_merchants("fast-1", "reject-1")
     lab.submit("fast-1", *[f"o{n}" for n in range(20)])
     lab.submit("reject-1", "r1")
-    lab.submit("nobody", "n1")
+    lab.submit("no-such", "n1")
     lab.publish_raw(b'{"a":1}', {"task": "pos_gateway.submit_order", "id": "x"})
     with lab.worker("-P", "prefork", "-c", "4", app="pos_gateway"):
         told = by_type(lab.events(22))
@@ -210,7 +210,7 @@ def test_the_synchronous_worker_runs_the_same_orders(lab: Lab) -> None:
     assert lab.merchants.summary()["max_in_flight"] <= 4
 
 
-def test_what_publishes_the_synchronous_workers_events_ends_with_it_however_that_ends(
+def test_the_events_process_ends_with_the_synchronous_worker_even_if_it_is_killed(
     lab: Lab,
 ) -> None:
     lab.open_merchants("m")
@@ -224,15 +224,15 @@ def test_what_publishes_the_synchronous_workers_events_ends_with_it_however_that
         assert not companion.is_running()
 
 
-def test_the_synchronous_worker_keeps_the_deadline_too(lab: Lab) -> None:
+def test_the_synchronous_worker_keeps_deadlines(lab: Lab) -> None:
     lab.open_merchants("hang-1", request_timeout=0.5)
     with lab.worker("-P", "prefork", "-c", "2", app="pos_gateway"):
-        lab.submit("hang-1", "o1", seconds=8)  # its child starts meanwhile
+        lab.submit("hang-1", "o1", seconds=8)  # its child process starts meanwhile
         [event] = lab.events(1)
     assert event["type"] == "order.in_doubt"
 
 
-def test_the_heartbeat_is_short_and_nobody_can_stop_it_from_afar(lab: Lab) -> None:
+def test_the_heartbeat_is_short_and_remote_control_is_off(lab: Lab) -> None:
     program = (
         "from pos_gateway.celery import app; c = app.conf; "
         "print(c.broker_heartbeat, c.worker_enable_remote_control, c.accept_content, "
@@ -242,7 +242,7 @@ def test_the_heartbeat_is_short_and_nobody_can_stop_it_from_afar(lab: Lab) -> No
     assert done.stdout.strip() == "15 False ['json'] True {'quorum'}"
 
 
-def test_it_refuses_to_start_on_a_pending_migration_and_names_the_command(
+def test_a_worker_refuses_to_start_on_a_pending_migration_and_names_the_command(
     lab: Lab, tmp_path: Path
 ) -> None:
     lab.database_url = f"sqlite:///{tmp_path / 'new.db'}"
@@ -253,10 +253,10 @@ def test_it_refuses_to_start_on_a_pending_migration_and_names_the_command(
 
 
 @pytest.mark.parametrize("app", [GREEN, "pos_gateway"])
-def test_it_refuses_to_start_in_a_pool_of_threads_and_names_those_that_there_are(
+def test_a_worker_refuses_to_start_in_a_thread_pool_and_names_the_supported_pools(
     lab: Lab, app: str
 ) -> None:
-    """Their ledger has one connection for one caller: they would read each other's answers."""
+    """The ledger has one connection for one caller: threads would read each other's replies."""
     with lab.worker("-P", "threads", app=app) as worker:
         assert worker.wait() == 78
     assert "in the pool celery.concurrency.thread several orders" in worker.log
@@ -264,7 +264,7 @@ def test_it_refuses_to_start_in_a_pool_of_threads_and_names_those_that_there_are
     assert "Traceback" not in worker.log
 
 
-def test_it_refuses_to_start_on_an_unknown_variable_and_names_the_nearest(lab: Lab) -> None:
+def test_a_worker_refuses_to_start_on_an_unknown_variable_and_names_the_nearest(lab: Lab) -> None:
     with lab.worker(slot=100) as worker:
         assert worker.wait() == 78
     assert "POS_GATEWAY_SLOTS" in worker.log

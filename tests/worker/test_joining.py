@@ -1,6 +1,6 @@
-"""Messages for an order that is in flight in the same worker: a copy shares its outcome, and no other.
+"""Messages for an order that is in flight in the same worker: only a copy shares its outcome.
 
-A whole gateway is behind the dispatcher; merchants, and the broker, answer when they are told to.
+A whole gateway is behind the dispatcher; the test hands in the answers of merchants and broker.
 """
 
 import json
@@ -28,14 +28,14 @@ from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.request import OrderRequest
 from tests.gate import Gate
 
-#: Seconds after which what a test waits for never comes.
+#: Seconds after which a wait fails.
 SOON = 10
 ACCEPTED = (201, {"status": "accepted", "id": "pos-1"})
 REFUSED = (401, {})
 
 
 class Line:
-    """A worker's dispatcher, and what it says to the broker."""
+    """A worker's dispatcher, and what it reports to the broker."""
 
     def __init__(self, folder: Path) -> None:
         self.gate = Gate(folder, self._answer, clock=SYSTEM_CLOCK)  # type: ignore[arg-type]
@@ -59,11 +59,11 @@ class Line:
         gevent.sleep(0)
 
     def offer(self, record: dict[str, Any]) -> "Said":
-        """A message with this order comes."""
+        """Deliver a message with this order."""
         return self.offer_body(wire.body_of(json.dumps(record).encode()))
 
     def offer_body(self, body: bytes) -> "Said":
-        """A message with this body comes."""
+        """Deliver a message with this body."""
         said = Said()
         request = self.request(body, said)
         self.dispatcher.offer(request)
@@ -89,7 +89,7 @@ class Line:
         )
 
     def replay(self) -> bytes:
-        """An operator replays the last dead letter; the body of what is published."""
+        """Replay the last dead letter as an operator does; returns the published body."""
         dead = [each for each in self.gate.stored if each.routing_key == "orders.dead"][-1]
         published: list[Message] = []
         replaying = Replay(
@@ -121,7 +121,7 @@ class Line:
 
 
 class Said:
-    """What the broker is told of a message."""
+    """How a message was settled with the broker."""
 
     def __init__(self) -> None:
         self.word = ""
@@ -145,30 +145,30 @@ def line(tmp_path: Path) -> Iterator[Line]:
     gevent.kill(ticker)
 
 
-def test_a_mended_order_that_comes_while_the_invalid_one_is_dead_lettered_is_sent(
+def test_a_corrected_order_is_sent_while_the_invalid_one_is_being_dead_lettered(
     line: Line,
 ) -> None:
-    """The backend hears of the invalid one before its letter is confirmed."""
+    """The backend has the invalid order's event before its dead letter is confirmed."""
     line.broker_confirms.clear()
     order = line.gate.an_order()
     invalid = line.offer({**order, "currency": "eur"})
     assert line.stores.wait(SOON)
-    assert line.gate.told() == [("failed", "invalid_order")]
+    assert line.gate.recorded() == [("failed", "invalid_order")]
     mended = line.offer(order)
     line.broker_confirms.set()
     assert (invalid.wait(), mended.wait()) == ("acknowledged", "acknowledged")
-    assert line.gate.told() == [("failed", "invalid_order"), ("accepted", None)]
+    assert line.gate.recorded() == [("failed", "invalid_order"), ("accepted", None)]
     assert (line.gate.row_state(), line.gate.dead()) == ("accepted", ["invalid_order"])
 
 
-def test_a_mended_order_that_waits_behind_the_invalid_one_is_sent(line: Line) -> None:
+def test_a_corrected_order_that_waits_behind_the_invalid_one_is_sent(line: Line) -> None:
     order = line.gate.an_order()
     messages = [line.offer({**order, "currency": "eur"}), line.offer(order)]
     assert [each.wait() for each in messages] == ["acknowledged", "acknowledged"]
-    assert line.gate.told() == [("failed", "invalid_order"), ("accepted", None)]
+    assert line.gate.recorded() == [("failed", "invalid_order"), ("accepted", None)]
 
 
-def test_what_is_no_order_is_dead_lettered_also_if_one_by_its_name_is_at_its_merchant(
+def test_an_invalid_body_is_dead_lettered_while_an_order_with_its_id_is_in_flight(
     line: Line,
 ) -> None:
     line.merchant_answers.clear()
@@ -182,17 +182,18 @@ def test_what_is_no_order_is_dead_lettered_also_if_one_by_its_name_is_at_its_mer
     assert len(line.gate.said) == 1
 
 
-def test_a_copy_shares_the_outcome_of_the_order_at_its_merchant(line: Line) -> None:
+def test_a_copy_shares_the_outcome_of_the_order_in_flight(line: Line) -> None:
     line.merchant_answers.clear()
     order = line.gate.an_order()
     messages = [line.offer(order), line.offer(order)]
     line.merchant_answers.set()
     assert [each.wait() for each in messages] == ["acknowledged", "acknowledged"]
-    assert (len(line.gate.said), line.gate.stored) == (1, [])  # its end was not looked for again
+    # Its outcome was not read from the ledger again.
+    assert (len(line.gate.said), line.gate.stored) == (1, [])
 
 
-def test_a_replay_is_sent_that_comes_while_an_old_copy_is_dead_lettered_again(line: Line) -> None:
-    """The copy found the order's end before the operator reopened it."""
+def test_a_replay_is_sent_while_an_old_copy_is_being_dead_lettered(line: Line) -> None:
+    """The copy read the order's outcome before the operator reopened it."""
     order = line.gate.an_order()
     line.reply = REFUSED
     assert line.offer(order).wait() == "acknowledged"
@@ -207,7 +208,7 @@ def test_a_replay_is_sent_that_comes_while_an_old_copy_is_dead_lettered_again(li
     assert line.gate.row_state() == "accepted"
 
 
-def test_a_replay_is_sent_that_comes_before_its_dead_letter_is_confirmed(line: Line) -> None:
+def test_a_replay_is_sent_before_its_dead_letter_is_confirmed(line: Line) -> None:
     order = line.gate.an_order()
     line.reply = REFUSED
     line.broker_confirms.clear()
@@ -221,7 +222,7 @@ def test_a_replay_is_sent_that_comes_before_its_dead_letter_is_confirmed(line: L
     assert line.gate.row_state() == "accepted"
 
 
-def test_a_mistake_after_the_decision_leaves_no_order_claimed(
+def test_an_exception_after_the_decision_leaves_no_order_claimed(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = line.gate.an_order()
@@ -230,11 +231,11 @@ def test_a_mistake_after_the_decision_leaves_no_order_claimed(
         assert line.offer(order).wait() == "requeued"
     assert line.dispatcher._storing == 0
     assert line.offer(order).wait() == "acknowledged"
-    assert line.gate.told() == [("accepted", None)]
+    assert line.gate.recorded() == [("accepted", None)]
 
 
-def test_orders_of_no_merchant_are_not_parked(line: Line) -> None:
-    """Parked together they would come back as one bundle of no merchant, and as one dead letter."""
+def test_orders_without_a_merchant_are_not_parked(line: Line) -> None:
+    """Parked together they would become one bundle without a merchant, and one dead letter."""
     messages = []
     for number in range(3):
         record = {**line.gate.an_order(f"o{number}"), "merchant_id": ""}

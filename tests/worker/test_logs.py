@@ -1,4 +1,4 @@
-"""A real worker's log: nobody waits for it, whoever reads it or does not."""
+"""A real worker's log: no order waits for its reader."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ def pipe() -> Iterator[Pipe]:
 
 
 def lines_of(worker: WorkerProcess) -> list[dict[str, Any]]:
-    """What of its log is JSON; the rest is Celery's banner."""
+    """The log's JSON lines; the rest is Celery's banner."""
     return [json.loads(line) for line in worker.log.splitlines() if line.startswith("{")]
 
 
@@ -29,7 +29,7 @@ def attempted(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "delivery.attempted"]
 
 
-def test_orders_go_through_while_nobody_reads_the_log_and_what_is_missing_is_counted(
+def test_orders_are_delivered_while_the_log_is_not_read_and_dropped_lines_are_counted(
     lab: Lab, pipe: Pipe
 ) -> None:
     lab.open_merchants("gone-1", "reject-1")
@@ -63,7 +63,7 @@ def test_orders_go_through_while_nobody_reads_the_log_and_what_is_missing_is_cou
     assert times == sorted(times)
 
 
-def test_a_worker_stops_though_nobody_reads_its_log(lab: Lab, pipe: Pipe) -> None:
+def test_a_worker_stops_while_its_log_is_not_read(lab: Lab, pipe: Pipe) -> None:
     lab.open_merchants("reject-1")
     lab.merchants.profile("reject-1", REJECT)
     with lab.worker(*INFO, stderr=pipe.writer) as worker:
@@ -77,7 +77,9 @@ def test_a_worker_stops_though_nobody_reads_its_log(lab: Lab, pipe: Pipe) -> Non
 @pytest.mark.parametrize(
     ("app", "flags"), [("pos_gateway.gcelery", ()), ("pos_gateway", ("-P", "prefork", "-c", "1"))]
 )
-def test_what_is_said_while_it_stops_is_written(lab: Lab, app: str, flags: tuple[str, ...]) -> None:
+def test_lines_logged_during_shutdown_are_written(
+    lab: Lab, app: str, flags: tuple[str, ...]
+) -> None:
     lab.open_merchants("reject-1")
     lab.merchants.profile("reject-1", {**REJECT, "latency": 1.0})
     with lab.worker(*INFO, *flags, app=app) as worker:
@@ -88,7 +90,7 @@ def test_what_is_said_while_it_stops_is_written(lab: Lab, app: str, flags: tuple
     assert [line["order_id"] for line in attempted(lines_of(worker))] == ["o1"]
 
 
-def test_an_attempt_is_one_line_that_says_all_about_it(lab: Lab) -> None:
+def test_an_attempt_is_one_line_with_all_its_fields(lab: Lab) -> None:
     lab.open_merchants("reject-1", provider="acme")
     lab.merchants.profile("reject-1", REJECT)
     with lab.worker(*INFO) as worker:
@@ -115,10 +117,10 @@ def test_an_attempt_is_one_line_that_says_all_about_it(lab: Lab) -> None:
     stages = ("waited", "claim", "connect", "first_byte")
     assert all(first[f"{stage}_seconds"] > 0 for stage in stages)
     assert first["first_byte_seconds"] <= first["seconds"]
-    assert second["connect_seconds"] == 0  # the connection was there
+    assert second["connect_seconds"] == 0  # the connection was reused
 
 
-def test_who_wants_to_hear_of_accepted_orders_says_so(lab: Lab) -> None:
+def test_accepted_orders_are_logged_at_level_info_only(lab: Lab) -> None:
     lab.open_merchants("fast-1")
     with lab.worker() as quiet:
         lab.submit("fast-1", "o1")
@@ -131,29 +133,29 @@ def test_who_wants_to_hear_of_accepted_orders_says_so(lab: Lab) -> None:
     assert (line["order_id"], line["outcome"]) == ("o2", "accepted")
 
 
-def test_what_celery_and_whoever_prints_have_to_say_is_json_too(lab: Lab, tmp_path: Path) -> None:
+def test_celerys_lines_and_printed_lines_are_json(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         """
 import threading, sys, time
 def tell():
     while type(sys.stdout).__name__ != "LoggingProxy":
         time.sleep(0.01)
-    print("printed by somebody")
+    print("printed by a task")
 if "worker" in sys.argv or "worker" in sys.orig_argv:
     threading.Thread(target=tell, daemon=True).start()
 """
     )
     with lab.worker(*INFO, environment={"PYTHONPATH": str(tmp_path)}) as worker:
-        worker.wait_for_log("printed by somebody")
+        worker.wait_for_log("printed by a task")
     said = {line["logger"]: line["message"] for line in lines_of(worker) if "logger" in line}
-    assert said["celery.redirected"] == "printed by somebody"
+    assert said["celery.redirected"] == "printed by a task"
     assert said["celery.apps.worker"].endswith(" ready.")
 
 
 @pytest.mark.parametrize(
     ("app", "flags"), [("pos_gateway.gcelery", ()), ("pos_gateway", ("-P", "prefork", "-c", "1"))]
 )
-def test_a_log_file_has_everything_that_is_logged(
+def test_a_log_file_has_every_line(
     lab: Lab, tmp_path: Path, app: str, flags: tuple[str, ...]
 ) -> None:
     path = tmp_path / "gateway.log"
@@ -168,7 +170,7 @@ def test_a_log_file_has_everything_that_is_logged(
     assert attempted(lines_of(worker)) == []
 
 
-def test_a_log_file_that_cannot_be_written_to_is_told_at_once(lab: Lab, tmp_path: Path) -> None:
+def test_an_unwritable_log_file_is_reported_at_once(lab: Lab, tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "gateway.log"
     with lab.worker("--logfile", str(path)) as worker:
         assert worker.wait() == 78

@@ -1,4 +1,4 @@
-"""The consumer's loop: whoever else runs in a worker has turns, whatever messages come in a row."""
+"""The consumer's loop: other green threads run, however many messages arrive in a row."""
 
 from time import thread_time
 from types import SimpleNamespace
@@ -20,11 +20,11 @@ def _on_green_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def messages_in_a_row(seconds: float, number: int) -> int:
-    """How many of these are read at most until a green thread has its turn whose socket is ready.
+    """Messages read at most before a green thread runs whose socket is ready.
 
     Args:
-        seconds: of CPU that each of them takes.
-        number: how many there are, all of them here already.
+        seconds: CPU time that each of them takes.
+        number: how many there are, all readable already.
     """
     here, there = socketpair()
     waiting = longest = 0
@@ -69,18 +69,18 @@ def messages_in_a_row(seconds: float, number: int) -> int:
     return longest
 
 
-def test_after_large_messages_others_have_their_turn_at_once() -> None:
+def test_the_loop_yields_after_each_large_message() -> None:
     assert messages_in_a_row(BUSY, 20) <= 2
 
 
-def test_small_ones_are_read_many_in_a_row() -> None:
-    """Each turn costs as much as a small message, and orders that start together are written together."""
+def test_the_loop_reads_many_small_messages_in_a_row() -> None:
+    """A turn costs as much as a small message, and orders that start together share a transaction."""
     assert IN_A_ROW // 2 <= messages_in_a_row(0.0, 5 * IN_A_ROW) <= 2 * IN_A_ROW
 
 
 @pytest.mark.parametrize("monitored", [False, True])
 def test_a_missed_heartbeat_ends_the_loop_with_its_error(monitored: bool) -> None:
-    """Whichever connection misses it: the one that reads, or the one for monitoring."""
+    """The connection that consumes, or the one for monitoring."""
     ticks: list[Any] = []
     timer = SimpleNamespace(call_repeatedly=lambda seconds, check: ticks.append((seconds, check)))
 

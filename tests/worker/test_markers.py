@@ -1,9 +1,9 @@
-"""Names, numbers and secrets on every way that an order can go: where they must not be found.
+"""Names, phone numbers and secrets on every path of an order: where they must not appear.
 
-Secrets: nowhere but in the requests to their merchant, whoever repeats them. A customer's name, phone and card: in the
-order itself, which is in the event and in the body of a dead letter, and in the words of the POS
-that rejected it, which are the reason in that event (docs/wire-format.md) and in the ledger. Not in
-what is logged, counted or looked at in lists: output, metrics, dead letters' headers, commands,
+Secrets: only in the requests to their merchant, even if the POS repeats them. A customer's name,
+phone and card: in the order itself, which is in the event and in a dead letter's body, and in the
+words of the POS that rejected it, which are the reason in that event (docs/wire-format.md) and in
+the ledger. Not in logs, metrics and listings: output, metrics, dead letters' headers, commands,
 database.
 """
 
@@ -44,7 +44,7 @@ ALL_SECRETS = (
 )
 
 ECHO = f"no {NAME}, {PHONE}, {CARD}"
-#: What the POS of each name does with an order.
+#: How the POS of each name treats an order.
 REPLIES = {
     "accepts": a_reply(b'{"id":"7","status":"accepted"}', "201 Created"),
     "rejects": a_reply(json.dumps({"error": {"code": PHONE, "message": ECHO}}).encode(), "422 No"),
@@ -61,7 +61,7 @@ REPLIES = {
 
 
 def repeated(request: bytes, name: str) -> bytes:
-    """The credentials of the request, as they are and encoded, in all that a POS may say."""
+    """The request's credentials, verbatim and encoded, everywhere a POS can repeat them."""
     lines = request.decode().split("\r\n")
     [secret] = [line for line in lines if line.startswith(("X-Api-Key: ", "Authorization: "))]
     secret = secret.split(" ")[-1]
@@ -73,8 +73,8 @@ def repeated(request: bytes, name: str) -> bytes:
     return a_reply(json.dumps({"error": {"code": secret, "message": long}}).encode(), "422 No")
 
 
-#: Those whose orders are in doubt when they are worthless, and one that cannot be reached.
-HOPELESS = (
+#: Merchants whose orders are in doubt when they expire, and one that cannot be reached.
+EXPIRED = (
     *("no-json", "odd-status", "no-http", "odd-chunk", "odd-header", "odd-length", "breaks"),
     *("resets", "hangs", "closed"),
 )
@@ -82,7 +82,7 @@ HOPELESS = (
 
 @pytest.fixture
 def pos() -> Iterator[tuple[Peer, list[bytes]]]:
-    """A POS for each name, and a token endpoint; and the requests that came."""
+    """A POS for each name, and a token endpoint; and the requests that they received."""
     requests: list[bytes] = []
 
     def script(connection: socket.socket) -> None:
@@ -118,7 +118,7 @@ def auths(seen: Peer) -> list[dict[str, Any]]:
 
 
 def import_merchants(lab: Lab, records: Iterable[dict[str, Any]]) -> str:
-    """What ``pos-gateway merchants import`` says; and once more with a record that is wrong."""
+    """The output of ``pos-gateway merchants import``, and of one with an invalid record."""
     said = ""
     right = list(records)
     for lines in ([{**right[0], "auth": {**right[0]["auth"], "type": "x"}}], right):
@@ -139,13 +139,13 @@ def import_merchants(lab: Lab, records: Iterable[dict[str, Any]]) -> str:
 
 
 def operators_see(lab: Lab) -> str:
-    """What every list of the command line says, and what it shows of an order."""
+    """The output of every listing command, and of the one that shows an order."""
     said = ""
     for command in (
         *(("dead", "list", *how) for how in ((), ("--json",))),
         *(("orders", "list", *how) for how in ((), ("--json",))),
         *(("orders", "show", f"o-{name}") for name in ("rejects", "hangs", "accepts-0")),
-        *(("dead", "show", letter) for letter in ("o-late", "o-nobody", "x")),
+        *(("dead", "show", letter) for letter in ("o-late", "o-unknown", "x")),
         ("dead", "replay", "--all", "--dry-run", "--as", "kim"),
         ("doctor",),
     ):
@@ -168,7 +168,7 @@ def operators_see(lab: Lab) -> str:
 
 
 def publish_no_orders(lab: Lab) -> int:
-    """Messages with a customer in them that are no orders, in many ways; how many."""
+    """Publish messages with a customer in them that are invalid in many ways; returns how many."""
     task = {"task": "pos_gateway.submit_order", "id": "x"}
     order = an_order("none", "accepts-0", **CUSTOMER)
     body = json.dumps([[order], {}, {}]).encode()
@@ -203,11 +203,11 @@ def found(text: str, markers: Iterable[str]) -> list[str]:
     return [marker for marker in markers if marker in text]
 
 
-def test_nobody_is_told_who_need_not_know(
+def test_secrets_and_customers_appear_only_where_they_must(
     lab: Lab, pos: tuple[Peer, list[bytes]], tmp_path: Path
 ) -> None:
     seen, requests = pos
-    names = ["rejects", "redirects", *HOPELESS]
+    names = ["rejects", "redirects", *EXPIRED]
     merchants = [
         *({"id": f"accepts-{n}", "auth": auth} for n, auth in enumerate(auths(seen))),
         *({"id": name, "auth": auths(seen)[n % 4]} for n, name in enumerate(names)),
@@ -230,11 +230,9 @@ def test_nobody_is_told_who_need_not_know(
     with lab.worker("-l", "DEBUG", metrics_port=port, secret_key=KEY) as worker:
         lab.wait_for_worker()
         for record in merchants:
-            hopeless = record["id"] in HOPELESS
-            lab.submit(
-                record["id"], f"o-{record['id']}", seconds=4 if hopeless else 300, **CUSTOMER
-            )
-        lab.submit("nobody", "o-nobody", **CUSTOMER)
+            expired = record["id"] in EXPIRED
+            lab.submit(record["id"], f"o-{record['id']}", seconds=4 if expired else 300, **CUSTOMER)
+        lab.submit("unknown", "o-unknown", **CUSTOMER)
         then = datetime.now(UTC) - timedelta(hours=2)
         late = {
             "placed_at": then.isoformat(),
@@ -242,10 +240,10 @@ def test_nobody_is_told_who_need_not_know(
         }
         body = json.dumps([[an_order("o-late", "accepts-0", **CUSTOMER, **late)], {}, {}]).encode()
         lab.publish_raw(body, {"task": "pos_gateway.submit_order", "id": "o-late"})
-        # Of the hopeless ones, the POS may have all but one.
-        letters = publish_no_orders(lab) + len(("closed", "redirects", "nobody", "late"))
-        # The one that is paused has none; one that is no order says whose it was.
-        ends = len(merchants) - 1 + len(("nobody", "late", "none"))
+        # Of the expired orders, the POS may have all but one.
+        letters = publish_no_orders(lab) + len(("closed", "redirects", "unknown", "late"))
+        # The paused merchant's order has no attempt; the invalid one has its order id.
+        ends = len(merchants) - 1 + len(("unknown", "late", "none"))
 
         def all_has_come() -> bool:
             return len(dead) >= letters and len({each["order_id"] for each in events}) >= ends
@@ -253,7 +251,8 @@ def test_nobody_is_told_who_need_not_know(
         lab.wait_until_queued("orders.dead", letters)
         lists = operators_see(lab)
         lab.outcomes(events, dead, all_has_come)
-        lab.wait_until_parked(1, len(HOPELESS))  # the paused one, and those that are asked about
+        # The paused merchant's, and those that are looked up.
+        lab.wait_until_parked(1, len(EXPIRED))
         pages = ""
         for path in ("metrics", "readyz", "debug/merchants"):
             with urlopen(f"http://127.0.0.1:{port}/{path}") as page:
@@ -262,7 +261,7 @@ def test_nobody_is_told_who_need_not_know(
     stored = b"".join(path.read_bytes() for path in tmp_path.glob("pos_gateway.db*"))
     assert b"accepts-0" in stored
     assert found(stored.decode("latin-1"), (*ALL_SECRETS, *PERSONAL)) == []
-    # It would prove nothing if they had not been there: each was shown to a POS, and only there.
+    # Proves that the markers were there: each was shown to a POS, and only there.
     shown = unquote(b"\n".join(requests).decode())
     assert found(shown, (*SECRETS.values(), BASIC)) == [
         *(secret for kind, secret in SECRETS.items() if kind != "password"),

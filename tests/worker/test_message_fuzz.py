@@ -1,8 +1,8 @@
-"""Messages that were orders, and are not any more: each ends in an event or in ``orders.dead``.
+"""Messages that were orders, and were damaged: each ends in an event or in ``orders.dead``.
 
-A few hundred go through one worker each time. ``FUZZ=100000 pytest tests/worker/test_message_fuzz.py
---timeout 3600`` sends so many, a few hundred at a time; ``SEED`` chooses others. What became of
-them is judged by the broker's queues and the merchants' records.
+A few hundred go through one worker each time. ``FUZZ=100000 pytest
+tests/worker/test_message_fuzz.py --timeout 3600`` sends that many, a few hundred at a time;
+``SEED`` chooses others. The outcomes are read from the broker's queues and the merchants' records.
 """
 
 import bz2
@@ -48,7 +48,7 @@ class Sent:
     properties: dict[str, Any]
     number: str
     orders: int = 1
-    #: For headers that the AMQP library would not write: their table as it is on the wire.
+    #: Headers that the AMQP library would not write: their table in wire format.
     table: bytes | None = None
     is_bundle: bool = field(init=False, default=False)
 
@@ -57,7 +57,7 @@ class Sent:
 
 
 class Raw(Message):  # type: ignore[misc]
-    """With a table of headers that is written as it is."""
+    """A message whose table of headers is written verbatim."""
 
     def __init__(self, table: bytes, *arguments: Any, **properties: Any) -> None:
         super().__init__(*arguments, **properties)
@@ -88,7 +88,7 @@ HEADERS = (
     *("stamps", "stamped_headers", "ignore_result", "replaced_task_nesting", "group_index"),
     *("x-merchant-id", "x-orders", "x-deliver-by", "x-death", "x-delay", "ü" * 60),
 )
-#: Properties that RabbitMQ lets pass whatever they are, and some of what they can be.
+#: Properties that RabbitMQ passes on whatever their type, and some of their values.
 PROPERTIES: dict[str, tuple[Any, ...]] = {
     "content_type": (
         *(None, "", "application/x-python-serialize", "application/data", "text/plain", "x"),
@@ -106,7 +106,7 @@ PROPERTIES: dict[str, tuple[Any, ...]] = {
     "user_id": ("guest",),
     "cluster_id": ("x",),
 }
-#: What Celery brings along, and what others may have; one of them runs a list of ours.
+#: Headers of Celery, and of others; one of them names a list of ours.
 TASKS = (
     *("celery.backend_cleanup", "celery.chord", "celery.chord_unlock", "celery.chain"),
     *("celery.map", "celery.starmap", "celery.chunks", "celery.group", "celery.accumulate"),
@@ -132,7 +132,7 @@ TABLES = (
 
 
 class Messages:
-    """Messages, each from an order that was right."""
+    """Messages, each damaged from a valid order."""
 
     def __init__(self, seed: str) -> None:
         self._random = Random(seed)
@@ -188,7 +188,7 @@ class Messages:
         return self._sent({"order_id": number}, [[order], {}, EMBED])
 
     def _nested(self) -> Sent:
-        """As deep as can just be read, and not be written any more, or the other way round."""
+        """As deep as can just be read but not written any more, or the other way round."""
         order = self._order()
         depth = self._random.randint(50, 1100)
         nested: Any = json.dumps(order).encode()
@@ -215,7 +215,7 @@ class Messages:
         return self._sent(order, self._pick(shapes))
 
     def _embed(self) -> Sent:
-        """With another order that is to be sent when this one is done, or has failed."""
+        """With another order in a callback or errback."""
         order = self._order()
         another = {
             "task": TASK,
@@ -305,7 +305,7 @@ class Messages:
 
 
 class Account:
-    """What went in and what has come of it."""
+    """What was published, and the outcomes so far."""
 
     def __init__(self, sent: list[Sent]) -> None:
         self.sent = sent
@@ -313,14 +313,14 @@ class Account:
         self.events: list[dict[str, Any]] = []
 
     def expected(self) -> int:
-        """Ends that there must be: a bundle that was set aside as a whole has one."""
+        """Outcomes that there must be: a bundle that was dead-lettered as a whole has one."""
         whole = {letter["message_id"] for letter in self.dead}
         return sum(
             1 if each.is_bundle and each.number in whole else each.orders for each in self.sent
         )
 
     def ends(self) -> int:
-        """What is set aside, and what is accepted: there is no event for that beside a letter."""
+        """Dead letters and accepted orders: a dead letter's event is not counted."""
         return len(self.dead) + len(self.accepted())
 
     def accepted(self) -> list[str]:
@@ -336,7 +336,7 @@ class Account:
 
 
 def publish(lab: Lab, messages: Iterable[Sent]) -> None:
-    """Each is confirmed: what the broker would not take is a mistake in here."""
+    """Each is confirmed: a message that the broker refuses is a bug in this test."""
     with Connection(lab.broker_url, transport_options={"confirm_publish": True}) as connection:
         channel = connection.default_channel
         for sent in messages:
@@ -349,7 +349,7 @@ def publish(lab: Lab, messages: Iterable[Sent]) -> None:
 
 @pytest.fixture
 def deep_events() -> Iterator[None]:
-    """What the worker could read is not too deep for this process either."""
+    """A body that the worker could read is not too deep for this process either."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(5 * before)
     yield
@@ -357,7 +357,7 @@ def deep_events() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("deep_events")
-def test_every_message_ends_in_an_event_or_is_set_aside_and_the_worker_lives(lab: Lab) -> None:
+def test_every_message_ends_in_an_event_or_a_dead_letter_and_the_worker_survives(lab: Lab) -> None:
     lab.open_merchants(MERCHANT)
     lab.client.connect()
     with Connection(lab.broker_url) as connection:
@@ -367,7 +367,7 @@ def test_every_message_ends_in_an_event_or_is_set_aside_and_the_worker_lives(lab
         while sent < MESSAGES:
             account = Account(list(messages.take(min(ROUND, MESSAGES - sent))))
             publish(lab, account.sent)
-            with suppress(TimeoutError):  # who is missing says more
+            with suppress(TimeoutError):  # the assertions below name the missing ones
                 lab.outcomes(account.events, account.dead, account.is_settled)
             assert account.ends() == account.expected(), account.missing()
             judge_compressed(account)
@@ -381,19 +381,20 @@ def test_every_message_ends_in_an_event_or_is_set_aside_and_the_worker_lives(lab
         assert worker.stop() == 0
         assert "Traceback" not in worker.log
         assert "crashed" not in worker.log
-    # An order that failed has its letter first, and perhaps its event only now.
+    # A failed order has its dead letter first, and its event perhaps only now.
     assert set(by_type(lab.events(lab.queued("order-events")))) <= {"order.failed", "order.expired"}
     left = {name: lab.queued(name) for name in ("orders", "orders.dead", "order-events", "replies")}
     assert (left, lab.delayed()) == (dict.fromkeys(left, 0), 0)
     made = [order["order_id"] for order in lab.merchants.orders() if order["creates"]]
-    # What damage has given the same id is the same order: made once, and told of each time.
+    # Messages that damage gave the same id are the same order: created once, with an event for
+    # each.
     assert sorted({*accepted, "good"}) == sorted(made)
     assert lab.merchants.doubled() == []
     assert not any("foreign" in order_id for order_id in made)
 
 
 def judge_compressed(account: Account) -> None:
-    """They are refused by name, and kept as they were."""
+    """Refused by name, and dead-lettered unchanged."""
     letters = {letter["message_id"]: letter for letter in account.dead}
     for each in account.sent:
         if "compression" in each.headers:

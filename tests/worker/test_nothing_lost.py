@@ -1,4 +1,4 @@
-"""What goes wrong around the worker, and that no order is lost or made twice over it."""
+"""Failures around the worker: no order is lost, and none is created twice."""
 
 import json
 import signal
@@ -19,7 +19,7 @@ from tests.worker.lab import Lab, by_type
 
 
 def everything_ended_once(lab: Lab, order_ids: list[str]) -> None:
-    """One terminal event for each order (repeats of the same event aside), one create each."""
+    """One terminal event for each order (duplicates of the same event allowed), one create each."""
     seen: dict[str, set[str]] = {}
     for event in lab.events_until_all_ended(order_ids):
         seen.setdefault(event["order_id"], set()).add(event["id"])
@@ -40,10 +40,10 @@ def counted_delays(broker_url: str) -> Iterator[Callable[[], int]]:
         yield lambda: int(channel.queue_declare(queue, passive=True).message_count)
 
 
-def test_a_hanging_merchant_takes_nothing_from_the_others(lab: Lab) -> None:
-    """Ten of its orders are out at once and the rest wait: nobody else waits for them.
+def test_a_hanging_merchant_does_not_delay_the_others(lab: Lab) -> None:
+    """Ten of its orders are in flight and the rest wait; no other merchant's order waits.
 
-    There are slots for all: else calls that hang may be ended for the others' sake.
+    There are slots for all: otherwise calls that hang could be cut short for the others.
     """
     healthy = [f"fast-{n}" for n in range(15)]
     lab.open_merchants("hang-1", *healthy)
@@ -56,12 +56,12 @@ def test_a_hanging_merchant_takes_nothing_from_the_others(lab: Lab) -> None:
         hanging = lab.merchants.merchant("hang-1")
         assert hanging["in_flight"] == 10
         assert hanging["max_in_flight"] == 10
-        # It has no end to wait for: the worker would, before it stops.
+        # The worker would wait for these calls before it stops.
         lab.merchants.profile("hang-1", {"kind": "accept"}, release=True)
 
 
-def test_orders_that_were_parked_come_back_by_themselves(lab: Lab) -> None:
-    """On the canary's queue, so that they must find their way back to the right one."""
+def test_parked_orders_are_redelivered(lab: Lab) -> None:
+    """On the canary's queue, so that they must return to that one."""
     lab.open_merchants("m", max_concurrency=2)
     lab.merchants.profile("m", {"kind": "hang"})
     orders = [f"o{n}" for n in range(40)]
@@ -85,8 +85,8 @@ def test_a_paused_merchant_is_sent_nothing_until_it_is_resumed(lab: Lab) -> None
         assert sorted(by_type(lab.events(2))["order.accepted"]) == ["o1", "o2"]
 
 
-def test_a_connection_to_the_broker_that_is_cut_loses_nothing(lab: Lab, rabbitmq: RabbitMQ) -> None:
-    """Orders under way when it is cut come again while they are still being sent: they join."""
+def test_a_lost_broker_connection_loses_no_order(lab: Lab, rabbitmq: RabbitMQ) -> None:
+    """Orders in flight are redelivered while they are still being sent, and join those."""
     merchants = [f"m{n}" for n in range(20)]
     lab.open_merchants(*merchants)
     lab.merchants.profile("m*", {"kind": "accept", "latency": 1.0})
@@ -101,8 +101,8 @@ def test_a_connection_to_the_broker_that_is_cut_loses_nothing(lab: Lab, rabbitmq
     assert lab.merchants.summary()["requests"] == 200
 
 
-def test_what_follows_from_an_attempt_is_never_taken_for_a_copy_of_it(lab: Lab) -> None:
-    """A retry whose delay is over before its confirm is here must not be acknowledged with it."""
+def test_a_retry_is_never_taken_for_a_copy_of_its_attempt(lab: Lab) -> None:
+    """A retry delivered before its publisher confirm must not be acknowledged with the attempt."""
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "accept", "latency": 1.5})
     task = {"task": "pos_gateway.submit_order", "id": "o1"}
@@ -110,17 +110,17 @@ def test_what_follows_from_an_attempt_is_never_taken_for_a_copy_of_it(lab: Lab) 
     lab.publish_raw(body, task)
     with lab.worker():
         lab.merchants.wait_until(merchant_id="m", in_flight=1, timeout=30)
-        lab.publish_raw(body, task)  # submitted twice: shares the fate of the first
+        lab.publish_raw(body, task)  # submitted twice: shares the outcome of the first
         lab.publish_raw(body, {**task, "x-attempts": 1})  # the first one's successor
         lab.submit("m", "o2")  # behind them
         told = lab.events(2)
     assert sorted(event["order_id"] for event in told) == ["o1", "o2"]
     assert lab.queued() == 0
-    assert lab.merchants.summary()["requests"] == 2  # the ledger knows what came of it
+    assert lab.merchants.summary()["requests"] == 2  # the ledger has its outcome
     assert lab.merchants.summary()["creates"] == 2
 
 
-def test_a_broker_that_is_killed_and_comes_back_loses_nothing(lab: Lab, rabbitmq: RabbitMQ) -> None:
+def test_a_broker_crash_loses_no_order(lab: Lab, rabbitmq: RabbitMQ) -> None:
     merchants = [f"m{n}" for n in range(20)]
     lab.open_merchants(*merchants)
     lab.merchants.profile("m*", {"kind": "accept", "latency": 0.5})
@@ -135,7 +135,7 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing(lab: Lab, rabbitmq
         everything_ended_once(lab, orders)
 
 
-def test_a_worker_that_is_stopped_in_mid_order_finishes_it_and_hands_back_the_rest(
+def test_a_stopping_worker_finishes_orders_in_flight_and_requeues_the_rest(
     lab: Lab,
 ) -> None:
     lab.open_merchants("m")
@@ -145,22 +145,23 @@ def test_a_worker_that_is_stopped_in_mid_order_finishes_it_and_hands_back_the_re
     with lab.worker(max_waiting=60, request_timeout=60) as worker:
         lab.merchants.wait_until(merchant_id="m", in_flight=10, timeout=30)
         worker.send(signal.SIGTERM)
-        lab.wait_until_queued("orders", 50)  # at once: the others are still under way
+        # Requeued at once, while the others are still in flight.
+        lab.wait_until_queued("orders", 50)
         assert lab.merchants.merchant("m")["in_flight"] == 10
         lab.merchants.profile("m", {"kind": "accept", "latency": 0.01}, release=True)
         assert worker.wait() == 0
     sent = lab.merchants.summary()["requests"]
     assert sent < 60
     told = by_type(lab.events(sent))
-    assert len(told["order.accepted"]) == sent  # whatever was sent was also told
-    lab.wait_until_queued("orders", 60 - sent)  # and whatever was not is back
+    assert len(told["order.accepted"]) == sent  # every order that was sent has its event
+    lab.wait_until_queued("orders", 60 - sent)  # and every other one is requeued
     with lab.worker():
         rest = by_type(lab.events(60 - sent))
     assert sorted(told["order.accepted"] + rest["order.accepted"]) == sorted(orders)
     assert lab.merchants.summary()["requests"] == 60
 
 
-def test_what_comes_of_an_order_while_its_worker_stops_is_stored_and_its_message_gone(
+def test_an_outcome_during_shutdown_is_stored_and_its_message_acknowledged(
     lab: Lab,
 ) -> None:
     comes_to: dict[str, dict[str, Any]] = {
@@ -186,7 +187,7 @@ def test_what_comes_of_an_order_while_its_worker_stops_is_stored_and_its_message
     assert told == {"order.accepted": ["accepted"], "order.failed": ["failed"]}
 
 
-def test_a_worker_that_is_killed_loses_nothing(lab: Lab) -> None:
+def test_a_killed_worker_loses_no_order(lab: Lab) -> None:
     lab.open_merchants("m", max_concurrency=50)
     lab.merchants.profile("m", {"kind": "accept", "latency": 0.5})
     orders = [f"o{n}" for n in range(100)]
@@ -200,10 +201,8 @@ def test_a_worker_that_is_killed_loses_nothing(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
-def test_a_worker_that_ends_loses_none_that_waits_for_its_next_attempt(
-    lab: Lab, number: signal.Signals
-) -> None:
-    """It waits in the worker, and its message is the broker's until there is an outcome."""
+def test_a_worker_that_ends_loses_no_waiting_retry(lab: Lab, number: signal.Signals) -> None:
+    """The retry waits in the worker; its message stays unacknowledged until there is an outcome."""
     merchants = [f"m{n}" for n in range(10)]
     orders = [f"o{n}" for n in range(10)]
     lab.open_merchants(*merchants)
@@ -219,8 +218,8 @@ def test_a_worker_that_ends_loses_none_that_waits_for_its_next_attempt(
         everything_ended_once(lab, orders)
 
 
-def test_an_order_that_is_tried_again_soon_is_none_of_the_brokers_business(lab: Lab) -> None:
-    """Its message is there once, and the broker delays nothing."""
+def test_a_retry_that_is_due_soon_is_not_published(lab: Lab) -> None:
+    """The broker has one message of the order, and delays none."""
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "fail", "status": 503})
     lab.submit("m", "o1")
@@ -231,10 +230,10 @@ def test_an_order_that_is_tried_again_soon_is_none_of_the_brokers_business(lab: 
         assert delays() == 0
 
 
-def test_an_order_is_not_acknowledged_before_its_event_is_stored(
+def test_an_order_is_acknowledged_only_after_its_event_is_stored(
     lab: Lab, rabbitmq: RabbitMQ
 ) -> None:
-    """Killed between the merchant's answer and the event: the order must come again."""
+    """Killed between the merchant's answer and the event: the order must be redelivered."""
     lab.open_merchants("fast-1")
     orders = [f"o{n}" for n in range(20)]
     lab.submit("fast-1", *orders)
@@ -246,7 +245,7 @@ def test_an_order_is_not_acknowledged_before_its_event_is_stored(
         everything_ended_once(lab, orders)
 
 
-def test_a_memory_alarm_holds_orders_back_and_loses_none(lab: Lab, rabbitmq: RabbitMQ) -> None:
+def test_a_memory_alarm_delays_orders_and_loses_none(lab: Lab, rabbitmq: RabbitMQ) -> None:
     lab.open_merchants("m", max_concurrency=50)
     lab.merchants.profile("m", {"kind": "accept", "latency": 0.5})
     orders = [f"o{n}" for n in range(100)]
@@ -254,6 +253,6 @@ def test_a_memory_alarm_holds_orders_back_and_loses_none(lab: Lab, rabbitmq: Rab
     with lab.worker():
         lab.merchants.wait_until(merchant_id="m", in_flight=50, timeout=30)
         with rabbitmq.memory_alarm():
-            # Merchants go on answering while the broker takes no event.
+            # Merchants go on answering while the broker blocks publishes.
             lab.merchants.wait_until(merchant_id="m", creates=100, timeout=30)
         everything_ended_once(lab, orders)

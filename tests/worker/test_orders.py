@@ -1,4 +1,4 @@
-"""An order's way through a real worker, by what the merchants saw and what the backend is told."""
+"""An order's way through a real worker, by what the merchants received and the backend's events."""
 
 import json
 import uuid
@@ -12,7 +12,7 @@ from tests.orders import an_order
 from tests.worker.lab import Lab, by_type
 
 
-def test_an_order_is_delivered_once_and_the_backend_is_told(lab: Lab) -> None:
+def test_an_order_is_delivered_once_and_has_an_event(lab: Lab) -> None:
     lab.open_merchants("fast-1")
     lab.submit("fast-1", "o1", tip=100)
     with lab.worker():
@@ -33,7 +33,7 @@ def test_an_order_is_delivered_once_and_the_backend_is_told(lab: Lab) -> None:
 
 
 def test_a_backend_without_our_code_is_served(lab: Lab) -> None:
-    """What docs/wire-format.md says, with kombu alone."""
+    """A client from docs/wire-format.md, with kombu alone."""
     lab.open_merchants("fast-1")
     lab.client.connect()
     with Connection(lab.broker_url) as connection:
@@ -51,7 +51,7 @@ def test_a_backend_without_our_code_is_served(lab: Lab) -> None:
 
 
 def test_a_body_is_utf_8_whatever_its_content_encoding_says(lab: Lab) -> None:
-    """Read as it says, a name would come to the POS as another, and half a pair would stop it."""
+    """Decoded as it says, a name would reach the POS as another; a lone surrogate would fail."""
     lab.open_merchants("fast-1")
     kinds = ("iso-8859-1", "utf-7", "unicode_escape", "binary", "no-such")
     for kind in kinds:
@@ -67,7 +67,7 @@ def test_a_body_is_utf_8_whatever_its_content_encoding_says(lab: Lab) -> None:
     assert {each["order"]["notes"] for each in events} == {"for Zoë, \\ud83c +2D0- \U0001f355"}
 
 
-def test_each_kind_of_merchant_leads_to_its_event(lab: Lab) -> None:
+def test_each_kind_of_answer_leads_to_its_event(lab: Lab) -> None:
     lab.open_merchants("fast-1", "reject-1", "pending-1", "limit-1", "conflict-1")
     lab.merchants.profile(
         "limit-1",
@@ -83,20 +83,21 @@ def test_each_kind_of_merchant_leads_to_its_event(lab: Lab) -> None:
     assert lab.merchants.doubled() == []
 
 
-def test_an_order_that_can_never_succeed_is_set_aside_with_its_reason(lab: Lab) -> None:
-    lab.submit("nobody", "o1")
+def test_an_undeliverable_order_is_dead_lettered_with_its_reason(lab: Lab) -> None:
+    lab.submit("no-such", "o1")
     with lab.worker():
         [event] = lab.events(1)
         [dead] = lab.dead_letters(1)
     assert (event["type"], event["reason"]["code"]) == ("order.failed", "unknown_merchant")
-    assert "nobody" in event["reason"]["message"]
+    assert "no-such" in event["reason"]["message"]
     assert dead["headers"]["x-reason-code"] == "unknown_merchant"
     assert json.loads(dead["body"])[0][0]["order_id"] == "o1"
 
 
-def test_an_order_in_doubt_is_sent_again_under_the_same_key_until_it_is_known(lab: Lab) -> None:
+def test_an_order_in_doubt_is_retried_with_the_same_idempotency_key(lab: Lab) -> None:
     lab.open_merchants("m", request_timeout=0.5)
-    lab.merchants.profile("m", {"kind": "accept", "latency": 30})  # it has the order, and is silent
+    # It takes the order, and does not answer.
+    lab.merchants.profile("m", {"kind": "accept", "latency": 30})
     lab.submit("m", "o1")
     with lab.worker():
         lab.merchants.wait_until(merchant_id="m", requests=1, timeout=30)
@@ -110,8 +111,8 @@ def test_an_order_in_doubt_is_sent_again_under_the_same_key_until_it_is_known(la
     assert truth["creates"] == 1
 
 
-def test_an_order_that_stays_in_doubt_ends_in_doubt_and_not_as_expired(lab: Lab) -> None:
-    lab.open_merchants("m", request_timeout=2)  # enough for a connection where all is busy
+def test_an_order_that_stays_in_doubt_ends_in_doubt_and_not_expired(lab: Lab) -> None:
+    lab.open_merchants("m", request_timeout=2)  # enough for a connection on a busy machine
     lab.merchants.profile("m", {"kind": "accept", "latency": 30})
     with lab.worker():
         lab.wait_for_worker()
@@ -121,7 +122,7 @@ def test_an_order_that_stays_in_doubt_ends_in_doubt_and_not_as_expired(lab: Lab)
     assert lab.ledger("m", "o1") == ("in_doubt", "timeout")
 
 
-def test_an_order_that_nobody_answers_for_expires(lab: Lab) -> None:
+def test_an_unanswered_order_expires(lab: Lab) -> None:
     lab.open_merchants("m", base_url="http://127.0.0.1:1/closed")
     with lab.worker():
         lab.wait_for_worker()
@@ -131,7 +132,7 @@ def test_an_order_that_nobody_answers_for_expires(lab: Lab) -> None:
     assert event["attempts"] >= 1
 
 
-def test_an_order_that_arrives_too_late_is_never_sent(lab: Lab) -> None:
+def test_an_expired_order_is_never_sent(lab: Lab) -> None:
     lab.open_merchants("fast-1")
     now = datetime.now(UTC)
     late = an_order(
@@ -201,7 +202,9 @@ NO_ORDERS: dict[str, tuple[bytes, dict[str, Any], str]] = {
 }
 
 
-def test_what_is_no_order_is_set_aside_with_its_reason_and_the_worker_goes_on(lab: Lab) -> None:
+def test_an_invalid_message_is_dead_lettered_with_its_reason_and_the_worker_goes_on(
+    lab: Lab,
+) -> None:
     lab.open_merchants("fast-1")
     for name, (body, headers, _) in NO_ORDERS.items():
         lab.publish_raw(body, headers, message_id=name)
@@ -215,7 +218,8 @@ def test_what_is_no_order_is_set_aside_with_its_reason_and_the_worker_goes_on(la
     assert all(letter["headers"]["x-reason"] for letter in dead)
     kept = {letter["body"] for letter in dead}
     for name, (body, _, code) in NO_ORDERS.items():
-        # What was JSON, but no order, is written anew around the record; the rest byte for byte.
+        # A body that was JSON, but no order, is serialized anew around the record; the rest is byte
+        # for byte.
         assert code == "invalid_order" or body.decode("latin-1") in kept, name
 
 
@@ -231,7 +235,7 @@ ODD_HEADERS: dict[str, Any] = {
 }
 
 
-def test_headers_that_celery_would_obey_or_stumble_over_are_left_unread(lab: Lab) -> None:
+def test_celerys_headers_are_ignored(lab: Lab) -> None:
     lab.open_merchants("fast-1")
     for number, (name, value) in enumerate(ODD_HEADERS.items()):
         body = json.dumps([[an_order(f"o{number}")], {}, {}]).encode()
@@ -241,8 +245,8 @@ def test_headers_that_celery_would_obey_or_stumble_over_are_left_unread(lab: Lab
     assert len(told["order.accepted"]) == len(ODD_HEADERS)
 
 
-def test_properties_that_cannot_be_read_set_the_message_aside_and_nothing_else(lab: Lab) -> None:
-    """They raise inside the AMQP library, before there is a message to be set aside."""
+def test_unreadable_properties_dead_letter_the_message_alone(lab: Lab) -> None:
+    """They raise inside the AMQP library, before there is a message to dead-letter."""
     lab.open_merchants("fast-1")
     body = json.dumps([[an_order("odd")], {}, {}]).encode()
     lab.publish_raw(body, TASK, correlation_id=b"\xe9\xff")
@@ -254,7 +258,7 @@ def test_properties_that_cannot_be_read_set_the_message_aside_and_nothing_else(l
     assert event["order_id"] == "good"
 
 
-def test_an_invalid_order_tells_the_backend_whose_it_was(lab: Lab) -> None:
+def test_an_invalid_orders_event_names_its_merchant_and_order(lab: Lab) -> None:
     order = an_order("bad", total=-5, items=[])
     lab.publish_raw(
         json.dumps([[order], {}, {}]).encode(), {"task": "pos_gateway.submit_order", "id": "bad"}

@@ -1,4 +1,4 @@
-"""Orders that are parked in the broker, many to a message: none is lost, doubled or forgotten."""
+"""Orders parked in the broker, many to a message: none is lost, doubled or forgotten."""
 
 import json
 import signal
@@ -17,13 +17,13 @@ def orders_of(merchant_id: str, number: int, prefix: str = "o") -> list[dict[str
 
 
 def late(order: dict[str, Any]) -> dict[str, Any]:
-    """The order, worthless for a second."""
+    """The order with a deadline one second away."""
     now = datetime.now(UTC)
     placed_at, deliver_by = now - timedelta(hours=1), now - timedelta(seconds=1)
     return {**order, "placed_at": placed_at.isoformat(), "deliver_by": deliver_by.isoformat()}
 
 
-def test_the_backlog_of_a_dead_merchant_is_a_few_messages_and_is_delivered_when_it_is_back(
+def test_a_dead_merchants_backlog_is_parked_in_few_messages_and_delivered_when_it_is_back(
     lab: Lab,
 ) -> None:
     lab.open_merchants("m", "fast-1")
@@ -40,13 +40,13 @@ def test_the_backlog_of_a_dead_merchant_is_a_few_messages_and_is_delivered_when_
     assert made == dict.fromkeys(orders, 1)
 
 
-def test_a_merchant_that_answers_has_orders_in_every_second_while_some_are_parked(
+def test_a_merchant_is_kept_busy_while_some_of_its_orders_are_parked(
     lab: Lab,
 ) -> None:
     lab.open_merchants("m", max_concurrency=20)
     lab.merchants.profile("m", {"kind": "accept", "latency": 0.1})
     orders = [f"o{n}" for n in range(1200)]
-    lab.submit("m", *orders)  # before there is a worker: it finds all of them at once
+    lab.submit("m", *orders)  # published before a worker runs, which reads all of them at once
     with lab.worker(longest_park=30):
         lab.wait_until_some_are_parked()
         lab.events_until_all_ended(orders)
@@ -54,14 +54,16 @@ def test_a_merchant_that_answers_has_orders_in_every_second_while_some_are_parke
     assert seconds == set(range(min(seconds), max(seconds) + 1))
 
 
-def test_a_worker_that_is_killed_while_it_parks_loses_nothing(lab: Lab, rabbitmq: RabbitMQ) -> None:
-    """And one whose connection is cut meanwhile. What was parked before may be there twice."""
+def test_a_worker_that_is_killed_while_it_parks_loses_no_order(
+    lab: Lab, rabbitmq: RabbitMQ
+) -> None:
+    """And a worker whose connection is cut meanwhile. Orders parked before may be there twice."""
     lab.open_merchants("m", max_concurrency=2)
     lab.merchants.profile("m", {"kind": "hang"})
     orders = [f"o{n}" for n in range(1000)]
     lab.submit("m", *orders)
     with lab.worker() as worker:
-        lab.wait_until_some_are_parked()  # and it has acknowledged fewer
+        lab.wait_until_some_are_parked()  # and fewer are acknowledged
         worker.send(signal.SIGKILL)
         worker.wait()
     with lab.worker() as worker:
@@ -90,18 +92,18 @@ def test_a_worker_that_is_stopped_while_it_parks_leaves_every_order_there_once(l
     assert lab.merchants.summary()["requests"] == 1500
 
 
-def test_a_bundle_that_is_back_is_let_out_to_the_queue_that_it_belongs_to(lab: Lab) -> None:
+def test_a_bundle_is_unparked_to_its_orders_queue(lab: Lab) -> None:
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "accept", "latency": 0})
     orders = orders_of("m", 20)
     lab.publish_bundle("m", orders, routing_key="orders.canary")
-    with lab.worker("-Q", "orders.canary"):  # nobody else would take what went another way
+    with lab.worker("-Q", "orders.canary"):  # no other worker would take orders from another queue
         told = lab.events(20)
     assert sorted(event["order_id"] for event in told) == sorted(o["order_id"] for o in orders)
     assert lab.merchants.summary()["requests"] == 20
 
 
-def test_orders_whose_time_is_over_are_told_so_however_long_the_others_are_parked(lab: Lab) -> None:
+def test_expired_orders_in_a_bundle_have_their_events_before_the_others_are_back(lab: Lab) -> None:
     lab.open_merchants("m", paused=True)
     parked = orders_of("m", 10) + [late(order) for order in orders_of("m", 10, "late")]
     lab.publish_bundle("m", parked)
@@ -114,27 +116,27 @@ def test_orders_whose_time_is_over_are_told_so_however_long_the_others_are_parke
         everything_ended_once(lab, [f"o{n}" for n in range(10)])
 
 
-def test_an_order_that_becomes_worthless_while_it_is_parked_is_told_so_then(lab: Lab) -> None:
+def test_an_order_that_expires_while_parked_has_its_event_then(lab: Lab) -> None:
     lab.open_merchants("m", paused=True)
     with lab.worker(longest_park=30):
-        lab.wait_for_worker()  # else the order's time is over while one starts
+        lab.wait_for_worker()  # otherwise the order expires while the worker starts
         soon = an_order("soon", "m", seconds=4)
         lab.publish_bundle("m", [*orders_of("m", 40), soon])
         [event] = lab.events(1)
         lab.wait_until_parked(1, 1)
     assert (event["type"], event["order_id"]) == ("order.expired", "soon")
     deliver_by = datetime.fromisoformat(soon["deliver_by"])
-    # Parked as far as its neighbours, it would have been back after fifteen seconds or more.
+    # Parked with its neighbours' delay, it would be back after fifteen seconds or more.
     assert datetime.fromisoformat(event["occurred_at"]) - deliver_by < timedelta(seconds=10)
 
 
-def test_small_bundles_come_together_to_large_ones(lab: Lab) -> None:
+def test_small_bundles_are_merged_into_large_ones(lab: Lab) -> None:
     lab.open_merchants("m", paused=True)
     for n in range(100):
         lab.publish_bundle("m", orders_of("m", 3, f"o{n}-"))
     with lab.worker() as worker:
         lab.wait_until_parked(300 // 64, 10)
-        worker.send(signal.SIGKILL)  # nothing was let out, or is missing
+        worker.send(signal.SIGKILL)  # no order was unparked, and none is missing
         worker.wait()
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "accept", "latency": 0})
@@ -152,7 +154,7 @@ NO_BUNDLES: dict[str, tuple[dict[str, Any], bytes, str]] = {
 }
 
 
-def publish_no_bundles(lab: Lab) -> None:
+def publish_invalid_bundles(lab: Lab) -> None:
     good = a_bundle("fast-1", orders_of("fast-1", 2))
     for name, (headers, body, _) in NO_BUNDLES.items():
         changed = {**good.headers, **headers}
@@ -160,7 +162,7 @@ def publish_no_bundles(lab: Lab) -> None:
         lab.publish_raw(body or good.body, kept, message_id=name)
 
 
-def set_aside(lab: Lab) -> None:
+def dead_lettered(lab: Lab) -> None:
     dead = lab.dead_letters(len(NO_BUNDLES))
     codes = sorted(letter["headers"]["x-reason-code"] for letter in dead)
     assert codes == sorted(code for _, _, code in NO_BUNDLES.values())
@@ -172,16 +174,16 @@ def set_aside(lab: Lab) -> None:
     assert [listed[1][0][0]["order_id"], listed[3][0][0]["order_id"]] == ["o0", "o1"]
 
 
-def test_what_is_no_bundle_is_set_aside_whole_and_the_worker_goes_on(lab: Lab) -> None:
+def test_an_invalid_bundle_is_dead_lettered_whole_and_the_worker_goes_on(lab: Lab) -> None:
     lab.open_merchants("fast-1")
-    publish_no_bundles(lab)
+    publish_invalid_bundles(lab)
     lab.submit("fast-1", "good")
     with lab.worker():
-        set_aside(lab)
+        dead_lettered(lab)
         assert by_type(lab.events(1)) == {"order.accepted": ["good"]}
 
 
-def test_a_small_bundle_that_is_none_does_not_spoil_those_that_it_would_be_parked_with(
+def test_a_small_invalid_bundle_does_not_spoil_the_bundles_it_would_be_merged_with(
     lab: Lab,
 ) -> None:
     lab.open_merchants("m", paused=True)
@@ -194,7 +196,7 @@ def test_a_small_bundle_that_is_none_does_not_spoil_those_that_it_would_be_parke
     assert dead["headers"]["x-orders"] == 7
 
 
-def test_a_synchronous_worker_lets_every_parked_order_out(lab: Lab) -> None:
+def test_a_synchronous_worker_unparks_every_order(lab: Lab) -> None:
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "accept", "latency": 0})
     lab.publish_bundle("m", orders_of("m", 30))
@@ -203,23 +205,23 @@ def test_a_synchronous_worker_lets_every_parked_order_out(lab: Lab) -> None:
     assert lab.merchants.summary()["requests"] == 30
 
 
-def test_a_synchronous_worker_sets_what_is_no_bundle_aside(lab: Lab) -> None:
+def test_a_synchronous_worker_dead_letters_an_invalid_bundle(lab: Lab) -> None:
     lab.open_merchants("fast-1")
-    publish_no_bundles(lab)
+    publish_invalid_bundles(lab)
     lab.submit("fast-1", "good")
     with lab.worker("-P", "prefork", "-c", "2", app="pos_gateway"):
-        set_aside(lab)
+        dead_lettered(lab)
         assert by_type(lab.events(1)) == {"order.accepted": ["good"]}
 
 
-def test_a_large_bundle_of_one_order_that_is_none_is_set_aside_whoever_it_is_for(lab: Lab) -> None:
+def test_a_large_bundle_of_one_invalid_order_is_dead_lettered_for_every_merchant(lab: Lab) -> None:
     lab.open_merchants("m", paused=True)
     tail = a_bundle("m", orders_of("m", 2)).body.rsplit(b",{},", 1)[1]
     body = b"[[[\n{},\n" + b"x" * 70_000 + b"\n]],{}," + tail
     headers = {"task": PARKED_ORDERS, "id": "x", "lang": "py", "x-merchant-id": "m", "x-orders": 1}
     with lab.worker():
         lab.publish_bundle("m", orders_of("m", 64))
-        lab.wait_until_parked(1, 1)  # by now it is known that the merchant is paused
+        lab.wait_until_parked(1, 1)  # by now the merchant is known to be paused
         lab.publish_raw(body, headers, message_id="x")
         [dead] = lab.dead_letters(1)
     assert dead["headers"]["x-reason-code"] == "invalid_bundle"

@@ -1,4 +1,4 @@
-"""A real Prometheus looks at a real worker: every panel and every alert has an answer."""
+"""A real Prometheus scrapes a real worker: every panel and every alert has a result."""
 
 import json
 import math
@@ -21,7 +21,7 @@ from tests.worker.lab import PATIENCE, Lab
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "pos-gateway.json"
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
-#: What Grafana puts in: the window that fits the scrape's interval, and all workers.
+#: Grafana's variables: the window that fits the scrape interval, and all workers.
 VARIABLES = {"$__rate_interval": "1m", "$instance": ".*"}
 WELL, AFTER = [f"w{n}" for n in range(20)], [f"a{n}" for n in range(20)]
 DOWN = [f"d{n}" for n in range(12)]
@@ -34,7 +34,7 @@ def prometheus(
     simulated_merchants: SimulatedMerchants,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Prometheus]:
-    """One that has looked at a worker with healthy merchants, one that is down, and one unknown."""
+    """A Prometheus that has scraped a worker with merchants that are healthy, down and unknown."""
     folder = tmp_path_factory.mktemp("watched")
     url, port = rabbitmq.add_vhost(), free_port()
     simulated_merchants.reset()
@@ -55,12 +55,12 @@ def prometheus(
     ):
         lab.submit("fast-1", *WELL)
         lab.submit("down-1", *DOWN)
-        lab.submit("nobody", "o1")
+        lab.submit("no-such", "o1")
         lab.events_until_all_ended([*WELL, "o1"])
         told = 'sum(pos_gateway_orders_total{outcome="accepted"})'
         wait_until(prometheus, told, lambda total: total == len(WELL))
         wait_until(prometheus, "pos_gateway_merchant_breaker", lambda state: state > 0)
-        # A rate is of what has happened since a scrape.
+        # A rate needs two scrapes.
         attempts = 'pos_gateway_attempts_total{provider="bad"}'
         before = max(values(prometheus, attempts))
         lab.submit("fast-2", *AFTER)
@@ -76,7 +76,7 @@ def prometheus(
 
 
 def wait_until(prometheus: Prometheus, query: str, done: Callable[[float], bool]) -> None:
-    """It is asked again and again."""
+    """Poll the query until it is done."""
     until = time.monotonic() + PATIENCE
     while not any(done(value) for value in values(prometheus, query)):
         assert time.monotonic() < until, f"{query}: {prometheus.query(query)}"
@@ -97,7 +97,7 @@ def queries() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("query", list(queries()))
-def test_a_panel_has_something_to_show(prometheus: Prometheus, query: str) -> None:
+def test_a_panels_query_has_a_result(prometheus: Prometheus, query: str) -> None:
     assert "$" not in query
     found = values(prometheus, query)
     assert found, "there is no such series"
@@ -111,18 +111,18 @@ def rules() -> list[Any]:
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
 def test_an_alerts_expression_is_evaluated(prometheus: Prometheus, rule: Any) -> None:
-    prometheus.query(rule["expr"])  # raises for anything but success
+    prometheus.query(rule["expr"])  # raises unless the query succeeds
 
 
-def test_every_alert_would_have_its_series_to_go_by(prometheus: Prometheus) -> None:
-    """One that names a series that is never there would never go off."""
+def test_every_series_of_an_alert_exists(prometheus: Prometheus) -> None:
+    """An alert on a series that does not exist would never fire."""
     for rule in rules():
         bare = re.sub(r"\{[^}]*\}", "", rule["expr"])
         for name in set(re.findall(r"\bpos_gateway_\w+", bare)):
             assert values(prometheus, name), (rule["alert"], name)
 
 
-def test_prometheus_has_loaded_the_rules_and_finds_nothing_wrong_with_them(
+def test_prometheus_loads_the_rules_without_an_error(
     prometheus: Prometheus,
 ) -> None:
     until = time.monotonic() + PATIENCE

@@ -1,4 +1,4 @@
-"""Properties as they stand in a frame, read as the worker has the AMQP library read them."""
+"""A frame's properties, read as the worker has the AMQP library read them."""
 
 import struct
 from datetime import UTC, datetime
@@ -24,12 +24,12 @@ from tests.worker.test_cost import LONGEST, cost
 @pytest.fixture(autouse=True)
 def _as_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     before = serialization.PROPERTY_CLASSES[60]
-    monkeypatch.setitem(serialization.PROPERTY_CLASSES, 60, before)  # put back afterwards
+    monkeypatch.setitem(serialization.PROPERTY_CLASSES, 60, before)  # restored afterwards
     tolerate_bad_properties()
 
 
 def properties(table: bytes) -> dict[str, Any]:
-    """Those of a message that has this table of headers."""
+    """The properties of a message with this table of headers."""
     frame = struct.pack(">HI", 0x2000, len(table)) + table
     found: dict[str, Any]
     found, after = serialization.PROPERTY_CLASSES[60](frame, 0)
@@ -38,7 +38,7 @@ def properties(table: bytes) -> dict[str, Any]:
 
 
 def read(table: bytes) -> dict[str, Any]:
-    """The headers of a message that has this table of them."""
+    """The headers of a message with this table."""
     headers: dict[str, Any] = properties(table)["application_headers"]
     return headers
 
@@ -49,24 +49,24 @@ def header(name: str, value: str) -> bytes:
 
 
 @pytest.mark.parametrize("seconds", [2**40, 2**55, 2**62, 2**64 - 1])
-def test_a_time_that_no_calendar_has_is_not_taken_for_a_lost_connection(seconds: int) -> None:
+def test_a_timestamp_out_of_range_is_not_taken_for_a_lost_connection(seconds: int) -> None:
     assert read(b"\4time" + b"T" + struct.pack(">Q", seconds)) == {}
 
 
-def test_a_value_of_no_known_kind_is_not_taken_for_a_broker_that_talks_nonsense() -> None:
+def test_an_unknown_value_type_is_not_taken_for_a_protocol_error() -> None:
     assert read(b"\1x?") == {}
 
 
-def test_a_table_that_ends_too_early_is_none() -> None:
+def test_a_truncated_table_has_no_headers() -> None:
     assert read(b"\4long" + b"S\0\0\0") == {}
 
 
-def test_kombu_does_not_see_that_a_body_is_compressed() -> None:
+def test_a_compression_header_is_hidden_from_kombu() -> None:
     headers = read(b"\x0bcompression" + b"S\0\0\0\4gzip")
     assert headers == {"x-compression": "gzip"}
 
 
-#: Headers of a size that RabbitMQ lets pass, which take long to be read: names and values.
+#: Headers of a size that RabbitMQ passes, which take long to read: names and values.
 FULL = 131_072 - 200
 DEAR = {
     "lists": b"A\0\0\0\0",
@@ -79,8 +79,8 @@ DEAR = {
 
 @pytest.mark.parametrize("kind", DEAR)
 @pytest.mark.parametrize("size", [MOST - 200, FULL])
-def test_no_headers_hold_the_loop_however_many_there_are(kind: str, size: int) -> None:
-    """They are read before anybody can look at their size."""
+def test_no_number_of_headers_blocks_the_loop(kind: str, size: int) -> None:
+    """They are read before their size can be checked."""
     value, member = DEAR[kind], b"\1\xff" + DEAR[kind]
     values, members = value * (size // len(value)), member * (size // len(member))
     lists = b"\1xA" + struct.pack(">I", len(values)) + values
@@ -90,7 +90,7 @@ def test_no_headers_hold_the_loop_however_many_there_are(kind: str, size: int) -
         assert longest <= LONGEST / 2
 
 
-def test_of_many_headers_a_worker_reads_those_that_it_may_know() -> None:
+def test_a_worker_reads_only_known_headers_of_many() -> None:
     numbers = {b"t": 1, b"b": 1, b"B": 1, b"s": 2, b"U": 2, b"u": 2, b"I": 4, b"i": 4, b"f": 4}
     numbers |= {b"l": 8, b"L": 8, b"d": 8, b"T": 8, b"D": 5, b"V": 0}
     table = header("task", "t") + b"\1x" + b"F" + struct.pack(">I", MOST) + b"\1aV".ljust(MOST)
@@ -104,7 +104,7 @@ def test_of_many_headers_a_worker_reads_those_that_it_may_know() -> None:
     assert (found["task"], found["id"], found["l"]) == ("t", "\N{SLICE OF PIZZA}" * MOST, 0)
 
 
-def test_the_other_properties_are_those_of_the_message() -> None:
+def test_the_other_properties_are_read_unchanged() -> None:
     said = {"content_type": "application/json", "content_encoding": "utf-8", "message_id": "o1"}
     headers = {"task": "t", "huge": "x" * 2 * MOST, "many": [1] * 10}
     frame = AmqpMessage(application_headers=headers, **said)._serialize_properties()
@@ -113,7 +113,7 @@ def test_the_other_properties_are_those_of_the_message() -> None:
     assert (found, after) == ({**said, "application_headers": headers}, 2 + len(frame))
 
 
-def test_more_headers_than_anybody_has_are_not_read() -> None:
+def test_a_table_of_too_many_headers_is_not_read() -> None:
     most = b"".join(header(f"{n}", "x" * 40) for n in range(HEADERS))
     assert len(read(most)) == HEADERS
     assert properties(most + b"\1xV") == {"application_headers": {}, "content_type": UNREADABLE}
@@ -122,12 +122,12 @@ def test_more_headers_than_anybody_has_are_not_read() -> None:
 @pytest.mark.parametrize(
     "rest", [b"\xff", b"\1", b"\1x", b"\1xS\0", b"\1xl\0", b"\1xS\xff\xff\xff\xff"]
 )
-def test_a_long_table_that_ends_too_early_is_none(rest: bytes) -> None:
+def test_a_long_truncated_table_has_no_headers(rest: bytes) -> None:
     table = header("huge", "x" * MOST) + rest
     assert properties(table)["application_headers"].keys() <= {"huge", "x"}
 
 
-def test_whoever_reads_dead_letters_reads_all_of_their_headers() -> None:
+def test_a_reader_of_dead_letters_reads_all_of_their_headers() -> None:
     table = header("x", "x" * MOST) + b"\1y" + b"A" + struct.pack(">I", 1) + b"V"
     tolerate_bad_properties(None)
     assert read(table) == {"x": "x" * MOST, "y": [None]}
@@ -135,8 +135,8 @@ def test_whoever_reads_dead_letters_reads_all_of_their_headers() -> None:
     assert read(table) == {"x": "x" * MOST}
 
 
-def test_no_message_of_the_gateway_s_own_has_so_many() -> None:
-    """Nor with all that RabbitMQ says of one that came by each of its delays."""
+def test_no_message_of_the_gateway_has_too_many_headers() -> None:
+    """Not even with RabbitMQ's x-death entries of each delay."""
     longest = known_headers(
         {
             **dict.fromkeys(KNOWN_HEADERS, "\N{SLICE OF PIZZA}" * 500),

@@ -1,4 +1,4 @@
-"""An order's message while it waits: what is kept of it, and what Celery can ask it."""
+"""An order's message while it waits: what of it is kept, and what Celery reads of it."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ ORDER = an_order("o1", "m1", customer={"name": "Ada Lovelace"}, notes="ring twic
 
 @pytest.fixture
 def request_() -> Iterator[OrderRequest]:
-    """As it comes out of the strategy, and is known to Celery's worker."""
+    """As the strategy makes it, and Celery's worker knows it."""
     offered: list[OrderRequest] = []
     app = Celery(set_as_current=False)
     consumer = SimpleNamespace(
@@ -45,7 +45,7 @@ def request_() -> Iterator[OrderRequest]:
     handle(a_message(), None, _say("ack"), _say("reject"), ())
     [request] = offered
     said.clear()
-    state.reset_state()  # another test's orders may be there as long as nobody collects them
+    state.reset_state()  # another test's orders stay there until they are garbage collected
     state.task_reserved(request)
     yield request
     state.task_ready(request)
@@ -55,7 +55,7 @@ said: list[tuple[Any, ...]] = []
 
 
 def wait_for_the_retry(request: OrderRequest, again: Any) -> None:
-    """It was attempted, and waits for the retry that this message is of."""
+    """It was attempted, and waits for the retry of this message."""
     request.enter(RequestState.IN_FLIGHT)
     request.decide(Decision(Outcome(Kind.RETRY), messages=[again]))
     request.retry_here(again)
@@ -69,10 +69,10 @@ def commit(request: OrderRequest) -> None:
     request.enter(RequestState.COMMITTED)
 
 
-def told(
+def read_by_admission(
     deliver_by: object, action: Action = Action.SUBMIT, *, resolve: bool = False
 ) -> float | None:
-    """What admission goes by, of an order that says so."""
+    """The deadline that admission reads of an order."""
     message = SimpleNamespace(headers={"id": "o1", wire.RESOLVE: resolve}, body=b"")
     task, consumer = SimpleNamespace(action=action), SimpleNamespace(event_dispatcher=None)
     payload = [[{**ORDER, "deliver_by": deliver_by}], {}, {}]
@@ -83,7 +83,7 @@ def told(
 
 
 def read(deliver_by: object) -> float | None:
-    """What its delivery goes by."""
+    """The deadline that its delivery reads."""
     record = {"order_id": "o1", "merchant_id": "m1", "deliver_by": deliver_by}
     try:
         return CancelRequest.parse(record).deliver_by.timestamp()
@@ -117,14 +117,14 @@ TIMES = st.one_of(
 @example("2016-12-31T23:59:60Z")
 @example("9999-12-31T23:59:59.9999999-23:59")
 @example("0001-01-01T00:00:01+23:59")
-def test_admission_reads_every_time_as_its_order_does(deliver_by: object) -> None:
-    """One that only the order could read was worthless, and waited for its merchant without end."""
-    assert told(deliver_by) == read(deliver_by)
+def test_admission_reads_every_deliver_by_as_the_order_does(deliver_by: object) -> None:
+    """Otherwise an expired order would wait for its merchant without end."""
+    assert read_by_admission(deliver_by) == read(deliver_by)
 
 
 @pytest.mark.parametrize("text", ["2100-01-01t00:00:00z", "2100-01-01T01:00:00+01:00"])
-def test_a_time_is_read_as_its_standard_has_it(text: str) -> None:
-    assert told(text) == datetime(2100, 1, 1, tzinfo=UTC).timestamp()
+def test_a_time_is_read_as_rfc_3339_says(text: str) -> None:
+    assert read_by_admission(text) == datetime(2100, 1, 1, tzinfo=UTC).timestamp()
 
 
 def _say(word: str) -> Any:
@@ -147,24 +147,24 @@ def a_message() -> Message:
     )
 
 
-def test_it_says_whose_order_it_is_and_reads_the_order_anew(request_: OrderRequest) -> None:
+def test_a_request_knows_its_order_id_and_parses_the_order_anew(request_: OrderRequest) -> None:
     assert request_.key == ("m1", "o1", "submit")
     assert (request_.attempts, request_.routing_key) == (3, "orders")
     assert request_.read()[0] == ORDER
-    assert request_.read()[0] is not request_.read()[0]  # thousands wait: nobody keeps it
+    assert request_.read()[0] is not request_.read()[0]  # thousands wait: no parsed order is kept
 
 
-def test_of_an_order_that_waits_nothing_is_kept_but_its_bytes(request_: OrderRequest) -> None:
-    """Its words stand in memory once, in the body."""
+def test_a_waiting_order_keeps_only_its_bytes(request_: OrderRequest) -> None:
+    """Its fields are in memory once, in the body."""
     held = [getattr(request_, name, None) for name in OrderRequest.__slots__ if name != "message"]
     message = request_.message
     held += [message.headers, message.properties, message._decoded_cache]
-    assert message.properties["delivery_tag"] == 7  # the in-memory broker wants it back
+    assert message.properties["delivery_tag"] == 7  # the in-memory broker needs it to requeue
     assert b"Ada Lovelace" in message.body
     assert "Ada Lovelace" not in repr(held)
 
 
-def test_it_becomes_what_its_next_attempt_would_bring_and_stays_the_message_that_came(
+def test_a_request_takes_its_retrys_content_and_keeps_its_delivery(
     request_: OrderRequest,
 ) -> None:
     later = {**ORDER, "deliver_by": "2100-01-01T00:00:00Z"}
@@ -183,19 +183,19 @@ def test_it_becomes_what_its_next_attempt_would_bring_and_stays_the_message_that
     request_.acknowledge()
     assert said == [("ack", (OSError,))]
     state.task_ready(request_)
-    assert state.requests == {}  # Celery knows it by the id that it came with
+    assert state.requests == {}  # Celery knows it by its first id
 
 
-def test_a_late_request_that_is_looked_up_has_an_end_and_an_order_has_none() -> None:
-    """What became of the request was not told yet, and its merchant may be paused for days."""
+def test_an_expired_cancel_request_with_a_look_up_has_an_outcome_and_an_order_has_none() -> None:
+    """The request's outcome was not published yet, and its merchant may be paused for days."""
     at = datetime.fromisoformat(ORDER["deliver_by"]).timestamp()
-    assert told(ORDER["deliver_by"], Action.CANCEL) == at
-    assert told(ORDER["deliver_by"], Action.CANCEL, resolve=True) == at + RESOLVE_FOR
-    assert told("never", Action.CANCEL, resolve=True) is None
-    assert told(ORDER["deliver_by"], resolve=True) is None
+    assert read_by_admission(ORDER["deliver_by"], Action.CANCEL) == at
+    assert read_by_admission(ORDER["deliver_by"], Action.CANCEL, resolve=True) == at + RESOLVE_FOR
+    assert read_by_admission("never", Action.CANCEL, resolve=True) is None
+    assert read_by_admission(ORDER["deliver_by"], resolve=True) is None
 
 
-def test_the_broker_is_told_once(request_: OrderRequest) -> None:
+def test_a_message_is_acknowledged_once(request_: OrderRequest) -> None:
     commit(request_)
     request_.acknowledge()
     request_.acknowledge()
@@ -203,14 +203,14 @@ def test_the_broker_is_told_once(request_: OrderRequest) -> None:
     assert said == [("ack", (OSError,))]
 
 
-def test_it_is_given_back_once(request_: OrderRequest) -> None:
+def test_a_message_is_requeued_once(request_: OrderRequest) -> None:
     request_.reject(requeue=True)
     request_.reject(requeue=True)
     request_.acknowledge()
     assert said == [("reject", (OSError,), True)]
 
 
-def test_the_broker_is_told_nothing_of_what_it_has_back(request_: OrderRequest) -> None:
+def test_a_requeued_message_is_not_acknowledged(request_: OrderRequest) -> None:
     commit(request_)
     request_.is_stale = True
     request_.acknowledge()
@@ -218,7 +218,7 @@ def test_the_broker_is_told_nothing_of_what_it_has_back(request_: OrderRequest) 
     assert said == []
 
 
-def test_celery_inspect_shows_whose_it_is_and_nothing_of_what_is_in_it(
+def test_celery_inspect_shows_ids_and_nothing_of_the_body(
     request_: OrderRequest,
 ) -> None:
     [shown] = control.reserved(SimpleNamespace(tset=set))
@@ -231,7 +231,7 @@ def test_celery_inspect_shows_whose_it_is_and_nothing_of_what_is_in_it(
     assert control.reserved(SimpleNamespace(tset=set)) == []
 
 
-def test_celery_control_does_not_take_it_back(request_: OrderRequest) -> None:
+def test_celery_control_does_not_settle_an_order(request_: OrderRequest) -> None:
     request_.terminate(pool=None, signal="TERM")
     request_.cancel(pool=None)
     assert not request_.acknowledged

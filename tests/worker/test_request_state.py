@@ -1,4 +1,4 @@
-"""The states of a request: which follow which, and what Celery shows of them."""
+"""The states of a request: their transitions, and what Celery shows in each."""
 
 import re
 from itertools import product
@@ -38,7 +38,7 @@ def celery_knows_none() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [*product(RequestState, RequestState)])
-def test_only_what_the_table_has_can_follow(before: RequestState, after: RequestState) -> None:
+def test_only_the_tables_transitions_are_allowed(before: RequestState, after: RequestState) -> None:
     request = Request(before)
     if after in NEXT[before]:
         request.enter(after)
@@ -49,14 +49,14 @@ def test_only_what_the_table_has_can_follow(before: RequestState, after: Request
         assert request.state is before
 
 
-def test_every_state_is_reached_and_all_but_two_are_left() -> None:
+def test_every_state_is_reached_and_two_are_final() -> None:
     assert set().union(*NEXT.values()) == set(RequestState)
     ends = {state for state, after in NEXT.items() if not after}
     assert ends == {RequestState.ACKNOWLEDGED, RequestState.REQUEUED}
 
 
-def test_nothing_is_acknowledged_before_its_outcome_is_committed() -> None:
-    """Or that of a copy, or it is stored in the broker for later."""
+def test_acknowledging_follows_a_committed_outcome() -> None:
+    """Or that of a copy, or a confirmed publish of its retry."""
     before = {state for state, after in NEXT.items() if RequestState.ACKNOWLEDGED in after}
     shares = {RequestState.JOINED, RequestState.JOINED_LATE}
     assert before == {RequestState.COMMITTED, RequestState.PARKING, *shares}
@@ -70,7 +70,7 @@ def test_the_drawing_has_the_same_transitions() -> None:
     assert sorted(drawn) == sorted(table)
 
 
-def test_celery_shows_what_waits_as_reserved_and_what_is_attempted_as_active() -> None:
+def test_celery_shows_waiting_orders_as_reserved_and_attempted_ones_as_active() -> None:
     request = Request()
     for state in (*RESERVED[:2], *IN_FLIGHT, RequestState.ACKNOWLEDGED):
         request.enter(state)

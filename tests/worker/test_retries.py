@@ -1,4 +1,4 @@
-"""What waits in a worker for its next attempt, by itself."""
+"""Retries that wait in a worker, by themselves."""
 
 from dataclasses import replace
 from math import inf
@@ -34,20 +34,20 @@ def a_message(delay: int) -> Message:
         (Outcome(Kind.IN_DOUBT, contact=CallResult.TIMED_OUT), [0, 3], True),
     ],
 )
-def test_what_is_due_soon_is_taken_unless_the_merchant_asked_for_the_time(
+def test_a_retry_that_is_due_soon_waits_here_unless_the_merchant_asked_for_the_delay(
     outcome: Outcome, delays: list[int], taken: bool
 ) -> None:
     decision = Decision(outcome, messages=[a_message(delay) for delay in delays])
     assert Retries(1).takes(an_order(), decision) is taken
 
 
-def test_what_else_follows_is_stored_by_the_broker() -> None:
+def test_other_messages_are_published() -> None:
     decision = Decision(RETRY, messages=[a_message(0), a_message(2)])
     assert decision.again == a_message(2)
     assert decision.without_again().messages == [a_message(0)]
 
 
-def test_no_more_are_taken_than_there_is_room_for() -> None:
+def test_the_number_of_waiting_retries_is_bounded() -> None:
     retries, decision = Retries(2), Decision(RETRY, messages=[a_message(1)])
     retries.keep(an_order(), a_message(1), 0.0)
     assert retries.takes(an_order(), decision)
@@ -57,7 +57,7 @@ def test_no_more_are_taken_than_there_is_room_for() -> None:
     assert retries.takes(an_order(), decision)
 
 
-def test_no_message_is_kept_so_often_that_the_broker_ends_its_channel() -> None:
+def test_a_delivery_has_a_bounded_number_of_retries_in_the_worker() -> None:
     retries, order = Retries(2), an_order()
     pending = Outcome(Kind.PENDING, contact=CallResult.ANSWERED)
     decision = Decision(pending, messages=[a_message(3)])
@@ -68,7 +68,7 @@ def test_no_message_is_kept_so_often_that_the_broker_ends_its_channel() -> None:
     assert not retries.takes(order, decision)
 
 
-def test_each_is_due_in_its_time_as_what_the_message_asks_for() -> None:
+def test_each_retry_is_due_after_its_delay() -> None:
     retries, first, second, third = Retries(3), an_order(), an_order(), an_order()
     retries.keep(second, a_message(3), 10.0)
     retries.keep(first, a_message(1), 10.5)
@@ -81,7 +81,7 @@ def test_each_is_due_in_its_time_as_what_the_message_asks_for() -> None:
     assert (len(retries), retries.next_at) == (0, inf)
 
 
-def test_what_is_dropped_is_as_it_came() -> None:
+def test_a_dropped_retry_leaves_its_message_unchanged() -> None:
     retries, order = Retries(1), an_order()
     retries.keep(order, a_message(1), 0.0)
     assert retries.drop() == [order]

@@ -40,7 +40,7 @@ LIMIT = Settings.model_fields["max_order_bytes"].default
 TASK = {"task": wire.SUBMIT_ORDER, "id": "o1"}
 ITEM = {"sku": "s", "name": "n", "quantity": 1, "unit_price": 1}
 
-#: How backends write the body around an order.
+#: How backends frame the body of an order.
 BODIES: dict[str, Callable[[bytes], bytes]] = {
     "ours": wire.body_of,
     "short": lambda order: b"[[" + order + b"],{},{}]",
@@ -50,7 +50,7 @@ BODIES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def lasting(**fields: Any) -> dict[str, Any]:
-    """An order that outlasts the tests, however late they run: these are made as they are collected."""
+    """An order that outlasts the tests, however late they run after collection."""
     return an_order("o1", "m", seconds=86_400, **fields)
 
 
@@ -59,13 +59,14 @@ def text_of(**fields: Any) -> bytes:
 
 
 def grown(text: bytes, size: int) -> bytes:
-    """An order's text with another field that gives it this size."""
+    """An order's text with another field that makes it this long."""
     missing = size - len(text) - len(b',"pad":""')
     assert missing >= 0
     return text[:-1] + b',"pad":"' + b"a" * missing + b'"}'
 
 
-#: Orders that grow when they are read and written again: by defaults, escapes, numbers, blanks.
+#: Orders that grow when they are parsed and serialized again: by defaults, escapes, numbers,
+#: blanks.
 TEXTS: dict[str, bytes] = {
     "defaults": text_of(items=[{**ITEM, "modifiers": [{"name": "x"}] * 250}] * 20),
     "items": text_of(items=[ITEM] * 1000),
@@ -81,7 +82,7 @@ TEXTS: dict[str, bytes] = {
 }  # fmt: skip
 
 
-#: Each order in one of the bodies, and one of them in each.
+#: Each order in one of the frames, and one of them in each.
 PAIRS = [
     *zip(TEXTS, cycle(BODIES)),
     *(("defaults", body) for body in BODIES),
@@ -90,7 +91,7 @@ PAIRS = [
 
 @pytest.fixture(params=PAIRS, ids="-".join)
 def bodies(request: pytest.FixtureRequest) -> list[tuple[bytes, bytes]]:
-    """An order's text and body: as it is, and at the limit and just under it."""
+    """An order's text and body: unchanged, and at the limit and just under it."""
     name, around = request.param
     text, body = TEXTS[name], BODIES[around]
     most = LIMIT - len(body(b""))
@@ -99,7 +100,7 @@ def bodies(request: pytest.FixtureRequest) -> list[tuple[bytes, bytes]]:
 
 
 def taken(body: bytes, headers: Any = TASK, limit: int = LIMIT) -> SimpleNamespace:
-    """A message as a worker has it that takes it for an order's."""
+    """A message as a worker has it that accepts it as an order."""
     message = SimpleNamespace(
         body=body, headers=known_headers(dict(headers)), content_type="application/json"
     )
@@ -108,7 +109,7 @@ def taken(body: bytes, headers: Any = TASK, limit: int = LIMIT) -> SimpleNamespa
 
 
 class Away:
-    """A delivery that never comes to anything."""
+    """A delivery whose attempts all raise."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -131,7 +132,7 @@ def decided(error: Exception, body: bytes, headers: Any = TASK) -> Any:
     return deliver(GATE, record, headers=headers, routing_key="orders", came=came)
 
 
-def test_every_retry_is_the_message_that_came(bodies: list[tuple[bytes, bytes]]) -> None:
+def test_a_retry_has_the_bytes_of_its_message(bodies: list[tuple[bytes, bytes]]) -> None:
     for _, body in bodies:
         message = taken(body)
         for attempt in (1, 2, 3):
@@ -142,7 +143,7 @@ def test_every_retry_is_the_message_that_came(bodies: list[tuple[bytes, bytes]])
             assert message.headers[wire.ATTEMPTS] == attempt
 
 
-def test_a_dead_letter_is_the_message_that_came_and_so_is_its_replay(
+def test_a_dead_letter_and_its_replay_have_the_bytes_of_their_message(
     bodies: list[tuple[bytes, bytes]],
 ) -> None:
     published: list[Message] = []
@@ -157,7 +158,7 @@ def test_a_dead_letter_is_the_message_that_came_and_so_is_its_replay(
         taken(again.body, {**TASK, **again.headers})
 
 
-def test_an_operators_new_time_changes_nothing_else_however_large_the_order_is(
+def test_a_replay_with_a_new_deadline_changes_nothing_else(
     bodies: list[tuple[bytes, bytes]],
 ) -> None:
     published: list[Message] = []
@@ -172,7 +173,7 @@ def test_an_operators_new_time_changes_nothing_else_however_large_the_order_is(
         assert new == text.replace(before, until.isoformat().encode())
 
 
-def test_parked_orders_come_back_as_they_were(bodies: list[tuple[bytes, bytes]]) -> None:
+def test_parked_orders_keep_their_bytes(bodies: list[tuple[bytes, bytes]]) -> None:
     parked = [ParkedOrder(Message("", "orders", body, "o1", TASK), 1e9) for _, body in bodies]
     for some in (parked[:1], parked):
         sent = joined([Bundle.of_one("m", "orders", each) for each in some]).message()
@@ -180,13 +181,13 @@ def test_parked_orders_come_back_as_they_were(bodies: list[tuple[bytes, bytes]])
         if len(some) > 1:
             back = [each.message for each in Bundle.read(sent.headers, sent.body, "orders").open()]
         for message, (_, body) in zip(back, bodies, strict=False):
-            # A newline is nowhere but between tokens, where a blank is as good.
+            # The only newlines are between tokens, where a blank is equivalent.
             assert message.body in (body, body.replace(b"\n", b" "))
             taken(message.body, message.headers)
 
 
-def test_no_header_of_one_order_spoils_the_bundle_that_it_is_parked_in() -> None:
-    """A bundle that cannot be opened is dead-lettered with all that is in it, and without an event."""
+def test_no_header_of_an_order_spoils_its_bundle() -> None:
+    """A bundle that cannot be opened is dead-lettered with all its orders, and without an event."""
     state = ",".join(f"k{n}=" + "\\" * 250 for n in range(2))
     trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": state}
     order_id = '"' * 128
@@ -205,14 +206,14 @@ def test_no_header_of_one_order_spoils_the_bundle_that_it_is_parked_in() -> None
                 assert [each.message.headers for each in back] == [TASK, message.headers]
 
 
-def test_an_order_that_was_tried_more_often_than_can_be_written_is_tried_again() -> None:
+def test_an_attempt_count_over_the_maximum_is_retried() -> None:
     most = {**TASK, wire.ATTEMPTS: 2**63 - 1}
     message = taken(wire.body_of(text_of()), most)
     again = decided(LedgerUnavailable("away"), message.body, message.headers).again
     assert 0 < again.headers[wire.ATTEMPTS] < 2**63
 
 
-def test_an_events_order_is_the_text_that_came(bodies: list[tuple[bytes, bytes]]) -> None:
+def test_an_events_order_has_the_text_of_its_message(bodies: list[tuple[bytes, bytes]]) -> None:
     for vault in (Vault(), Vault("a key")):
         payloads = Payloads(vault)
         for text, body in bodies:
@@ -241,7 +242,7 @@ def letter(dead: Message) -> DeadLetter:
 
 
 class Books:
-    """A ledger that knows nothing yet."""
+    """An empty ledger."""
 
     def one(self, _key: Key) -> None: ...
 
@@ -271,14 +272,14 @@ def replaying(publish: Callable[[Message], None], until: datetime | None = None)
         b"[[ 7 ],{},{}]",
     ],
 )
-def test_an_orders_text_is_found_whatever_stands_in_it(body: bytes) -> None:
+def test_an_orders_text_is_found_in_every_body(body: bytes) -> None:
     record, came = wire.read(body)
     assert came.source is not None
     assert json.loads(came.source) == record
 
 
 @pytest.mark.parametrize("body", [b"[[{},{}],{},{}]", b'[[],{"order":{}},{}]', b"[[{}],{},[]]"])
-def test_in_another_body_it_is_not_looked_for(body: bytes) -> None:
+def test_an_unknown_body_has_no_order_text(body: bytes) -> None:
     record, came = wire.read(body)
     assert (record, came.source, came.body) == ({}, None, body)
 
@@ -294,8 +295,8 @@ def orders_of_all_sizes(seed: int) -> Iterator[bytes]:
         yield BODIES[body](grown(order, size))
 
 
-def test_large_orders_go_through_a_worker_and_the_broker_as_they_came(lab: Lab) -> None:
-    """Parked, let out, tried, tried again, expired, dead-lettered."""
+def test_large_orders_keep_their_bytes_through_a_worker_and_the_broker(lab: Lab) -> None:
+    """Parked, unparked, attempted, retried, expired, dead-lettered."""
     lab.open_merchants("m", paused=True)
     sent = {}
     with lab.worker():
@@ -319,7 +320,7 @@ def test_large_orders_go_through_a_worker_and_the_broker_as_they_came(lab: Lab) 
         assert event["order"] == json.loads(sent[event["order_id"]])[0][0]
 
 
-def test_an_order_that_is_too_large_fails_by_name_if_it_begins_with_it(lab: Lab) -> None:
+def test_a_too_large_order_fails_under_its_id_if_the_body_starts_with_it(lab: Lab) -> None:
     lab.open_merchants("fast-1")
     order = an_order("large", "fast-1", x="x" * LIMIT)
     last = {name: order[name] for name in ("x", *order)}
@@ -337,7 +338,7 @@ def test_an_order_that_is_too_large_fails_by_name_if_it_begins_with_it(lab: Lab)
     assert accepted["order_id"] == "good"
 
 
-def test_an_order_that_is_far_too_large_can_be_replayed_whatever_headers_its_producer_adds(
+def test_a_far_too_large_order_can_be_replayed_whatever_headers_its_producer_adds(
     lab: Lab,
 ) -> None:
     body = wire.body_of(text_of(x="x" * 5 * LIMIT))
@@ -357,7 +358,7 @@ def test_an_order_that_is_far_too_large_can_be_replayed_whatever_headers_its_pro
     assert isinstance(letter.content(), Order)
 
 
-def test_what_a_worker_has_published_is_not_too_large_for_the_next_one() -> None:
+def test_a_message_that_a_worker_published_is_not_too_large_for_another() -> None:
     body = wire.body_of(text_of(x="x" * LIMIT))
     with pytest.raises(Malformed, match="bytes"):
         taken(body)
@@ -365,7 +366,7 @@ def test_what_a_worker_has_published_is_not_too_large_for_the_next_one() -> None
 
 
 @pytest.mark.parametrize("many", [0, 1])
-def test_as_many_lists_and_objects_as_are_allowed_are_read_and_not_one_more(many: int) -> None:
+def test_the_limit_on_lists_and_objects_is_exact(many: int) -> None:
     rest = wire.body_of(b'{"x":[]}')
     parts = [b"[]"] * (PARTS + many - rest.count(b"[") - rest.count(b"{"))
     body = wire.body_of(b'{"x":[' + b",".join(parts) + b"]}")
@@ -387,7 +388,5 @@ def test_as_many_lists_and_objects_as_are_allowed_are_read_and_not_one_more(many
         (b"\xff" * 100, {}),
     ],
 )  # fmt: skip
-def test_whose_a_body_is_is_known_from_its_beginning_alone(
-    begins: bytes, named: dict[str, str]
-) -> None:
+def test_a_bodys_ids_are_read_from_its_beginning(begins: bytes, named: dict[str, str]) -> None:
     assert wire.named_in(begins + b"[" * 300_000) == named

@@ -1,4 +1,4 @@
-"""How things stand with merchants, as those who watch are told."""
+"""Merchants' status, as metrics and the status page show it."""
 
 import json
 from math import ceil
@@ -17,7 +17,7 @@ from pos_gateway.telemetry.scrape import Scrape
 from pos_gateway.worker.standings import IN_A_ROW, LONGEST_PAGE, PAGE, Standings
 from tests.telemetry.lab import Samples
 
-NOBODY = ""
+NO_MERCHANT = ""
 
 
 class Scene:
@@ -45,7 +45,7 @@ class Scene:
         self.admission.parked_count.add(merchant_id, orders, self.now + 30)
 
     def fall_silent(self, merchant_id: str) -> None:
-        """Of those that have orders under way, all are."""
+        """Every merchant with orders in flight becomes silent."""
         self.now += 4
         self.admission.tick(self.now)
         assert self.admission.merchant(merchant_id).silent  # type: ignore[union-attr]
@@ -65,7 +65,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_slots_and_those_who_wait_are_counted_by_what_they_wait_for(scene: Scene) -> None:
+def test_slots_and_waiting_orders_are_counted_by_what_they_wait_for(scene: Scene) -> None:
     scene.offer("silent", 2)
     scene.fall_silent("silent")
     scene.offer("well", 1)
@@ -82,7 +82,7 @@ def test_slots_and_those_who_wait_are_counted_by_what_they_wait_for(scene: Scene
     assert shown.value("pos_gateway_parked_orders") == 64
 
 
-def test_an_order_that_waits_for_a_slot_is_in_no_merchants_way() -> None:
+def test_a_merchant_whose_order_waits_for_a_slot_is_not_in_trouble() -> None:
     scene = Scene(slots=1)
     scene.offer("first")
     scene.offer("second")
@@ -91,7 +91,7 @@ def test_an_order_that_waits_for_a_slot_is_in_no_merchants_way() -> None:
     assert shown.value("pos_gateway_merchants_in_trouble") == 0
 
 
-def test_merchants_in_trouble_have_names_and_those_that_are_well_again_have_none(
+def test_merchants_are_named_while_they_are_in_trouble(
     scene: Scene,
 ) -> None:
     scene.offer("silent", 1)
@@ -133,7 +133,7 @@ def test_breakers_are_counted_by_provider(scene: Scene) -> None:
     }
 
 
-def test_of_very_many_in_trouble_the_worst_have_names(scene: Scene) -> None:
+def test_the_worst_of_many_merchants_in_trouble_are_named(scene: Scene) -> None:
     for number in range(1, 3 * metrics.WORST + 1):
         scene.offer(f"m{number}")
         scene.park(f"m{number}", number)
@@ -143,29 +143,27 @@ def test_of_very_many_in_trouble_the_worst_have_names(scene: Scene) -> None:
     assert sorted(named.values()) == list(range(2 * metrics.WORST + 1, 3 * metrics.WORST + 1))
 
 
-def test_while_merchants_are_looked_at_orders_have_their_turns(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scrape_yields_to_orders(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     merchants, turns = 3000, []
     for number in range(merchants):
         scene.offer(f"m{number}")
 
     def others_turn(_seconds: float) -> None:
         turns.append(0)
-        scene.offer(f"new{len(turns)}")  # what is gone through must bear that it changes
+        scene.offer(f"new{len(turns)}")  # the iteration must bear that the merchants change
 
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=others_turn))
     scene.standings.show()
     assert len(turns) >= ceil(merchants / IN_A_ROW) - 1
 
 
-def test_a_page_has_the_merchants_that_have_orders_here_or_are_in_trouble(scene: Scene) -> None:
+def test_the_page_lists_merchants_with_orders_or_in_trouble(scene: Scene) -> None:
     scene.providers["full"] = "acme"
     scene.offer("full", 5)
     scene.offer("well", 1)
     scene.offer("gone", 1)
     scene.admission.release(scene.calls["gone"][0], 101.0, CallResult.ANSWERED)
-    scene.offer(NOBODY)
+    scene.offer(NO_MERCHANT)
     status, page = scene.page()
     assert (status, page["page"], page["pages"], page["total"]) == (200, 1, 1, 2)
     assert page["merchants"] == [
@@ -204,7 +202,7 @@ def ids(answer: tuple[int, Any]) -> list[str]:
     return [each["merchant_id"] for each in answer[1]["merchants"]]
 
 
-def test_pages_follow_each_other_and_none_is_too_long(scene: Scene) -> None:
+def test_pages_are_bounded_and_complete(scene: Scene) -> None:
     everybody = [f"m{number:04}" for number in range(750)]
     for merchant_id in everybody:
         scene.offer(merchant_id)
@@ -217,7 +215,7 @@ def test_pages_follow_each_other_and_none_is_too_long(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "", "²", "1" * 400])
-def test_a_page_that_is_no_number_is_refused(scene: Scene, text: str) -> None:
+def test_an_invalid_page_number_is_refused(scene: Scene, text: str) -> None:
     status, said = scene.page(page=text)
     assert status == 400
     assert said["error"].startswith("page: a whole number from 1")

@@ -1,4 +1,4 @@
-"""What an order's way takes, and how far behind the queues are."""
+"""An order's durations, and the lag of the queues."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +35,7 @@ def a_decision(*kinds: Kind) -> Decision:
 
 
 def timed(name: str) -> tuple[float, float]:
-    """How many there are, and their seconds."""
+    """The histogram's count and sum of seconds."""
     return value(f"pos_gateway_{name}_seconds_count"), value(f"pos_gateway_{name}_seconds_sum")
 
 
@@ -50,16 +50,16 @@ def age(timing: Timing, **ready: int) -> dict[str, float]:
     return {sample.labels["queue"]: sample.value for sample in samples}
 
 
-def test_the_wait_in_the_queue_is_that_until_the_first_attempt(now: SimpleNamespace) -> None:
+def test_the_queue_wait_ends_with_the_first_attempt(now: SimpleNamespace) -> None:
     timing, before = Timing(), timed("queue_wait")
     timing.started(a_request(990.0))
-    timing.started(a_request(900.0, attempts=1))  # another attempt
-    timing.started(a_request(None))  # a wish to cancel
+    timing.started(a_request(900.0, attempts=1))  # a retry
+    timing.started(a_request(None))  # a cancel request
     timing.started(a_request(1003.0))  # the backend's clock is ahead
     assert since(before, "queue_wait") == (2, 10.0)
 
 
-def test_an_order_takes_until_its_end_is_durable(now: SimpleNamespace) -> None:
+def test_an_orders_duration_ends_when_its_outcome_is_durable(now: SimpleNamespace) -> None:
     timing, before = Timing(), timed("order")
     timing.settled(a_request(990.0), a_decision(Kind.ACCEPTED))
     timing.settled(a_request(900.0), a_decision(Kind.PENDING))
@@ -70,24 +70,24 @@ def test_an_order_takes_until_its_end_is_durable(now: SimpleNamespace) -> None:
     assert since(before, "order") == (2, 10.0)
 
 
-def test_a_queue_is_as_late_as_the_youngest_order_that_has_come_through_it(
+def test_a_queues_lag_is_the_age_of_the_youngest_order_received_from_it(
     now: SimpleNamespace,
 ) -> None:
     timing = Timing()
     assert age(timing, orders=5) == {}
     for placed_at in (900.0, 970.0, 700.0):  # the last one was parked for a while
         timing.taken(a_request(placed_at))
-    timing.taken(a_request(999.0, "0.0.1.orders"))  # a retry's delay is over
+    timing.taken(a_request(999.0, "0.0.1.orders"))  # a retry whose delay is over
     timing.taken(a_request(None))
     timing.taken(a_request(600.0, "orders.canary"))
     assert age(timing, orders=5, orders_canary=1) == {"orders": 30.0, "orders.canary": 400.0}
     now.time += 60
-    assert age(timing, orders=5) == {"orders": 90.0}  # nothing has come since
+    assert age(timing, orders=5) == {"orders": 90.0}  # none was received since
     assert age(timing, orders=0) == {"orders": 0.0}
-    assert age(timing) == {}  # the broker cannot be asked
+    assert age(timing) == {}  # the broker does not answer
 
 
-def test_a_clock_that_is_ahead_does_not_hide_what_comes_later(now: SimpleNamespace) -> None:
+def test_a_backends_fast_clock_does_not_hide_later_orders(now: SimpleNamespace) -> None:
     timing = Timing()
     timing.taken(a_request(99_999.0))
     now.time += 40
@@ -95,7 +95,7 @@ def test_a_clock_that_is_ahead_does_not_hide_what_comes_later(now: SimpleNamespa
     assert age(timing, orders=1) == {"orders": 30.0}
 
 
-def test_the_length_of_every_queue_is_shown(now: SimpleNamespace) -> None:
+def test_every_queues_length_is_a_metric(now: SimpleNamespace) -> None:
     Timing().show({"orders": 3, "order-events": 4})
     samples = next(iter(metrics.queue_messages.collect())).samples
     assert {s.labels["queue"]: s.value for s in samples} == {"orders": 3, "order-events": 4}

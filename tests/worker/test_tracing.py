@@ -19,7 +19,7 @@ from tests.telemetry.collector import Collector, Received
 from tests.worker.lab import GREEN, ROOT, Lab, WorkerProcess, by_type
 from tests.worker.test_logs import attempted, lines_of
 
-#: What a backend in another language says, with OpenTelemetry's own example.
+#: The headers of a backend in another language, from OpenTelemetry's own example.
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT, STATE = f"00-{TRACE}-{SPAN}-01", "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
 INFO = ("--loglevel", "INFO")
@@ -33,7 +33,7 @@ def collector() -> Iterator[Collector]:
 
 
 class Tracing:
-    """A laboratory whose workers trace orders. Verbs of a backend that has a trace."""
+    """A lab whose workers trace orders, with the verbs of a backend that has a trace."""
 
     def __init__(self, lab: Lab, collector: Collector) -> None:
         self._lab = lab
@@ -46,7 +46,7 @@ class Tracing:
         return self._lab.worker(*INFO, *flags, app=app, environment=variables, tracing=True)
 
     def ask(self, action: str, order_id: str, merchant_id: str) -> None:
-        """Have a backend ask for something that has OpenTelemetry."""
+        """Have a backend with OpenTelemetry publish a request."""
         command = [sys.executable, "-m", "tests.telemetry.backend", self._lab.broker_url]
         self._lab.client.connect()
         subprocess.run(
@@ -68,7 +68,7 @@ def tracing(lab: Lab, collector: Collector) -> Tracing:
 
 
 def parent(span: Received) -> str:
-    """The header of whatever follows from it."""
+    """The trace header of the span's children."""
     return f"00-{span.trace}-{span.id}-0[13]"
 
 
@@ -110,7 +110,7 @@ def test_an_order_is_one_trace_from_the_backend_to_the_pos_and_back(
     assert not any(span.failed for span in (submit, deliver, call, publish))
 
 
-def test_a_wish_to_cancel_is_a_trace_of_its_own(
+def test_a_cancel_request_has_a_separate_trace(
     lab: Lab, tracing: Tracing, collector: Collector
 ) -> None:
     lab.open_merchants("fast-1")
@@ -129,7 +129,7 @@ def test_a_wish_to_cancel_is_a_trace_of_its_own(
     assert publish.trace == checkout.trace != TRACE
 
 
-def test_every_attempt_at_an_order_is_in_the_trace_that_its_backend_began(
+def test_every_attempt_is_in_its_backends_trace(
     lab: Lab, tracing: Tracing, collector: Collector
 ) -> None:
     lab.open_merchants("m", max_concurrency=1)
@@ -158,7 +158,7 @@ def test_every_attempt_at_an_order_is_in_the_trace_that_its_backend_began(
 
 
 def test_parked_orders_keep_their_traces(lab: Lab, tracing: Tracing, collector: Collector) -> None:
-    """Each of a bundle its own, through bundles that are parked again, and through single ones."""
+    """Through bundles, bundles that are parked again, and orders parked alone."""
     lab.open_merchants("m", paused=True)
     traces = {f"o{n}": f"{n + 1:032x}" for n in range(70)}
     for order_id, trace in traces.items():
@@ -178,7 +178,7 @@ def test_parked_orders_keep_their_traces(lab: Lab, tracing: Tracing, collector: 
     } == {order_id: (trace, SPAN, STATE) for order_id, trace in traces.items()}
 
 
-def test_an_order_whose_worker_was_killed_goes_on_in_its_trace(
+def test_an_order_keeps_its_trace_when_its_worker_is_killed(
     lab: Lab, tracing: Tracing, collector: Collector
 ) -> None:
     lab.open_merchants("m")
@@ -197,10 +197,10 @@ def test_an_order_whose_worker_was_killed_goes_on_in_its_trace(
     assert told["headers"]["traceparent"].split("-")[1] == TRACE
 
 
-def test_an_order_without_a_trace_begins_one(
+def test_an_order_without_a_trace_starts_one(
     lab: Lab, tracing: Tracing, collector: Collector
 ) -> None:
-    """And one whose trace is malformed, or hostile: it is delivered as if it had none."""
+    """So does an order whose trace is malformed or hostile: it is delivered as if it had none."""
     nothing: list[dict[str, object]] = [
         {},
         {"traceparent": f"00-{'0' * 32}-{SPAN}-01"},
@@ -223,7 +223,7 @@ def test_an_order_without_a_trace_begins_one(
     assert all("tracestate" not in each["headers"] for each in told)
 
 
-def test_nothing_of_people_and_no_secret_is_in_a_span(
+def test_a_span_has_no_personal_data_and_no_secret(
     lab: Lab, tracing: Tracing, collector: Collector
 ) -> None:
     personal = {
@@ -248,10 +248,10 @@ def test_nothing_of_people_and_no_secret_is_in_a_span(
     assert not any(span.events for span in delivered)
 
 
-def test_a_collector_that_hangs_costs_no_order_anything(
+def test_a_hanging_collector_delays_no_order(
     lab: Lab, tracing: Tracing, collector: Collector
 ) -> None:
-    """More orders than spans are kept for; none waits for it, nor does the worker's end."""
+    """More orders than spans are kept for; neither an order nor the worker's stop waits."""
     lab.open_merchants("m", max_concurrency=100)
     lab.merchants.profile("m", {"kind": "accept", "latency": 0})
     collector.hang()
@@ -267,9 +267,7 @@ def test_a_collector_that_hangs_costs_no_order_anything(
     assert collector.spans == []
 
 
-def test_a_collector_that_is_away_is_said_in_the_log_and_costs_no_order_anything(
-    lab: Lab, tracing: Tracing
-) -> None:
+def test_an_unreachable_collector_is_logged_and_delays_no_order(lab: Lab, tracing: Tracing) -> None:
     lab.open_merchants("fast-1")
     with tracing.worker(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1") as worker:
         lab.submit("fast-1", "o1")
@@ -281,7 +279,7 @@ def test_a_collector_that_is_away_is_said_in_the_log_and_costs_no_order_anything
     assert "Traceback" not in worker.log
 
 
-def test_a_child_that_takes_another_one_s_place_traces_too(
+def test_a_replaced_child_process_traces_too(
     lab: Lab, tracing: Tracing, collector: Collector
 ) -> None:
     lab.open_merchants("fast-1")
@@ -294,7 +292,7 @@ def test_a_child_that_takes_another_one_s_place_traces_too(
     assert len({each.id for each in delivered}) == 3
 
 
-def test_traces_that_are_not_sampled_are_carried_and_not_sent(
+def test_unsampled_traces_are_propagated_and_not_exported(
     lab: Lab, tracing: Tracing, collector: Collector
 ) -> None:
     lab.open_merchants("fast-1")
@@ -311,7 +309,7 @@ def test_traces_that_are_not_sampled_are_carried_and_not_sent(
 
 
 @pytest.mark.parametrize(("app", "flags"), [(GREEN, ()), ("pos_gateway", PREFORK)])
-def test_a_worker_that_has_it_off_imports_nothing_and_carries_the_trace_on(
+def test_a_worker_with_tracing_off_imports_nothing_and_propagates_the_trace(
     lab: Lab, app: str, flags: tuple[str, ...]
 ) -> None:
     lab.open_merchants("m", max_concurrency=1)
@@ -333,7 +331,7 @@ def test_a_worker_that_has_it_off_imports_nothing_and_carries_the_trace_on(
 
 
 def test_a_worker_without_opentelemetry_says_what_it_needs(lab: Lab, tmp_path: Path) -> None:
-    """A package of that name without anything in it stands for one that is not installed."""
+    """An empty package of that name stands for one that is not installed."""
     (tmp_path / "opentelemetry").mkdir()
     (tmp_path / "opentelemetry" / "__init__.py").touch()
     path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
@@ -351,7 +349,7 @@ def test_a_worker_whose_opentelemetry_cannot_be_set_up_says_why(lab: Lab, tracin
     assert "Traceback" not in worker.log
 
 
-def test_times_in_a_span_are_those_of_its_line(
+def test_a_span_has_the_times_of_its_log_line(
     lab: Lab, tracing: Tracing, collector: Collector
 ) -> None:
     lab.open_merchants("fast-1")

@@ -1,4 +1,4 @@
-"""Merchants in trouble, seen from the merchants' side: what a real worker does about them."""
+"""Merchants in trouble, from the merchants' side: what a real worker does about them."""
 
 from typing import Any
 
@@ -15,7 +15,9 @@ def of(event: dict[str, Any]) -> tuple[str, str]:
     return event["type"], event["order_id"]
 
 
-def test_a_merchant_that_fails_is_left_alone_and_has_everything_when_it_is_back(lab: Lab) -> None:
+def test_a_failing_merchants_breaker_opens_and_it_gets_every_order_when_it_is_back(
+    lab: Lab,
+) -> None:
     lab.open_merchants("m-1", max_concurrency=5)
     lab.merchants.profile("m-1", {"kind": "reset"})
     orders = [f"o{n}" for n in range(12)]
@@ -30,7 +32,7 @@ def test_a_merchant_that_fails_is_left_alone_and_has_everything_when_it_is_back(
     assert worker.log.index("breaker.opened") < worker.log.index("breaker.closed")
 
 
-def test_an_order_expires_while_the_one_before_it_is_still_at_its_merchant(lab: Lab) -> None:
+def test_an_order_expires_while_another_is_in_flight(lab: Lab) -> None:
     lab.open_merchants("hang-1", max_concurrency=1)
     with lab.worker(request_timeout=30):
         lab.submit("hang-1", "first")
@@ -44,22 +46,22 @@ def test_an_order_expires_while_the_one_before_it_is_still_at_its_merchant(lab: 
     assert lab.merchants.order("hang-1", "late") is None
 
 
-def test_an_order_expires_at_once_if_its_merchant_is_left_alone_for_longer_than_it_has(
+def test_an_order_expires_at_once_if_the_breaker_stays_open_past_its_deadline(
     lab: Lab,
 ) -> None:
-    """For 30 s at most, whatever the merchant asks for."""
+    """For 30 s at most, whatever Retry-After says."""
     lab.open_merchants("m-1", max_concurrency=1)
     lab.merchants.profile("m-1", {"kind": "limit", "retry_after": "600", "latency": 0.5})
     with lab.worker():
         lab.submit("m-1", "first", seconds=3000)
         lab.merchants.wait_until(merchant_id="m-1", requests=1)
-        lab.submit("m-1", "hopeless", seconds=20)
+        lab.submit("m-1", "late", seconds=20)
         [event] = lab.events(1)
-    assert of(event) == ("order.expired", "hopeless")
+    assert of(event) == ("order.expired", "late")
     assert lab.merchants.merchant("m-1")["requests"] == 1
 
 
-def test_merchants_that_hang_together_are_cut_short_when_a_healthy_one_waits(lab: Lab) -> None:
+def test_hanging_calls_are_cut_short_when_a_healthy_merchant_waits(lab: Lab) -> None:
     """With eight slots, and eight merchants that stop answering at once, for a minute."""
     hanging = [f"hang-{n}" for n in range(8)]
     lab.open_merchants(*hanging, "fast-1", request_timeout=60)
@@ -81,7 +83,7 @@ def test_merchants_that_hang_together_are_cut_short_when_a_healthy_one_waits(lab
     assert lab.merchants.doubled() == []
 
 
-def test_a_merchant_that_is_deleted_while_its_orders_wait_has_them_set_aside(lab: Lab) -> None:
+def test_a_deleted_merchants_waiting_orders_are_dead_lettered(lab: Lab) -> None:
     lab.open_merchants("gone-1", paused=True)
     with lab.worker():
         lab.submit("gone-1", "o1", "o2")
@@ -89,13 +91,13 @@ def test_a_merchant_that_is_deleted_while_its_orders_wait_has_them_set_aside(lab
         with engine.begin() as connection:
             connection.execute(delete(merchants_table))
         engine.dispose()
-        lab.submit("gone-1", "o3")  # it is asked for again, and found to be gone
+        lab.submit("gone-1", "o3")  # its record is loaded again, and is gone
         events = lab.events(3)
     assert {event["reason"]["code"] for event in events} == {"unknown_merchant"}
     assert sorted(by_type(events)["order.failed"]) == ["o1", "o2", "o3"]
 
 
-def test_a_merchant_that_asks_for_less_gets_less_at_a_time(lab: Lab) -> None:
+def test_a_merchant_that_answers_503_gets_a_lower_concurrency_limit(lab: Lab) -> None:
     lab.open_merchants("m-1", max_concurrency=8)
     lab.merchants.profile("m-1", {"kind": "hang"})
     orders = [f"o{n}" for n in range(8)]

@@ -1,4 +1,4 @@
-"""A real worker's metrics' port: what it says of itself, also when it can do nothing."""
+"""A real worker's metrics port: what it reports, also while the worker is blocked."""
 
 import signal
 import socket
@@ -15,7 +15,7 @@ from tests.worker.lab import PATIENCE, Lab
 
 
 def wait_until(what: Callable[[], bool]) -> None:
-    """It is looked at again and again."""
+    """Poll until the predicate holds."""
     until = time.monotonic() + PATIENCE
     while not what():
         assert time.monotonic() < until, "it has not come to it"
@@ -23,22 +23,22 @@ def wait_until(what: Callable[[], bool]) -> None:
 
 
 def said(port: int) -> dict[str, str]:
-    """Why the worker is not ready, in words; ``nobody`` is there while its port is closed."""
+    """The reasons why the worker is not ready; ``unreachable`` while its port is closed."""
     try:
         status, answer = get_json(port, "/readyz")
     except OSError:
-        return {"nobody": ""}
+        return {"unreachable": ""}
     assert (status == 200) is (answer["ready"] is True) is (answer["reasons"] == {})
     reasons: dict[str, str] = answer["reasons"]
     return reasons
 
 
 def reasons(port: int) -> set[str]:
-    """The same, the names alone."""
+    """The names of the reasons."""
     return set(said(port))
 
 
-def test_a_worker_is_ready_while_it_consumes_and_healthy_all_the_while(lab: Lab) -> None:
+def test_a_worker_is_ready_while_it_consumes_and_always_healthy(lab: Lab) -> None:
     port = free_port()
     lab.client.connect()
     with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url, metrics_port=port):
@@ -53,12 +53,12 @@ def test_a_worker_is_ready_while_it_consumes_and_healthy_all_the_while(lab: Lab)
         wait_until(lambda: not reasons(port))
 
 
-def test_a_worker_that_starts_without_its_broker_says_what_it_waits_for(lab: Lab) -> None:
+def test_a_worker_that_starts_without_its_broker_names_it_as_the_reason(lab: Lab) -> None:
     port = free_port()
     with Proxy(lab.broker_url) as proxy:
         proxy.down()
         with lab.worker(broker_url=proxy.url, metrics_port=port):
-            wait_until(lambda: "nobody" not in reasons(port))
+            wait_until(lambda: "unreachable" not in reasons(port))
             assert get_json(port, "/healthz") == (200, {"healthy": True})
             assert "broker" in reasons(port)
             proxy.heal()
@@ -101,7 +101,7 @@ def test_a_worker_that_is_told_to_stop_is_not_ready_and_finishes(lab: Lab) -> No
         assert worker.wait() == 0
 
 
-def test_how_things_stand_with_a_merchant_that_hangs(lab: Lab) -> None:
+def test_a_hanging_merchants_status_is_shown(lab: Lab) -> None:
     port = free_port()
     lab.open_merchants("hang-1", max_concurrency=2, provider="acme")
     with lab.worker(metrics_port=port, request_timeout=60, slow_after=0.2):
@@ -130,7 +130,7 @@ def merchant(port: int) -> dict[str, object]:
     return page["merchants"][0] if page["merchants"] else {}
 
 
-def test_orders_go_on_though_the_port_is_taken(lab: Lab) -> None:
+def test_orders_are_delivered_although_the_port_is_taken(lab: Lab) -> None:
     lab.open_merchants("fast-1")
     with closing(socket.create_server(("", 0))) as taken:
         port = taken.getsockname()[1]
@@ -156,7 +156,9 @@ def test_a_synchronous_worker_leaves_the_port_to_the_process_that_publishes_even
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/debug/merchants"])
-def test_an_order_is_delivered_while_somebody_who_asks_does_not_read(lab: Lab, path: str) -> None:
+def test_an_order_is_delivered_while_a_client_of_the_port_does_not_read(
+    lab: Lab, path: str
+) -> None:
     port = free_port()
     lab.open_merchants("fast-1")
     with lab.worker(metrics_port=port):

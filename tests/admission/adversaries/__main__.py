@@ -7,7 +7,7 @@ from tests.admission.adversaries.table import ADVERSARIES
 
 
 def main(names: Sequence[str] = ()) -> None:
-    """Play those of whose names one is a part; all by default."""
+    """Play the adversaries with a part in their names; all by default."""
     print(
         "| merchants beside the healthy ones | healthy p99, ms | their slots | first slot, s | cut short |"
     )

@@ -1,4 +1,4 @@
-"""Which adversary gets through without a rule: ``python -m tests.admission.adversaries.ablation``."""
+"""Which adversary succeeds without a rule: ``python -m tests.admission.adversaries.ablation``."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from tests.admission.adversaries.table import ADVERSARIES
 Patch = Callable[[], AbstractContextManager[Any]]
 
 
-def _nobody_is_light(line: Any, lane: Any, _now: float) -> float:
+def _all_heavy(line: Any, lane: Any, _now: float) -> float:
     lane.is_light = False
     return 1.0
 
@@ -54,10 +54,10 @@ _HAS_SLOT = Scheduler.has_slot
 FLAPPING = "500 of 1,000 hang and recover, of 20 providers"
 _BY_NAME = {each.name: each for each in ADVERSARIES}
 
-#: The rules, how each is switched off, and adversaries that may get through then.
+#: The rules, how each is switched off, and adversaries that may succeed then.
 RULES: dict[str, tuple[Patch, Sequence[str]]] = {
     "light merchants first": (
-        partial(patch.object, Scheduler, "judge", _nobody_is_light),
+        partial(patch.object, Scheduler, "judge", _all_heavy),
         ("40 at 2.5 s", "100 at 1 s"),
     ),
     "up to their whole fair part while they keep up": (
@@ -136,7 +136,7 @@ RULES: dict[str, tuple[Patch, Sequence[str]]] = {
 
 
 def gets_through(rule: str) -> Iterator[str]:
-    """The rule's adversaries that get through without it, each with the promises it breaks."""
+    """The rule's adversaries that succeed without it, each with the promises it breaks."""
     switch_off, names = RULES[rule]
     for name in names:
         with switch_off():
@@ -146,7 +146,7 @@ def gets_through(rule: str) -> Iterator[str]:
 
 
 def main(parts: Sequence[str] = ()) -> None:
-    """Switch off one rule after the other; those of whose names one is a part."""
+    """Switch off one rule after the other; those with a part in their names."""
     print("| without | gets through |")
     print("|---|---|")
     for rule in RULES:

@@ -1,7 +1,8 @@
 """The real admission in virtual time, with a queue, a window and parking around it.
 
-Orders come to a queue, of which a worker reads so many a second while its window has room; what may
-not start is parked in bundles, and what fails comes again. Merchants are groups that behave alike.
+A worker reads a number of orders a second from the queue while its window has room; orders that may
+not start are parked in bundles, and failed ones are retried. Merchants are groups that behave
+alike.
 """
 
 import heapq
@@ -22,7 +23,7 @@ from pos_gateway.domain.outcome import CallResult
 
 #: Messages that a worker reads in a second, and holds for each slot; seconds to end a call early.
 SIFT, WINDOW, ENDING = 2500.0, 10, 0.001
-#: Seconds between two looks at the time; orders of a bundle, and seconds that it is open.
+#: Seconds between two checks of the time; orders of a bundle, and seconds that it is open.
 TICK, BUNDLE, OPEN, OPEN_SILENT = 0.1, 64, 0.2, 2.0
 
 Seconds = Callable[[Random, float], float]
@@ -30,7 +31,7 @@ Answer = tuple[CallResult, float | None]
 
 
 def about(seconds: float, spread: float = 0.2) -> Seconds:
-    """A reply that takes so long, by so much more or less."""
+    """A reply that takes this long, give or take ``spread``."""
     return lambda random, _now: seconds * random.uniform(1 - spread, 1 + spread)
 
 
@@ -55,9 +56,9 @@ class Group:
     start: float = 0.0
     timeout: float = 10.0
     provider: str | None = None
-    #: Or so many providers, that its merchants are spread over.
+    #: Or the number of providers that its merchants are spread over.
     providers: int = 0
-    #: What a call comes to if it is answered, with so many of the merchant's in flight.
+    #: The result of an answered call, by the merchant's orders in flight.
     answer: Callable[[int], Answer] = lambda _in_flight: (CallResult.ANSWERED, None)
 
 
@@ -75,7 +76,7 @@ class Order:
 
 @dataclass
 class Seen:
-    """What a group saw, after the warm-up but for ``first``."""
+    """What a group got, after the warm-up except for ``first``."""
 
     #: Seconds that orders waited for their first start, from their first offer and from the queue.
     waited: list[float] = field(default_factory=list)
@@ -109,9 +110,9 @@ class Driver:
 
     Args:
         groups: its merchants.
-        seconds: how long it is looked at.
-        warm_up: seconds that are not.
-        slots: it has.
+        seconds: how long the run is measured.
+        warm_up: seconds that are not measured.
+        slots: the worker's.
         seed: of all that is random.
     """
 
@@ -131,19 +132,19 @@ class Driver:
             lambda merchant: Terms(self._groups[merchant].limit, self._provider_of(merchant)),
         )
         self.seen = {each.name: Seen() for each in groups}
-        #: Who holds the slots, at every look at the time.
+        #: The holders of the slots, at every check of the time.
         self.slots: list[tuple[float, dict[str, int]]] = []
         self._now = 0.0
         self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = count()
-        #: What stands in the queue: orders, and bundles that are back.
+        #: Messages in the queue: orders, and bundles that are back.
         self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._held, self._is_reading = 0, False
         self._open: dict[str, list[Order]] = {}
-        #: Bundles that are back and kept until there is room.
+        #: Bundles that are back and at hand until more may wait.
         self._at_hand: dict[str, deque[list[Order]]] = {}
         self._bundles_at_hand = 0
-        #: When the time is looked at next, beside each tick.
+        #: When the time is checked next, beside each tick.
         self._look_due = 0.0
         self._over: set[Call[Order]] = set()
         self._calls: Counter[str] = Counter()
@@ -176,7 +177,7 @@ class Driver:
 
     @property
     def cut_short(self) -> int:
-        """Calls that were cut short, whosever."""
+        """Calls that were cut short, of all merchants."""
         return sum(each.cut_short for each in self.seen.values())
 
     def never_started(self, name: str) -> int:
@@ -275,7 +276,7 @@ class Driver:
             self._at(self._now + ENDING, self._end, call, CallResult.TIMED_OUT, None)
 
     def _look_at(self, at: float) -> None:
-        """Look again then, if no look is due before."""
+        """Check again then, if no check is due before."""
         if at < self._now + TICK and not self._now < self._look_due <= at:
             self._look_due = at
             self._at(at, self._dispatch)
@@ -328,7 +329,7 @@ class Driver:
                 self._bundles_at_hand += 1
                 self._held += 1
                 return
-        self._let_out(merchant, bundle, number)
+        self._unpark(merchant, bundle, number)
 
     def _look(self, merchant: str) -> None:
         kept = self._at_hand[merchant]
@@ -337,11 +338,11 @@ class Driver:
         if number or again is None:
             self._bundles_at_hand -= 1
             self._held -= 1
-            self._let_out(merchant, kept.popleft(), number)
+            self._unpark(merchant, kept.popleft(), number)
         if kept:
             self._at(self._now + (again or 0.0), self._look, merchant)
 
-    def _let_out(self, merchant: str, bundle: list[Order], number: int) -> None:
+    def _unpark(self, merchant: str, bundle: list[Order], number: int) -> None:
         for order in bundle[:number]:
             self._enqueue(self._offer, order)
         if bundle[number:]:

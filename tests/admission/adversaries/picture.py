@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from tests.admission.adversaries.driver import Driver, Group, about, hangs_from
 
 _COLOURS = {"light": "#2a9d8f", "heavy": "#e9c46a", "silent": "#e76f51"}
-#: When the others come, or stop answering; and the seconds that are drawn.
+#: When the others arrive, or stop answering; and the seconds that are drawn.
 STRIKE, END = 10.0, 30.0
 
 

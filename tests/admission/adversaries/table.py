@@ -9,38 +9,38 @@ from tests.admission.adversaries.driver import Answer, Driver, Group, about, han
 
 #: Seconds that 99 of 100 orders of healthy merchants wait for a slot at most.
 HEALTHY_P99 = 0.01
-#: When merchants stop answering, or come all at once, seconds after the start.
+#: When merchants stop answering, or arrive all at once, seconds after the start.
 STRIKE = 15.0
 
 
 @dataclass(frozen=True)
 class Adversary:
-    """One of them, with the healthy merchants beside it."""
+    """An adversary, with the healthy merchants beside it."""
 
     name: str
     groups: Callable[[], list[Group]]
-    #: Slots of 200 that its merchants hold at least: 60 % of what the healthy leave, where it always
-    #: has work, and 95 % of all where nobody else has any.
+    #: Slots of 200 that its merchants hold at least: 60 % of what the healthy leave, where it
+    #: always has work, and 95 % of all where no other merchant has any.
     held: float = 0.0
     #: Calls that are cut short at most.
     cut_short: int = 0
     #: Seconds until each of its merchants has had a slot at most.
     first: float = 1e9
-    #: Calls of them that fail at most, and seconds that 99 of 100 of their orders wait.
+    #: Calls of its merchants that fail at most, and seconds that 99 of 100 of their orders wait.
     failed: float = 1e9
     p99: float = 1e9
-    #: Orders of them that start within a tenth of a second at most: they take the worker's CPU.
+    #: Their orders that start within a tenth of a second at most: starts take the worker's CPU.
     at_once: float = 1e9
     seconds: float = 26.0
     warm_up: float = 12.0
 
     def play(self, seconds: float | None = None, seed: int = 1) -> Driver:
-        """The same each time for a seed; longer than usual for that many ``seconds``."""
+        """The same run for a seed; longer than usual for that many ``seconds``."""
         end = self.seconds if seconds is None else seconds
         return Driver(*self.groups(), seconds=end, warm_up=self.warm_up, seed=seed).run()
 
     def broken(self, driver: Driver, *, cut_short: bool = True) -> list[str]:
-        """The promises that were not kept in a run."""
+        """The promises that a run broke."""
         healthy, others = driver.seen.get("healthy"), driver.seen.get("others")
         broken = []
         if healthy is not None and len(healthy.waited) < 500:
@@ -71,14 +71,14 @@ def healthy() -> Group:
 
 
 def beside(*others: Group) -> Callable[[], list[Group]]:
-    """Those healthy ones, and others."""
+    """Those healthy merchants, and others."""
     return lambda: [healthy(), *others]
 
 
 def slow(
     merchants: int, seconds: float, *, backlog: int = 40, spread: float = 0.2, **more: object
 ) -> Group:
-    """Merchants that take so long and always have orders waiting."""
+    """Merchants that take this long and always have orders waiting."""
     reply = about(seconds, spread)
     return Group("others", merchants, reply, backlog=backlog, start=3.0, **more)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What is kept of orders that are over, for how long, and what it is still good for."""
+"""Retention: what is kept of terminal orders, for how long, and what it is still used for."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leader_prunes(gate: Gate) -> None:
-    """What the leader removes beside its work, until there is nothing more."""
+    """Prune as the leader does, until nothing is left to prune."""
     gate.events._prune()
     before = None
     while (after := gate.rows("select order_id, payload from orders")) != before:
@@ -29,14 +29,14 @@ def leader_prunes(gate: Gate) -> None:
 
 
 @pytest.mark.usefixtures("_no_pauses")
-def test_the_settings_say_for_how_long_orders_and_events_are_kept(tmp_path: Path) -> None:
+def test_retention_follows_the_settings(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED, settings={"keep_events": 2.0, "keep_orders": 5.0})
     gate.take(gate.an_order(customer={"name": "Quackenbush"}))
     gate.publish_events()
     for days, events, orders in ((1.9, 1, 1), (0.2, 0, 1), (2.8, 0, 1), (0.2, 0, 0)):
         gate.wait(days * DAY)
         leader_prunes(gate)
-        assert len(gate.told()) == events
+        assert len(gate.recorded()) == events
         [(payload,)] = gate.rows("select payload from orders")
         assert (payload is not None) is bool(orders)
     gate.wait(30 * DAY)
@@ -45,18 +45,18 @@ def test_the_settings_say_for_how_long_orders_and_events_are_kept(tmp_path: Path
 
 
 @pytest.mark.usefixtures("_no_pauses")
-def test_nothing_is_removed_where_it_is_to_be_kept(tmp_path: Path) -> None:
+def test_without_a_retention_nothing_is_pruned(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED, settings={"keep_events": 0, "keep_orders": 0})
     gate.take(gate.an_order())
     gate.publish_events()
     gate.wait(1000 * DAY)
     leader_prunes(gate)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
     assert gate.rows("select payload is not null from orders") == [(1,)]
 
 
-def test_orders_are_kept_for_a_day_at_least() -> None:
-    """For a message that comes again."""
+def test_orders_are_kept_for_at_least_a_day() -> None:
+    """For a redelivery."""
     with pytest.raises(InvalidSettings, match="KEEP_ORDERS: should be 0 or at least 1"):
         Settings.from_environment({"POS_GATEWAY_KEEP_ORDERS": "0.5"})
     assert Settings.from_environment({"POS_GATEWAY_KEEP_ORDERS": "1"}).keep_orders == 1
@@ -67,7 +67,7 @@ def pruned(gate: Gate, days: float) -> None:
     list(prune_orders(gate.database, gate.clock.now().timestamp() - DAY))
 
 
-def test_a_request_to_cancel_a_pruned_order_is_not_told_as_done(tmp_path: Path) -> None:
+def test_a_cancel_request_for_a_pruned_order_is_not_recorded_as_cancelled(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     gate.take(gate.an_order())
     pruned(gate, 20)
@@ -75,12 +75,12 @@ def test_a_request_to_cancel_a_pruned_order_is_not_told_as_done(tmp_path: Path) 
     said = len(gate.said)
     gate.take_cancel()
     assert len(gate.said) == said
-    assert gate.told() == [("accepted", None), ("accepted", "not_cancelled")]
+    assert gate.recorded() == [("accepted", None), ("accepted", "not_cancelled")]
     [(why,)] = gate.rows("select reason_message from events where reason_code = 'not_cancelled'")
     assert why.startswith("unknown_order")
 
 
-def test_an_order_that_was_cancelled_before_it_came_is_not_sent_a_year_later(
+def test_an_order_that_was_cancelled_before_it_arrived_is_not_sent_a_year_later(
     tmp_path: Path,
 ) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
@@ -88,13 +88,13 @@ def test_an_order_that_was_cancelled_before_it_came_is_not_sent_a_year_later(
     gate.take_cancel()
     pruned(gate, 360)
     gate.take(order)
-    assert (gate.said, gate.told()) == ([], [("cancelled", None)])
+    assert (gate.said, gate.recorded()) == ([], [("cancelled", None)])
     assert gate.row_state(action="cancel") == "cancelled"
     pruned(gate, 40)
-    assert gate.row_state() is None  # not for ever
+    assert gate.row_state() is None  # the row does not stay for ever
 
 
-def test_a_pruned_order_that_comes_again_is_not_sent_and_its_end_is_told(tmp_path: Path) -> None:
+def test_a_redelivered_pruned_order_is_not_sent_and_has_an_event(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     order = gate.an_order()
     gate.take(order)
@@ -102,5 +102,5 @@ def test_a_pruned_order_that_comes_again_is_not_sent_and_its_end_is_told(tmp_pat
     pruned(gate, 20)
     said = len(gate.said)
     gate.take(order)
-    [told] = gate.told_again()
+    [told] = gate.repeated()
     assert (told["type"], told["position"], len(gate.said)) == ("order.accepted", 1, said)

@@ -1,4 +1,4 @@
-"""Mistakes of ours at every step of an attempt: no order is left claimed, or told wrongly as failed."""
+"""Exceptions at every step of an attempt leave no order claimed or wrongly recorded as failed."""
 
 from collections.abc import Callable
 from math import inf
@@ -23,7 +23,7 @@ from tests.gate import Gate
 
 ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
 NO_REPLY = NoValidReply("timeout", "no reply")
-#: The steps of an attempt, by what they belong to.
+#: The steps of an attempt, by their component.
 STEPS: dict[str, Callable[[Gate], tuple[Any, str]]] = {
     "directory": lambda gate: (gate.directory, "get"),
     "claim": lambda gate: (gate.ledger, "claim"),
@@ -54,7 +54,7 @@ def planted(patch: pytest.MonkeyPatch, gate: Gate, step: str, error: Exception) 
 
 
 def attempted(gate: Gate, record: dict[str, Any], action: Action = Action.SUBMIT) -> bool:
-    """Whether the message was dealt with; if not it comes again."""
+    """Whether the message was acknowledged; if not it is redelivered."""
     try:
         decided = deliver(gate, record, action, headers={}, routing_key="orders")
     except ZeroDivisionError:
@@ -65,10 +65,10 @@ def attempted(gate: Gate, record: dict[str, Any], action: Action = Action.SUBMIT
 @pytest.mark.parametrize("reply", [ACCEPTED, NO_REPLY], ids=["accepted", "no reply"])
 @pytest.mark.parametrize("is_known", [False, True], ids=["fresh", "in doubt"])
 @pytest.mark.parametrize("step", STEPS)
-def test_an_order_comes_to_its_end_after_a_mistake_at_any_step(
+def test_an_order_ends_after_an_exception_at_any_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_known: bool, reply: Any
 ) -> None:
-    """And is never told as failed once the POS may have it."""
+    """And is never recorded as failed once the POS may have it."""
     gate = Gate(tmp_path, lambda _: reply)
     gate.tracing = of_this_program()
     order = gate.an_order()
@@ -82,21 +82,21 @@ def test_an_order_comes_to_its_end_after_a_mistake_at_any_step(
     may_be_there = bool(gate.said)
     assert gate.row_state() not in ("claimed", "sending") or not is_settled
     if may_be_there:
-        assert "failed" not in dict(gate.told())
+        assert "failed" not in dict(gate.recorded())
     elif is_settled and gate.row_state() != "accepted":
-        assert gate.told() == [("failed", "internal_error")]
+        assert gate.recorded() == [("failed", "internal_error")]
         assert gate.dead() == ["internal_error"]
         return
-    # Its message is there again, and the gateway's next version gets it done.
+    # Its message is redelivered, and the gateway's next version completes it.
     gate.pos = lambda _: ACCEPTED
     gate.take(order)
     assert gate.row_state() == "accepted"
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["waiting", "accepted"])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_cancel_request_leaves_neither_row_claimed_after_a_mistake_at_any_step(
+def test_a_cancel_request_leaves_no_row_claimed_after_an_exception_at_any_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, sent: bool
 ) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED if sent else (503, {}))
@@ -110,12 +110,12 @@ def test_a_cancel_request_leaves_neither_row_claimed_after_a_mistake_at_any_step
     rows = (gate.row_state(), gate.row_state(action="cancel"))
     if is_settled:
         assert not {"claimed", "sending"} & set(rows), rows
-    gate.take_cancel(seconds=120)  # a later one gets it done
+    gate.take_cancel(seconds=120)  # a later request completes it
     assert gate.row_state(action="cancel") == "cancelled"
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
-def test_an_order_that_cannot_be_opened_is_cancelled_by_a_worker_that_can(
+def test_an_order_that_cannot_be_decrypted_is_cancelled_by_a_worker_with_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
@@ -131,13 +131,13 @@ def test_an_order_that_cannot_be_opened_is_cancelled_by_a_worker_that_can(
     assert (decided.outcome.kind, decided.again is not None) == ("retry", True)
     assert gate.row_state(action="cancel") == "new"
     gate.take_cancel()
-    assert gate.told()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == ("cancelled", None)
 
 
-def test_new_time_is_given_to_an_order_that_cannot_be_opened(
+def test_the_deadline_of_an_order_that_cannot_be_decrypted_is_extended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message has the order, and the row the time."""
+    """The message has the order, and the row the deadline."""
     gate = Gate(tmp_path, lambda _: NO_REPLY)
     order = gate.an_order(seconds=60)
     gate.take(order)
@@ -148,14 +148,14 @@ def test_new_time_is_given_to_an_order_that_cannot_be_opened(
     gate.wait(120)
     decided = gate.take(order)
     assert decided.again is not None
-    assert gate.told() == []
+    assert gate.recorded() == []
     assert gate.row_state() == "in_doubt"
 
 
-def test_a_synchronous_worker_gives_an_order_back_that_it_could_not_write_down(
+def test_a_synchronous_worker_requeues_an_order_that_it_could_not_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Celery would set it aside, and nobody would be told."""
+    """Celery would drop it, and the backend would have no event."""
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     planted(monkeypatch, gate, "directory", ZeroDivisionError())
     planted(monkeypatch, gate, "claim", LedgerUnavailable("away"))
@@ -177,30 +177,31 @@ def unreadable_catalog(gate: Gate) -> None:
 
 @pytest.mark.parametrize("expired", [False, True], ids=["late", "expired"])
 @pytest.mark.parametrize("is_known", [False, True], ids=["fresh", "in doubt"])
-def test_an_order_ends_though_its_merchant_cannot_be_read(
+def test_an_order_of_an_unreadable_merchant_ends(
     tmp_path: Path, is_known: bool, expired: bool
 ) -> None:
-    """One that its POS may have is looked for as long as any other, and is an operator's then."""
+    """An order that its POS may have is in doubt as long as any other, then needs an operator."""
     gate = Gate(tmp_path, lambda _: NO_REPLY)
     order = gate.an_order(seconds=60)
     if is_known:
         gate.take(order)
     unreadable_catalog(gate)
     decided = gate.take(order)
-    assert (decided.outcome.kind, decided.claims) == ("retry", [])  # it may be read in time
+    # The record may be readable in time.
+    assert (decided.outcome.kind, decided.claims) == ("retry", [])
     gate.wait(61)
     tries = 0
     while (again := gate.take(order, expired=expired, **{wire.ATTEMPTS: tries}).again) is not None:
         expired = again.headers[wire.RESOLVE] is not True
         tries += 1
         gate.wait(max(600, again.delay))
-    assert [kind for kind, _ in gate.told()] == ["in_doubt" if is_known else "expired"]
+    assert [kind for kind, _ in gate.recorded()] == ["in_doubt" if is_known else "expired"]
     assert gate.row_state() == ("in_doubt" if is_known else "expired")
     assert bool(tries) is is_known
     assert tries < 10
 
 
-def test_a_cancel_request_ends_though_its_merchant_cannot_be_read(tmp_path: Path) -> None:
+def test_a_cancel_request_of_an_unreadable_merchant_ends(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     gate.take(gate.an_order())
     unreadable_catalog(gate)
@@ -208,17 +209,17 @@ def test_a_cancel_request_ends_though_its_merchant_cannot_be_read(tmp_path: Path
     while (again := gate.take(request, Action.CANCEL, **{wire.ATTEMPTS: tries}).again) is not None:
         tries += 1
         gate.wait(again.delay)
-    assert gate.told()[-1] == ("accepted", "not_cancelled")
+    assert gate.recorded()[-1] == ("accepted", "not_cancelled")
     assert (gate.row_state(action="cancel"), 0 < tries < 20) == ("expired", True)
 
 
-def test_an_order_that_has_expired_waits_for_no_merchants_record(
+def test_an_expired_order_does_not_wait_for_its_merchants_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sixteen that wait would keep all others of their worker from expiring."""
+    """Sixteen that wait would keep all other orders of the worker from expiring."""
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     planted(monkeypatch, gate, "directory", AssertionError("it is not asked"))
     order = gate.an_order(seconds=60)
     gate.wait(61)
     gate.take(order, expired=True)
-    assert gate.told() == [("expired", "expired")]
+    assert gate.recorded() == [("expired", "expired")]

@@ -1,4 +1,4 @@
-"""What the backend is told of an order, whatever came under its id before: nothing is silenced."""
+"""An order's events, whatever messages had its id before: no event is suppressed."""
 
 import json
 from pathlib import Path
@@ -18,20 +18,20 @@ from tests.gate import Gate
 ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
 
 
-def test_an_order_that_fails_after_an_invalid_one_under_its_id_is_told_of(tmp_path: Path) -> None:
+def test_an_order_that_fails_after_an_invalid_one_with_its_id_has_an_event(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: (401, {}))
     gate.take(gate.an_order(total=8.5))
-    gate.take(gate.an_order(total=8.5, currency="euro"))  # mended, and invalid in another way
+    gate.take(gate.an_order(total=8.5, currency="euro"))  # corrected, and invalid in another way
     gate.take(gate.an_order())
-    assert gate.told() == [
+    assert gate.recorded() == [
         ("failed", "invalid_order"),
         ("failed", "invalid_order"),
         ("failed", "http_401"),
     ]
 
 
-def test_an_order_that_is_too_large_once_more_is_told_of_once_more(tmp_path: Path) -> None:
-    """The backend has made it smaller, and not small enough; a message that comes twice is one."""
+def test_an_order_that_is_too_large_twice_has_two_events(tmp_path: Path) -> None:
+    """The backend made it smaller, and not small enough; a redelivered message has one event."""
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     named, context = (
         {"order_id": "o1", "merchant_id": "m"},
@@ -41,27 +41,27 @@ def test_an_order_that_is_too_large_once_more_is_told_of_once_more(tmp_path: Pat
         dead = Message("orders", "orders.dead", body, "o1")
         too_large = Reason.of("too_large", f"{len(body)} bytes")
         assert gate.settle(on_unread(dead, named, too_large, context), patience=1)
-    assert gate.told() == [("failed", "too_large")] * 3
+    assert gate.recorded() == [("failed", "too_large")] * 3
 
 
-def test_an_invalid_order_that_is_delivered_twice_is_one_event(tmp_path: Path) -> None:
+def test_a_redelivered_invalid_order_has_one_event(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     bad = gate.an_order(total=float("nan"))
     for _ in range(3):
         gate.take(bad)
-    assert gate.told() == [("failed", "invalid_order")]
+    assert gate.recorded() == [("failed", "invalid_order")]
 
 
-def test_an_order_that_is_accepted_after_an_invalid_one_under_its_id_is_told_of(
+def test_an_order_that_is_accepted_after_an_invalid_one_with_its_id_has_an_event(
     tmp_path: Path,
 ) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     gate.take(gate.an_order(total=8.5))
     gate.take(gate.an_order())
-    assert gate.told() == [("failed", "invalid_order"), ("accepted", None)]
+    assert gate.recorded() == [("failed", "invalid_order"), ("accepted", None)]
 
 
-def test_a_mistake_before_the_claim_is_told_once_and_replayed_as_another_generation(
+def test_an_exception_before_the_claim_has_one_event_and_its_replay_another_generation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(tmp_path, lambda _: (401, {}))
@@ -69,32 +69,32 @@ def test_a_mistake_before_the_claim_is_told_once_and_replayed_as_another_generat
         patch.setattr(gate.directory, "get", lambda _: 1 / 0)
         gate.take(gate.an_order())
         gate.take(gate.an_order())
-    assert gate.told() == [("failed", "internal_error")]
+    assert gate.recorded() == [("failed", "internal_error")]
     with gate.database.begin() as connection:  # as ``dead replay`` does
         connection.exec_driver_sql("update orders set state = 'new', told = null, reopened = 1")
     gate.take(gate.an_order())
-    assert gate.told() == [("failed", "internal_error"), ("failed", "http_401")]
+    assert gate.recorded() == [("failed", "internal_error"), ("failed", "http_401")]
 
 
-def test_an_order_in_doubt_is_told_of_as_pending_no_more(tmp_path: Path) -> None:
-    """So that no event of one order comes twice in a generation, and what is last said holds."""
+def test_an_order_whose_event_was_in_doubt_has_no_pending_event(tmp_path: Path) -> None:
+    """So an order has no event twice in a generation, and the last event holds."""
     answers: list[Any] = [NoValidReply("timeout", "no reply"), (202, {"status": "pending"})]
     gate = Gate(tmp_path, lambda _: answers.pop(0))
     order = gate.an_order(seconds=1)
     decided = deliver(gate, order, headers={"x-attempts": 20}, routing_key="orders")
     assert gate.settle(
         decided
-    )  # whatever the jitter, the next attempt would come too late: it is told in doubt
-    gate.take(order)  # its copy comes at once
-    assert gate.told() == [("in_doubt", "timeout")]
+    )  # whatever the jitter, the next attempt would be too late: it ends in doubt
+    gate.take(order)  # its copy is delivered at once
+    assert gate.recorded() == [("in_doubt", "timeout")]
     assert gate.row_state() == "in_doubt"
 
 
 @pytest.mark.parametrize("left", [60, 0.5, -60], ids=["long before", "at its end", "late"])
-def test_no_old_message_ends_an_order_that_an_operator_has_given_new_time(
+def test_an_old_message_does_not_end_an_order_whose_deadline_was_extended(
     tmp_path: Path, left: float
 ) -> None:
-    """Its message has the old time still, and an attempt that fails ends what has no more."""
+    """Its message has the old deadline, and a failed attempt ends an order that is past it."""
     gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply"))
     order = gate.an_order(seconds=600)
     gate.take(order)
@@ -103,17 +103,17 @@ def test_no_old_message_ends_an_order_that_an_operator_has_given_new_time(
             "update orders set state = 'new', doubt_since = null, settling = null, told = null, "
             "reopened = 1, epoch = epoch + 1, deliver_by = deliver_by + 3600"
         )
-    gate.pos = lambda _: NotSent("refused", "nobody there")
+    gate.pos = lambda _: NotSent("refused", "no listener")
     gate.wait(600 - left)
     decided = gate.take(order, **{"x-attempts": 20})
-    assert gate.told() == []
+    assert gate.recorded() == []
     assert decided.again is not None
     record, _ = wire.read(decided.again.body)
     gate.take(record)
-    assert (gate.row_state(), gate.told()) == ("new", [])
+    assert (gate.row_state(), gate.recorded()) == ("new", [])
     gate.pos = lambda _: ACCEPTED
     gate.take(record)
-    assert gate.told() == [("accepted", None)]
+    assert gate.recorded() == [("accepted", None)]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_no_old_message_ends_an_order_that_an_operator_has_given_new_time(
         (-1, "deliver_by has passed"),
     ],
 )
-def test_an_order_that_ends_before_its_time_says_so(tmp_path: Path, left: float, why: str) -> None:
-    """Admission ends it where its merchant's breaker is open for longer than it has."""
+def test_an_order_that_expires_early_says_why(tmp_path: Path, left: float, why: str) -> None:
+    """Admission expires it where its merchant's breaker stays open past its deadline."""
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     record, came = wire.read(wire.body_of(json.dumps(gate.an_order(seconds=700)).encode()))
     gate.wait(700 - left)
@@ -140,7 +140,7 @@ def test_an_order_that_ends_before_its_time_says_so(tmp_path: Path, left: float,
         (-1, "the POS did not answer in time"),
     ],
 )
-def test_a_cancel_request_that_ends_before_its_time_says_so(
+def test_a_cancel_request_that_expires_early_says_why(
     tmp_path: Path, left: float, why: str
 ) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
