@@ -104,22 +104,22 @@ class Settings(BaseModel):
         "(`::` with IPv6). It has no authentication.",
     )
     slots: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        200, description="Orders under way at once in this process (green threads)."
+        200, description="Orders in flight at once in this process (green threads)."
     )
     merchant_concurrency: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        10, description="Orders under way at once for a merchant that states no limit."
+        10, description="Orders in flight at once for a merchant that states no limit."
     )
     max_waiting: Annotated[int, Field(ge=1, le=100_000)] = Field(
         20,
         description="Orders of one merchant that may wait here in any case if they lack a slot only,"
         " and at most while it does not answer; more are parked in the broker.",
     )
-    max_wait: Seconds = Field(
+    local_wait_timeout: Seconds = Field(
         5.0,
         description="Seconds an order waits here at most for a merchant that does not answer, before"
         " it is parked in the broker.",
     )
-    longest_park: Seconds = Field(
+    park_delay_max: Seconds = Field(
         30.0,
         description="Seconds an order stays parked at most: how late a recovery may be noticed.",
     )

@@ -94,7 +94,7 @@ class Gate(Gateway):
         status, body = answer
         return Reply(status, {}, json.dumps(body).encode())
 
-    def store(self, messages: Any, *, patience: float = 0) -> None:
+    def store(self, messages: Any, *, timeout: float = 0) -> None:
         self.stored.extend(messages)
 
     def take(
@@ -119,7 +119,7 @@ class Gate(Gateway):
             may_call=may_call,
             expired=expired,
         )
-        assert self.settle(decision, patience=1) is settled
+        assert self.commit_outcome(decision, timeout=1) is settled
         return decision
 
     def take_cancel(self, order_id: str = "o1", *, seconds: float = 60) -> Decision:

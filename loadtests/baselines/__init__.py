@@ -12,7 +12,7 @@ import os
 
 #: The names by which the messages ask for an order to be posted, of Celery and of dramatiq.
 TASK, ACTOR = "plain.submit_order", "submit_order"
-#: Orders under way at once, where one process can have as many.
+#: Orders in flight at once, where one process can have as many.
 SLOTS = 200
 
 BROKER_URL = os.environ.get("PLAIN_BROKER_URL", "amqp://guest:guest@localhost:5672//")

@@ -80,7 +80,7 @@ class Counting:
         self._exchanges.add(progress)
         self._exchanges.discard(progress)
         metrics.attempted(Kind.ACCEPTED, provider, 0.2)
-        metrics.told("accepted", provider)
+        metrics.outcome_recorded("accepted", provider)
         self._timing.settled(request, self._decision)
         metrics.event_picked_up.observe(0.02)
 
@@ -114,7 +114,7 @@ def a_port_of_many() -> MetricsPort:
         admission.parked_count.add(merchant_id, 64, 30.0)
     for provider in provider_of.values():
         for kind in Kind:
-            metrics.told(kind, provider)
+            metrics.outcome_recorded(kind, provider)
             metrics.attempted(kind, provider, 0.1)
     port = MetricsPort(1)
     port.scrape.before(Standings(admission, provider_of.get).show)
@@ -167,8 +167,8 @@ def main(number: int, rounds: int) -> None:
 def _each(number: int, what: Callable[[int], None]) -> float:
     """Milliseconds of this thread's CPU for each of so many."""
     began = time.thread_time()
-    for start in range(0, number, logging_attempts.IN_A_ROW):
-        for each in range(start, start + logging_attempts.IN_A_ROW):
+    for start in range(0, number, logging_attempts.YIELD_EVERY):
+        for each in range(start, start + logging_attempts.YIELD_EVERY):
             what(each)
         gevent.sleep(0)
     return (time.thread_time() - began) / number * 1000

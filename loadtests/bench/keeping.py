@@ -24,7 +24,7 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Claim, Entry, Key, State
 from pos_gateway.processing.gateway import off_the_loop
 from pos_gateway.runtime.vault import Vault, new_key
-from pos_gateway.worker.gc_tuning import spare_the_collector
+from pos_gateway.worker.gc_tuning import tune_gc
 
 #: Seconds that a POS takes, and merchants.
 REPLY, MERCHANTS = 0.05, 200
@@ -85,7 +85,7 @@ def main(url: str, rate: float, seconds: float, rounds: int) -> None:
     payloads = Payloads(Vault(new_key()))  # orders are sealed, as they are to be
     ledger = Ledger(engine, payloads, run=off_the_loop(engine))
     ledger.start()
-    spare_the_collector()  # as a worker does
+    tune_gc()  # as a worker does
     keeping, results = Keeping(ledger, rate, seconds), []
     for turn in range(rounds + 1):  # the first one warms up
         figures = {keep: keeping.play(keep=keep) for keep in (turn % 2 == 0, turn % 2 == 1)}

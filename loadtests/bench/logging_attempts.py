@@ -25,7 +25,7 @@ from pos_gateway.telemetry import log, stages
 
 STDERR = 2
 #: Attempts in a row, and seconds until the next ones: as a worker at work has them, not a flood.
-IN_A_ROW, PAUSE = 20, 0.02
+YIELD_EVERY, PAUSE = 20, 0.02
 
 MERCHANT = Merchant.parse(
     {"id": "merchant-0123456789", "base_url": "https://pos.example.com", "provider": "acme"}
@@ -114,9 +114,9 @@ def a_reader() -> Iterator[None]:
 def _measured(configure: Callable[[], None], number: int) -> dict[str, float]:
     log_like(configure)
     logged, whole, process = 0.0, time.thread_time(), time.process_time()
-    for _ in range(number // IN_A_ROW):
+    for _ in range(number // YIELD_EVERY):
         began = time.thread_time()
-        for _ in range(IN_A_ROW):
+        for _ in range(YIELD_EVERY):
             attempt()
         logged += time.thread_time() - began
         gevent.sleep(PAUSE)

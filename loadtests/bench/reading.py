@@ -50,7 +50,7 @@ def refresh_ahead(redis_url: str, port: int, lifetime: float) -> Callable[[], ob
         lifetime=lifetime,
         absent=1.0,
         stale=0.0,
-        most=1000,
+        max_weight=1000,
         failures=(OSError,),
         pause=lambda _: 1.0,
         shared=shared,
@@ -79,8 +79,8 @@ def main(
     candidate: str, redis_url: str, port: int, readers: int, seconds: float, lifetime: float
 ) -> None:
     """Read for so many seconds."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, max_weight = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max_weight, max_weight))
     get = CANDIDATES[candidate](redis_url, port, lifetime)
     end = time.monotonic() + seconds
     reads: list[tuple[float, float]] = []

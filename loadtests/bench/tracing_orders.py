@@ -34,11 +34,11 @@ from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
 from pos_gateway.transport.exchange import Reply, Request
 from pos_gateway.transport.traced import traced as traced_exchanges
-from pos_gateway.worker.gc_tuning import spare_the_collector
+from pos_gateway.worker.gc_tuning import tune_gc
 from pos_gateway.worker.tasks import deliver
 
 #: Orders in a row, and seconds until the next ones: as a worker at work has them, not a flood.
-IN_A_ROW, PAUSE = 20, 0.02
+YIELD_EVERY, PAUSE = 20, 0.02
 
 RECORD: dict[str, Any] = {
     "order_id": "6f1d4e5a-0000-4000-8000-000000000000",
@@ -88,7 +88,7 @@ class Orders:
 
     def some(self) -> None:
         """So many orders, and the batch of their events."""
-        self._publish([self._event() for _ in range(IN_A_ROW)], _nothing)
+        self._publish([self._event() for _ in range(YIELD_EVERY)], _nothing)
 
     def end(self) -> None:
         """Send what is left."""
@@ -122,7 +122,7 @@ def _nothing() -> None:
 def main(number: int, rounds: int) -> None:
     """Measure the candidates in turn, every other round backwards."""
     results: list[dict[str, float]] = []
-    spare_the_collector()
+    tune_gc()
     with a_collector():
         for turn in range(rounds + 1):  # the first one warms up
             names = list(CANDIDATES) if turn % 2 else list(reversed(CANDIDATES))
@@ -135,7 +135,7 @@ def _measured(name: str, number: int) -> float:
     headers, traced = CANDIDATES[name]
     orders = Orders(headers, traced=traced)
     began = time.process_time()
-    for _ in range(number // IN_A_ROW):
+    for _ in range(number // YIELD_EVERY):
         orders.some()
         gevent.sleep(PAUSE)
     orders.end()

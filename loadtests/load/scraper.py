@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from math import inf
 
-from pos_gateway.broker.queue_metrics import Depths
+from pos_gateway.broker.queue_metrics import QueueMetrics
 from testkit.background import Background
 
 #: Seconds between two scrapes, each of which takes a few milliseconds of the worker's time.
@@ -38,7 +38,7 @@ class Scraper(Background):
         super().__init__()
         self.samples: list[Sample] = []
         self._url = f"http://127.0.0.1:{port}/metrics"
-        self._depths = Depths(broker_url)
+        self._depths = QueueMetrics(broker_url)
         # No proxy of the environment stands between us and loopback.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

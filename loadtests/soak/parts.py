@@ -12,7 +12,7 @@ from loadtests.soak.load import RATE, Load
 from loadtests.soak.progress import Steps
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.processing.decision import BACKOFF
-from pos_gateway.processing.delivery import HELD_FOR
+from pos_gateway.processing.delivery import LOOK_AGAIN_AFTER
 from pos_gateway.runtime.failpoints import OF_ORDERS
 from testkit.faults.backend import Name
 from testkit.faults.invariants import Verdict
@@ -26,7 +26,7 @@ FAULT = 120.0
 #: have come to none. The longest that one waits for its next step: a dead worker's lease, until the
 #: order's message comes back, the longest pause before another attempt, and that attempt. It is no
 #: time for all of them, so it does not depend on how many there are.
-SILENCE = LEASE + 2 * HELD_FOR + BACKOFF.longest + REQUEST_TIMEOUT
+SILENCE = LEASE + 2 * LOOK_AGAIN_AFTER + BACKOFF.longest + REQUEST_TIMEOUT
 #: Seconds within which a worker that is told to stop has ended, and in which orders go on again.
 EXIT, GOES_ON = REQUEST_TIMEOUT + 5.0, 10.0
 #: Seconds after a worker's death at which the database has done what was on its way to it; others

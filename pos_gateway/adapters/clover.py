@@ -73,8 +73,8 @@ _SKEW = timedelta(hours=1)
 #: A look-up's orders per page (a reply must stay short), maximum pages, and overlap of two pages:
 #: an order deleted meanwhile moves all later ones forward. Pages of the least orders overlap by one.
 _PAGE, _PAGES, _COMMON, _LEAST = 100, 10, 10, 2
-_MOST = _PAGES * (_PAGE - _COMMON) + _COMMON
-_TOO_MANY = f"not among the orders of its time, {_MOST} or {LOOK_UP} bytes of them"
+_MAX_LISTED = _PAGES * (_PAGE - _COMMON) + _COMMON
+_TOO_MANY = f"not among the orders of its time, {_MAX_LISTED} or {LOOK_UP} bytes of them"
 
 
 class CloverAdapter:
@@ -231,7 +231,7 @@ class _Cart:
             cart["orderType"] = {"id": merchant.pos["order_type"]}
         self._head = _encoded({"orderCart": {**cart, "lineItems": []}}).removesuffix(_END)
         self._lines = [
-            (_encoded(_line(item, merchant)), item.quantity) for item in lines.in_turns(order)
+            (_encoded(_line(item, merchant)), item.quantity) for item in lines.cooperatively(order)
         ]
         #: Size in bytes.
         self.size = len(self._head + _END) - 1

@@ -13,7 +13,7 @@ from pos_gateway.domain.outcome import Outcome, one_line
 from pos_gateway.runtime import green
 
 #: Items and modifiers translated before yielding to other green threads, in a millisecond or so.
-IN_A_ROW = 200
+YIELD_EVERY = 200
 
 
 def text(value: str | None, limit: int) -> str:
@@ -21,9 +21,9 @@ def text(value: str | None, limit: int) -> str:
     return one_line(value or "")[:limit]
 
 
-def in_turns(order: Order) -> Iterator[Item]:
+def cooperatively(order: Order) -> Iterator[Item]:
     """The order's items, yielding to other green threads within a long order."""
-    return green.in_turns(order.items, IN_A_ROW, lambda item: 1 + len(item.modifiers))
+    return green.cooperatively(order.items, YIELD_EVERY, lambda item: 1 + len(item.modifiers))
 
 
 def oversize(size: int, limits: Limits) -> Outcome | None:

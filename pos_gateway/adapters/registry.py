@@ -26,26 +26,26 @@ BUILT_IN: tuple[Adapter, ...] = (RestAdapter(), SquareAdapter(), ToastAdapter(),
 
 
 #: Called with an adapter that cannot be used, and the reason.
-Tell = Callable[[EntryPoint, BaseException], None]
+OnBroken = Callable[[EntryPoint, BaseException], None]
 
 
 def _log(entry: EntryPoint, why: BaseException) -> None:
     log.error("adapter.unusable", adapter=entry.name, value=entry.value, error=repr(why))
 
 
-def adapters(tell: Tell = _log) -> dict[str, Adapter]:
+def adapters(on_broken: OnBroken = _log) -> dict[str, Adapter]:
     """Every usable adapter, by name. Reads the installed packages' entry points."""
-    return collect(entry_points(group=GROUP), tell)
+    return collect(entry_points(group=GROUP), on_broken)
 
 
-def collect(others: Iterable[EntryPoint], tell: Tell = _log) -> dict[str, Adapter]:
+def collect(others: Iterable[EntryPoint], on_broken: OnBroken = _log) -> dict[str, Adapter]:
     """The built-in adapters and the usable ones of these entry points."""
     found = {adapter.name: adapter for adapter in BUILT_IN}
     for entry in others:
         try:
             adapter = _load(entry, found)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (third-party code raises anything)
-            tell(entry, error)
+            on_broken(entry, error)
         else:
             found[adapter.name] = adapter
     return found

@@ -178,7 +178,7 @@ def _creation(order: Order, merchant: Merchant) -> bytes:
         "location_id": merchant.pos["location_id"],
         # Private to the application that wrote it, up to 255 characters: look-ups use it.
         "metadata": {"order_id": order.order_id, "merchant_id": order.merchant_id},
-        "line_items": [_line(order, item, merchant) for item in lines.in_turns(order)],
+        "line_items": [_line(order, item, merchant) for item in lines.cooperatively(order)],
     }
     if len(order.order_id) <= _REFERENCE:
         content["reference_id"] = order.order_id
@@ -375,7 +375,7 @@ def _is_like(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
     """Whether it has our lines, by quantity and price; also if it shows none."""
     shown = found.get("line_items")
     return not isinstance(shown, list) or [_amount(each) for each in shown] == [
-        _amount(_line(order, item, merchant)) for item in lines.in_turns(order)
+        _amount(_line(order, item, merchant)) for item in lines.cooperatively(order)
     ]
 
 

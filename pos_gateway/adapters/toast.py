@@ -208,7 +208,7 @@ def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:
 def _content(order: Order, merchant: Merchant) -> dict[str, Any]:
     check: dict[str, Any] = {
         "entityType": "Check",
-        "selections": [_selection(order, item, merchant) for item in lines.in_turns(order)],
+        "selections": [_selection(order, item, merchant) for item in lines.cooperatively(order)],
     }
     if order.customer is not None:
         first, _, last = lines.text(order.customer.name, 255).rpartition(" ")
@@ -252,8 +252,8 @@ def _modifier(modifier: Modifier, merchant: Merchant) -> dict[str, Any]:
     return {**_reference(known_as, "optionGroup"), "quantity": modifier.quantity}
 
 
-def _request(wish: str) -> dict[str, Any]:
-    return {"selectionType": "SPECIAL_REQUEST", "displayName": wish}
+def _request(text: str) -> dict[str, Any]:
+    return {"selectionType": "SPECIAL_REQUEST", "displayName": text}
 
 
 def _known_as(what: Item | Modifier, merchant: Merchant) -> str:

@@ -135,7 +135,7 @@ class Replay:
         until = self._until or request.deliver_by
         if until <= self._clock.now():
             raise AdminError(
-                f"it is a wish to cancel an order until {until.isoformat()}, which is over; "
+                f"it is a request to cancel an order until {until.isoformat()}, which is over; "
                 "discard it, or ask again with pos-gateway cancel"
             )
         row = self._ledger.one(Key(request.merchant_id, request.order_id, Action.CANCEL))
@@ -234,7 +234,7 @@ def _require_replayable(order: OrderStanding, *, has_new_time: bool) -> None:
     would_be_sent = order.state in (State.NEW, *_REOPENED) and not is_undone
     if order.cancellation is not None and would_be_sent:
         raise AdminError("it has a cancel request; discard the letter")
-    if order.is_held and has_new_time:
+    if order.is_leased and has_new_time:
         raise AdminError(
             "a worker has it at this moment, so it cannot be given new time; try again"
         )

@@ -70,7 +70,7 @@ class Resolution:
         except CannotOpen as error:
             raise AdminError(f"the order itself, which is to be sent, is {error}") from None
         if order_json is None:
-            raise AdminError("the order itself is not kept: only a wish to cancel it came")
+            raise AdminError("the order itself is not kept: only a cancel request for it came")
         to_send = Order.parse_json(order_json).until(until)
         if _is_resolved(order, State.EXPIRED):
             if until is not None:
@@ -161,7 +161,7 @@ class Resolution:
 
 
 def _require_doubt(order: OrderStanding) -> None:
-    if order.is_held:
+    if order.is_leased:
         raise AdminError(
             f"a worker ({order.owner}) has order {order.order_id!r} of merchant "
             f"{order.merchant_id!r} at this moment, or died with it; try again in a minute"

@@ -202,7 +202,7 @@ class Admission(Generic[Ticket]):
 
         If there are as many as ``most``, there may be more.
         """
-        until = now - self.limits.max_wait
+        until = now - self.limits.local_wait_timeout
         return self._backlog.overdue(until, now, self._room.may_stay, most)
 
     def drop_waiting(self) -> list[Ticket]:
@@ -244,7 +244,7 @@ class Admission(Generic[Ticket]):
         lane = self._lanes.get(merchant_id)
         if lane is None or not lane.known:
             return Demand(0, 0, 0)
-        return Demand(lane.bulkhead.ceiling, lane.bulkhead.in_flight, lane.waiting)
+        return Demand(lane.bulkhead.concurrency_limit, lane.bulkhead.in_flight, lane.waiting)
 
     def open_breaker(self, merchant_id: str, seconds: float) -> None:
         """Open a merchant's breaker for ``seconds``, as another worker did."""
@@ -271,7 +271,7 @@ class Admission(Generic[Ticket]):
         lane = self._lane(merchant_id)
         return lane.parking.delay(self._room.state(lane, now), few=few)
 
-    def let_out(self, merchant_id: str, orders: int, now: float) -> int:
+    def unpark(self, merchant_id: str, orders: int, now: float) -> int:
         """How many of the returned orders to unpark to the queue now.
 
         Args:
@@ -281,7 +281,7 @@ class Admission(Generic[Ticket]):
         """
         self.tick(now)
         lane = self._lane(merchant_id)
-        return lane.parking.let_out(orders, self._room.state(lane, now))
+        return lane.parking.unpark(orders, self._room.state(lane, now))
 
     def look_again(self, merchant_id: str, orders_at_hand: int, now: float) -> float | None:
         """Seconds until a bundle that waits in the worker is checked again; None: park it.
@@ -346,7 +346,7 @@ class Admission(Generic[Ticket]):
 
     def _start(self, lane: Lane[Ticket], ticket: Ticket) -> Call[Ticket]:
         now = self._now
-        call = Call(lane, ticket, now, patience=lane.breaker.patience)
+        call = Call(lane, ticket, now, time_limit_share=lane.breaker.time_limit_share)
         if not lane.breaker.is_closed:
             call.probe = lane.breaker.begin_probe()
         lane.bulkhead.enter()

@@ -20,7 +20,7 @@ FIRST_OPEN, LONGEST_OPEN = 1.0, 30.0
 PROBES, PROBES_TO_CLOSE = 1, 2
 #: A probe's part of the merchant's time limit, by how often the breaker has opened in a row. In
 #: the end it is all of it, lest a merchant that has become slow for good be locked out.
-PATIENCE = (0.5, 0.75, 1.0)
+TIME_LIMIT_SHARES = (0.5, 0.75, 1.0)
 
 _ALL = (1 << WINDOW) - 1
 
@@ -67,11 +67,11 @@ class Breaker:
         return self.state is State.CLOSED
 
     @property
-    def patience(self) -> float:
+    def time_limit_share(self) -> float:
         """The next call's part of the merchant's time limit."""
         if self.state is State.CLOSED:
             return 1.0
-        return PATIENCE[max(0, min(self.openings, len(PATIENCE)) - 1)]
+        return TIME_LIMIT_SHARES[max(0, min(self.openings, len(TIME_LIMIT_SHARES)) - 1)]
 
     def is_tripped(self, overdue: int) -> bool:
         """Whether too many calls of the window, and ``overdue`` in flight, failed or were late."""

@@ -14,9 +14,9 @@ UNASKED = -1
 
 @dataclass(slots=True, eq=False)
 class Bulkhead:
-    """A merchant's bulkhead. ``ceiling`` is its concurrency limit; 0 starts none of its orders."""
+    """A merchant's bulkhead. ``concurrency_limit`` is its concurrency limit; 0 starts none of its orders."""
 
-    ceiling: int
+    concurrency_limit: int
     in_flight: int = 0
     #: The limit by additive increase, multiplicative decrease; inf: no less than the ceiling.
     _adapted: float = inf
@@ -37,15 +37,15 @@ class Bulkhead:
     @property
     def here(self) -> int:
         """The limit without the fleet's."""
-        ceiling, adapted = self.ceiling, self._adapted
-        return ceiling if ceiling <= adapted else int(adapted)
+        concurrency_limit, adapted = self.concurrency_limit, self._adapted
+        return concurrency_limit if concurrency_limit <= adapted else int(adapted)
 
     @property
     def part(self) -> float:
         """The fraction of the concurrency limit that the fleet allots to this worker."""
-        if self.allotment is None or not self.ceiling:
+        if self.allotment is None or not self.concurrency_limit:
             return 1.0
-        return min(1.0, max(0, self.allotment) / self.ceiling)
+        return min(1.0, max(0, self.allotment) / self.concurrency_limit)
 
     @property
     def has_room(self) -> bool:
@@ -75,17 +75,17 @@ class Bulkhead:
         """The merchant answered in time."""
         self._answers += 1
         if self._reached and self._answers >= self.here:
-            self._adapted = self.here + 1 if self.here < self.ceiling else inf
+            self._adapted = self.here + 1 if self.here < self.concurrency_limit else inf
             self._answers, self._reached = 0, False
 
-    def hesitated(self) -> None:
+    def failed_or_late(self) -> None:
         """It answered late, or failed: the window of answers begins anew."""
         self._answers = 0
 
     def overloaded(self, started: float, now: float) -> None:
         """A call started then timed out, or was refused as one too many: halve the limit."""
         self._answers, self._reached = 0, False
-        if started >= self._halved and self.ceiling:
+        if started >= self._halved and self.concurrency_limit:
             self._adapted = max(1, self.here // 2)
             self._halved = now
 

@@ -114,7 +114,7 @@ class Health(Generic[Ticket]):
 
     def forget(self, lane: Lane[Ticket]) -> None:
         """Forget trouble after a quiet spell."""
-        lane.pace.silent = False
+        lane.latency.silent = False
         lane.bulkhead.forget()
         lane.breaker.forget()
 
@@ -125,7 +125,7 @@ class Health(Generic[Ticket]):
             case CallResult.ANSWERED if not call.late or call.probe is not None:
                 bulkhead.answered()
             case CallResult.ANSWERED | CallResult.FAILED:
-                bulkhead.hesitated()
+                bulkhead.failed_or_late()
             case CallResult.OVERLOADED | CallResult.TIMED_OUT:
                 bulkhead.overloaded(call.started, now)
             case CallResult.NONE:
@@ -133,12 +133,12 @@ class Health(Generic[Ticket]):
 
     def _judge_speed(self, call: Call[Ticket], now: float, contact: CallResult) -> None:
         """Update the merchant's latency estimate, and whether it is silent."""
-        pace, seconds = call.lane.pace, now - call.started
-        is_first = pace.mean is None
-        pace.came_back(seconds, contact, late=call.late)
+        latency, seconds = call.lane.latency, now - call.started
+        is_first = latency.mean is None
+        latency.came_back(seconds, contact, late=call.late)
         if call.probe is not None and contact is CallResult.ANSWERED:
-            pace.is_now(seconds)
-        if is_first and pace.mean is not None:
+            latency.is_now(seconds)
+        if is_first and latency.mean is not None:
             self._outliers.first_took(seconds)
 
     def _judge_presence(
@@ -175,7 +175,7 @@ class Health(Generic[Ticket]):
         self._outliers.add(call, now)
         silent_at = call.started + self._outliers.silent_after(call.lane)
         self._agenda.add(silent_at, self._is_silent, call)
-        late_at = call.started + call.lane.pace.late_after(self._slow_after)
+        late_at = call.started + call.lane.latency.late_after(self._slow_after)
         if late_at < inf:
             self._agenda.add(late_at, self._is_late, call)
         if call.lane.provider is not None:
@@ -190,7 +190,7 @@ class Health(Generic[Ticket]):
             self._agenda.add(silent_at, self._is_silent, call)
             return
         self._outliers.became_silent(call)
-        lane.pace.silent = True
+        lane.latency.silent = True
         self._changed(lane)
 
     def _is_late(self, call: Call[Ticket], now: float) -> None:

@@ -9,7 +9,7 @@ from pos_gateway.admission import pacing
 from pos_gateway.admission.breaker import Breaker, State
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.limits import Terms
-from pos_gateway.admission.pace import Pace
+from pos_gateway.admission.merchant_latency import MerchantLatency
 from pos_gateway.admission.parking import ParkingQueue
 from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.rate import Rate
@@ -82,7 +82,7 @@ class Lane(Generic[Ticket]):
     may_be_cut_short: bool = True
     bulkhead: Bulkhead = field(default_factory=lambda: Bulkhead(0))
     breaker: Breaker = field(default_factory=Breaker)
-    pace: Pace = field(default_factory=Pace)
+    latency: MerchantLatency = field(default_factory=MerchantLatency)
     #: None: it has no rate limit.
     rate: Rate | None = None
     #: Waiting orders.
@@ -125,7 +125,7 @@ class Lane(Generic[Ticket]):
     def agree(self, terms: Terms, provider: Provider | None) -> None:
         """Set the merchant's terms and provider."""
         self.known, self.provider = True, provider
-        self.bulkhead.ceiling = terms.limit
+        self.bulkhead.concurrency_limit = terms.limit
         self.may_be_cut_short = terms.may_be_cut_short
         if not terms.is_shared:
             self.bulkhead.allotment = None
@@ -148,42 +148,42 @@ class Lane(Generic[Ticket]):
     @property
     def is_troubled(self) -> bool:
         """Whether its orders wait for the merchant itself, not for a slot."""
-        if self.pace.silent or self.breaker.state is not State.CLOSED:
+        if self.latency.silent or self.breaker.state is not State.CLOSED:
             return True
         return self.is_spent or (self.known and self.bulkhead.is_full)
 
     @property
     def is_silent(self) -> bool:
         """Whether a call hangs or timed out, the breaker is half-open, or the provider silent."""
-        if self.pace.silent or self.breaker.state is State.HALF_OPEN:
+        if self.latency.silent or self.breaker.state is State.HALF_OPEN:
             return True
         return self.provider is not None and self.provider.silent
 
     @property
     def is_stranger(self) -> bool:
         """Whether it has never answered, and has no call in flight."""
-        return self.pace.mean is None and not self.usage.held and not self.is_silent
+        return self.latency.mean is None and not self.usage.held and not self.is_silent
 
     @property
     def is_early(self) -> bool:
         """Whether it has never answered, and has a call in flight."""
-        return self.pace.mean is None and self.usage.held > 0 and not self.is_silent
+        return self.latency.mean is None and self.usage.held > 0 and not self.is_silent
 
     @property
     def is_paced(self) -> bool:
         """Whether its starts are paced while it is heavy."""
-        return (self.pace.mean or 0.0) >= pacing.SHORTEST and not self.is_silent
+        return (self.latency.mean or 0.0) >= pacing.SHORTEST and not self.is_silent
 
     @property
     def is_working(self) -> bool:
         """Whether it has orders here, and takes them as far as is known."""
         may_work = self.waiting > 0 and self.known and self.bulkhead.limit > 0
         has_work = self.usage.held > 0 or may_work
-        return has_work and self.breaker.state is State.CLOSED and not self.pace.silent
+        return has_work and self.breaker.state is State.CLOSED and not self.latency.silent
 
     def projected(self, now: float) -> float:
         """Its average of slots if one more of its orders starts now."""
-        usual = UNKNOWN_DURATION if self.pace.mean is None else self.pace.mean
+        usual = UNKNOWN_DURATION if self.latency.mean is None else self.latency.mean
         return self.usage.average(now) + (self.usage.held + 1) * usual / WINDOW
 
     @property
@@ -196,7 +196,7 @@ class Lane(Generic[Ticket]):
             self.merchant_id,
             bulkhead.in_flight,
             self.waiting,
-            bulkhead.ceiling,
+            bulkhead.concurrency_limit,
             max(0, bulkhead.limit),
             self.is_light,
             self.is_silent,
@@ -267,7 +267,7 @@ class Call(Generic[Ticket]):
     #: is an outlier.
     light: int | None = None
     #: Its part of the merchant's time limit; less than 1 for a breaker's first probes.
-    patience: float = 1.0
+    time_limit_share: float = 1.0
     #: The breaker's half-open spell that admitted it; None: it is no probe.
     probe: int | None = None
     #: It is late: it counts against its merchant.

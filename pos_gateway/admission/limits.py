@@ -34,30 +34,30 @@ class Limits:
     #: any merchant whose record is here may have at most while it takes no orders.
     max_waiting: int = 20
     #: Seconds that an order of a merchant that takes none waits here at most.
-    max_wait: float = 5.0
+    local_wait_timeout: float = 5.0
     #: Waiting orders of all merchants together: ``room.py`` divides them. Beyond that, merchants
     #: that lack only a slot may have max_waiting (a light one) or 1 (a heavy one).
     max_blocked: int = 1000
     #: Bounds of a parked order's delay in seconds; the upper one is how late a backlog may notice
     #: its merchant's recovery.
-    shortest_park: float = 1.0
-    longest_park: float = 30.0
+    park_delay_min: float = 1.0
+    park_delay_max: float = 30.0
 
     def __post_init__(self) -> None:
         for name in (
             "slots",
             "slow_after",
             "max_waiting",
-            "max_wait",
+            "local_wait_timeout",
             "max_blocked",
-            "shortest_park",
+            "park_delay_min",
         ):
             value = getattr(self, name)
             if not value > 0:
                 raise ValueError(f"{name}: must be greater than 0 (got {value!r})")
-        if not self.longest_park >= self.shortest_park:
+        if not self.park_delay_max >= self.park_delay_min:
             raise ValueError(
-                f"longest_park: must be at least shortest_park (got {self.longest_park!r})"
+                f"park_delay_max: must be at least park_delay_min (got {self.park_delay_max!r})"
             )
 
     @property

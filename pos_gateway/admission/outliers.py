@@ -57,7 +57,7 @@ class Outliers(Generic[Ticket]):
         A stranger is judged by the first answers of all merchants, since it has none. Such a call
         includes connecting.
         """
-        usual = self._first if lane.pace.mean is None else lane.pace
+        usual = self._first if lane.latency.mean is None else lane.latency
         silent_after = self.silent_after(lane)
         return min(silent_after, usual.exceeded_after(silent_after))
 
@@ -66,9 +66,11 @@ class Outliers(Generic[Ticket]):
 
         For a stranger no sooner than its call is an outlier.
         """
-        after = lane.pace.silent_after(self._slow_after)
+        after = lane.latency.silent_after(self._slow_after)
         return (
-            after if lane.pace.mean is not None else max(after, self._first.exceeded_after(after))
+            after
+            if lane.latency.mean is not None
+            else max(after, self._first.exceeded_after(after))
         )
 
     def first_took(self, seconds: float) -> None:
@@ -79,7 +81,7 @@ class Outliers(Generic[Ticket]):
         """Add a call that is an outlier from now."""
         call.outlier_since = now
         self.number += 1
-        calls = self._strangers if call.lane.pace.mean is None else self._known
+        calls = self._strangers if call.lane.latency.mean is None else self._known
         calls.append(call)
 
     def became_silent(self, call: Call[Ticket]) -> None:
@@ -103,7 +105,7 @@ class Outliers(Generic[Ticket]):
     def answered(self, call: Call[Ticket], now: float) -> None:
         """A call was answered. A first answer is judged by first answers."""
         self._late += NEWEST * (call.is_outlier - self._late)
-        if not call.is_outlier and call.lane.pace.mean is not None:
+        if not call.is_outlier and call.lane.latency.mean is not None:
             self._answered_at = now
 
     def cut_short(self, light: int, strangers: int, most: int, now: float) -> list[Call[Ticket]]:

@@ -44,7 +44,7 @@ class QueueState:
     answered_at: float
     #: Seconds between two of its orders' turns at best, and until there are enough answers to know
     #: that (0: there are, or there is none).
-    turn: float
+    interval: float
     known_in: float
     #: Its orders that wait in this worker, how many may wait, and how many this worker has parked.
     waiting: int
@@ -63,7 +63,7 @@ class ParkingQueue:
 
     #: Unparked orders that may still be on their way, and when the last of them were unparked.
     _coming: float = 0.0
-    _let_out_at: float = -inf
+    _unparked_at: float = -inf
     #: When the merchant was last seen to answer; at first, when it was first checked.
     _answered_at: float | None = None
     #: When small bundles return, to be merged into one.
@@ -90,7 +90,7 @@ class ParkingQueue:
             soonest = latest / 2
         else:
             ahead = state.parked + state.waiting + self._on_their_way(state.now)
-            seconds = ahead * state.turn - AHEAD
+            seconds = ahead * state.interval - AHEAD
             if state.known_in:
                 seconds = min(seconds, state.known_in)
             if seconds <= latest:
@@ -102,7 +102,7 @@ class ParkingQueue:
             self._meeting = state.now + random.uniform((soonest + latest) / 2, latest)
         return max(state.shortest, self._meeting - state.now)
 
-    def let_out(self, orders: int, state: QueueState) -> int:
+    def unpark(self, orders: int, state: QueueState) -> int:
         """How many of the returned orders to unpark now; they are counted as on their way.
 
         None while there is room neither for all of them nor for half of ``room``, lest bundles be
@@ -115,11 +115,11 @@ class ParkingQueue:
         if state.answers:
             number = int(state.room - state.waiting - coming)
             number *= number >= min(orders, state.room / 2)
-        elif not state.waiting and state.now - self._let_out_at >= PROBE_EVERY:
+        elif not state.waiting and state.now - self._unparked_at >= PROBE_EVERY:
             number = state.tries
         number = min(orders, number)
         if number:
-            self._coming, self._let_out_at = coming + number, state.now
+            self._coming, self._unparked_at = coming + number, state.now
         return number
 
     def _silent_for(self, state: QueueState) -> float:
@@ -129,7 +129,7 @@ class ParkingQueue:
         return state.now - max(self._answered_at, state.answered_at)
 
     def _on_their_way(self, now: float) -> float:
-        return self._coming * max(0.0, 1 - (now - self._let_out_at) / ON_ITS_WAY)
+        return self._coming * max(0.0, 1 - (now - self._unparked_at) / ON_ITS_WAY)
 
 
 def look_again(orders_at_hand: int, state: QueueState) -> float | None:
@@ -138,9 +138,9 @@ def look_again(orders_at_hand: int, state: QueueState) -> float | None:
     None: no bundle should wait besides those, since the merchant doesn't answer, or they last until
     the next bundle returns. A merchant that answers may have one here, however long that lasts.
     """
-    if not state.answers or orders_at_hand * state.turn >= AHEAD:
+    if not state.answers or orders_at_hand * state.interval >= AHEAD:
         return None
-    half_empty = (state.waiting - state.room / 2) * state.turn
+    half_empty = (state.waiting - state.room / 2) * state.interval
     soonest = SOONEST_LOOK if state.room > state.waiting else CROWDED_LOOK
     return _within(half_empty, soonest, LATEST_LOOK)
 

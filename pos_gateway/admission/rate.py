@@ -29,7 +29,7 @@ class Rate:
         """Starts in the span, in a process that has this part of the limit."""
         return max(1, int(self._most * part))
 
-    def turn(self, part: float) -> float:
+    def interval(self, part: float) -> float:
         """Seconds between two starts, if they are spread evenly."""
         return self._span / self.here(part)
 

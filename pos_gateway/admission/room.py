@@ -58,7 +58,7 @@ class WaitBudget(Generic[Ticket]):
 
     def is_spent(self, lane: Lane[Ticket], now: float) -> bool:
         """Whether no more orders of this merchant may wait here."""
-        if lane.breaker.is_open and lane.breaker.until - now > self._limits.max_wait:
+        if lane.breaker.is_open and lane.breaker.until - now > self._limits.local_wait_timeout:
             return True
         return lane.waiting >= self._room(lane)
 
@@ -76,14 +76,14 @@ class WaitBudget(Generic[Ticket]):
             tries=_tries(lane),
             not_before=breaker.until if breaker.is_open else now,
             answered_at=lane.last_answer,
-            turn=_turn(lane, now),
+            interval=_interval(lane, now),
             known_in=_known_in(lane),
             waiting=lane.waiting,
             room=self._room(lane),
             parked=self._parked.of(lane.merchant_id),
             bundles=self._parked.bundles,
-            shortest=limits.shortest_park,
-            longest=limits.longest_park,
+            shortest=limits.park_delay_min,
+            longest=limits.park_delay_max,
         )
 
     def _room(self, lane: Lane[Ticket]) -> int:
@@ -96,7 +96,7 @@ class WaitBudget(Generic[Ticket]):
             return min(left, here, limits.max_waiting) if lane.known else min(left, here)
         # Seconds are shared, not orders: a quicker merchant may have more orders.
         seconds = AHEAD * min(1.0, left / (AMPLE * limits.max_blocked))
-        room = min(left, _limit(lane) + ceil(seconds / _turn(lane)))
+        room = min(left, _limit(lane) + ceil(seconds / _interval(lane)))
         if lane.is_troubled:
             return room
         # Its orders wait for slots only: a heavy merchant keeps one here, to be queued by.
@@ -107,11 +107,11 @@ class WaitBudget(Generic[Ticket]):
 
 def _answers(lane: Lane[Ticket]) -> bool:
     """Whether it takes orders, as far as is known; not while its allotment is 0."""
-    return lane.known and lane.breaker.is_closed and not lane.pace.silent and _limit(lane) > 0
+    return lane.known and lane.breaker.is_closed and not lane.latency.silent and _limit(lane) > 0
 
 
 def _is_paused(lane: Lane[Ticket]) -> bool:
-    return lane.known and not lane.bulkhead.ceiling
+    return lane.known and not lane.bulkhead.concurrency_limit
 
 
 def _tries(lane: Lane[Ticket]) -> int:
@@ -121,30 +121,30 @@ def _tries(lane: Lane[Ticket]) -> int:
     return 1 if lane.breaker.is_closed else PROBES_TO_CLOSE
 
 
-def _turn(lane: Lane[Ticket], now: float | None = None) -> float:
+def _interval(lane: Lane[Ticket], now: float | None = None) -> float:
     """Seconds between two of the merchant's orders' turns at best, at full use of its limits.
 
     A low estimate: a slow reply raises mean and deviation alike, and a quick one lowers it. With
     ``now``, a heavy merchant that lacks slots has at most twice its average usage.
     """
-    pace, bulkhead, limit = lane.pace, lane.bulkhead, float(max(1, _limit(lane)))
+    latency, bulkhead, limit = lane.latency, lane.bulkhead, float(max(1, _limit(lane)))
     reply = QUICKEST
-    if pace.mean is not None:
-        reply = max(QUICKEST, pace.mean - pace.deviation, QUICKEST_PART * pace.mean)
+    if latency.mean is not None:
+        reply = max(QUICKEST, latency.mean - latency.deviation, QUICKEST_PART * latency.mean)
         if now is not None and lane.queue is not None and not lane.is_light:
             limit = max(1.0, min(limit, 2 * lane.usage.average(now)))
-    turn = reply / limit
+    interval = reply / limit
     if lane.rate is None or bulkhead.allotment == UNASKED:
-        return turn
-    return max(turn, lane.rate.turn(bulkhead.part))
+        return interval
+    return max(interval, lane.rate.interval(bulkhead.part))
 
 
 def _known_in(lane: Lane[Ticket]) -> float:
     """Seconds until there are more answers than may be in flight: each of the first may include
     connecting, and says little of those that follow."""
-    pace, bulkhead = lane.pace, lane.bulkhead
-    missing = max(0, bulkhead.limit + 1 - pace.answers)
-    return missing * (pace.mean or 0.0) / max(1, bulkhead.in_flight)
+    latency, bulkhead = lane.latency, lane.bulkhead
+    missing = max(0, bulkhead.limit + 1 - latency.answers)
+    return missing * (latency.mean or 0.0) / max(1, bulkhead.in_flight)
 
 
 def _limit(lane: Lane[Ticket]) -> int:

@@ -85,7 +85,7 @@ class Scheduler(Generic[Ticket]):
     def judge(self, lane: Lane[Ticket], now: float) -> float:
         """Judge whether the merchant is light; returns projected usage by threshold."""
         part = 1.0
-        if lane.pace.mean is not None and not lane.is_silent:
+        if lane.latency.mean is not None and not lane.is_silent:
             light = LIGHT if self._keeps_up(lane) else LIGHT_WITH_BACKLOG
             part = lane.projected(now) * max(1, self.working) / (light * self._slots)
         lane.is_light = part < 1
@@ -152,7 +152,7 @@ class Scheduler(Generic[Ticket]):
         else:
             self.heavy += 1
             if lane.is_paced:
-                self._pacing.started(lane.pace.mean or 0.0, now)
+                self._pacing.started(lane.latency.mean or 0.0, now)
         if lane.queue is not None:  # it queues anew: its place was for this call
             lane.queue.remove(lane)
 
@@ -232,7 +232,7 @@ class Scheduler(Generic[Ticket]):
         self.judge(lane, now)
         if lane.is_silent:
             return self._silent
-        if lane.pace.mean is None:
+        if lane.latency.mean is None:
             return self._early if lane.usage.held else self._strangers
         if lane.is_light:
             return self._light

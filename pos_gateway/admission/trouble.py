@@ -11,8 +11,8 @@ def is_in_trouble(standing: MerchantStatus) -> bool:
     """Whether it has parked orders, orders that wait for the merchant itself, an open or half-open
     breaker, or is silent with orders in flight."""
     is_held_up = standing.parked > 0 or (standing.troubled and standing.waiting > 0)
-    is_left_alone = standing.breaker is not State.CLOSED
-    return is_held_up or is_left_alone or (standing.silent and standing.in_flight > 0)
+    has_breaker_open = standing.breaker is not State.CLOSED
+    return is_held_up or has_breaker_open or (standing.silent and standing.in_flight > 0)
 
 
 def severity(standing: MerchantStatus) -> tuple[int, bool, bool, bool]:

@@ -16,7 +16,7 @@ HIDDEN = "[secret]"
 #: ones occur in ordinary words, and stay.
 SHORTEST = 4
 #: Credentials whose encoded forms are cached.
-_MOST = 4096
+_CACHE_SIZE = 4096
 
 
 def redacted(outcome: Outcome, secrets: tuple[str, ...]) -> Outcome:
@@ -62,7 +62,7 @@ def _without_beginning(text: str, forms: tuple[str, ...]) -> str:
     return text
 
 
-@lru_cache(_MOST)
+@lru_cache(_CACHE_SIZE)
 def _finder(secrets: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[str, ...]] | None:
     forms = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
     if not forms:

@@ -21,21 +21,21 @@ EARLY = 30.0
 #: After a rejected token, the next one is newer by at least this, in seconds.
 NEWER = 0.001
 #: Lifetime of a token that states none, and the longest that a token is kept, in seconds.
-UNSAID, LONGEST = 300.0, 24 * 3600.0
+DEFAULT_LIFETIME, LONGEST = 300.0, 24 * 3600.0
 #: Seconds that a failure is cached before the endpoint is asked again. With each further refusal in
 #: a row they grow by this factor, up to the last: endpoints lock clients that are refused too often.
-REFUSED, GROWTH, REFUSED_MOST = 5.0, 12.0, 60.0
+REFUSED, GROWTH, REFUSED_MAX = 5.0, 12.0, 60.0
 #: Likewise the most for Toast, which allows two logins an hour; and the seconds before expiry until
 #: which it returns the same token ("Authentication rate limit", "Refreshing authentication tokens").
 TOAST_REUSED, TOAST_RENEWED = 1800.0, 60.0
 #: A refusal fails orders from this many seconds after the first one in a row on; and refusals are
 #: in a row unless more seconds than that lie between two.
-APART, IN_A_ROW = 60.0, 3600.0
+APART, ROW_ENDS_AFTER = 60.0, 3600.0
 #: Names of a reply's token, type and lifetime in seconds (RFC 6749, 5.1); Toast's differ.
 _NAMES = ("access_token", "token_type", "expires_in")
 _TOAST_NAMES = ("accessToken", "tokenType", "expiresIn")
 #: Credentials whose tokens are cached.
-MOST = 20_000
+MAX_TOKENS = 20_000
 
 #: Sends a request to a token endpoint, within the token request's deadline.
 Fetch = Callable[["Client", Request], Reply]
@@ -86,10 +86,10 @@ class Tokens:
         self._cache = RefreshAheadCache(
             "tokens",
             self._load,
-            lifetime=UNSAID,
+            lifetime=DEFAULT_LIFETIME,
             absent=0.0,
             stale=0.0,
-            most=MOST,
+            max_weight=MAX_TOKENS,
             failures=(_Refused,),
             pause=_pause,
             together=1,  # a hanging endpoint must not delay other clients' tokens
@@ -167,11 +167,11 @@ class Tokens:
         if not isinstance(problem, Misconfigured):
             return _Refused(problem)
         now, last = self._clock.monotonic(), self._refusals.get(key)
-        if last is None or now - last.at > IN_A_ROW:
+        if last is None or now - last.at > ROW_ENDS_AFTER:
             refused = _Refused(problem, first=now, at=now)
         else:
             is_toasts = isinstance(self._clients[key], ToastLogin)
-            pause = min(last.pause * GROWTH, TOAST_REUSED if is_toasts else REFUSED_MOST)
+            pause = min(last.pause * GROWTH, TOAST_REUSED if is_toasts else REFUSED_MAX)
             refused = _Refused(problem, pause, first=last.first, at=now)
         _remember(self._refusals, key, refused)
         return refused
@@ -185,7 +185,7 @@ def _remember(kept: OrderedDict[str, Any], key: str, value: Any) -> None:
     """Add as the newest; at most MOST are kept."""
     kept[key] = value
     kept.move_to_end(key)
-    if len(kept) > MOST:
+    if len(kept) > MAX_TOKENS:
         kept.popitem(last=False)
 
 
@@ -240,4 +240,4 @@ def _said(credentials: Client, body: bytes) -> tuple[str, str, float]:
     value, kind = record[names[0]], record.get(names[1], "bearer")
     if not isinstance(value, str):
         raise TypeError("the token is no text")
-    return value, str(kind).lower(), float(record.get(names[2], UNSAID))
+    return value, str(kind).lower(), float(record.get(names[2], DEFAULT_LIFETIME))

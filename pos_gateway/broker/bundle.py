@@ -21,11 +21,11 @@ from pos_gateway.domain.record import identifier
 PARKED_ORDERS = "pos_gateway.parked_orders"
 
 #: Maximum orders in a bundle, and maximum bytes of them with their headers.
-MOST_ORDERS = 64
-MOST_BYTES = 128 * 1024
+MAX_ORDERS = 64
+MAX_BYTES = 128 * 1024
 
 #: Limits of an arriving bundle: another version's may be larger.
-BYTES_ALLOWED, ORDERS_ALLOWED = 4 * MOST_BYTES, 4 * MOST_ORDERS
+BYTES_ALLOWED, ORDERS_ALLOWED = 4 * MAX_BYTES, 4 * MAX_ORDERS
 
 #: Exclusive limit of a Unix time, which must fit a double and a header's 64 bits.
 _NO_TIME = 2**53
@@ -113,7 +113,7 @@ class Bundle:
 
     def is_small(self) -> bool:
         """Whether it is at most half full, so that two such can be joined."""
-        return 2 * self.orders <= MOST_ORDERS and 2 * self.size <= MOST_BYTES
+        return 2 * self.orders <= MAX_ORDERS and 2 * self.size <= MAX_BYTES
 
     def message(self) -> Message:
         """The message that carries it; for a single order, that order's own message.

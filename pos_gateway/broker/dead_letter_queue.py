@@ -27,7 +27,7 @@ from pos_gateway.runtime.urls import mask_url
 WINDOW = 60_000
 #: Seconds without a message after which the rest must be another consumer's, and that the broker
 #: may take to requeue all.
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 
 
 class DeadLetterQueue:
@@ -68,7 +68,7 @@ class DeadLetterQueue:
                 self._received.clear()
             for channel in self._channels:
                 channel.close()
-            until = time.monotonic() + _PATIENCE
+            until = time.monotonic() + _TIMEOUT
             while self._count() < self.ready - self._removed and time.monotonic() < until:
                 pass  # the next command must see all of them
         self._connection.collect(socket_timeout=1)
@@ -81,7 +81,7 @@ class DeadLetterQueue:
             raise BrokerUnavailable(f"the broker is gone: {error}") from error
         if self._come < self.ready:
             raise AdminError(
-                f"only {self._come} of {self.ready} letters came within {_PATIENCE:g} s; the others "
+                f"only {self._come} of {self.ready} letters came within {_TIMEOUT:g} s; the others "
                 "may be in the hands of another pos-gateway dlq: run it again"
             )
 
@@ -105,7 +105,7 @@ class DeadLetterQueue:
             if not self._channels or self._unacknowledged >= WINDOW:
                 self._consume()
             try:
-                self._connection.drain_events(timeout=_PATIENCE)
+                self._connection.drain_events(timeout=_TIMEOUT)
             except TimeoutError:
                 return False
         return True

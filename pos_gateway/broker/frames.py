@@ -15,7 +15,7 @@ _ACK, _METHOD, _SIZE, _BASIC_ACK = Struct(">BHIHHQBB"), 1, 13, (60, 80)
 #: The delivery tag, and the redelivered flag.
 _DELIVERED = Struct(">QB")
 #: Bytes that are buffered before they are written.
-MOST = 32 * 1024
+MAX_BUFFERED = 32 * 1024
 
 
 def acknowledgement(channel: int, tag: int, *, multiple: bool) -> bytes:
@@ -88,7 +88,7 @@ class Outgoing:
         """Write the buffered frames, then this data. While ``gathers``, it is buffered, too."""
         if self.gathers:
             self.keep(bytes(data))  # the library reuses its buffer
-            if self._size < MOST:
+            if self._size < MAX_BUFFERED:
                 return
             data = b""
         with self._lock:

@@ -18,7 +18,7 @@ from pos_gateway.broker.session import CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.domain.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
 
 #: Seconds without progress after which the reader checks the heartbeat and a write fails.
-PATIENCE = HEARTBEAT / 4
+READ_TIMEOUT = HEARTBEAT / 4
 
 
 class Confirm:
@@ -83,7 +83,7 @@ class AmqpLink:
         self._amqp.on_unblocked = self._on_unblocked
         # One time limit for both directions: the reader need not set its own, and a write into a
         # full socket (the broker has stopped reading) ends.
-        self._transport.sock.settimeout(PATIENCE)
+        self._transport.sock.settimeout(READ_TIMEOUT)
         threading.Thread(target=self._read, name="confirms", daemon=True).start()
 
     def send(self, confirm: Confirm) -> None:
@@ -144,7 +144,7 @@ class AmqpLink:
             while self.alive:
                 with contextlib.suppress(TimeoutError):  # nothing came: check the heartbeat
                     handle_frame(self._amqp, self._transport)
-                if time.monotonic() - ticked >= PATIENCE:
+                if time.monotonic() - ticked >= READ_TIMEOUT:
                     ticked = time.monotonic()
                     with self._write_lock:
                         self._amqp.heartbeat_tick()

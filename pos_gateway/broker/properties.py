@@ -25,7 +25,7 @@ UNREADABLE = "application/x-unreadable"
 #: Bytes of properties, headers included, that a worker reads in full. The gateway's own have a
 #: fifth of that, and RabbitMQ adds 200 per delay. In larger ones it skips lists and tables, and
 #: allows HEADERS headers at most.
-MOST, HEADERS = 8192, 256
+MAX_BYTES, HEADERS = 8192, 256
 WHY_UNREADABLE = f"its properties cannot be read, or are more than {HEADERS} headers"
 #: Flags of the properties before the header table, and of that table.
 _SHORT_TEXTS, _TABLE = (0x8000, 0x4000), 0x2000
@@ -46,7 +46,7 @@ _UNREADABLE = (
 )
 
 
-def tolerate_bad_properties(most: int | None = MOST) -> None:
+def tolerate_bad_properties(most: int | None = MAX_BYTES) -> None:
     """Make the AMQP library read bad properties as none, in the whole process. Idempotent.
 
     Args:

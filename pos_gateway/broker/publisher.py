@@ -26,14 +26,14 @@ from pos_gateway.domain.errors import (
     PublishRefused,
     Unroutable,
 )
-from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.green import cooperatively
 from pos_gateway.runtime.urls import mask_url
 
 log = structlog.get_logger(__name__)
 
 #: Messages of a batch written before yielding to other green threads: two milliseconds' worth. With
 #: eight, a worker under full load fell thousands of events behind.
-IN_A_ROW = 50
+YIELD_EVERY = 50
 #: Seconds without a confirm after which ``on_slow`` is called, and after which the message is
 #: republished on a live connection. Rarely: a queue without a quorum gets every copy in the end,
 #: and each copy of a retry is retried until its order's ``deliver_by``.
@@ -132,12 +132,12 @@ class Publisher:
             raise BatchCutShort(len(confirms), "the connection to the broker was lost")
         return len(messages)
 
-    def publish_patiently(
+    def publish_persistently(
         self,
         message: Message,
         *,
         on_trouble: Callable[[PublishError], None],
-        patience: float = inf,
+        timeout: float = inf,
     ) -> None:
         """Publish, retrying without limit; ``on_trouble`` gets the error of every failed try.
 
@@ -145,20 +145,20 @@ class Publisher:
         by an alarm or missing a queue (it is declared again), the caller waits.
 
         Raises:
-            BrokerUnavailable: the publisher was closed meanwhile, or ``patience`` seconds are over.
+            BrokerUnavailable: the publisher was closed meanwhile, or ``timeout`` seconds are over.
         """
         pause, longest = RECONNECT_AFTER
-        until = time.monotonic() + patience
+        until = time.monotonic() + timeout
         while True:
             try:
-                timeout = min(REPUBLISH_AFTER, patience)
-                self.publish(message, timeout=timeout, on_slow=on_trouble)
+                limit = min(REPUBLISH_AFTER, timeout)
+                self.publish(message, timeout=limit, on_slow=on_trouble)
                 return
             except PublishError as error:
                 if self._closed.is_set():
                     raise BrokerUnavailable("this publisher is closed") from error
                 if time.monotonic() >= until:
-                    raise BrokerUnavailable(f"not stored within {patience:g} s") from error
+                    raise BrokerUnavailable(f"not stored within {timeout:g} s") from error
                 on_trouble(error)
                 if isinstance(error, Unroutable):
                     self._drop_link()  # the next try declares the topology again
@@ -197,7 +197,7 @@ class Publisher:
                 raise BatchCutShort(0, str(error)) from error
             try:
                 with link.together():
-                    for message in in_turns(messages, IN_A_ROW):  # keeps the lock
+                    for message in cooperatively(messages, YIELD_EVERY):  # keeps the lock
                         confirms.append(self._write(link, message))
                         if confirms[-1].error is not None:
                             break  # a later one could be stored before it

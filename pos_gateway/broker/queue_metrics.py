@@ -23,7 +23,7 @@ LOOK = 10.0
 _GRACE = 1.0
 
 
-class Depths:
+class QueueMetrics:
     """Ready messages in each of the gateway's queues, polled on a thread.
 
     Logs an unreachable broker at debug only: other components report it.
@@ -54,7 +54,7 @@ class Depths:
         try:
             self.ready = self._asked()
         except Exception as error:  # noqa: BLE001  (no error here may affect an order)
-            log.debug("depths.unknown", error=str(error))
+            log.debug("queue_metrics.unknown", error=str(error))
             self.ready = {}
             self._drop()
 

@@ -72,7 +72,7 @@ class CacheEntry(Generic[Value]):
     #: How long ago its load began.
     age: float
     #: At which age it may be loaded again, and at which it expires.
-    young: float
+    refresh_at_age: float
     lifetime: float
 
 
@@ -83,7 +83,7 @@ class Shared(Protocol[Value]):
         """Values of these versions or newer, or the right to load them, for a time."""
         ...
 
-    def store(self, gifts: Mapping[str, CacheEntry[Value]]) -> None:
+    def store(self, entries: Mapping[str, CacheEntry[Value]]) -> None:
         """Store loaded values, except those that another process has claimed since."""
         ...
 
@@ -136,10 +136,10 @@ class RefreshAheadCache(Generic[Value]):
         lifetime: float,
         absent: float,
         stale: float,
-        most: int,
+        max_weight: int,
         failures: tuple[type[Exception], ...],
         pause: Callable[[Exception], float],
-        weigh: Callable[[Value | None], int] = lambda _: 1,
+        weight_of: Callable[[Value | None], int] = lambda _: 1,
         stamped: Callable[[Value, float], Value] = lambda value, _: value,
         together: int = 500,
         insist: bool = False,
@@ -154,7 +154,7 @@ class RefreshAheadCache(Generic[Value]):
         self.loads = dict.fromkeys(("loaded", "taken_over", "failed"), 0)
         self._load = load
         self._lifetime, self._absent, self._stale_for = lifetime, absent, stale
-        self._most, self._weigh, self._weight = most, weigh, 0
+        self._max_weight, self._weight_of, self._weight = max_weight, weight_of, 0
         self._stamped = stamped
         self._together = together
         self._failures, self._pause, self._insist = failures, pause, insist
@@ -167,7 +167,7 @@ class RefreshAheadCache(Generic[Value]):
         #: Recent edits: the oldest version that may be read since, and when the edit was seen.
         self._edits: dict[str, tuple[float, float]] = {}
         #: Keys wanted and not loaded yet: their readers wait for the event.
-        self._under_way: dict[str, threading.Event] = {}
+        self._loading: dict[str, threading.Event] = {}
         self._wanted: dict[str, None] = {}
         self._again: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -200,7 +200,7 @@ class RefreshAheadCache(Generic[Value]):
                 return entry.value
             if now < entry.until:
                 self.hits += 1
-                self._wish(key)
+                self._request_load(key)
                 return entry.value
         self.misses += 1
         return self._wait(key, timeout)
@@ -224,9 +224,9 @@ class RefreshAheadCache(Generic[Value]):
         entry, now = self._entries.get(key), self._now()
         if entry is None or now >= entry.until:
             if now >= self._failed.get(key, _NEVER)[0]:
-                self._wish(key, urgently=True)
+                self._request_load(key, urgently=True)
         elif now >= entry.due:
-            self._wish(key)
+            self._request_load(key)
 
     def outdated(self, key: str, version: float) -> None:
         """It was edited: nothing older than this version is read any more. Does not block."""
@@ -241,7 +241,7 @@ class RefreshAheadCache(Generic[Value]):
                 del self._edits[oldest[0]]
         if entry is not None:
             entry.due = entry.until = entry.last = -inf
-            self._wish(key, urgently=True)
+            self._request_load(key, urgently=True)
 
     def listen(self, on_load: Callable[[str, Value | None], None]) -> None:
         """Call this with each key and value (None: there is none) that is loaded, or still good."""
@@ -253,14 +253,14 @@ class RefreshAheadCache(Generic[Value]):
         self._something.set()
         self._urgently.set()
         with self._lock:
-            waiting, self._under_way = list(self._under_way.values()), {}
+            waiting, self._loading = list(self._loading.values()), {}
         _set(*waiting)
 
     def _wait(self, key: str, timeout: float | None) -> Value | None:
         until, error = self._failed.get(key, _NEVER)
         if error is not None and self._now() < until:
             raise error
-        event = self._wish(key, urgently=True)
+        event = self._request_load(key, urgently=True)
         if event is None:
             self._fly([key])
         elif not self._stopping:
@@ -271,19 +271,19 @@ class RefreshAheadCache(Generic[Value]):
         _, error = self._failed.get(key, _NEVER)
         raise error or NotLoaded(f"{self.name}: {key!r} could not be loaded in time")
 
-    def _wish(self, key: str, *, urgently: bool = False) -> threading.Event | None:
+    def _request_load(self, key: str, *, urgently: bool = False) -> threading.Event | None:
         """Queue its load; the event is set when it is done. None: there is no thread for it."""
         if not self._may_thread():
             return None
         with self._lock:
-            event = self._under_way.get(key)
+            event = self._loading.get(key)
             if event is None:
                 event = threading.Event()
                 entry = self._entries.get(key)
                 if entry is not None and self._now() < entry.due:
                     event.set()  # loaded meanwhile
                     return event
-                self._under_way[key] = event
+                self._loading[key] = event
                 self._wanted[key] = None
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
@@ -327,7 +327,7 @@ class RefreshAheadCache(Generic[Value]):
             settled -= self._obtain(keys)
         finally:  # also when a green thread is killed
             with self._lock:
-                events = [self._under_way.pop(key, None) for key in settled]
+                events = [self._loading.pop(key, None) for key in settled]
             _set(*events)
 
     def _obtain(self, keys: Sequence[str]) -> set[str]:
@@ -397,11 +397,11 @@ class RefreshAheadCache(Generic[Value]):
             value, loaded.version, at + after, at + lifetime, at + lifetime + self._stale_for
         )
         with self._lock:  # a reader after a newer edit begins another load
-            event = self._under_way.pop(key, None)
+            event = self._loading.pop(key, None)
             self._forget(key)  # keeps the entries in the order loaded
             self._entries[key] = entry
-            self._weight += self._weigh(value)
-            while self._weight > self._most:
+            self._weight += self._weight_of(value)
+            while self._weight > self._max_weight:
                 self._forget(next(iter(self._entries)))
         self._tell(key, value)
         _set(event)
@@ -416,7 +416,7 @@ class RefreshAheadCache(Generic[Value]):
     def _forget(self, key: str) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._weight -= self._weigh(entry.value)
+            self._weight -= self._weight_of(entry.value)
 
     def _fail(self, keys: Iterable[str], error: Exception) -> None:
         now, pause = self._now(), self._pause(error)
@@ -430,7 +430,7 @@ class RefreshAheadCache(Generic[Value]):
             else:
                 self._failed[key] = now + pause, error
                 gone.append(key)
-        while len(self._failed) > self._most:
+        while len(self._failed) > self._max_weight:
             del self._failed[next(iter(self._failed))]
         self.loads["failed"] += len(stale) + len(gone)
         self.stale += len(stale)
@@ -471,13 +471,13 @@ class RefreshAheadCache(Generic[Value]):
     ) -> None:
         if self._shared is None or not fences:
             return
-        gifts = {}
+        entries = {}
         for key, fence in fences.items():
             after, lifetime = self._times(every[key])
             value, version = every[key].value, every[key].version
-            gifts[key] = CacheEntry(fence, value, version, took, after * (1 - JITTER), lifetime)
+            entries[key] = CacheEntry(fence, value, version, took, after * (1 - JITTER), lifetime)
         with self._sharing():
-            self._shared.store(gifts)
+            self._shared.store(entries)
 
     def _give_up(self, fences: Mapping[str, int], pause: float) -> None:
         if self._shared is not None and fences:

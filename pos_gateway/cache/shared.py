@@ -21,7 +21,7 @@ from pos_gateway.cache.redis_client import redis_client
 from pos_gateway.cache.refresh_ahead import JITTER, CacheEntry, CacheState, Loaded
 from pos_gateway.domain.errors import SharedUnavailable
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.green import cooperatively
 from pos_gateway.runtime.vault import CannotOpen, Vault
 
 log = structlog.get_logger(__name__)
@@ -37,7 +37,7 @@ LEASE = 15.0
 #: Another one for another scheme of keys or fields: old and new workers share nothing.
 PREFIX = "pos_gateway:shared:"
 #: Values in one exchange with Redis, unless they are large.
-AT_ONCE = 500
+BATCH_SIZE = 500
 
 
 class SharedValues(Generic[Value]):
@@ -66,7 +66,7 @@ class SharedValues(Generic[Value]):
         encode: Callable[[Value], str],
         decode: Callable[[str], Value],
         lease: float = LEASE,
-        at_once: int = AT_ONCE,
+        batch_size: int = BATCH_SIZE,
         prefix: str = PREFIX,
         timeout: float = TIMEOUT,
         clock: Clock = SYSTEM_CLOCK,
@@ -79,7 +79,7 @@ class SharedValues(Generic[Value]):
         self._owner = f"{platform.node()[:64]}:{uuid.uuid4().hex}"
         self._vault, self._encode, self._decode = vault, encode, decode
         self._lease = lease
-        self._at_once = at_once
+        self._batch_size = batch_size
         self._clock, self._now = clock, clock.monotonic
         self._away_until = -inf
         #: Since when another process has the right to load these, in the order seen.
@@ -118,14 +118,14 @@ class SharedValues(Generic[Value]):
                         raise self._is_away(f"an answer that is none: {reply!r:.80}")
         return CacheState(found, ours, frozenset(elsewhere))
 
-    def store(self, gifts: Mapping[str, CacheEntry[Value]]) -> None:
+    def store(self, entries: Mapping[str, CacheEntry[Value]]) -> None:
         """Store these for all processes, except those that another process has claimed since.
 
         Raises:
             SharedUnavailable: Redis is away; they may or may not have been stored.
         """
         stored, private = {}, {}
-        for key, each in in_turns(gifts.items(), self._at_once):
+        for key, each in cooperatively(entries.items(), self._batch_size):
             try:
                 stored[key] = self._stored(key, each)
             except CannotOpen:
@@ -151,7 +151,7 @@ class SharedValues(Generic[Value]):
         self._client.connection_pool.disconnect()
 
     def _batched(self, keys: Mapping[str, Any]) -> list[list[str]]:
-        every, most = list(keys), self._at_once
+        every, most = list(keys), self._batch_size
         return [every[start : start + most] for start in range(0, len(every), most)]
 
     def _do(self, keys: Sequence[str], *arguments: Any) -> Sequence[Any]:
@@ -193,15 +193,18 @@ class SharedValues(Generic[Value]):
         value, lock = (f"{self._prefix}{kind}:{key}" for kind in ("value", "lock"))
         return value.encode("utf-8", "surrogatepass"), lock.encode("utf-8", "surrogatepass")
 
-    def _stored(self, key: str, gift: CacheEntry[Value]) -> Sequence[Any]:
+    def _stored(self, key: str, entry: CacheEntry[Value]) -> Sequence[Any]:
         """A value's arguments for the script."""
-        text = "" if gift.value is None else self._encode(gift.value)
-        version, young, lifetime = repr(gift.version), *map(_in_ms, (gift.young, gift.lifetime))
+        text = "" if entry.value is None else self._encode(entry.value)
+        version, refresh_at_age, lifetime = (
+            repr(entry.version),
+            *map(_in_ms, (entry.refresh_at_age, entry.lifetime)),
+        )
         data = self._vault.seal_bytes(
             f"{self._clock.now().timestamp()!r} {text}".encode(),
-            whose=self._whose(key, version, young, lifetime),
+            whose=self._whose(key, version, refresh_at_age, lifetime),
         )
-        return gift.fence, version, data, _milliseconds(gift.age), young, lifetime
+        return entry.fence, version, data, _milliseconds(entry.age), refresh_at_age, lifetime
 
     def _whose(self, key: str, *terms: str) -> str:
         """What a value is sealed for. That of no other kind of sealed text has as many blanks."""
@@ -210,18 +213,18 @@ class SharedValues(Generic[Value]):
     def _loaded(self, key: str, reply: Sequence[Any]) -> Loaded[Value] | None:
         """Open a stored value. None: it cannot be read here, and is loaded."""
         try:
-            version, data, age, young, lifetime = reply
-            terms = [each.decode() for each in (version, young, lifetime)]
+            version, data, age, refresh_at_age, lifetime = reply
+            terms = [each.decode() for each in (version, refresh_at_age, lifetime)]
             opened = self._vault.open_bytes(data.decode(), whose=self._whose(key, *terms)).decode()
             sealed_at, _, text = opened.partition(" ")
-            good_for = int(lifetime) / 1000
-            if self._clock.now().timestamp() - float(sealed_at) >= good_for:
+            lasts = int(lifetime) / 1000
+            if self._clock.now().timestamp() - float(sealed_at) >= lasts:
                 raise ValueError("sealed too long ago, or clocks differ")
             return Loaded(
                 self._decode(text) if text else None,
                 float(version),
-                lifetime=good_for,
-                refresh_after=int(young) / 1000 / (1 - JITTER),
+                lifetime=lasts,
+                refresh_after=int(refresh_at_age) / 1000 / (1 - JITTER),
                 age=max(0, int(age)) / 1000,
             )
         except Exception as error:  # noqa: BLE001  (Redis may hold anything)

@@ -24,11 +24,11 @@ class Comparison:
 
     def at_least(self, confidence: float) -> float:
         """The lower bound, with this (one-sided) confidence."""
-        return self.estimate - student(confidence, self.degrees) * self.error
+        return self.estimate - student_t(confidence, self.degrees) * self.error
 
     def at_most(self, confidence: float) -> float:
         """The upper bound, likewise."""
-        return self.estimate + student(confidence, self.degrees) * self.error
+        return self.estimate + student_t(confidence, self.degrees) * self.error
 
 
 def rates(canary: Sequence[tuple[int, int]], stable: Sequence[tuple[int, int]]) -> Comparison:
@@ -81,7 +81,7 @@ def costs(canary: Sequence[tuple[float, int]], stable: Sequence[tuple[float, int
     )
 
 
-def student(confidence: float, degrees: int) -> float:
+def student_t(confidence: float, degrees: int) -> float:
     """Student's quantile, by the first terms of its expansion; infinite without any degree."""
     if degrees < 1:
         return inf

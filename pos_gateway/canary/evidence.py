@@ -28,7 +28,7 @@ OUTCOMES = ("rejected", "expired", "failed", "in_doubt", "unfinished")
 #: at least ``ENOUGH``, was accepted at the first attempt, within ``QUICK`` seconds of the claim.
 BEFORE, WELL, QUICK, ENOUGH = 3600.0, 0.95, 3.0, 3
 #: Most healthy merchants of a side whose times are read, and most times of all of them.
-MOST_MERCHANTS, MOST_TIMES = 200, 10_000
+MAX_MERCHANTS, MAX_TIMES = 200, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ def gather(
     for is_canary in (True, False):
         mine = {each for each in outcomes if split.takes(each) is is_canary}
         sample = sorted(well & mine)
-        if len(sample) > MOST_MERCHANTS:
-            sample = Random(int(since)).sample(sample, MOST_MERCHANTS)
+        if len(sample) > MAX_MERCHANTS:
+            sample = Random(int(since)).sample(sample, MAX_MERCHANTS)
         times = sum(outcomes[each][State.ACCEPTED] for each in sample)
-        every = max(1, ceil(times / MOST_TIMES))
+        every = max(1, ceil(times / MAX_TIMES))
         seconds = _seconds(database, payloads, sample, since, until, every)
         sides.append(Side({each: outcomes[each] for each in mine}, seconds))
     return sides[0], sides[1]

@@ -221,7 +221,7 @@ def _traffic(what: str, queue: Queue, messages: int, consumers: int) -> Finding:
         return ok(what)
     match queue.name:
         case topology.DEAD_KEY:
-            return warn(what, "these were set aside: pos-gateway dlq list")
+            return warn(what, "these were dead-lettered: pos-gateway dlq list")
         case topology.ORDERS_KEY | topology.CANARY_KEY if not consumers:
             return warn(what, f"no worker delivers these: pos-gateway worker -Q {queue.name}")
         case _:

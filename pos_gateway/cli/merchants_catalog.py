@@ -12,7 +12,7 @@ from pos_gateway.cli.database import catalog_store, merchant_store
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.groups import Group
 from pos_gateway.cli.merchants import require, unusable
-from pos_gateway.domain.catalog import MOST, CatalogEntry
+from pos_gateway.domain.catalog import MAX_ENTRIES, CatalogEntry
 from pos_gateway.domain.errors import FieldError, InvalidCatalogEntry, InvalidRecord
 from pos_gateway.domain.merchant import Merchant
 
@@ -134,8 +134,10 @@ class _Checked:
         before = self._places.get((entry.merchant_id, entry.sku))
         if before is not None:
             return [FieldError("sku", f"was given by {before} already", entry.sku)]
-        if len(self.catalogs.get(entry.merchant_id, ())) >= MOST:
-            return [FieldError("sku", f"is one more than the {MOST} of a merchant", entry.sku)]
+        if len(self.catalogs.get(entry.merchant_id, ())) >= MAX_ENTRIES:
+            return [
+                FieldError("sku", f"is one more than the {MAX_ENTRIES} of a merchant", entry.sku)
+            ]
         adapter = self._adapters.get(merchant.adapter)
         if adapter is None:
             return []

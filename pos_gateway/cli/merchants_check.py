@@ -28,7 +28,7 @@ from pos_gateway.telemetry.log import configure
 from pos_gateway.transport.errors import TransportError
 
 #: Merchants checked concurrently.
-AT_ONCE = 50
+CONCURRENCY = 50
 
 _IMPORT = "mend the record: pos-gateway merchants import FILE"
 _IMPORT_CATALOG = "mend the catalog: pos-gateway merchants catalog import FILE"
@@ -82,7 +82,7 @@ def check(merchant_ids: Sequence[str], as_json: bool) -> None:
     with catalog_store() as catalogs, progress_to(len(merchants)) as progress, CtrlC() as ctrl_c:
         work = partial(_checked, gate, catalogs)
         wanted = ctrl_c.until_pressed(iter(merchants))
-        for merchant, problem in in_order(work, wanted, width=AT_ONCE):
+        for merchant, problem in in_order(work, wanted, width=CONCURRENCY):
             found.append((merchant, problem))
             wrong += problem is not None
             progress.update(f"{len(found)} of {len(merchants)}, {wrong} wrong", len(found))

@@ -14,10 +14,10 @@ def in_order(
 ) -> Iterator[Result]:
     """``map`` in ``width`` threads: results in the items' order, with few items read ahead."""
     with ThreadPoolExecutor(width, thread_name_prefix="pipeline") as pool:
-        under_way: deque[Future[Result]] = deque()
+        pending: deque[Future[Result]] = deque()
         for item in items:
-            under_way.append(pool.submit(work, item))
-            while under_way and (len(under_way) >= 2 * width or under_way[0].done()):
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
+            pending.append(pool.submit(work, item))
+            while pending and (len(pending) >= 2 * width or pending[0].done()):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()

@@ -131,17 +131,17 @@ def _latency(mean: float | None, p50: float | None, p99: float | None) -> float:
 
 def _figures(made: Plan) -> list[tuple[str, str, str]]:
     demand, pod = made.demand, made.pod
-    under_way = demand.under_way + demand.slow_under_way
+    in_flight = demand.in_flight + demand.slow_in_flight
     cores = demand.at_peak / pod.rate * min(1.0, pod.cores)
     return [
         ("orders/s at the peak", f"{demand.at_peak:,.0f}", ""),
-        ("under way then", f"{under_way:,.0f}", f"Little; {_slow(demand)}"),
+        ("in flight then", f"{in_flight:,.0f}", f"Little; {_slow(demand)}"),
         (
             "pods",
             f"{made.pods}",
             f"{cores:.2f} cores at {pod.cpu_ms:g} ms an order, each used to {pod.busy:.0%}; have one more",
         ),
-        ("POS_GATEWAY_SLOTS", f"{made.slots}", "under way in a pod, 99 times in 100"),
+        ("POS_GATEWAY_SLOTS", f"{made.slots}", "in flight in a pod, 99 times in 100"),
         ("prefetch", f"{made.prefetch:,}", f"{capacity.WINDOW} for each slot; nothing to set"),
         (
             "max_concurrency",
@@ -157,4 +157,4 @@ def _figures(made: Plan) -> list[tuple[str, str, str]]:
 def _slow(demand: Demand) -> str:
     if not demand.slow:
         return f"{demand.latency:.3g} s each"
-    return f"{demand.slow_under_way:,.0f} of slow merchants"
+    return f"{demand.slow_in_flight:,.0f} of slow merchants"

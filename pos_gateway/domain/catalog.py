@@ -8,7 +8,7 @@ from pos_gateway.domain.errors import InvalidCatalogEntry
 from pos_gateway.domain.record import Identifier, Record, field_errors
 
 #: Maximum entries of a merchant's catalog: a worker reads one in milliseconds.
-MOST = 10_000
+MAX_ENTRIES = 10_000
 
 
 class CatalogEntry(Record):

@@ -56,7 +56,7 @@ class Merchant(Record):
     adapter: Annotated[str, Field(min_length=1, max_length=64)] = "rest"
     base_url: Annotated[str, Field(max_length=2048), AfterValidator(_base_url)]
     max_concurrency: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = Field(
-        default=None, description="How many of its orders may be under way at once."
+        default=None, description="How many of its orders may be in flight at once."
     )
     request_timeout: Annotated[float, Field(gt=0, le=120, allow_inf_nan=False)] | None = Field(
         default=None, description="Seconds for one whole exchange, connecting included."

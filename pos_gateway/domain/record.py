@@ -50,7 +50,7 @@ def identifier(value: Any) -> str | None:
 
 
 #: Maximum errors reported for a record, which may have one per byte.
-MOST_ERRORS = 20
+MAX_ERRORS = 20
 #: Maximum characters of a reported field name: an unknown one may be as long as a record.
 _NAME = 200
 
@@ -66,12 +66,12 @@ def field_errors(error: ValidationError) -> list[FieldError]:
         if isinstance(part, int)
     }
     wrong = [entry for entry in entries if entry["loc"] not in parents]
-    told = [
-        FieldError(_path(each["loc"]), _problem(each), _shown(each)) for each in wrong[:MOST_ERRORS]
+    problems = [
+        FieldError(_path(each["loc"]), _problem(each), _shown(each)) for each in wrong[:MAX_ERRORS]
     ]
-    if len(wrong) > MOST_ERRORS:
-        told.append(FieldError(WHOLE, f"… and {len(wrong) - MOST_ERRORS} more"))
-    return told
+    if len(wrong) > MAX_ERRORS:
+        problems.append(FieldError(WHOLE, f"… and {len(wrong) - MAX_ERRORS} more"))
+    return problems
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -12,14 +12,14 @@ from pos_gateway.domain.record import Identifier, Record, field_errors
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
 #: Maximum pilots; for more, use a percentage.
-MOST_PINS = 1000
+MAX_PINS = 1000
 
 
 class Split(Record):
     """The canary rule, the same in every backend and for all of a merchant's orders."""
 
     percent: Percent = Field(0.0, description="Of merchants, not of orders.")
-    pins: Annotated[frozenset[Identifier], Field(max_length=MOST_PINS)] = Field(
+    pins: Annotated[frozenset[Identifier], Field(max_length=MAX_PINS)] = Field(
         frozenset(), description="Merchants that are in it whatever the percentage is: pilots."
     )
     changed_by: str | None = None

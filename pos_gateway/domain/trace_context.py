@@ -12,7 +12,7 @@ TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 #: Version, trace id, span id, flags. No id is all zeros, and no version is ff.
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 #: Maximum characters and members of a tracestate, which is passed on unchanged.
-LONGEST_STATE, MOST_MEMBERS = 512, 32
+MAX_STATE, MAX_MEMBERS = 512, 32
 _KEY = r"(?:[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
 _VALUE = r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
 _MEMBER = re.compile(rf" *{_KEY}={_VALUE} *")
@@ -52,7 +52,7 @@ class TraceContext(NamedTuple):
 
 
 def _is_state(value: Any) -> TypeGuard[str]:
-    if not isinstance(value, str) or len(value) > LONGEST_STATE:
+    if not isinstance(value, str) or len(value) > MAX_STATE:
         return False
     members = value.split(",")
-    return len(members) <= MOST_MEMBERS and all(map(_MEMBER.fullmatch, members))
+    return len(members) <= MAX_MEMBERS and all(map(_MEMBER.fullmatch, members))

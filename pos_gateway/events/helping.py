@@ -7,13 +7,13 @@ that dies costs only its own chunk's time.
 from collections.abc import Callable
 from math import inf
 
-from pos_gateway.events.hydration import IN_A_ROW, weight
+from pos_gateway.events.hydration import YIELD_EVERY, weight
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.events.outbox import BACK, Outbox, Row
-from pos_gateway.ledger.lease import Lease, Others
+from pos_gateway.ledger.lease import Lease, PeerLeases
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.green import cooperatively
 
 #: Events without a position up to which the leader gets no help.
 HELP = 1000
@@ -49,7 +49,7 @@ class Helping:
         self._clock = clock
         self._chunk = chunk
         self._behind = behind
-        self._others = Others(clock)
+        self._peers = PeerLeases(clock)
         self._alive: list[str] = []
         #: Where the last chunk began: what is behind it is hydrated or leased, and skipped.
         self._below = BACK
@@ -71,7 +71,7 @@ class Helping:
         if rows:
             self._below = rows[-1].id
             failpoints.reach("events.leased")
-            bodies = ((row.id, self._seal(row)) for row in in_turns(rows, IN_A_ROW, weight))
+            bodies = ((row.id, self._seal(row)) for row in cooperatively(rows, YIELD_EVERY, weight))
             self._outbox.write((row_id, body) for row_id, body in bodies if body is not None)
         return len(rows)
 
@@ -86,6 +86,6 @@ class Helping:
         if now >= self._look_at:
             self._look_at = now + LOOK
             leases = self._outbox.leases()
-            self._others.look(leases, asked=now)
-            self._alive = [each[0] for each in leases if not self._others.is_over(each[0])]
+            self._peers.look(leases, asked=now)
+            self._alive = [each[0] for each in leases if not self._peers.is_over(each[0])]
         return self._alive

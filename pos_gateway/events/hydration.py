@@ -24,7 +24,7 @@ _UNREAD = (b'"incomplete":', b"(cannot be read: ")
 
 #: Events hydrated before yielding to other green threads: two milliseconds. Five hundred take a
 #: fiftieth of a second.
-IN_A_ROW = 50
+YIELD_EVERY = 50
 #: Bytes of an order that count as another event.
 _BYTES = 8192
 

@@ -16,7 +16,7 @@ import structlog
 
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.events.outbox import Outbox, Term
-from pos_gateway.ledger.lease import Lease, Others
+from pos_gateway.ledger.lease import Lease, PeerLeases
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = structlog.get_logger(__name__)
@@ -41,7 +41,7 @@ class Leadership:
         self._outbox = outbox
         self._lease = lease
         self._clock = clock
-        self._others = Others(clock)
+        self._peers = PeerLeases(clock)
         self._term: Term | None = None
         self._look_at = -inf
         self._away_since: float | None = None
@@ -94,20 +94,16 @@ class Leadership:
                 self._away_since = now
             raise
         if self._away_since is not None:  # no worker could beat meanwhile
-            self._others.excuse(now - self._away_since)
+            self._peers.excuse(now - self._away_since)
             self._away_since = None
         self.seen = max(self.seen, found.assigned)
-        self._others.look(leases, asked=now)
+        self._peers.look(leases, asked=now)
         lease = self._lease()
         if not lease.holds(lease.id):  # other workers would not see its end
             return None
         term = None
         # Also if this worker took it before and the answer was lost: a read may not be durable.
-        if (
-            found.leader is None
-            or lease.is_ours(found.leader)
-            or self._others.is_over(found.leader)
-        ):
+        if found.leader is None or lease.is_ours(found.leader) or self._peers.is_over(found.leader):
             term = self._outbox.take(lease.id, found.epoch)
         self._say("events.standing_by" if term is None else "events.leading")
         return term

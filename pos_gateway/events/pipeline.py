@@ -18,13 +18,13 @@ from prometheus_client import Histogram
 
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BatchCutShort, LedgerUnavailable
-from pos_gateway.events.hydration import IN_A_ROW, weight
+from pos_gateway.events.hydration import YIELD_EVERY, weight
 from pos_gateway.events.lag import Lag
 from pos_gateway.events.leadership import LOOK, Leadership
 from pos_gateway.events.outbox import Outbox, Row, Term
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.green import cooperatively
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
@@ -150,7 +150,7 @@ class Pipeline:
         self.lag.are_left(term, rows)
         now, watch = self._clock.now().timestamp(), _Watch(self._clock)
         messages = []
-        for row in in_turns(rows, IN_A_ROW, weight):
+        for row in cooperatively(rows, YIELD_EVERY, weight):
             metrics.event_picked_up.observe(max(0.0, now - row.occurred_at))
             messages.append(self._hydrate(row))
         watch.lap(metrics.event_hydrated)

@@ -57,12 +57,14 @@ class Repeating:
 
 def _entry(key: Key, ended: Ended) -> Entry:
     """The entry that was written with the end."""
-    past = ended.past
-    event = dehydrated(key, Kind(past.told or ended.state.value), reopened=past.reopened)
+    history = ended.history
+    event = dehydrated(
+        key, Kind(history.last_event or ended.state.value), reopened=history.reopened
+    )
     return Entry(
         ended.state,
         ended.at,
-        past.attempts,
+        history.attempts,
         reason=ended.reason,
         external_id=ended.external_id,
         event=event,

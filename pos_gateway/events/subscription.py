@@ -9,7 +9,7 @@ from kombu import Connection, Consumer, Queue
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.link import PATIENCE
+from pos_gateway.broker.link import READ_TIMEOUT
 from pos_gateway.broker.publisher import RECONNECT_AFTER
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.domain.errors import BrokerUnavailable
@@ -100,7 +100,7 @@ def _bodies(connection: Connection, received: deque[bytes]) -> Iterator[bytes]:
         while received:
             yield received.popleft()
         with contextlib.suppress(TimeoutError):  # nothing came: check the heartbeat
-            connection.drain_events(timeout=PATIENCE)
-        if time.monotonic() - ticked >= PATIENCE:
+            connection.drain_events(timeout=READ_TIMEOUT)
+        if time.monotonic() - ticked >= READ_TIMEOUT:
             ticked = time.monotonic()
             connection.heartbeat_check()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BatchCutShort
 from pos_gateway.domain.trace_context import TraceContext
-from pos_gateway.events.hydration import IN_A_ROW
-from pos_gateway.runtime.green import in_turns
+from pos_gateway.events.hydration import YIELD_EVERY
+from pos_gateway.runtime.green import cooperatively
 
 if TYPE_CHECKING:
     from pos_gateway.telemetry.tracing import Tracing
@@ -22,9 +22,9 @@ def traced(publish: Publish, tracing: "Tracing") -> Publish:
     def publish_traced(messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
         spans, sent = [], []
         stored = 0
-        for message in in_turns(messages, IN_A_ROW):
+        for message in cooperatively(messages, YIELD_EVERY):
             cause = TraceContext.of(message.headers)
-            span = None if cause is None else tracing.telling(cause)
+            span = None if cause is None else tracing.event_span(cause)
             if span is not None:
                 span.says(message_id=message.message_id, routing_key=message.routing_key)
             spans.append(span)
@@ -35,7 +35,7 @@ def traced(publish: Publish, tracing: "Tracing") -> Publish:
             stored = error.confirmed
             raise
         finally:
-            for place, span in enumerate(in_turns(spans, IN_A_ROW)):
+            for place, span in enumerate(cooperatively(spans, YIELD_EVERY)):
                 if span is not None:
                     if place >= stored:
                         span.failed("not_stored")

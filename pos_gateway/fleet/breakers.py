@@ -3,7 +3,7 @@
 from itertools import islice
 
 #: Most reported in one sync.
-MOST = 200
+MAX_CHANGES = 200
 #: Most kept for a report; while Redis is away, the oldest are dropped.
 KEPT = 10_000
 
@@ -28,8 +28,8 @@ class BreakerNews:
         self._put(merchant_id, None)
 
     def take(self) -> dict[str, float | None]:
-        """Take at most ``MOST`` changes, to report now."""
-        taken = dict(islice(self._pending.items(), MOST))
+        """Take at most ``MAX_CHANGES`` changes, to report now."""
+        taken = dict(islice(self._pending.items(), MAX_CHANGES))
         for merchant_id in taken:
             del self._pending[merchant_id]
         return taken

@@ -23,7 +23,7 @@ from pos_gateway.domain.errors import FleetUnavailable
 from pos_gateway.fleet.admitting import Admitting
 from pos_gateway.fleet.breakers import BreakerNews
 from pos_gateway.fleet.holdings import Holdings
-from pos_gateway.fleet.sync import MOST_ASKS, Answer, Ask, Permits, Report
+from pos_gateway.fleet.sync import MAX_ASKS, Answer, Ask, Permits, Report
 from pos_gateway.fleet.timing import Timing
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.telemetry import metrics
@@ -168,11 +168,11 @@ class Coordinator:
         if now >= self._retry_at:
             self._sync_all(now)
 
-    def patience(self) -> float:
+    def pause(self) -> float:
         """Seconds until the next step is due, without a change before."""
         now = self._clock.monotonic()
         due = self._last_beat + self._timing.beat
-        if self._holdings.hungry or self._holdings.draining:
+        if self._holdings.lacking or self._holdings.draining:
             due = min(due, self._last_pulse + self._pulse)
         return max(0.0, max(due, self._retry_at) - now)
 
@@ -184,11 +184,11 @@ class Coordinator:
         asks = [ask for m in list(self._holdings.merchants) if (ask := self._holdings.look(m, now))]
         # No order starts in this pod any more; only calls in flight count.
         asks = [
-            Ask(a.merchant_id, 0, a.in_flight, wish=0, limit=a.limit) for a in asks if a.in_flight
+            Ask(a.merchant_id, 0, a.in_flight, wanted=0, limit=a.limit) for a in asks if a.in_flight
         ]
         if self.state is not State.ALONE:
-            for start in range(0, max(1, len(asks)), MOST_ASKS):
-                some, last = asks[start : start + MOST_ASKS], start + MOST_ASKS >= len(asks)
+            for start in range(0, max(1, len(asks)), MAX_ASKS):
+                some, last = asks[start : start + MAX_ASKS], start + MAX_ASKS >= len(asks)
                 if not self._exchange(Report(some, anew=start == 0, leaving=last), now):
                     break  # its lease expires by itself
         self._permits.close()
@@ -198,7 +198,7 @@ class Coordinator:
     def _run(self) -> None:
         pause = threading.Event()
         while not self._stopping:
-            if self._wake.wait(self.patience()):
+            if self._wake.wait(self.pause()):
                 pause.wait(self._timing.batch)  # changes that come together share a sync
             self._wake.clear()
             try:
@@ -222,7 +222,7 @@ class Coordinator:
             self._last_pulse = now
             for merchant_id in self._holdings.draining:
                 self._to_look.setdefault(merchant_id, False)
-            self._to_look.update(dict.fromkeys(self._holdings.hungry, True))
+            self._to_look.update(dict.fromkeys(self._holdings.lacking, True))
         if now - self._last_beat >= self._timing.beat:
             self._last_beat, self._beat_is_due = now, True
             if now - self._last_asked_again >= self._asking_takes / _SHARE_OF_REDIS:
@@ -243,7 +243,7 @@ class Coordinator:
 
     def _next_asks(self, now: float) -> list[Ask]:
         asks: list[Ask] = []
-        while self._to_look and len(asks) < MOST_ASKS:
+        while self._to_look and len(asks) < MAX_ASKS:
             merchant_id = next(iter(self._to_look))
             forced = self._to_look.pop(merchant_id)
             ask = self._holdings.look(merchant_id, now, forced=forced)

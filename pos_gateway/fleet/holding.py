@@ -15,7 +15,7 @@ class Holding:
     since: float
     permits: int = 0
     #: Redis's record for this pod; None: there is none.
-    told: Ask | None = None
+    reported: Ask | None = None
     #: What Redis wants this pod to hold.
     target: int = 0
     contended: bool = False
@@ -38,45 +38,47 @@ class Holding:
             merchant_id=self.merchant_id,
             permits=self.permits,
             in_flight=demand.in_flight,
-            wish=min(demand.limit, demand.in_flight + demand.waiting),
+            wanted=min(demand.limit, demand.in_flight + demand.waiting),
             limit=demand.limit,
         )
 
     def is_news(self, ask: Ask) -> bool:
         """Whether to report it now: lower use can wait for a beat or more."""
-        told = self.told
-        if told is None:
-            return bool(ask.permits or ask.in_flight or ask.wish)
+        reported = self.reported
+        if reported is None:
+            return bool(ask.permits or ask.in_flight or ask.wanted)
         return (
-            ask.permits != told.permits
-            or ask.limit != told.limit
-            or ask.wish > max(told.wish, ask.permits)
-            or (told.in_flight > ask.permits and ask.in_flight != told.in_flight)
+            ask.permits != reported.permits
+            or ask.limit != reported.limit
+            or ask.wanted > max(reported.wanted, ask.permits)
+            or (reported.in_flight > ask.permits and ask.in_flight != reported.in_flight)
         )
 
     def is_over(self, ask: Ask) -> bool:
         """Whether the holding can be forgotten."""
-        return not (self.told or ask.permits or ask.in_flight or ask.wish)
+        return not (self.reported or ask.permits or ask.in_flight or ask.wanted)
 
     def settle(self, ask: Ask, grant: Grant) -> int:
         """Apply the grant of an ask; returns how many permits this pod has from now on."""
         self.target, self.contended = grant.target, grant.contended
-        told = replace(ask, permits=grant.permits)
-        self.told = told if told.permits or told.in_flight or told.wish else None
+        reported = replace(ask, permits=grant.permits)
+        self.reported = (
+            reported if reported.permits or reported.in_flight or reported.wanted else None
+        )
         return min(grant.permits, grant.target)
 
     def forgotten(self) -> None:
         """Redis has no record any more."""
-        self.told, self.contended, self.target = None, False, 0
+        self.reported, self.contended, self.target = None, False, 0
 
     @property
-    def is_hungry(self) -> bool:
+    def lacks_permits(self) -> bool:
         """It is owed permits, or has orders and not a single permit."""
-        return self.told is not None and (
-            self.target > self.permits or (not self.permits and self.told.wish > 0)
+        return self.reported is not None and (
+            self.target > self.permits or (not self.permits and self.reported.wanted > 0)
         )
 
     @property
     def is_draining(self) -> bool:
         """Redis counts calls above the permits: each one that ends is reported."""
-        return self.told is not None and self.told.in_flight > self.permits
+        return self.reported is not None and self.reported.in_flight > self.permits

@@ -20,7 +20,7 @@ class Holdings:
         self._idle = idle
         self._by_id: dict[str, Holding] = {}
         #: Merchants to ask for at every pulse, and at every beat.
-        self.hungry: set[str] = set()
+        self.lacking: set[str] = set()
         self.contended: set[str] = set()
         #: Merchants whose ending calls are reported.
         self.draining: set[str] = set()
@@ -98,7 +98,7 @@ class Holdings:
         """Redis has no record any more; the permits stay."""
         for holding in self._by_id.values():
             holding.forgotten()
-        for group in (self.hungry, self.contended, self.draining):
+        for group in (self.lacking, self.contended, self.draining):
             group.clear()
 
     def set_free(self, merchants: Iterable[str], now: float) -> None:
@@ -127,7 +127,7 @@ class Holdings:
 
     def _classify(self, holding: Holding) -> None:
         for group, belongs in (
-            (self.hungry, holding.is_hungry),
+            (self.lacking, holding.lacks_permits),
             (self.contended, holding.contended),
             (self.draining, holding.is_draining),
         ):
@@ -138,5 +138,5 @@ class Holdings:
 
     def _forget(self, holding: Holding) -> None:
         del self._by_id[holding.merchant_id]
-        for group in (self.hungry, self.contended, self.draining):
+        for group in (self.lacking, self.contended, self.draining):
             group.discard(holding.merchant_id)

@@ -58,7 +58,7 @@ class RedisPermits:
         self._heard = "0"
 
     def sync(self, report: Report) -> Answer:
-        """Send the report, with at most ``MOST_ASKS`` asks, and return the answer.
+        """Send the report, with at most ``MAX_ASKS`` asks, and return the answer.
 
         Raises:
             FleetUnavailable: Redis is not reached in time, refuses, or answers nonsense.
@@ -94,7 +94,7 @@ class RedisPermits:
             self._made_at,
         ]
         for ask in report.asks:
-            arguments += encode(ask.merchant_id), ask.permits, ask.in_flight, ask.wish, ask.limit
+            arguments += encode(ask.merchant_id), ask.permits, ask.in_flight, ask.wanted, ask.limit
         for merchant_id, seconds in report.openings.items():
             arguments += encode(merchant_id), max(1, _milliseconds(seconds))
         arguments += map(encode, report.closings)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, TypeGuard
 
 from pos_gateway.domain.errors import FleetUnavailable
-from pos_gateway.fleet.sync import MOST_PERMITS, Answer, Ask, Grant
+from pos_gateway.fleet.sync import MAX_PERMITS, Answer, Ask, Grant
 
 #: The longest valid duration in milliseconds: a year.
 _LONGEST = 366 * 24 * 3600 * 1000
@@ -58,8 +58,8 @@ def _grant(ask: Ask, values: list[Any]) -> Grant:
     permits, target, contended = values
     if not (_is_count(permits) and _is_count(target) and _is_count(contended, 1)):
         _refuse("has a grant that is none", values)
-    # More than the wish could exceed the limit; less is not Redis's to decide.
-    most = max(ask.permits, min(ask.wish, ask.limit))
+    # More than is wanted could exceed the limit; less is not Redis's to decide.
+    most = max(ask.permits, min(ask.wanted, ask.limit))
     if not ask.permits <= permits <= most or target > most:
         _refuse("grants what was not asked", values)
     return Grant(permits, target, bool(contended))
@@ -95,7 +95,7 @@ def _news(values: Any) -> tuple[dict[str, float], list[str]]:
     return opened, closed
 
 
-def _is_count(value: Any, most: int = MOST_PERMITS) -> TypeGuard[int]:
+def _is_count(value: Any, most: int = MAX_PERMITS) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= most
 
 

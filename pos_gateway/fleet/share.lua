@@ -8,7 +8,7 @@
 --   pods       set: the pods that may be alive
 --   pod:<id>   hash, expires with the pod's lease: "#" its last sequence number, "@" the one
 --              that created this hash,
---              "=<merchant>" what it holds: "permits in_flight wish limit since contended"
+--              "=<merchant>" what it holds: "permits in_flight wanted limit since contended"
 --   note:<id>  set: merchants that this pod must sync again: another pod lacks permits
 --   known      exists: this Redis has been used by the fleet lately
 --   settling   exists: pods may hold permits that are not recorded here; nothing is granted
@@ -70,7 +70,7 @@ end
 local settling = math.max(0, redis.call('PTTL', settling_key))
 
 local function parse(id, record)
-  local permits, in_flight, wish, limit, since, contended =
+  local permits, in_flight, wanted, limit, since, contended =
     string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) ([01])$')
   if not permits then
     error('the record of pod ' .. id .. ' makes no sense')
@@ -79,7 +79,7 @@ local function parse(id, record)
     id = id,
     permits = tonumber(permits),
     in_flight = tonumber(in_flight),
-    wish = tonumber(wish),
+    wanted = tonumber(wanted),
     limit = tonumber(limit),
     since = tonumber(since),
     contended = contended == '1',
@@ -108,7 +108,7 @@ end
 local function share_out(rows, limit)
   local by_wish, sum = {}, 0
   for i, row in ipairs(rows) do
-    row.needs = math.min(row.wish, limit)
+    row.needs = math.min(row.wanted, limit)
     row.share = row.needs
     sum = sum + row.needs
     by_wish[i] = row
@@ -169,7 +169,7 @@ for i = 1, asks do
     merchant = merchant,
     permits = tonumber(next_argument()),
     in_flight = tonumber(next_argument()),
-    wish = tonumber(next_argument()),
+    wanted = tonumber(next_argument()),
     limit = tonumber(next_argument()),
   }
   fields[i] = '=' .. merchant
@@ -195,7 +195,7 @@ for i = 1, asks do
   local row = mine[i]
   local was = before[i] and parse(me, before[i])
   row.since = now
-  if was and (was.permits > 0 or was.wish > 0) and (was.permits > 0) == (row.permits > 0) then
+  if was and (was.permits > 0 or was.wanted > 0) and (was.permits > 0) == (row.permits > 0) then
     row.since = was.since
   end
 
@@ -249,11 +249,11 @@ for i = 1, asks do
   grants[#grants + 1] = target
   grants[#grants + 1] = contended and 1 or 0
 
-  if held(row) == 0 and row.wish == 0 then
+  if held(row) == 0 and row.wanted == 0 then
     redis.call('HDEL', my_key, fields[i])
   else
     local flag = contended and '1' or '0'
-    local parts = { row.permits, row.in_flight, row.wish, row.limit, row.since }
+    local parts = { row.permits, row.in_flight, row.wanted, row.limit, row.since }
     for j, part in ipairs(parts) do
       parts[j] = integer(part)
     end
@@ -279,7 +279,7 @@ if leaving and redis.call('HLEN', my_key) == 2 then -- else its calls count unti
 end
 
 -- Breakers. Changes are numbered by time, so that a pod can ask for those that are new to it.
-local function tell(merchant, till, keep)
+local function announce(merchant, till, keep)
   local newest = redis.call('ZREVRANGE', news_key, 0, 0, 'WITHSCORES')
   local number = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
   if newest[2] then
@@ -317,10 +317,10 @@ end
 for _ = 1, openings do
   local merchant, duration = next_argument(), tonumber(next_argument())
   local till = math.max(now + duration, last_told(merchant) or 0)
-  tell(merchant, till, till - now + MINUTE)
+  announce(merchant, till, till - now + MINUTE)
 end
 for _ = 1, closings do
-  tell(next_argument(), 0, MINUTE)
+  announce(next_argument(), 0, MINUTE)
 end
 
 local news = {}

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 #: Most merchants in one sync, so that no sync blocks Redis for long.
-MOST_ASKS = 500
+MAX_ASKS = 500
 #: Permits, calls and limits above this are invalid.
-MOST_PERMITS = 10**9
+MAX_PERMITS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Ask:
     #: Calls in flight; more than ``permits`` if its allotment was larger before.
     in_flight: int
     #: Permits it could use.
-    wish: int
+    wanted: int
     #: The merchant's concurrency limit, as this pod knows it. The lowest of all pods counts.
     limit: int
 

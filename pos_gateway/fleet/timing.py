@@ -18,7 +18,7 @@ class Timing:
     retry: float = 2.0
     #: How long changes are collected into one sync.
     batch: float = 0.005
-    #: How long a pod keeps a permit where there are fewer than pods that wish one.
+    #: How long a pod keeps a permit where there are fewer than pods that want one.
     turn: float = 0.5
     #: Permits unused for so long are released.
     idle: float = 10.0

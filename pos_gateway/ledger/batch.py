@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pos_gateway.domain.outcome import Reason, one_line
-from pos_gateway.ledger.lease import Lease, Others
+from pos_gateway.ledger.lease import Lease, PeerLeases
 from pos_gateway.ledger.settling import Settling
-from pos_gateway.ledger.statements import CLAIM, FINISH, SEND, TELL, Row, Statements
+from pos_gateway.ledger.statements import CLAIM, FINISH, RECORD, SEND, Row, Statements
 from pos_gateway.ledger.states import (
     Abandoned,
     Action,
@@ -68,14 +68,14 @@ class Looking:
 Operation = Claiming | Sending | Finishing | Recording | Looking
 
 
-_NO_PAST = AttemptHistory()
+_NO_HISTORY = AttemptHistory()
 #: Of an order that has no row yet, and whose cancel request is open: it is not sent.
 _TO_BE_CANCELLED = AttemptHistory(cancelling=True)
 #: Most leases kept in ``taken_from``: more than make an order poison.
-MOST_TAKEN_FROM = 8
+MAX_TAKEN_FROM = 8
 #: Seconds after which an abandoned claim that is not in its row never will be: PostgreSQL may run
 #: a statement of a lost connection until its ``statement_timeout``.
-UNHEARD = 30.0
+NEVER_COMMITTED_AFTER = 30.0
 
 
 class Found:
@@ -85,10 +85,10 @@ class Found:
         "at",
         "epoch",
         "external_id",
+        "history",
         "is_overtaken",
         "key",
         "owner",
-        "past",
         "reason",
         "state",
         "ticket",
@@ -107,7 +107,7 @@ class Found:
         deaths: int,
         doubt_since: float | None,
         pending: bool,
-        told: str | None,
+        last_event: str | None,
         reopened: int,
         external_id: str | None,
         reason_code: str | None,
@@ -124,12 +124,12 @@ class Found:
         self.key = Key(merchant_id, order_id, Action(action))
         self.state = State(state)
         self.owner, self.ticket, self.epoch = owner, ticket, epoch
-        self.past = AttemptHistory(
+        self.history = AttemptHistory(
             attempts,
             deaths,
             doubt_since,
             bool(pending),
-            told,
+            last_event,
             reopened,
             deliver_by,
             bool(cancelling),
@@ -146,10 +146,10 @@ class Found:
     @property
     def leases(self) -> list[str]:
         """The leases it names."""
-        settling = self.past.settling
+        settling = self.history.settling
         return [
             *([self.owner] if self.owner else []),
-            *self.past.taken_from,
+            *self.history.taken_from,
             *([settling.lease_id] if settling else []),
         ]
 
@@ -174,7 +174,7 @@ class Batch:
         *,
         lease: Lease,
         abandoned: Mapping[int, Abandoned],
-        others: Callable[[Collection[str]], Others],
+        others: Callable[[Collection[str]], PeerLeases],
         now: float,
     ) -> None:
         self._say = say
@@ -211,12 +211,12 @@ class Batch:
             match each:
                 case Claiming() if each.ticket in written:
                     results[id(each)] = Claim(
-                        each.key, self._lease_id, 1, each.ticket, _NO_PAST, sending=True
+                        each.key, self._lease_id, 1, each.ticket, _NO_HISTORY, sending=True
                     )
                 case Claiming() if -each.ticket in written:
-                    past = _TO_BE_CANCELLED if each.send else _NO_PAST
+                    history = _TO_BE_CANCELLED if each.send else _NO_HISTORY
                     results[id(each)] = Claim(
-                        each.key, self._lease_id, 1, each.ticket, past, sending=False
+                        each.key, self._lease_id, 1, each.ticket, history, sending=False
                     )
                 case Claiming():
                     known[each.ticket] = each
@@ -240,20 +240,20 @@ class Batch:
         for ticket, each in sorted(abandoned.items(), key=lambda item: item[1].key):
             row = found.get(each.key)
             if row is None or not self._is_under(row, ticket):
-                if now - each.since >= UNHEARD:
+                if now - each.since >= NEVER_COMMITTED_AFTER:
                     self.resumed.append(ticket)
                     self.has_read = True
                 continue
-            past = row.past
+            history = row.history
             if each.sent and row.state is State.SENDING:
                 settling = Settling(self._lease_id, now, self._now)
-                past = replace(past, doubt_since=self._now, settling=settling)
+                history = replace(history, doubt_since=self._now, settling=settling)
             is_request = row.key.action is Action.CANCEL
             released.append(
                 {
                     **_key(row.key),
-                    **_past(past),
-                    "state": State.NEW if is_request else open_state(past),
+                    **_history(history),
+                    "state": State.NEW if is_request else open_state(history),
                     "ticket": ticket,
                     "was": row.state,
                     "epoch": row.epoch,
@@ -266,7 +266,7 @@ class Batch:
     def _is_under(self, row: Found, ticket: int) -> bool:
         """Whether the row is held under this claim."""
         is_ours = row.owner is not None and self._lease.is_ours(row.owner)
-        return row.ticket == ticket and is_ours and row.state.is_held
+        return row.ticket == ticket and is_ours and row.state.is_leased
 
     def _row(self, operation: Operation) -> Row:
         match operation:
@@ -297,7 +297,7 @@ class Batch:
             case Recording():
                 return {
                     **_key(operation.key),
-                    "op": TELL,
+                    "op": RECORD,
                     **_entry(operation.entry),
                     "payload": operation.payload,
                 }
@@ -331,7 +331,7 @@ class Batch:
                     "state": State.CLAIMED,
                     "was": row.state,
                     "epoch": row.epoch,
-                    **_past(standing),
+                    **_history(standing),
                     "endpoint": None,  # nothing is sent there yet, and another POS may have it
                     "deliver_by": standing.deliver_by or each.deliver_by,
                 }
@@ -342,85 +342,87 @@ class Batch:
         lost = {row["ticket"] for row in takeovers} - taken  # another worker was faster
         return results | {ticket: LeasedElsewhere("") for ticket in lost}
 
-    def _others_of(self, rows: Iterable[Found]) -> Others | None:
+    def _others_of(self, rows: Iterable[Found]) -> PeerLeases | None:
         """The other workers' leases that these rows name; None if they name none."""
         named = {each for row in rows for each in row.leases}
         leases = [each for each in named if not self._lease.is_ours(each)]
         return self._others(leases) if leases else None
 
     def _standing(
-        self, row: Found, claiming: Claiming, others: Others | None
+        self, row: Found, claiming: Claiming, others: PeerLeases | None
     ) -> Claim | Ended | LeasedElsewhere | AttemptHistory:
         """The claim's result; an AttemptHistory if the order may be taken over."""
         if row.state.is_final:
             if _is_asked_anew(row, claiming):
-                reopened, doubt_since = row.past.reopened + 1, row.past.doubt_since
+                reopened, doubt_since = row.history.reopened + 1, row.history.doubt_since
                 return AttemptHistory(
                     doubt_since=doubt_since, reopened=reopened, deliver_by=claiming.deliver_by
                 )
-            return Ended(row.state, row.at, row.reason, row.external_id, row.past)
+            return Ended(row.state, row.at, row.reason, row.external_id, row.history)
         if row.key.action is Action.CANCEL:  # of two requests' deadlines the later counts
-            latest = max(row.past.deliver_by or 0.0, claiming.deliver_by or 0.0)
-            row.past = replace(row.past, deliver_by=latest)
-        if not row.state.is_held or row.owner is None:
-            return self._by_now(row.past, others)
+            latest = max(row.history.deliver_by or 0.0, claiming.deliver_by or 0.0)
+            row.history = replace(row.history, deliver_by=latest)
+        if not row.state.is_leased or row.owner is None:
+            return self._by_now(row.history, others)
         if others is None or self._lease.is_ours(row.owner):
             own = self._own(row, row.owner, claiming.ticket)
             return self._by_now(own, others) if isinstance(own, AttemptHistory) else own
         if not others.is_over(row.owner):
             return LeasedElsewhere(row.owner)
-        past = self._in_doubt(row)
+        history = self._in_doubt(row)
         if others.may_have_died(row.owner):
-            past = replace(past, taken_from=(*past.taken_from, row.owner))
-        return self._by_now(past, others)
+            history = replace(history, taken_from=(*history.taken_from, row.owner))
+        return self._by_now(history, others)
 
     def _own(self, row: Found, owner: str, ticket: int) -> Claim | LeasedElsewhere | AttemptHistory:
         """The claim's result for an order that this worker holds."""
         if row.ticket == ticket:  # this very claim: written, and the answer was lost
             if owner != self._lease_id:
-                return row.past  # its lease has expired since: nothing was sent under it
+                return row.history  # its lease has expired since: nothing was sent under it
             sending = row.state is State.SENDING
-            return Claim(row.key, owner, row.epoch, ticket, self._by_now(row.past, None), sending)
+            return Claim(
+                row.key, owner, row.epoch, ticket, self._by_now(row.history, None), sending
+            )
         if row.ticket not in self._abandoned:
             return LeasedElsewhere(owner)
         self._resuming[ticket] = row.ticket
-        return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.past
+        return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.history
 
     def _in_doubt(self, row: Found) -> AttemptHistory:
         """The history of an order whose sender can no longer say what it sent."""
         if row.state is not State.SENDING:
-            return row.past
-        return replace(row.past, doubt_since=self._now, settling=None)
+            return row.history
+        return replace(row.history, doubt_since=self._now, settling=None)
 
-    def _by_now(self, past: AttemptHistory, others: Others | None) -> AttemptHistory:
+    def _by_now(self, history: AttemptHistory, others: PeerLeases | None) -> AttemptHistory:
         """The history, updated from the present clocks and leases."""
-        if past.taken_from and others is not None:
-            silent = [each for each in past.taken_from if others.may_have_died(each)]
+        if history.taken_from and others is not None:
+            silent = [each for each in history.taken_from if others.may_have_died(each)]
             dead = [each for each in silent if others.has_died(each)]
             still_open = tuple(each for each in silent if each not in dead)
-            past = replace(past, deaths=past.deaths + len(dead), taken_from=still_open)
-        if past.doubt_since is None:
-            return past
-        settling, now = past.settling, self._lease.clock()
+            history = replace(history, deaths=history.deaths + len(dead), taken_from=still_open)
+        if history.doubt_since is None:
+            return history
+        settling, now = history.settling, self._lease.clock()
         if settling is not None and self._lease.is_ours(settling.lease_id):
-            return replace(past, settled=now - settling.since)
+            return replace(history, settled=now - settling.since)
         settled = 0.0
         if settling is not None and others is not None:
             clock = others.clock_of(settling.lease_id)
             settled = 0.0 if clock is None else max(0.0, clock - settling.since)
             if not others.has_gone(settling.lease_id):
-                return replace(past, settled=settled)
+                return replace(history, settled=settled)
         # Its worker is gone: from here on this worker's clock counts.
-        settling = Settling(self._lease_id, now - settled, past.doubt_since)
-        return replace(past, settling=settling, settled=settled)
+        settling = Settling(self._lease_id, now - settled, history.doubt_since)
+        return replace(history, settling=settling, settled=settled)
 
     def _settling(self, finishing: Finishing) -> Settling:
         """Since when the POS has had time: since now, if this attempt may have sent the order."""
         claim, since = finishing.claim, finishing.entry.doubt_since
         assert since is not None  # noqa: S101  (asked before)
-        if claim.sending or claim.past.settling is None:
+        if claim.sending or claim.history.settling is None:
             return Settling(self._lease_id, self._lease.clock(), since)
-        return replace(claim.past.settling, doubt_since=since)
+        return replace(claim.history.settling, doubt_since=since)
 
     def _written_before(self, operations: list[Sending | Finishing]) -> dict[int, bool]:
         """Whether each was already written, and only the answer was lost."""
@@ -449,7 +451,7 @@ class Batch:
             return True
         if row.epoch >= claim.epoch or row.state.is_final:
             return False
-        if not row.state.is_held or row.owner is None or self._lease.is_ours(row.owner):
+        if not row.state.is_leased or row.owner is None or self._lease.is_ours(row.owner):
             return True
         return self._others([row.owner]).is_over(row.owner)
 
@@ -464,9 +466,9 @@ class Batch:
                 "op": CLAIM,
                 "state": State.SENDING,
                 "next_epoch": claim.epoch,
-                **_past(claim.past),
+                **_history(claim.history),
                 "endpoint": claim.endpoint,
-                "deliver_by": claim.past.deliver_by or claim.deliver_by,
+                "deliver_by": claim.history.deliver_by or claim.deliver_by,
                 "payload": claim.payload,
                 "now": self._now,
             }
@@ -492,7 +494,7 @@ def _is_asked_anew(row: Found, claiming: Claiming) -> bool:
     """Whether a cancel request reopens an earlier one that is terminal."""
     if row.key.action is not Action.CANCEL:
         return False
-    has_more_time = (claiming.deliver_by or 0.0) > (row.past.deliver_by or 0.0)
+    has_more_time = (claiming.deliver_by or 0.0) > (row.history.deliver_by or 0.0)
     return row.is_overtaken or (has_more_time and row.state in (State.EXPIRED, State.FAILED))
 
 
@@ -516,15 +518,15 @@ def _under(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _past(past: AttemptHistory) -> dict[str, Any]:
+def _history(history: AttemptHistory) -> dict[str, Any]:
     return {
-        "deaths": past.deaths,
-        "taken_from": " ".join(past.taken_from[-MOST_TAKEN_FROM:]) or None,
-        "doubt_since": past.doubt_since,
-        "settling": past.settling and str(past.settling),
-        "told": past.told,
-        "reopened": past.reopened,
-        "deliver_by": past.deliver_by,
+        "deaths": history.deaths,
+        "taken_from": " ".join(history.taken_from[-MAX_TAKEN_FROM:]) or None,
+        "doubt_since": history.doubt_since,
+        "settling": history.settling and str(history.settling),
+        "told": history.last_event,
+        "reopened": history.reopened,
+        "deliver_by": history.deliver_by,
     }
 
 

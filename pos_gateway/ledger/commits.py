@@ -19,7 +19,7 @@ from pos_gateway.telemetry import metrics
 log = structlog.get_logger(__name__)
 
 #: Most operations in a transaction, and the bytes after which it is full.
-MOST, MOST_BYTES = 256, 2**20
+MAX_OPERATIONS, MAX_BYTES = 256, 2**20
 #: Least seconds from the start of one transaction to the next. Most of its cost to this process is
 #: the round trip, whatever is in it. The first operation after a pause does not wait.
 GATHER = 0.0022
@@ -77,15 +77,15 @@ class GroupCommit:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def __call__(self, operation: Any, *, patience: float = inf) -> Any:
+    def __call__(self, operation: Any, *, timeout: float = inf) -> Any:
         """Return the operation's result once it is durable.
 
         Raises:
-            LedgerUnavailable: the database was away for ``patience`` seconds, or this process is
+            LedgerUnavailable: the database was away for ``timeout`` seconds, or this process is
                 stopping; the write may or may not have succeeded.
             Exception: it cannot be written: a bug.
         """
-        waiting = _Waiting(operation, time.monotonic() + patience)
+        waiting = _Waiting(operation, time.monotonic() + timeout)
         with self._lock:  # the thread sees what is appended here before it ends
             if self._closing.is_set():
                 raise LedgerUnavailable("this process is going down")
@@ -150,7 +150,7 @@ class GroupCommit:
         """The next transaction's operations: at least one, and within the limits."""
         batch: list[_Waiting] = []
         size = 0
-        while self._waiting and len(batch) < MOST and size < MOST_BYTES:
+        while self._waiting and len(batch) < MAX_OPERATIONS and size < MAX_BYTES:
             batch.append(self._waiting.popleft())
             size += self._size(batch[-1].operation)
         return batch
@@ -185,8 +185,8 @@ class GroupCommit:
 def at_once(write: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
     """Commits without a thread, for a process that has one order at a time."""
 
-    def commit(operation: Any, *, patience: float = inf) -> Any:
-        until = time.monotonic() + patience
+    def commit(operation: Any, *, timeout: float = inf) -> Any:
+        until = time.monotonic() + timeout
         pause, longest = RETRY_AFTER
         while True:
             try:

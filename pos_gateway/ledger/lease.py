@@ -125,7 +125,7 @@ class _Seen(NamedTuple):
     clock: float | None
 
 
-class Others:
+class PeerLeases:
     """Other workers' leases, as this worker has seen them."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -34,7 +34,7 @@ from pos_gateway.ledger.batch import (
 from pos_gateway.ledger.commits import GroupCommit, at_once
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.journal import Journal
-from pos_gateway.ledger.lease import BEAT, LEASE, Beat, Lease, Others
+from pos_gateway.ledger.lease import BEAT, LEASE, Beat, Lease, PeerLeases
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import (
     FINAL,
@@ -57,10 +57,10 @@ from pos_gateway.telemetry import metrics
 log = structlog.get_logger(__name__)
 
 #: Seconds that an attempt waits for its claim while the database is away, before its retry.
-CLAIM_PATIENCE = 10.0
+CLAIM_TIMEOUT = 10.0
 #: Lease in seconds of a process without a thread to beat: the longest call, and the waits for the
 #: ledger and the broker before and after it.
-ALONE = 180.0
+LEASE_IN_FORK = 180.0
 #: Seconds between reads of the other workers' leases.
 LOOK = 1.0
 #: Lease lengths without a beat after which a lease's row is removed.
@@ -68,7 +68,7 @@ FORGOTTEN = 50.0
 #: Most abandoned claims released with one beat.
 RELEASED = 256
 #: Seconds that ``close`` waits for the lease's release.
-_GIVING_BACK = 2.0
+_RELEASE_TIMEOUT = 2.0
 #: Runs a blocking call without stopping this process's green threads.
 Run = Callable[[Callable[[], Any]], Any]
 
@@ -113,12 +113,12 @@ class Ledger:
         #: This worker's abandoned claims, by ticket.
         self._abandoned: dict[int, Abandoned] = {}
         #: Tickets of claims whose commit may or may not have succeeded.
-        self._unheard: set[int] = set()
-        self.lease = Lease(ALONE, self._clock)
+        self._unknown: set[int] = set()
+        self.lease = Lease(LEASE_IN_FORK, self._clock)
         self._journal = Journal(self._clock)
         #: The writer's connection on which the journal was last replayed.
         self._caught_up = 0
-        self._others = Others(self._clock)
+        self._peers = PeerLeases(self._clock)
         self._looked_at = -inf
         #: Since when the database is known to be away.
         self._away_since: float | None = None
@@ -149,19 +149,19 @@ class Ledger:
         failpoints.reach("claim.before")
         try:
             claimed: Claim | Ended | LeasedElsewhere = self._commit(
-                Claiming(key, ticket, send, deliver_by, payload, endpoint), patience=CLAIM_PATIENCE
+                Claiming(key, ticket, send, deliver_by, payload, endpoint), timeout=CLAIM_TIMEOUT
             )
             failpoints.reach("claim.after")
         except BaseException as error:
             # A claim that was certainly not written needs no release: an outage has thousands.
             given_up = isinstance(error, LedgerUnavailable)
-            if ticket in self._unheard or not given_up:
+            if ticket in self._unknown or not given_up:
                 self._abandoned[ticket] = Abandoned(key, False, self.lease.clock())
-            self._unheard.discard(ticket)
+            self._unknown.discard(ticket)
             raise
         if isinstance(claimed, Claim):
             claimed.payload, claimed.deliver_by = payload, deliver_by
-            claimed.endpoint = endpoint if claimed.sending else claimed.past.endpoint
+            claimed.endpoint = endpoint if claimed.sending else claimed.history.endpoint
         if isinstance(claimed, Ended) and claimed.reason is not None:
             return replace(claimed, reason=self._payloads.open_reason(key, claimed.reason))
         return claimed
@@ -176,7 +176,7 @@ class Ledger:
         Raises:
             LedgerUnavailable: the database is away; nothing may be sent.
         """
-        holds: bool = self._commit(Sending(claim, endpoint), patience=CLAIM_PATIENCE)
+        holds: bool = self._commit(Sending(claim, endpoint), timeout=CLAIM_TIMEOUT)
         claim.sending = holds
         if holds:
             claim.endpoint = endpoint
@@ -211,30 +211,32 @@ class Ledger:
         """
         return _Attempting(self, claim)
 
-    def dealing_with(self, claim: Claim) -> AbstractContextManager[None]:
+    def using(self, claim: Claim) -> AbstractContextManager[None]:
         """Abandon the claim if the block raises."""
-        return _Dealing(self, claim)
+        return _Using(self, claim)
 
-    def finish(self, claim: Claim, entry: Entry, *, patience: float = inf) -> bool:
+    def finish(self, claim: Claim, entry: Entry, *, timeout: float = inf) -> bool:
         """Commit the outcome and its event; False: the claim is lost.
 
         Raises:
-            LedgerUnavailable: the database was away for ``patience`` seconds, or this process is
+            LedgerUnavailable: the database was away for ``timeout`` seconds, or this process is
                 stopping.
         """
         failpoints.reach("outcome.before")
         sealed = self._sealed(claim.key, entry)
         try:
-            written: bool = self._commit(Finishing(claim, sealed), patience=patience)
+            written: bool = self._commit(Finishing(claim, sealed), timeout=timeout)
         except EventIdTaken:
             if sealed.event is None:
                 raise
             sealed = replace(sealed, event=with_another_id(claim.key, sealed.event, claim.epoch))
-            written = self._commit(Finishing(claim, sealed), patience=patience)
+            written = self._commit(Finishing(claim, sealed), timeout=timeout)
         failpoints.reach("outcome.committed")
         return written
 
-    def tell(self, key: Key, entry: Entry, body: bytes | None, *, patience: float = inf) -> None:
+    def record_event(
+        self, key: Key, entry: Entry, body: bytes | None, *, timeout: float = inf
+    ) -> None:
         """Record an event by itself, once by its id: of a message that is no order, or pruned.
 
         Args:
@@ -247,9 +249,9 @@ class Ledger:
             LedgerUnavailable: as ``finish``.
         """
         payload = None if body is None else self._payloads.seal(key, body)
-        telling = Recording(key, self._sealed(key, entry), payload)
+        recording = Recording(key, self._sealed(key, entry), payload)
         with suppress(EventIdTaken):  # another worker recorded it at the same moment
-            self._commit(telling, patience=patience)
+            self._commit(recording, timeout=timeout)
 
     def ends(self, key: Key) -> list[tuple[Key, Ended]]:
         """The ends of the order and of its cancel request, where terminal and with an event.
@@ -273,8 +275,8 @@ class Ledger:
         if row.reason_code is not None:
             sealed = Reason(row.reason_code, row.reason_message or "")
             reason = self._payloads.open_reason(key, sealed)
-        past = AttemptHistory(row.attempts, told=row.told, reopened=row.reopened)
-        return Ended(State(row.state), row.updated_at, reason, row.external_id, past)
+        history = AttemptHistory(row.attempts, last_event=row.told, reopened=row.reopened)
+        return Ended(State(row.state), row.updated_at, reason, row.external_id, history)
 
     def order(self, key: Key) -> bytes | None:
         """The order's JSON; None if it is not kept.
@@ -317,7 +319,7 @@ class Ledger:
         Raises:
             LedgerUnavailable: the database is away.
         """
-        self._commit(Looking(), patience=CLAIM_PATIENCE)
+        self._commit(Looking(), timeout=CLAIM_TIMEOUT)
 
     def start(self) -> None:
         """Start the beat and group commit. Idempotent."""
@@ -327,7 +329,7 @@ class Ledger:
             self._beater = threading.Thread(target=self._beat, name="lease", daemon=True)
             self._beater.start()
 
-    def start_alone(self) -> None:
+    def start_in_fork(self) -> None:
         """Start in a forked process that has one order at a time and no spare thread.
 
         The parent keeps its claims and its journal.
@@ -338,21 +340,21 @@ class Ledger:
         """Release the lease, once nothing is in flight. Idempotent."""
         self._stopping.set()
         if self._group is not None and not self._group.close():
-            log.warning("lease.not_given_back", error="the database does not answer")
+            log.warning("lease.not_released", error="the database does not answer")
             return  # the lease expires by itself
-        giving_back = threading.Thread(
-            target=partial(self._give_back, self.lease.ids), name="lease", daemon=True
+        releasing = threading.Thread(
+            target=partial(self._release_lease, self.lease.ids), name="lease", daemon=True
         )
         self.lease.end()  # first: an unfinished attempt may not send any more
-        giving_back.start()
-        giving_back.join(_GIVING_BACK)  # it may have to connect to a database that is away
-        if giving_back.is_alive():
-            log.warning("lease.not_given_back", error="the database does not answer")
+        releasing.start()
+        releasing.join(_RELEASE_TIMEOUT)  # it may have to connect to a database that is away
+        if releasing.is_alive():
+            log.warning("lease.not_released", error="the database does not answer")
 
     def _beat(self) -> None:
         while not self._stopping.wait(BEAT / 2):
             try:
-                self._commit(Looking(), patience=BEAT)
+                self._commit(Looking(), timeout=BEAT)
             except LedgerUnavailable:
                 continue  # logged by the commit; without a lease nothing is sent
             except Exception:  # a row that makes no sense, say: the next beat may succeed
@@ -366,7 +368,7 @@ class Ledger:
         """Write the operations in one transaction, with a beat if one is due."""
         started = self._clock.monotonic()
         if self._away_since is not None:
-            self._others.excuse(started - self._away_since)
+            self._peers.excuse(started - self._away_since)
             self._away_since = None
         beat = self.lease.beating() if self.lease.is_due else None
 
@@ -394,15 +396,15 @@ class Ledger:
         except LedgerUnavailable as error:
             self._away_since = started
             if not isinstance(error, LedgerUnreachable):
-                self._unheard.update(_tickets(operations))
+                self._unknown.update(_tickets(operations))
             raise
         if beat is not None:
             self.lease.beaten(beat)
         self._journal.add(operations, results)
         for ticket in resumed:
             self._abandoned.pop(ticket, None)
-        if self._unheard:
-            self._unheard.difference_update(_tickets(operations))
+        if self._unknown:
+            self._unknown.difference_update(_tickets(operations))
         return results
 
     def _releasable(self, operations: Sequence[Operation]) -> list[int]:
@@ -432,29 +434,29 @@ class Ledger:
         _say_restored(restored)
         self._caught_up = self._writer.connects
 
-    def _look(self, cursor: Any, owners: Collection[str]) -> Others:
+    def _look(self, cursor: Any, owners: Collection[str]) -> PeerLeases:
         now = self._clock.monotonic()
-        if now - self._looked_at >= LOOK or not self._others.know(owners):
-            self._others.look(self._writer.say.leases(cursor), asked=now)
+        if now - self._looked_at >= LOOK or not self._peers.know(owners):
+            self._peers.look(self._writer.say.leases(cursor), asked=now)
             self._looked_at = now
-            self._writer.say.forget(cursor, self._others.long_over(FORGOTTEN))
-        return self._others
+            self._writer.say.forget(cursor, self._peers.long_over(FORGOTTEN))
+        return self._peers
 
-    def _give_back(self, lease_ids: list[str]) -> None:
+    def _release_lease(self, lease_ids: list[str]) -> None:
         def write(cursor: Any) -> None:
             if self._abandoned:
                 batch = self._batch(cursor, self._clock.now().timestamp())
                 batch.release(tuple(self._abandoned)[:RELEASED])
             self._writer.say.forget(cursor, lease_ids)
 
-        def give_back() -> None:
+        def release() -> None:
             self._writer.write(write)
             self._writer.close()
 
         try:
-            self._run(give_back)
+            self._run(release)
         except LedgerUnavailable as error:
-            log.warning("lease.not_given_back", error=str(error))
+            log.warning("lease.not_released", error=str(error))
 
 
 def _say_restored(outcomes: int) -> None:
@@ -481,7 +483,7 @@ def _tickets(operations: Sequence[Operation]) -> list[int]:
 
 
 class _Attempting:
-    """See ``Ledger.attempting``. Not a generator, as ``_Dealing``."""
+    """See ``Ledger.attempting``. Not a generator, as ``_Using``."""
 
     __slots__ = ("_claim", "_ledger")
 
@@ -502,8 +504,8 @@ class _Attempting:
             self._ledger.abandon(self._claim, sent=self._claim.sending)
 
 
-class _Dealing:
-    """See ``Ledger.dealing_with``. Not a generator, for speed: every order makes two."""
+class _Using:
+    """See ``Ledger.using``. Not a generator, for speed: every order makes two."""
 
     __slots__ = ("_claim", "_ledger")
 

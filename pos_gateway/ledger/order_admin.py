@@ -66,16 +66,16 @@ class OrderStanding:
         return Key(self.merchant_id, self.order_id, self.action)
 
     @property
-    def is_held(self) -> bool:
+    def is_leased(self) -> bool:
         """Whether a worker holds it, or died with it and its lease's row is not removed yet."""
-        return self.state.is_held and self.lease is not None
+        return self.state.is_leased and self.lease is not None
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether it is in doubt and no worker is resolving it."""
-        if self.state.is_held:
+        if self.state.is_leased:
             sent = self.state is State.SENDING or self.doubt_since is not None
-            return sent and not self.is_held
+            return sent and not self.is_leased
         return self.state is State.IN_DOUBT
 
 

@@ -67,10 +67,10 @@ def countable(engine: Engine, before: float) -> tuple[int, int, int]:
     """How many orders ``prune`` would empty, and how many rows and events it would remove."""
     emptied = select(func.count()).where(_over(before), _has_content(), ~_is_forgotten(before))
     removed = select(func.count()).where(_is_forgotten(before))
-    told = select(func.count()).where(_told(before), ~_of_open(before))
+    events_only = select(func.count()).where(_told(before), ~_of_open(before))
     with engine.connect() as connection:
         emptied_rows, rows, old_events = (
-            connection.execute(each).scalar_one() for each in (emptied, removed, told)
+            connection.execute(each).scalar_one() for each in (emptied, removed, events_only)
         )
     return emptied_rows, rows, old_events
 

@@ -18,7 +18,7 @@ from pos_gateway.ledger.states import RESOLVE_FOR
 Row = Mapping[str, Any]
 
 #: What a row does: claims a new order; sends or finishes a claimed one; records an event.
-CLAIM, SEND, FINISH, TELL = "claim", "send", "finish", "tell"
+CLAIM, SEND, FINISH, RECORD = "claim", "send", "finish", "record"
 #: A row's values, with their types.
 _VALUES = {
     "op": "text",
@@ -70,11 +70,11 @@ _GENERATION = """case when {action} = 'cancel' then (
 # A cancel request for the order is open; one in doubt, which the POS may have carried out, is for
 # as long as it is looked up.
 _CANCELLING = f"""exists (
-           select 1 from orders wish
-           where wish.merchant_id = {{merchant_id}} and wish.order_id = {{order_id}}
-             and wish.action = 'cancel' and wish.state in ('new', 'claimed', 'sending')
-             and wish.deliver_by > {{now}}
-                 - case when wish.doubt_since is null then 0 else {RESOLVE_FOR} end)"""
+           select 1 from orders cancel_request
+           where cancel_request.merchant_id = {{merchant_id}} and cancel_request.order_id = {{order_id}}
+             and cancel_request.action = 'cancel' and cancel_request.state in ('new', 'claimed', 'sending')
+             and cancel_request.deliver_by > {{now}}
+                 - case when cancel_request.doubt_since is null then 0 else {RESOLVE_FOR} end)"""
 
 # Not a claim that a failover has lost, and under which the order was sent.
 _INSERT = f"""
@@ -143,7 +143,7 @@ set state = {state}, owner = null, attempts = {attempts}, doubt_since = {doubt_s
     + " and orders.state in ('claimed', 'sending')"
 )
 
-_TELL = """
+_RECORD = """
 insert into events (event_id, type, merchant_id, order_id, occurred_at, external_id, reason_code,
                     reason_message, attempts, payload, trace)
 select {event_id}, {type}, {merchant_id}, {order_id}, {now}, {external_id}, {reason_code},
@@ -227,15 +227,17 @@ class PostgreSQL(_Common):
         from pos_gateway.database.psycopg_internals import Prepared  # noqa: PLC0415  (needs psycopg)
 
         done = " returning orders.ticket"
-        of_those = f" and ({{op}} = 'tell'{_ONCE} or {{ticket}} in (select ticket from finished))"
+        of_those = f" and ({{op}} = 'record'{_ONCE} or {{ticket}} in (select ticket from finished))"
         fresh = _INSERT.replace("where true", "where {op} = 'claim'") + done + ", orders.state"
         sent = f"{_SENDING} and {{op}} = 'send'{done}"
         finished = f"{_FINISH} and {{op}} = 'finish'{done}"
-        told = _TELL + of_those
-        fresh, sent, finished, told = (self._of("r", t) for t in (fresh, sent, finished, told))
+        recorded = _RECORD + of_those
+        fresh, sent, finished, recorded = (
+            self._of("r", t) for t in (fresh, sent, finished, recorded)
+        )
         write = f"""
 with r as materialized (select * from {self._rows}),
-fresh as ({fresh}), sent as ({sent}), finished as ({finished}), told as ({told})
+fresh as ({fresh}), sent as ({sent}), finished as ({finished}), recorded as ({recorded})
 select case state when 'claimed' then -ticket else ticket end from fresh union all select ticket from sent union all select ticket from finished"""
         self._write = Prepared("ledger_write", write.replace("%(rows)s", "$1::json"))
         self._find, self._take = self._of(self._rows, _FIND), self._of(self._rows, _TAKE + done)
@@ -268,7 +270,7 @@ class SQLite(_Common):
     def __init__(self) -> None:
         insert, sending, finish, self._find, self._take, self._tell, self._tell_once = (
             _filled(text, _VALUES, ":{}", from_rows="", and_rows="")
-            for text in (_INSERT, _SENDING, _FINISH, _FIND, _TAKE, _TELL, _TELL + _ONCE)
+            for text in (_INSERT, _SENDING, _FINISH, _FIND, _TAKE, _RECORD, _RECORD + _ONCE)
         )
         self._insert = insert + " returning state"
         self._texts = {SEND: sending, FINISH: finish}

@@ -48,7 +48,7 @@ class State(StrEnum):
         return self in FINAL
 
     @property
-    def is_held(self) -> bool:
+    def is_leased(self) -> bool:
         """Whether a worker has claimed the order."""
         return self in (State.CLAIMED, State.SENDING)
 
@@ -79,7 +79,7 @@ class AttemptHistory:
     #: The POS has the order and had not decided: look it up, never send it again.
     pending: bool = False
     #: The last event recorded.
-    told: str | None = None
+    last_event: str | None = None
     #: How often an operator (or for a cancel request a newer one) has reopened it.
     reopened: int = 0
     #: When it expires (Unix time): as first delivered, or as an operator has set since.
@@ -112,16 +112,16 @@ class AttemptHistory:
         return self.in_doubt or self.pending
 
 
-def open_state(past: AttemptHistory, last_event: str | None = None) -> State:
+def open_state(history: AttemptHistory, last_event: str | None = None) -> State:
     """The open state of an order; pending after an in-doubt event stays IN_DOUBT.
 
     Args:
         past: its attempt history.
         last_event: the event recorded with this write.
     """
-    if past.in_doubt or (past.pending and State.IN_DOUBT in (last_event, past.told)):
+    if history.in_doubt or (history.pending and State.IN_DOUBT in (last_event, history.last_event)):
         return State.IN_DOUBT
-    return State.PENDING if past.pending else State.NEW
+    return State.PENDING if history.pending else State.NEW
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Claim:
     owner: str
     epoch: int
     ticket: int
-    past: AttemptHistory
+    history: AttemptHistory
     #: SENDING is durable: the order may be sent.
     sending: bool
     #: Bytes may have been sent to the POS under it.
@@ -165,7 +165,7 @@ class Ended:
     at: float
     reason: Reason | None
     external_id: str | None
-    past: AttemptHistory
+    history: AttemptHistory
 
     @property
     def outcome(self) -> Outcome:

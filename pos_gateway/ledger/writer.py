@@ -119,8 +119,8 @@ class Writer:
             else:
                 _bound_waits(driver)
                 driver.autocommit = True
-                patience = f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; "
-                driver.execute(patience + _SESSION + self._session)
+                timeout = f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; "
+                driver.execute(timeout + _SESSION + self._session)
             self._cursor_of_it = driver.cursor()
         return self._cursor_of_it
 

@@ -12,12 +12,12 @@ from sqlalchemy import Engine, func, select
 from pos_gateway.database.schema import catalogs
 from pos_gateway.database.upsert import upsert
 from pos_gateway.merchants.stamps import next_stamp, seconds
-from pos_gateway.merchants.store import IN_A_ROW
+from pos_gateway.merchants.store import YIELD_EVERY
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.green import cooperatively
 
 #: Catalogs read at once, from the database or Redis: no other green thread runs meanwhile.
-AT_ONCE = 10
+BATCH_SIZE = 10
 
 
 class CatalogStore:
@@ -49,10 +49,10 @@ class CatalogStore:
         found: dict[str, tuple[Mapping[str, str], float]] = {}
         with self._engine.connect() as connection:
             present = connection.scalars(which).all()  # most merchants have none
-            for at in range(0, len(present), AT_ONCE):
-                some = catalogs.c.merchant_id.in_(present[at : at + AT_ONCE])
+            for at in range(0, len(present), BATCH_SIZE):
+                some = catalogs.c.merchant_id.in_(present[at : at + BATCH_SIZE])
                 # Parsing a large one takes milliseconds.
-                for row in in_turns(connection.execute(select(catalogs).where(some)).all(), 1):
+                for row in cooperatively(connection.execute(select(catalogs).where(some)).all(), 1):
                     found[row.merchant_id] = of_text(row.entries), row.updated_at
         return found
 
@@ -66,7 +66,7 @@ class CatalogStore:
         query = select(catalogs.c.merchant_id, catalogs.c.updated_at)
         with self._engine.connect() as connection:
             rows = connection.execute(query.where(catalogs.c.updated_at > stamp))
-            return [(row.merchant_id, row.updated_at) for row in in_turns(rows, IN_A_ROW)]
+            return [(row.merchant_id, row.updated_at) for row in cooperatively(rows, YIELD_EVERY)]
 
 
 def as_text(items: Mapping[str, str]) -> str:

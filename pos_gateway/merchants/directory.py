@@ -31,11 +31,11 @@ ABSENT = 5.0
 #: Seconds that expired records are served while the database is away.
 STALE = 3600.0
 #: Most records in memory, those of unknown merchants included.
-MOST = 50_000
+MAX_MERCHANTS = 50_000
 #: Most catalog entries in memory, two hundred bytes each, of all merchants; a missing catalog
 #: counts as one. And most merchants per load, few of which have a catalog: a worker that has just
 #: started loads all of them, while orders in flight wait.
-MOST_ENTRIES, TOGETHER = 500_000, 100
+MAX_ENTRIES, TOGETHER = 500_000, 100
 #: Seconds to wait after a failed load.
 PAUSE = 1.0
 #: Seconds between polls for edits, about.
@@ -83,7 +83,7 @@ class Directory:
             "merchants",
             self._load,
             absent=ABSENT,
-            most=MOST,
+            max_weight=MAX_MERCHANTS,
             insist=True,  # orders wait for them
             stamped=Merchant.with_stamp,
             shared=shared,
@@ -94,8 +94,8 @@ class Directory:
             "catalogs",
             self._load_catalogs,
             absent=LIFETIME,  # a first one is found like an edit
-            most=MOST_ENTRIES,
-            weigh=_entries,
+            max_weight=MAX_ENTRIES,
+            weight_of=_entries,
             together=TOGETHER,
             shared=shared_catalogs,
             **terms,

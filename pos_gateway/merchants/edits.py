@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from pos_gateway.merchants.store import IN_A_ROW
+from pos_gateway.merchants.store import YIELD_EVERY
 from pos_gateway.runtime.clock import Clock
-from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.green import cooperatively
 
 #: Seconds by which an edit may become visible after later ones: an earlier release's, which takes
 #: no lock.
@@ -30,19 +30,19 @@ class Edits:
 
     Args:
         table: the table.
-        told: called with each edited row's id and stamp.
+        on_edit: called with each edited row's id and stamp.
         known_for: seconds before the first look whose edits are reported, too.
     """
 
     def __init__(
         self,
         table: Stamped,
-        told: Callable[[str, float], None],
+        on_edit: Callable[[str, float], None],
         *,
         known_for: float,
         clock: Clock,
     ) -> None:
-        self._table, self._told = table, told
+        self._table, self._on_edit = table, on_edit
         self._known_for = known_for
         self._clock = clock
         #: The highest stamps seen, each with when that was, on this worker's clock. The first is
@@ -61,8 +61,8 @@ class Edits:
         seen = max((stamp for _, stamp in edited), default=0.0)
         if seen > highest[-1][1]:
             highest.append((now, seen))
-        for each, stamp in in_turns(edited, IN_A_ROW):
-            self._told(each, stamp)
+        for each, stamp in cooperatively(edited, YIELD_EVERY):
+            self._on_edit(each, stamp)
 
     def _begin(self) -> float:
         # Stamps may be ahead of the time of day, or behind it since the last edit.

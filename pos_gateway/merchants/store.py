@@ -17,11 +17,11 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.resealing import Resealed
 from pos_gateway.merchants.stamps import next_stamp, seconds
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.green import cooperatively
 from pos_gateway.runtime.vault import CannotOpen, Vault
 
 #: Edits read before yielding to other green threads: an import may edit every merchant.
-IN_A_ROW = 200
+YIELD_EVERY = 200
 
 _FIELDS = tuple(Merchant.model_fields)
 #: Rows per statement; SQLite takes no more than 32,766 parameters in one.
@@ -87,7 +87,7 @@ class MerchantStore:
         query = select(merchants.c.id, merchants.c.updated_at).where(later)
         with self._engine.connect() as connection:
             rows = connection.execute(query)
-            return [(row.id, seconds(row.updated_at)) for row in in_turns(rows, IN_A_ROW)]
+            return [(row.id, seconds(row.updated_at)) for row in cooperatively(rows, YIELD_EVERY)]
 
     def sealed(self, merchant: Merchant) -> str:
         """A record as text, its secrets sealed. Raises CannotOpen if they cannot be."""

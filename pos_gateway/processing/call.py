@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 _LEVELS = {Kind.FAILED: logging.WARNING, Kind.IN_DOUBT: logging.WARNING}
 
 #: An adapter's part of a call: sends requests to the POS, and returns the outcome.
-Talk = Callable[[Send], Outcome]
+Conversation = Callable[[Send], Outcome]
 
 #: Seconds for its reply without which no request is sent, or half of the time limit if that is less.
 LEAST = 1.0
@@ -97,7 +97,7 @@ class Caller:
         self,
         merchant: Merchant,
         claim: Claim,
-        talk: Talk,
+        converse: Conversation,
         *,
         cancel_token: CancelToken,
         left: float = inf,
@@ -110,7 +110,7 @@ class Caller:
         sending = _Sending()
         try:
             send = partial(self._send, merchant, claim, sending, cancel_token, left)
-            outcome = self._heard(talk, send, sending)
+            outcome = self._heard(converse, send, sending)
         except Exception as error:  # noqa: BLE001  (a bug of ours, or of an adapter)
             trace = Trace.of(error, messages=False)
             log.error("delivery.crashed", order_id=claim.key.order_id, trace=trace)
@@ -128,9 +128,9 @@ class Caller:
         return outcome
 
     @staticmethod
-    def _heard(talk: Talk, send: Callable[[], Send], sending: "_Sending") -> Outcome:
+    def _heard(converse: Conversation, send: Callable[[], Send], sending: "_Sending") -> Outcome:
         try:
-            outcome = talk(send())  # ``send`` fails without credentials
+            outcome = converse(send())  # ``send`` fails without credentials
         except LedgerUnavailable as error:
             return Outcome(Kind.RETRY, Reason.of("database", error))
         except Misconfigured as error:
@@ -236,7 +236,7 @@ def log_attempt(
         merchant_id=claim.key.merchant_id,
         provider=merchant.provider,
         adapter=merchant.adapter,
-        attempt=claim.past.attempts + 1,
+        attempt=claim.history.attempts + 1,
         outcome=outcome.kind,
         contact=outcome.contact,
         # A rejection quotes the POS, which may repeat personal data.
@@ -251,7 +251,7 @@ def log_attempt(
 
 
 #: Why nothing was done: the ledger will soon have the order's outcome.
-HELD_BY_OTHERS = Reason("held", "another worker has it")
+LEASED_ELSEWHERE = Reason("held", "another worker has it")
 
 
 def _contact(error: TransportError) -> CallResult:

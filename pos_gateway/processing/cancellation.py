@@ -28,7 +28,7 @@ from pos_gateway.processing.call import Caller
 from pos_gateway.processing.delivery import (
     MOVED,
     has_moved,
-    held,
+    leased_elsewhere,
     poison,
     suspect,
     unsettled_for,
@@ -79,7 +79,7 @@ class CancelAttempt:
         return self.outcome.reason == CANCEL_IN_DOUBT
 
     @property
-    def tells_again(self) -> bool:
+    def republishes_event(self) -> bool:
         """Whether only the order's terminal event can be published again."""
         return self.over or (self.ended is not None and self.ended.state is not State.ACCEPTED)
 
@@ -101,7 +101,7 @@ class Cancellation:
         self._adapters = adapters
         self._caller = caller
         self._ledger = ledger
-        self._alone = alone or PoisonIsolation()
+        self._isolation = alone or PoisonIsolation()
         self._clock = clock
 
     def attempt(
@@ -131,7 +131,7 @@ class Cancellation:
             deliver_by=request.deliver_by.timestamp(),
         )
         if isinstance(claim, LeasedElsewhere):
-            return CancelAttempt(held())
+            return CancelAttempt(leased_elsewhere())
         if isinstance(claim, Ended):
             return CancelAttempt(claim.outcome, over=True)
         late = expired or self._late_by(request) >= 0
@@ -144,11 +144,11 @@ class Cancellation:
         with self._ledger.attempting(claim):
             newer = self._newer(claim, request) if late else None
             if newer is not None:
-                return CancelAttempt(held(), claim, newer=newer)
+                return CancelAttempt(leased_elsewhere(), claim, newer=newer)
             submission = self._ledger.claim(key, send=False)
             if isinstance(submission, LeasedElsewhere):
                 # Even if expired: the leasing worker may be dead, and no other message left.
-                return CancelAttempt(held(), claim)
+                return CancelAttempt(leased_elsewhere(), claim)
             late = late or self._late_by(request) >= 0  # a claim may take seconds
             if isinstance(submission, Ended):
                 if submission.state is State.CANCELLED:
@@ -162,7 +162,7 @@ class Cancellation:
                 return CancelAttempt(outcome, claim, ended=submission)
             with self._ledger.attempting(submission):
                 outcome = Outcome(Kind.CANCELLED)
-                if submission.past.may_be_there:
+                if submission.history.may_be_there:
                     over = self._expired(request, claim, expired=expired) if late else None
                     outcome = over or ask(submission)
                 refused = outcome.kind in (Kind.REJECTED, Kind.FAILED)
@@ -179,7 +179,7 @@ class Cancellation:
         Raises:
             LedgerUnavailable: the database is unavailable.
         """
-        if attempt.claim is None or attempt.claim.past.in_doubt:
+        if attempt.claim is None or attempt.claim.history.in_doubt:
             return attempt
         key = Key(request.merchant_id, request.order_id)
         ended = next((end for known, end in self._ledger.ends(key) if known == key), None)
@@ -188,7 +188,7 @@ class Cancellation:
 
     def _newer(self, claim: Claim, request: CancelRequest) -> CancelRequest | None:
         """The request with a later deadline, if the ledger has one that has not passed."""
-        until, now = from_unix(claim.past.deliver_by or 0.0), self._clock.now()
+        until, now = from_unix(claim.history.deliver_by or 0.0), self._clock.now()
         if until.timestamp() <= max(request.deliver_by.timestamp(), now.timestamp()):
             return None
         return request.model_copy(update={"deliver_by": until})
@@ -199,7 +199,7 @@ class Cancellation:
 
     def _expired(self, request: CancelRequest, claim: Claim, *, expired: bool) -> Outcome | None:
         """The outcome of an expired request; None: first the POS is asked whether it cancelled."""
-        if not claim.past.in_doubt:
+        if not claim.history.in_doubt:
             return _too_late(-self._late_by(request))
         if self._late_by(request) >= RESOLVE_FOR:
             return _unknown()
@@ -217,9 +217,9 @@ class Cancellation:
         late: bool = False,
     ) -> Outcome:
         """Cancel an order that the POS has, or may have; late, only look it up."""
-        deaths = claim.past.possible_deaths
+        deaths = claim.history.possible_deaths
         if deaths >= POISONOUS:
-            reason = poison(claim.past)
+            reason = poison(claim.history)
             return Outcome(Kind.FAILED, reason, for_operator=True) if reason else suspect()
         try:
             merchant = self._directory.get(key.merchant_id)
@@ -228,22 +228,22 @@ class Cancellation:
         adapter = self._adapters.get(merchant.adapter)
         if adapter is None:
             return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
-        past, is_open = submission.past, isinstance(submission, Claim)
-        moved = has_moved(past, merchant, adapter)
-        is_blind = is_open and past.in_doubt and adapter.guarantee is Guarantee.BLIND
+        history, is_open = submission.history, isinstance(submission, Claim)
+        moved = has_moved(history, merchant, adapter)
+        is_blind = is_open and history.in_doubt and adapter.guarantee is Guarantee.BLIND
         if moved or is_blind:  # an operator has to say first whether the POS has it
             return Outcome(Kind.RETRY if is_open else Kind.FAILED, MOVED if moved else BLIND)
         kept = self._kept(key)
         if isinstance(kept, Outcome):
             return kept
         known_as = submission.external_id if isinstance(submission, Ended) else None
-        order = kept.in_ledger(past.known_since, past.deliver_by, known_as)
+        order = kept.in_ledger(history.known_since, history.deliver_by, known_as)
 
         def talk(send: Send) -> Outcome:
             outcome = _too_late()
             look_up = partial(adapter.look_up, order, merchant, send)
-            wait = unsettled_for(claim.past, self._caller.time_limit(merchant), adapter)
-            is_again, is_blind = claim.past.in_doubt, adapter.guarantee is Guarantee.BLIND
+            wait = unsettled_for(claim.history, self._caller.time_limit(merchant), adapter)
+            is_again, is_blind = claim.history.in_doubt, adapter.guarantee is Guarantee.BLIND
             if not late:
                 outcome = adapter.cancel(order, merchant, partial(self._sending, claim, send))
                 if not is_again or outcome.kind is not Kind.REJECTED or _never_there(outcome):
@@ -251,7 +251,7 @@ class Cancellation:
             # It may have cancelled the order before, and refuse to do so a second time.
             return _unknown() if is_blind else _standing(look_up(), wait, outcome)
 
-        with self._alone.if_suspect(deaths) as may_start:
+        with self._isolation.if_suspect(deaths) as may_start:
             if not may_start:
                 return suspect()
             if deaths >= SUSPECT:  # first make durable that other suspects are released
@@ -261,9 +261,11 @@ class Cancellation:
             )
         if outcome.kind is Kind.IN_DOUBT and not claim.sending:
             return replace(outcome, kind=Kind.RETRY)  # it was only looked up
-        if not _never_there(outcome) or not (is_open or claim.past.in_doubt):
+        if not _never_there(outcome) or not (is_open or claim.history.in_doubt):
             return outcome
-        wait = unsettled_for(past, self._caller.time_limit(merchant), adapter) if is_open else 0.0
+        wait = (
+            unsettled_for(history, self._caller.time_limit(merchant), adapter) if is_open else 0.0
+        )
         if wait > 0:
             return replace(outcome, kind=Kind.RETRY, look_again=wait, not_found=True)
         return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)

@@ -205,25 +205,25 @@ class _Submission:
 
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
         """The entry under the claim, and what follows."""
-        past, attempts = claim.past, claim.past.attempts + called
-        match FOLLOWS[outcome.kind][past.may_be_there]:
+        history, attempts = claim.history, claim.history.attempts + called
+        match FOLLOWS[outcome.kind][history.may_be_there]:
             case Follows.END:
                 return self._end(outcome, claim, attempts)
             case Follows.DEAD_LETTER:
                 return self._end(outcome, claim, attempts, dead_letter=True)
             case Follows.PENDING:  # the POS says that it has the order: no doubt
-                after = replace(past, pending=True, doubt_since=None)
+                after = replace(history, pending=True, doubt_since=None)
             case Follows.DOUBT:
-                since = past.doubt_since
-                newly = since is None and (outcome.not_found or not past.pending)
-                after = replace(past, doubt_since=self._at if newly or claim.sending else since)
+                since = history.doubt_since
+                newly = since is None and (outcome.not_found or not history.pending)
+                after = replace(history, doubt_since=self._at if newly or claim.sending else since)
             case Follows.RETRY:
-                after = past
+                after = history
         return self._go_on(outcome, claim, replace(after, attempts=attempts))
 
     def _go_on(self, outcome: Outcome, claim: Claim, after: AttemptHistory) -> Decision:
         """Retry, or end now if the order would expire first."""
-        delay, tell = _delay(outcome, self._context.tries), None
+        delay, event_kind = _delay(outcome, self._context.tries), None
         if outcome.kind is Kind.PENDING:
             delay = max(delay, _rarely(self._context.tries, self._left))
         delay = _in_time(delay, self._left if self._left > 0 else self._left + RESOLVE_FOR)
@@ -232,14 +232,17 @@ class _Submission:
             ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
             return self._end(ended, claim, after.attempts, dead_letter=True)
         if outcome.for_operator or delay >= self._left:
-            tell = Kind.IN_DOUBT
+            event_kind = Kind.IN_DOUBT
         elif outcome.kind is Kind.PENDING:
-            tell = Kind.PENDING
+            event_kind = Kind.PENDING
         # After order.in_doubt, order.pending is not recorded any more: only a terminal event is.
-        if tell is not None and claim.past.told in (tell.value, Kind.IN_DOUBT.value):
-            tell = None
-        said = outcome if tell is None else replace(outcome, kind=tell)
-        entry = self._entry(said, after, attempts=after.attempts, tell=tell)
+        if event_kind is not None and claim.history.last_event in (
+            event_kind.value,
+            Kind.IN_DOUBT.value,
+        ):
+            event_kind = None
+        said = outcome if event_kind is None else replace(outcome, kind=event_kind)
+        entry = self._entry(said, after, attempts=after.attempts, event_kind=event_kind)
         messages = []
         if not outcome.for_operator and delay < self._left + RESOLVE_FOR * after.may_be_there:
             messages.append(self._again(delay, resolve=delay >= self._left))
@@ -248,19 +251,21 @@ class _Submission:
     def _end(
         self, outcome: Outcome, claim: Claim, attempts: int, *, dead_letter: bool = False
     ) -> Decision:
-        past = AttemptHistory(attempts=attempts, reopened=claim.past.reopened)
-        entry = self._entry(outcome, past, attempts=attempts, tell=outcome.kind)
+        history = AttemptHistory(attempts=attempts, reopened=claim.history.reopened)
+        entry = self._entry(outcome, history, attempts=attempts, event_kind=outcome.kind)
         # What the gateway could not deliver is dead-lettered for an operator.
         messages = [self._dead_letter(outcome)] if dead_letter else []
         return Decision(outcome, [(claim, entry)], messages=messages)
 
     def _entry(
-        self, outcome: Outcome, after: AttemptHistory, *, attempts: int, tell: Kind | None
+        self, outcome: Outcome, after: AttemptHistory, *, attempts: int, event_kind: Kind | None
     ) -> Entry:
-        state = State(tell.value) if tell in _ENDS else open_state(after, tell)
+        state = State(event_kind.value) if event_kind in _ENDS else open_state(after, event_kind)
         event = None
-        if tell is not None:
-            event = dehydrated(self._key, tell, reopened=after.reopened, trace=self._context.span)
+        if event_kind is not None:
+            event = dehydrated(
+                self._key, event_kind, reopened=after.reopened, trace=self._context.span
+            )
         return Entry(
             state,
             self._at,
@@ -321,9 +326,11 @@ _ENDS = (Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED
 
 def _unchanged(claim: Claim, at: float) -> Entry:
     """The entry that leaves the order as it was before the claim."""
-    past = claim.past
-    state = open_state(past)
-    return Entry(state, at, past.attempts, past.doubt_since, past.pending, keeps_reason=True)
+    history = claim.history
+    state = open_state(history)
+    return Entry(
+        state, at, history.attempts, history.doubt_since, history.pending, keeps_reason=True
+    )
 
 
 def on_cancellation(
@@ -367,22 +374,28 @@ class _Cancelling:
     def is_open(self, claim: Claim | None) -> bool:
         """Whether it is retried. A cancellation in doubt always is."""
         kind = self._outcome.kind
-        in_doubt = kind is Kind.FAILED and claim is not None and claim.past.in_doubt
+        in_doubt = kind is Kind.FAILED and claim is not None and claim.history.in_doubt
         return in_doubt or kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING)
 
     def _undone(self, claim: Claim) -> Decision:
         """Leave the request, and its order, as they were."""
-        past = claim.past
+        history = claim.history
         entry = Entry(
-            State.NEW, self._at, past.attempts, doubt_since=past.doubt_since, keeps_reason=True
+            State.NEW,
+            self._at,
+            history.attempts,
+            doubt_since=history.doubt_since,
+            keeps_reason=True,
         )
-        return Decision(self._outcome, [*self._let_go(), (claim, entry)], needs_pos=True)
+        return Decision(
+            self._outcome, [*self._released_submission(), (claim, entry)], needs_pos=True
+        )
 
     def again(self, claim: Claim | None) -> Decision:
         """Retry; the order itself is released meanwhile."""
         if self._attempt.needs_pos and claim is not None:
             return self._undone(claim)
-        since = None if claim is None else claim.past.doubt_since
+        since = None if claim is None else claim.history.doubt_since
         if self._outcome.kind is Kind.IN_DOUBT and since is None:
             since = self._at
         left = in_time = (self._request.deliver_by - self._context.now).total_seconds()
@@ -398,7 +411,7 @@ class _Cancelling:
             self._request.to_json(),
             {wire.ATTEMPTS: self._context.tries + 1, wire.RESOLVE: resolve},
         ).delayed(delay, before=_latest(delay, left))
-        entries = self._let_go()
+        entries = self._released_submission()
         if claim is not None:
             entries.append((claim, replace(self._entry(State.NEW, claim), doubt_since=since)))
         return Decision(self._outcome, entries, messages=[message])
@@ -416,11 +429,11 @@ class _Cancelling:
         if self._attempt.ended is not None:
             decided = self.ended(claim, self._attempt.ended)
         else:
-            submission, since = self._attempt.submission, claim.past.doubt_since
+            submission, since = self._attempt.submission, claim.history.doubt_since
             entry = replace(self._entry(State.FAILED, claim), doubt_since=since)
-            order = self._let_go()
+            order = self._released_submission()
             if submission is not None and since is not None:
-                order = [(submission, self._in_doubt(submission.past))]
+                order = [(submission, self._in_doubt(submission.history))]
             decided = Decision(self._outcome, [*order, (claim, entry)])
         return replace(decided, messages=[dead])
 
@@ -431,15 +444,17 @@ class _Cancelling:
         """
         entry = self._entry(State(self._outcome.kind.value), claim)
         if self._outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
-            entry = replace(entry, doubt_since=claim.past.doubt_since)
+            entry = replace(entry, doubt_since=claim.history.doubt_since)
         closing = claim, entry
-        past, trace = submission.past, self._context.span
+        history, trace = submission.history, self._context.span
         if self._attempt.leaves_doubt:
-            return Decision(self._outcome, [(submission, self._in_doubt(past))], closing=closing)
+            return Decision(self._outcome, [(submission, self._in_doubt(history))], closing=closing)
         if self._outcome.kind is not Kind.CANCELLED:
-            return Decision(self._outcome, self._let_go(), closing=closing)
-        event = dehydrated(self._order, Kind.CANCELLED, reopened=past.reopened, trace=trace)
-        end = replace(self._entry(State.CANCELLED, submission), attempts=past.attempts, event=event)
+            return Decision(self._outcome, self._released_submission(), closing=closing)
+        event = dehydrated(self._order, Kind.CANCELLED, reopened=history.reopened, trace=trace)
+        end = replace(
+            self._entry(State.CANCELLED, submission), attempts=history.attempts, event=event
+        )
         return Decision(self._outcome, [(submission, end)], closing=closing)
 
     def ended(self, claim: Claim, ended: Ended) -> Decision:
@@ -447,7 +462,7 @@ class _Cancelling:
         outcome = self._outcome
         entry = self._entry(State(outcome.kind.value), claim)
         if outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with a later deadline
-            entry = replace(entry, doubt_since=claim.past.doubt_since)
+            entry = replace(entry, doubt_since=claim.history.doubt_since)
         if ended.state is not State.ACCEPTED:
             return Decision(outcome, [(claim, entry)])
         said = replace(outcome, external_id=outcome.external_id or ended.external_id)
@@ -455,34 +470,36 @@ class _Cancelling:
             why = outcome.reason or Reason(outcome.kind, "")
             reason = Reason.of("not_cancelled", f"{why.code}: {why.message}")
             said = Outcome(Kind.ACCEPTED, reason, ended.external_id)
-        reopened, trace = claim.past.reopened, self._context.span
+        reopened, trace = claim.history.reopened, self._context.span
         event = dehydrated(self._key, said.kind, reopened=reopened, trace=trace)
         entry = replace(entry, external_id=said.external_id, reason=said.reason, event=event)
         return Decision(outcome, [(claim, entry)])
 
-    def _in_doubt(self, past: AttemptHistory) -> Entry:
+    def _in_doubt(self, history: AttemptHistory) -> Entry:
         """The entry of an order in doubt, with its event unless that was recorded before."""
-        since, trace = past.doubt_since or self._at, self._context.span
-        entry = Entry(State.IN_DOUBT, self._at, past.attempts, since, reason=self._outcome.reason)
-        if past.told == Kind.IN_DOUBT:
+        since, trace = history.doubt_since or self._at, self._context.span
+        entry = Entry(
+            State.IN_DOUBT, self._at, history.attempts, since, reason=self._outcome.reason
+        )
+        if history.last_event == Kind.IN_DOUBT:
             return entry
-        event = dehydrated(self._order, Kind.IN_DOUBT, reopened=past.reopened, trace=trace)
+        event = dehydrated(self._order, Kind.IN_DOUBT, reopened=history.reopened, trace=trace)
         return replace(entry, event=event)
 
     def _entry(self, state: State, claim: Claim) -> Entry:
         outcome = self._outcome
-        attempts = claim.past.attempts + 1
+        attempts = claim.history.attempts + 1
         return Entry(
             state, self._at, attempts, reason=outcome.reason, external_id=outcome.external_id
         )
 
-    def _let_go(self) -> list[tuple[Claim, Entry]]:
+    def _released_submission(self) -> list[tuple[Claim, Entry]]:
         """Release the order as it was before the claim; its own attempt records its outcome."""
         submission = self._attempt.submission
         if submission is None:
             return []
         entry = _unchanged(submission, self._at)
-        if self._outcome.not_found and not submission.past.in_doubt:  # the POS had it, pending
+        if self._outcome.not_found and not submission.history.in_doubt:  # the POS had it, pending
             entry = replace(entry, state=State.IN_DOUBT, doubt_since=self._at)
         return [(submission, entry)]
 
@@ -557,7 +574,7 @@ def _dead_letter(
     *,
     task: str = wire.SUBMIT_ORDER,
 ) -> Message:
-    metrics.set_aside(reason.code)
+    metrics.dead_lettered(reason.code)
     message = context.message(task, order_id, text)
     return wire.dead_letter(message, code=reason.code, reason=reason.message)
 

@@ -23,8 +23,8 @@ from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import AttemptHistory, Claim, Ended, Key, LeasedElsewhere
 from pos_gateway.merchants.directory import Directory
-from pos_gateway.processing.call import HELD_BY_OTHERS, Caller
-from pos_gateway.processing.poison import ALONE_FOR, POISONOUS, SUSPECT, PoisonIsolation
+from pos_gateway.processing.call import LEASED_ELSEWHERE, Caller
+from pos_gateway.processing.poison import ISOLATED_FOR, POISONOUS, SUSPECT, PoisonIsolation
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.transport.deadline import CancelToken
@@ -39,7 +39,7 @@ EARLY = 1.0
 #: a key for 24 h, and the shortest documented is 15 min (docs.nuvei.com, "Idempotency support").
 KEY_KEPT_FOR = 600.0
 #: Seconds until the retry of an order that is leased elsewhere.
-HELD_FOR = 2.0
+LOOK_AGAIN_AFTER = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Delivery:
         self._adapters = adapters
         self._caller = caller
         self._ledger = ledger
-        self._alone = alone or PoisonIsolation()
+        self._isolation = alone or PoisonIsolation()
         self._clock = clock
 
     def submit(
@@ -104,15 +104,17 @@ class Delivery:
             case Ended():
                 return Attempt(claim.outcome, ended=claim)
             case LeasedElsewhere():
-                return Attempt(held())
+                return Attempt(leased_elsewhere())
         with self._ledger.attempting(claim):
             if (newer := self._newer(claim, order)) is not None:
-                return Attempt(held(), claim, newer=newer)
+                return Attempt(leased_elsewhere(), claim, newer=newer)
             late = late or self._left(order) <= 0  # the database may have been away for seconds
-            if late and (expired or not claim.past.may_be_there):
-                return Attempt(_too_late(claim.past, self._left(order)), claim)
+            if late and (expired or not claim.history.may_be_there):
+                return Attempt(_too_late(claim.history, self._left(order)), claim)
             # After order.in_doubt an operator may have taken over: it is only looked up.
-            late = late or (claim.past.may_be_there and claim.past.told == Kind.IN_DOUBT)
+            late = late or (
+                claim.history.may_be_there and claim.history.last_event == Kind.IN_DOUBT
+            )
             return self._attempt(order, merchant, problem, claim, cancel_token, late=late)
 
     def failed(self, order: Order, outcome: Outcome) -> Attempt:
@@ -125,7 +127,7 @@ class Delivery:
             case Ended():
                 return Attempt(claim.outcome, ended=claim)
             case LeasedElsewhere():
-                return Attempt(held())
+                return Attempt(leased_elsewhere())
         return Attempt(outcome, claim)
 
     def _claim(
@@ -150,13 +152,13 @@ class Delivery:
         late: bool,
     ) -> Attempt:
         """Attempt a claimed order; one that is late is only looked up."""
-        past = claim.past
-        if past.possible_deaths >= POISONOUS:
-            return Attempt(_poison(past), claim)
+        history = claim.history
+        if history.possible_deaths >= POISONOUS:
+            return Attempt(_poison(history), claim)
         if merchant is None or problem is not None:
             return Attempt(Outcome(Kind.FAILED, problem), claim)
         adapter = self._adapters[merchant.adapter]
-        if past.may_be_there and has_moved(past, merchant, adapter):
+        if history.may_be_there and has_moved(history, merchant, adapter):
             return Attempt(Outcome(Kind.IN_DOUBT, MOVED, for_operator=True), claim)
         talk = partial(self._create, order, merchant, claim, late=late)
         until = inf if late else order.deliver_by.timestamp()
@@ -171,8 +173,8 @@ class Delivery:
         until: float,
     ) -> Attempt:
         """Call the POS; a suspect of being poison only while no other suspect is called."""
-        deaths = claim.past.possible_deaths
-        with self._alone.if_suspect(deaths) as may_start:
+        deaths = claim.history.possible_deaths
+        with self._isolation.if_suspect(deaths) as may_start:
             if not may_start:
                 return Attempt(suspect(), claim)
             if deaths >= SUSPECT:  # first make durable that other suspects are released
@@ -185,31 +187,33 @@ class Delivery:
         self, order: Order, merchant: Merchant, claim: Claim, send: Send, *, late: bool
     ) -> Outcome:
         """Send the order, never twice: one in doubt is looked up, sent with its key, or left."""
-        adapter, past = self._adapters[merchant.adapter], claim.past
-        order = order.in_ledger(past.known_since or self._clock.now().timestamp(), past.deliver_by)
-        if past.in_doubt and adapter.guarantee is Guarantee.BLIND:
+        adapter, history = self._adapters[merchant.adapter], claim.history
+        order = order.in_ledger(
+            history.known_since or self._clock.now().timestamp(), history.deliver_by
+        )
+        if history.in_doubt and adapter.guarantee is Guarantee.BLIND:
             return Outcome(Kind.IN_DOUBT, Reason.of("blind", "this POS cannot be asked"))
         is_queryable = adapter.guarantee is Guarantee.QUERYABLE
         # While a cancel request is open it is not sent, and a key learns nothing.
-        is_asked = is_queryable or past.cancelling or self._may_forget(past)
-        ask_first = past.in_doubt and is_asked
-        if past.pending or ask_first or late:
-            known = self._ask(order, merchant, past, send, late=late)
+        is_asked = is_queryable or history.cancelling or self._may_forget(history)
+        ask_first = history.in_doubt and is_asked
+        if history.pending or ask_first or late:
+            known = self._ask(order, merchant, history, send, late=late)
             if known is not None:
                 return known
-        if past.cancelling:  # each failing send would renew the doubt
-            return Outcome(Kind.RETRY, Reason.of("cancelling", "a wish to cancel it is open"))
+        if history.cancelling:  # each failing send would renew the doubt
+            return Outcome(Kind.RETRY, Reason.of("cancelling", "a cancel request for it is open"))
         if not claim.sending and not self._ledger.sending(claim, self._endpoint(merchant)):
-            return held()
+            return leased_elsewhere()
         failpoints.reach("sending.committed")
         outcome = adapter.submit(order, merchant, send)
         is_refused = outcome.kind is Kind.REJECTED and not outcome.not_found
-        if is_refused and past.in_doubt and not ask_first:
+        if is_refused and history.in_doubt and not ask_first:
             # An earlier attempt may have created it: a POS may refuse before it checks the key.
             known = after_refusal(lambda: adapter.look_up(order, merchant, send))
             outcome = known or replace(outcome, not_found=True)
         limit = self._caller.time_limit(merchant)
-        if outcome.not_found and unsettled_for(past, limit, adapter) > 0:
+        if outcome.not_found and unsettled_for(history, limit, adapter) > 0:
             # It may still create the order of an earlier attempt.
             why = "the POS refuses it, does not know it, and may be about to make it"
             reason, wait = Reason.of("unsettled", why), _longest_reply(adapter, limit)
@@ -217,14 +221,14 @@ class Delivery:
         return outcome
 
     def _ask(
-        self, order: Order, merchant: Merchant, past: AttemptHistory, send: Send, *, late: bool
+        self, order: Order, merchant: Merchant, history: AttemptHistory, send: Send, *, late: bool
     ) -> Outcome | None:
         """Look up an order that the POS may have; None: it has not, and the order may be sent."""
         adapter = self._adapters[merchant.adapter]
         known = adapter.look_up(order, merchant, send)
         if known is not None:
             return known
-        wait = unsettled_for(past, self._caller.time_limit(merchant), adapter)
+        wait = unsettled_for(history, self._caller.time_limit(merchant), adapter)
         if wait > 0:
             why = "the POS does not know it, and may not have had the time"
             reason = Reason.of("unsettled", why)
@@ -235,23 +239,23 @@ class Delivery:
             return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
         return None
 
-    def _may_forget(self, past: AttemptHistory) -> bool:
+    def _may_forget(self, history: AttemptHistory) -> bool:
         """Whether the POS may have forgotten the key since the first attempt.
 
         ``doubt_since`` is the last attempt's; the first was not before the order's row. A row from
         the future has another clock's time.
         """
-        known_for = abs(self._clock.now().timestamp() - (past.known_since or 0.0))
-        return max(known_for, past.settled) > KEY_KEPT_FOR
+        known_for = abs(self._clock.now().timestamp() - (history.known_since or 0.0))
+        return max(known_for, history.settled) > KEY_KEPT_FOR
 
     def _newer(self, claim: Claim, order: Order) -> Order | None:
         """The order with a deadline that an operator extended after its message; else None.
 
         However much time the message's own leaves: it would expire the order on a failure.
         """
-        if claim.past.deliver_by is None:
+        if claim.history.deliver_by is None:
             return None
-        until, now = from_unix(claim.past.deliver_by), self._clock.now()
+        until, now = from_unix(claim.history.deliver_by), self._clock.now()
         # As Unix times, as in the ledger: equal ones may differ as datetimes.
         if until.timestamp() <= max(order.deliver_by.timestamp(), now.timestamp()):
             return None
@@ -284,55 +288,55 @@ class Delivery:
         return merchant, None if known else Reason.of("unknown_adapter", merchant.adapter)
 
 
-def unsettled_for(past: AttemptHistory, time_limit: float, adapter: Adapter) -> float:
+def unsettled_for(history: AttemptHistory, time_limit: float, adapter: Adapter) -> float:
     """For how many seconds the POS could still create the order of an earlier attempt.
 
     These are seconds after the claim. A look-up before they are over may miss an order that is
     about to be created. An order that was pending has all of them from then on.
     """
     longest = _longest_reply(adapter, time_limit)
-    if past.in_doubt:
-        return max(0.0, longest - past.settled)
-    return longest if past.pending else 0.0
+    if history.in_doubt:
+        return max(0.0, longest - history.settled)
+    return longest if history.pending else 0.0
 
 
 def _longest_reply(adapter: Adapter, time_limit: float) -> float:
     return adapter.limits.longest_reply or time_limit
 
 
-def has_moved(past: AttemptHistory, merchant: Merchant, adapter: Adapter) -> bool:
+def has_moved(history: AttemptHistory, merchant: Merchant, adapter: Adapter) -> bool:
     """Whether the order may be at another POS than the one that the merchant's record names now.
 
     That one does not know the order: its look-up would be believed, and the key is new to it.
     """
     # The fingerprint with all of ``pos`` is in rows of the release before this one.
-    return past.endpoint not in (None, endpoint(merchant, adapter), merchant.endpoint)
+    return history.endpoint not in (None, endpoint(merchant, adapter), merchant.endpoint)
 
 
-def held() -> Outcome:
+def leased_elsewhere() -> Outcome:
     """The outcome of an order that is leased elsewhere: nothing was done."""
-    return Outcome(Kind.RETRY, HELD_BY_OTHERS, look_again=HELD_FOR)
+    return Outcome(Kind.RETRY, LEASED_ELSEWHERE, look_again=LOOK_AGAIN_AFTER)
 
 
 def suspect() -> Outcome:
     """The outcome of a suspect while another suspect runs alone: nothing was done."""
     reason = Reason.of("suspect", "workers died with it in their hands; it starts alone")
-    return Outcome(Kind.RETRY, reason, look_again=ALONE_FOR)
+    return Outcome(Kind.RETRY, reason, look_again=ISOLATED_FOR)
 
 
-def poison(past: AttemptHistory) -> Reason | None:
+def poison(history: AttemptHistory) -> Reason | None:
     """Why a poison order is not sent any more; None: the workers may only be paused, not dead."""
-    if past.deaths < POISONOUS:
+    if history.deaths < POISONOUS:
         return None
-    return Reason.of("poison", f"{past.deaths} workers died with it in their hands")
+    return Reason.of("poison", f"{history.deaths} workers died with it in their hands")
 
 
-def _poison(past: AttemptHistory) -> Outcome:
+def _poison(history: AttemptHistory) -> Outcome:
     """The outcome of a poison order."""
-    reason = poison(past)
+    reason = poison(history)
     if reason is None:
         return suspect()
-    if past.may_be_there:  # the look-up may be what they died of
+    if history.may_be_there:  # the look-up may be what they died of
         return Outcome(Kind.IN_DOUBT, reason, for_operator=True)
     return Outcome(Kind.FAILED, reason)
 
@@ -342,10 +346,10 @@ def why_late(left: float, passed: str = "deliver_by has passed") -> str:
     return "the merchant's POS is not called before deliver_by" if left > EARLY else passed
 
 
-def _too_late(past: AttemptHistory, left: float) -> Outcome:
+def _too_late(history: AttemptHistory, left: float) -> Outcome:
     """The outcome of an expired order."""
     why = why_late(left)
-    if past.may_be_there:
+    if history.may_be_there:
         return Outcome(
             Kind.IN_DOUBT, Reason.of("expired_in_doubt", f"{why}; the POS may have the order")
         )

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from pos_gateway.adapters.registry import adapters
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.broker.queue_metrics import Depths
+from pos_gateway.broker.queue_metrics import QueueMetrics
 from pos_gateway.database.engine import open_database, require_current
 from pos_gateway.domain.errors import BrokerUnavailable, PublishError
 from pos_gateway.events.hydration import Hydration
@@ -128,7 +128,7 @@ class Gateway:
             alone=alone,
             clock=clock,
         )
-        self.depths = Depths(settings.broker_url)
+        self.queue_metrics = QueueMetrics(settings.broker_url)
         #: This process's metrics and health; components add theirs.
         self.metrics_port = MetricsPort(settings.metrics_port, settings.metrics_host)
         self.metrics_port.readiness.require(
@@ -174,12 +174,12 @@ class Gateway:
             if self.settings.publish_events:
                 self.events.start()
             if self.metrics_port.is_on:
-                self.depths.start()
+                self.queue_metrics.start()
         else:
             self.database.dispose(close=False)  # what was opened before the fork is the parent's
-            self.ledger.start_alone()
+            self.ledger.start_in_fork()
 
-    def settle(self, decision: Decision, *, patience: float = inf) -> bool:
+    def commit_outcome(self, decision: Decision, *, timeout: float = inf) -> bool:
         """Return once all that follows from an outcome is durable, retrying until then.
 
         False: another worker has taken over the order. Nothing more is done, and the message must
@@ -187,27 +187,27 @@ class Gateway:
         it (a cancel request takes the order over, and releases it).
 
         Raises:
-            LedgerUnavailable, BrokerUnavailable: this process is stopping, or ``patience`` seconds
+            LedgerUnavailable, BrokerUnavailable: this process is stopping, or ``timeout`` seconds
                 have passed; the message must be requeued.
         """
         left = [*decision.entries, *([] if decision.closing is None else [decision.closing])]
         with ExitStack() as claims:
             for claim, _ in left:
-                claims.enter_context(self.ledger.dealing_with(claim))
+                claims.enter_context(self.ledger.using(claim))
             for claim, entry in decision.entries:
                 del left[0]
-                if not self.ledger.finish(claim, entry, patience=patience):
+                if not self.ledger.finish(claim, entry, timeout=timeout):
                     for other, _ in left:
                         self.ledger.abandon(other, sent=other.sending)
                     return False
-                self._told(claim.key, entry)
-            for told in decision.event_records:
-                self.ledger.tell(told.key, told.entry, told.body, patience=patience)
-                self._told(told.key, told.entry)
+                self._event_recorded(claim.key, entry)
+            for record in decision.event_records:
+                self.ledger.record_event(record.key, record.entry, record.body, timeout=timeout)
+                self._event_recorded(record.key, record.entry)
             failpoints.reach("publish.before")
-            self.store(decision.messages, patience=patience)
+            self.store(decision.messages, timeout=timeout)
             failpoints.reach("publish.confirmed")
-            return all(self.ledger.finish(*last, patience=patience) for last in left)
+            return all(self.ledger.finish(*last, timeout=timeout) for last in left)
 
     def abandon(self, decision: Decision) -> None:
         """Abandon the claims of an uncommitted decision, for the next attempt to take."""
@@ -219,20 +219,20 @@ class Gateway:
         merchant = self.directory.peek(merchant_id)
         return None if merchant is None else merchant.provider
 
-    def _told(self, key: Key, entry: Entry) -> None:
+    def _event_recorded(self, key: Key, entry: Entry) -> None:
         """An event is durable: wake its publisher."""
         if entry.event is not None:
-            metrics.told(entry.event.kind, self.provider_of(key.merchant_id))
+            metrics.outcome_recorded(entry.event.kind, self.provider_of(key.merchant_id))
             self.events.wake()
 
-    def store(self, messages: Iterable[Message], *, patience: float = inf) -> None:
+    def store(self, messages: Iterable[Message], *, timeout: float = inf) -> None:
         """Publish the messages in order; return once the broker has stored them all.
 
         Raises:
-            BrokerUnavailable: this process is stopping, or ``patience`` seconds have passed.
+            BrokerUnavailable: this process is stopping, or ``timeout`` seconds have passed.
         """
         for message in messages:
-            self.publisher.publish_patiently(message, on_trouble=_trouble, patience=patience)
+            self.publisher.publish_persistently(message, on_trouble=_trouble, timeout=timeout)
 
     def before_stop(self, stop: Callable[[], None]) -> None:
         """Have ``stop`` call this first."""
@@ -251,7 +251,7 @@ class Gateway:
         self.events.stop()
         self.ledger.close()
         self.database.dispose()
-        self.depths.stop()
+        self.queue_metrics.stop()
         if self.tracing is not None:
             self.tracing.stop()
         self.metrics_port.stop()  # last: until here /readyz says why this process is not ready

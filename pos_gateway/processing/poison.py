@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 SUSPECT, POISONOUS = 2, 3
 #: Seconds that a suspect runs alone: poison kills at once, and a slow order must not delay the
 #: other suspects.
-ALONE_FOR = 2.0
+ISOLATED_FOR = 2.0
 
 
 class PoisonIsolation:
     """Starts suspects one at a time. Safe for green threads."""
 
-    def __init__(self, seconds: float = ALONE_FOR) -> None:
+    def __init__(self, seconds: float = ISOLATED_FOR) -> None:
         self._seconds = seconds
         self._turn = threading.Lock()
 
@@ -28,10 +28,10 @@ class PoisonIsolation:
 
         Does not wait: the claim of a waiting order would be left by the dead worker, too.
         """
-        return nullcontext(True) if deaths < SUSPECT else self._alone()
+        return nullcontext(True) if deaths < SUSPECT else self._isolation()
 
     @contextmanager
-    def _alone(self) -> Iterator[bool]:
+    def _isolation(self) -> Iterator[bool]:
         if not self._turn.acquire(blocking=False):
             yield False
             return

@@ -33,7 +33,7 @@ class SharedCache:
             vault=vault,
             encode=catalogs.as_text,
             decode=catalogs.of_text,
-            at_once=catalogs.AT_ONCE,
+            batch_size=catalogs.BATCH_SIZE,
         )
         self.tokens: SharedValues[Token] = SharedValues(
             redis_url,

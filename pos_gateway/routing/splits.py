@@ -231,7 +231,7 @@ def _consume(
 ) -> bool:
     """Consume the last message, and all that follow; whether the broker counts any."""
 
-    def told(message: Any) -> None:
+    def on_message(message: Any) -> None:
         message.ack()
         on_body(message.body)
 
@@ -240,6 +240,8 @@ def _consume(
     has_some = bool(stream.queue_declare(passive=not declare).message_count)
     stream.consumer_arguments = {"x-stream-offset": "last"}
     # A stream is consumed with a prefetch count only.
-    consumer = Consumer(channel, stream, on_message=told, auto_declare=False, prefetch_count=10)
+    consumer = Consumer(
+        channel, stream, on_message=on_message, auto_declare=False, prefetch_count=10
+    )
     consumer.consume()
     return has_some

@@ -28,15 +28,15 @@ def native(module: str, name: str) -> Any:
 _TURN = 1e-6
 
 
-def give_turn() -> None:
+def yield_control() -> None:
     """Yield: run ready threads, and those whose socket or timer is due."""
     time.sleep(_TURN)
 
 
-def in_turns(
-    items: Iterable[T], few: int, weigh: Callable[[T], float] | None = None
+def cooperatively(
+    items: Iterable[T], every: int, weight_of: Callable[[T], float] | None = None
 ) -> Iterator[T]:
-    """The items, yielding to other threads after every ``few`` of them.
+    """The items, yielding to other threads after every ``every`` of them.
 
     Args:
         items: what to iterate over.
@@ -45,8 +45,8 @@ def in_turns(
     """
     gone_by = 0.0
     for item in items:
-        if gone_by >= few:
-            give_turn()
+        if gone_by >= every:
+            yield_control()
             gone_by = 0.0
         yield item
-        gone_by += 1 if weigh is None else weigh(item)
+        gone_by += 1 if weight_of is None else weight_of(item)

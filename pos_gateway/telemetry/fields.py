@@ -38,7 +38,7 @@ FIELDS = {
     "trace_id": "the trace that it belongs to, where orders are traced",
     # Everything else.
     "error": "what went wrong, in a sentence",
-    "code": "why a message was set aside",
+    "code": "why a message was dead-lettered",
     "why": "what moved a breaker",
     "cache": "which one: merchants, catalogs, tokens",
     "key": "what in it: a merchant's id; of a token, a digest of its credentials",

@@ -60,7 +60,7 @@ def flush(seconds: float = AT_THE_END) -> bool:
 def tell_of_crashes() -> None:
     """Log an exception that ends this process as a line like any other."""
 
-    def tell(
+    def log_uncaught(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
         if issubclass(kind, KeyboardInterrupt):
@@ -68,7 +68,7 @@ def tell_of_crashes() -> None:
         else:
             structlog.get_logger(__name__).critical("process.crashed", exc_info=error)
 
-    sys.excepthook = tell
+    sys.excepthook = log_uncaught
 
 
 class LibraryHandler(logging.Handler):

@@ -87,7 +87,7 @@ class Counted(Collector):
 
 _orders = Counter(
     "pos_gateway_orders_total",
-    "Orders by what was told of them, when that is durable. After pending and in_doubt comes"
+    "Orders by the type of their recorded event. After pending and in_doubt comes"
     " another; the others are an order's end.",
     ("outcome", "provider"),
 )
@@ -114,7 +114,7 @@ order_seconds = Histogram(
     buckets=_WAIT,
 )
 retries = Counter("pos_gateway_retries_total", "Orders put back to be tried again later.")
-_dead_letters = Counter("pos_gateway_dead_letters_total", "Messages set aside.", ("reason",))
+_dead_letters = Counter("pos_gateway_dead_letters_total", "Dead-lettered messages.", ("reason",))
 parked = Counter("pos_gateway_parked_total", "Orders parked in the broker.")
 cut_short = Counter(
     "pos_gateway_cut_short_total", "Attempts ended early, since others needed their slots."
@@ -124,7 +124,7 @@ _order, _attempt = Kept(_orders), Kept(_attempts)
 _reply, _dead_letter = Kept(_attempt_seconds), Kept(_dead_letters)
 
 
-def told(outcome: str, provider: str | None) -> None:
+def outcome_recorded(outcome: str, provider: str | None) -> None:
     """An order's status event is durable."""
     _order(outcome, provider_name(provider)).inc()
 
@@ -136,7 +136,7 @@ def attempted(outcome: str, provider: str | None, seconds: float) -> None:
     _reply(name).observe(seconds)
 
 
-def set_aside(reason: str) -> None:
+def dead_lettered(reason: str) -> None:
     """A message was dead-lettered, or is about to be."""
     _dead_letter(reason_name(reason)).inc()
 
@@ -192,7 +192,7 @@ merchant_waiting = Gauge(
     "pos_gateway_merchant_waiting", "The same merchants' orders that wait here.", ("merchant",)
 )
 merchant_in_flight = Gauge(
-    "pos_gateway_merchant_in_flight", "The same merchants' orders under way.", ("merchant",)
+    "pos_gateway_merchant_in_flight", "The same merchants' orders in flight.", ("merchant",)
 )
 merchant_silent = Gauge(
     "pos_gateway_merchant_silent",

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from prometheus_client import REGISTRY, CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.green import cooperatively
 from pos_gateway.telemetry.prometheus_internals import with_samples
 
 #: Series of a metric written before yielding to other green threads.
-IN_A_ROW = 50
+YIELD_EVERY = 50
 
 
 class Scrape(Collector):
@@ -36,5 +36,5 @@ class Scrape(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics and their series, lazily: ``text`` iterates over them once."""
-        for metric in in_turns(self._registry.collect(), 1):
-            yield with_samples(metric, in_turns(metric.samples, IN_A_ROW))
+        for metric in cooperatively(self._registry.collect(), 1):
+            yield with_samples(metric, cooperatively(metric.samples, YIELD_EVERY))

@@ -21,12 +21,12 @@ log = structlog.get_logger(__name__)
 #: Reachable from this machine only.
 LOOPBACK = "127.0.0.1"
 #: Seconds for a client's whole request, and for its whole reply.
-PATIENCE = 5.0
+CLIENT_TIMEOUT = 5.0
 #: Maximum bytes of a request: reading more would delay orders.
 LONGEST = 16_384
 #: Maximum connections: each takes a file descriptor that an order may need. Past it the oldest is
 #: closed.
-MOST = 64
+MAX_CLIENTS = 64
 #: Clients that may wait for a slow page, the current one included.
 PLACES = 8
 #: Seconds between checks for a stop, and after a failed accept.
@@ -126,7 +126,7 @@ class _HTTPServer(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self._clients) >= MOST:
+        if len(self._clients) >= MAX_CLIENTS:
             oldest = next(iter(self._clients))
             self._clients.pop(oldest, None)
             with suppress(OSError):
@@ -145,17 +145,17 @@ class _HTTPServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _HTTPServer
-    patience = PATIENCE
+    client_timeout = CLIENT_TIMEOUT
     server_version, sys_version = "pos-gateway", ""
 
     def setup(self) -> None:
         super().setup()
         self.rfile = BytesIO(self._head())
-        self.connection.settimeout(self.patience)
+        self.connection.settimeout(self.client_timeout)
 
     def _head(self) -> bytes:
         """The request's head. Raises OSError: too slow, or too long."""
-        head, until = b"", time.monotonic() + self.patience
+        head, until = b"", time.monotonic() + self.client_timeout
         while not (b"\n\r\n" in head or b"\n\n" in head):
             self.connection.settimeout(max(0.001, until - time.monotonic()))
             more = self.connection.recv(LONGEST)

@@ -24,7 +24,7 @@ from pos_gateway.telemetry.line import kept
 #: Maximum ended spans that wait for the collector; past it the oldest are dropped.
 WAITING = 2048
 #: Spans in a batch. Encoding a span takes 0.03 ms, and a batch blocks the loop for all of its.
-AT_ONCE = 64
+BATCH_SIZE = 64
 #: Seconds that a span waits for its batch.
 GATHER = 1.0
 #: Seconds that stopping waits for the collector.
@@ -110,7 +110,7 @@ class Tracing:
         """A request to a POS, within the attempt."""
         return _present(self._tracer.start_span("call POS", kind=SpanKind.CLIENT))
 
-    def telling(self, cause: TraceContext) -> Span:
+    def event_span(self, cause: TraceContext) -> Span:
         """An event is published. Several run at once, so none is the current span; end each."""
         return Span(self._tracer.start_span("publish event", _after(cause), SpanKind.PRODUCER))
 
@@ -149,7 +149,7 @@ class ExportedTracing(Tracing):
             BatchSpanProcessor(
                 OTLPSpanExporter(),
                 max_queue_size=WAITING,
-                max_export_batch_size=AT_ONCE,
+                max_export_batch_size=BATCH_SIZE,
                 schedule_delay_millis=1000 * GATHER,
             )
         )

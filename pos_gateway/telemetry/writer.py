@@ -21,7 +21,7 @@ LINES = 8192
 #: interrupts other threads less often.
 GATHER = 0.05
 #: Lines rendered at a time, during which no other thread computes.
-_AT_ONCE = 16
+_BATCH_SIZE = 16
 _WARNING, _ERROR = LEVELS.index("warning"), LEVELS.index("error")
 
 
@@ -114,7 +114,7 @@ class Writer:
         while True:
             while self._flushes:  # first: their lines are in the ring by now
                 waiting.append(self._flushes.popleft())
-            taken = self._ring.take(_AT_ONCE)
+            taken = self._ring.take(_BATCH_SIZE)
             if taken.items:
                 self._write(taken)
             elif waiting:
@@ -175,9 +175,9 @@ def _rendered(line: Line) -> bytes:
         return Line(line.at, line.severity, fields).rendered()
 
 
-def _missing(told: Sequence[int], dropped: Sequence[int], before: Line) -> Line:
+def _missing(reported: Sequence[int], dropped: Sequence[int], before: Line) -> Line:
     """A line in place of the dropped ones, with the timestamp of the line after them."""
-    new = [now - before for now, before in zip(dropped, told, strict=True)]
+    new = [now - before for now, before in zip(dropped, reported, strict=True)]
     fields = {
         f"dropped_{level}": number for level, number in zip(LEVELS, new, strict=True) if number
     }

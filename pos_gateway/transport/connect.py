@@ -108,7 +108,7 @@ class Dialer:
                 return _connect(family, (address, port), share)
             except OSError as error:
                 if error.errno in OURS:
-                    raise NotSent("local", f"cannot connect to anybody: {error}") from error
+                    raise NotSent("local", f"cannot connect to any address: {error}") from error
                 problem = error
         raise NotSent("connect", f"cannot connect to {host}:{port}: {problem or 'time is up'}")
 

@@ -27,9 +27,9 @@ FRESH, STALE = 30.0, 600.0
 #: Seconds for which a failed look-up is not repeated.
 NEGATIVE = 5.0
 #: Cached names, and look-ups in flight at once.
-NAMES, UNDER_WAY = 20_000, 500
+NAMES, MAX_LOOK_UPS = 20_000, 500
 #: Addresses of a name that are tried.
-MOST = 8
+MAX_ADDRESSES = 8
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Resolver:
         self._look_up = look_up
         self._now = now
         self._known: OrderedDict[str, _Entry] = OrderedDict()
-        self._under_way: dict[str, Any] = {}
+        self._look_ups: dict[str, Any] = {}
 
     def resolve(self, host: str, timeout: float) -> Addresses:
         """The host's addresses.
@@ -90,15 +90,15 @@ class Resolver:
             return entry
         if age > STALE or not green():
             return None
-        if self._now() - entry.failed_at > NEGATIVE and len(self._under_way) < UNDER_WAY:
+        if self._now() - entry.failed_at > NEGATIVE and len(self._look_ups) < MAX_LOOK_UPS:
             self._begin(host)
         return entry
 
     def _wait(self, host: str, timeout: float) -> _Entry:
         if not green():
             return self._ask(host)
-        if host not in self._under_way and len(self._under_way) >= UNDER_WAY:
-            raise NotSent("dns", f"cannot resolve {host}: too many look-ups are under way")
+        if host not in self._look_ups and len(self._look_ups) >= MAX_LOOK_UPS:
+            raise NotSent("dns", f"cannot resolve {host}: too many look-ups are in flight")
         looking = self._begin(host)
         looking.join(timeout)
         if not looking.ready():
@@ -111,10 +111,10 @@ class Resolver:
     def _begin(self, host: str) -> Any:
         import gevent  # noqa: PLC0415  (only where gevent is in use)
 
-        looking = self._under_way.get(host)
+        looking = self._look_ups.get(host)
         if looking is None:
-            looking = self._under_way[host] = gevent.spawn(self._ask, host)
-            looking.rawlink(lambda _: self._under_way.pop(host, None))
+            looking = self._look_ups[host] = gevent.spawn(self._ask, host)
+            looking.rawlink(lambda _: self._look_ups.pop(host, None))
         return looking
 
     def _ask(self, host: str) -> _Entry:
@@ -122,7 +122,7 @@ class Resolver:
         if self._look_up is None:
             self._look_up = _ares() if green() else _system
         try:
-            entry = _Entry(self._now(), self._look_up(host)[:MOST])
+            entry = _Entry(self._now(), self._look_up(host)[:MAX_ADDRESSES])
         except (OSError, UnicodeError) as error:
             entry = _Entry(self._now(), error=str(error) or type(error).__name__)
         before = self._known.get(host)

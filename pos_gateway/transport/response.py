@@ -17,7 +17,7 @@ from http.client import (
 )
 from typing import Any
 
-from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.green import cooperatively
 from pos_gateway.telemetry import stages
 
 #: Longest head in bytes, interim ones included. Python's limit, 100 lines of 64 KiB, would let a
@@ -28,7 +28,7 @@ HEAD_LIMIT = 64 * 1024
 _LONGEST, _CHUNKS, _TRAILERS = 1024, 2000, 100
 #: Chunks read before yielding to other green threads: a peer whose chunks are all there never makes
 #: this one wait.
-_IN_A_ROW = 200
+_YIELD_EVERY = 200
 #: Maximum headers, as in Python's parser.
 _FIELDS = 100
 
@@ -89,7 +89,7 @@ class StrictResponse(HTTPResponse):
     def _read_chunked(self, amt: int | None = None) -> bytes:
         # In http.client's list of pieces, two-byte pieces take twenty times their size.
         body = bytearray()
-        for _ in in_turns(range(_CHUNKS), _IN_A_ROW):
+        for _ in cooperatively(range(_CHUNKS), _YIELD_EVERY):
             if amt is not None and len(body) >= amt:
                 return bytes(body)
             left = self._get_chunk_left()

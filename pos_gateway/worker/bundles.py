@@ -17,7 +17,7 @@ from pos_gateway.domain.errors import BrokerUnavailable, InvalidBundle
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.worker.request import body_of
 from pos_gateway.worker.strategy import Handler
-from pos_gateway.worker.tasks import SYNCHRONOUS_PATIENCE
+from pos_gateway.worker.tasks import SYNCHRONOUS_TIMEOUT
 
 log = structlog.get_logger(__name__)
 
@@ -66,7 +66,7 @@ def returned(consumer: Any, gate: Gateway) -> Handler:
             bundle = Bundle.read(message.headers, body, key)
             back = ReturnedBundle(bundle, message, ack, reject, errors)
             if consumer.dispatcher is None:
-                _let_all_out(back, bundle.open(), gate)
+                _unpark_all(back, bundle.open(), gate)
             else:
                 consumer.dispatcher.take_back(back)
         except InvalidBundle as error:
@@ -75,10 +75,10 @@ def returned(consumer: Any, gate: Gateway) -> Handler:
     return handle
 
 
-def _let_all_out(back: ReturnedBundle, orders: list[ParkedOrder], gate: Gateway) -> None:
+def _unpark_all(back: ReturnedBundle, orders: list[ParkedOrder], gate: Gateway) -> None:
     messages = [order.message for order in orders]
     try:
-        gate.store(messages, patience=SYNCHRONOUS_PATIENCE)
+        gate.store(messages, timeout=SYNCHRONOUS_TIMEOUT)
     except BrokerUnavailable as error:
         log.warning("orders.not_let_out", orders=len(messages), error=str(error))
         back.reject(requeue=True)

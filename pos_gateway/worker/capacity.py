@@ -20,7 +20,7 @@ from pos_gateway.ledger.commits import GATHER
 CPU_MS = 1.8
 #: Seconds an order holds its slot beyond its merchant's reply time (docs/capacity.md: a 50 ms call
 #: holds its permit for 57 to 59).
-HELD = 0.01
+SLOT_OVERHEAD = 0.01
 #: MiB of an idle worker, per slot with its waiting orders, and per known merchant
 #: (docs/performance.md: memory, admission).
 IDLE_MIB, SLOT_MIB, MERCHANT_MIB = 95.0, 0.12, 0.0025
@@ -32,7 +32,7 @@ WINDOW = 10
 #: Events a second that the one publishing worker sustains (docs/performance.md: events).
 EVENTS_PER_SECOND = 5000.0
 #: Bounds of a plausible figure.
-_LEAST, _MOST = 0.000001, 1_000_000
+_MIN, _MAX = 0.000001, 1_000_000
 #: The 99th percentile of a normal variable, in standard deviations above its mean.
 _99 = 2.326
 
@@ -65,19 +65,19 @@ class Demand:
         return self.orders_per_second * self.peak
 
     @property
-    def under_way(self) -> float:
+    def in_flight(self) -> float:
         """Mean orders in flight at the peak, of healthy merchants."""
-        return self.at_peak * (1 - self.slow) * (self.latency + HELD)
+        return self.at_peak * (1 - self.slow) * (self.latency + SLOT_OVERHEAD)
 
     @property
-    def slow_under_way(self) -> float:
+    def slow_in_flight(self) -> float:
         """The same, of slow merchants."""
-        return self.at_peak * self.slow * (self.slow_latency + HELD)
+        return self.at_peak * self.slow * (self.slow_latency + SLOT_OVERHEAD)
 
     @property
-    def busiest_under_way(self) -> float:
+    def busiest_in_flight(self) -> float:
         """The same, of the busiest merchant, which is healthy."""
-        return self.at_peak * self.busiest * (self.latency + HELD)
+        return self.at_peak * self.busiest * (self.latency + SLOT_OVERHEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Plan:
     @property
     def merchant_limit(self) -> int:
         """``max_concurrency`` that the busiest merchant needs, over all pods."""
-        return max(1, ceil(staffed(self.demand.busiest_under_way)))
+        return max(1, ceil(staffed(self.demand.busiest_in_flight)))
 
     @property
     def memory(self) -> float:
@@ -163,7 +163,7 @@ class Plan:
         return {
             "demand": {**asdict(self.demand), "at_peak": self.demand.at_peak},
             "pod": asdict(self.pod),
-            "under_way": self.demand.under_way + self.demand.slow_under_way,
+            "in_flight": self.demand.in_flight + self.demand.slow_in_flight,
             "pods": self.pods,
             "slots": self.slots,
             "prefetch": self.prefetch,
@@ -176,17 +176,17 @@ class Plan:
 
     def _bottlenecks(self) -> Iterator[Bottleneck]:
         demand, slots = self.demand, self.slots * self.pods
-        under_way = demand.under_way + demand.slow_under_way
+        in_flight = demand.in_flight + demand.slow_in_flight
         yield self._gives_way(
             "CPU", demand.at_peak, self.pods * self.pod.rate, "orders of all wait in RabbitMQ"
         )
         yield self._gives_way(
-            "slots", under_way, slots, "those of merchants that use most wait, then are parked"
+            "slots", in_flight, slots, "those of merchants that use most wait, then are parked"
         )
         if demand.busiest:
             yield self._gives_way(
                 f"the busiest merchant's limit of {self.pod.merchant_limit}",
-                demand.busiest_under_way,
+                demand.busiest_in_flight,
                 self.pod.merchant_limit,
                 "its orders wait, then are parked; no other merchant notices",
             )
@@ -249,15 +249,15 @@ def mean_of(p50: float, p99: float) -> float:
 
 def _slots(demand: Demand, pods: int) -> int:
     """Slots per pod, with the reserve that heavy merchants leave free."""
-    under_way = staffed(demand.under_way / pods) + staffed(demand.slow_under_way / pods)
-    return max(1, ceil(under_way / (1 - RESERVE - CHANCE)))
+    in_flight = staffed(demand.in_flight / pods) + staffed(demand.slow_in_flight / pods)
+    return max(1, ceil(in_flight / (1 - RESERVE - CHANCE)))
 
 
 def _check_positive(options: Demand | Pod, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
-        if not _LEAST <= value <= _MOST:
-            wanted = f"must be a number from {_LEAST:f} to {_MOST:,}"
+        if not _MIN <= value <= _MAX:
+            wanted = f"must be a number from {_MIN:f} to {_MAX:,}"
             raise ValueError(f"{name}: {wanted} (got {value:g})")
 
 

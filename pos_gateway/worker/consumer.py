@@ -29,8 +29,8 @@ from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.delays import Blueprint
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.drain import Drain
-from pos_gateway.worker.events_process import Companion
-from pos_gateway.worker.gc_tuning import spare_the_collector
+from pos_gateway.worker.events_process import EventsProcess
+from pos_gateway.worker.gc_tuning import tune_gc
 from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.standings import Standings
@@ -58,7 +58,7 @@ class OrderConsumer(Consumer):
         self._drain = Drain(self._begin_to_stop)
         self._reads = False
         self._stops = False
-        self._companion: Companion | None = None
+        self._events_process: EventsProcess | None = None
         pool = options["pool"]
         if getattr(pool, "is_green", False):
             self.loop = green_loop
@@ -167,17 +167,17 @@ class OrderConsumer(Consumer):
         self._reads = True
         self._gateway.start(background=self.dispatcher is not None)
         if self.dispatcher is None:
-            self._begin_companion()
+            self._start_events_process()
         elif self.dispatcher.start():
             watch_threads()
-            spare_the_collector()
+            tune_gc()
         super().on_ready()
 
-    def _begin_companion(self) -> None:
-        if self._companion is None and self._gateway.settings.publish_events:
-            self._companion = Companion()
-            self._companion.start()
-            self._gateway.before_stop(self._companion.stop)
+    def _start_events_process(self) -> None:
+        if self._events_process is None and self._gateway.settings.publish_events:
+            self._events_process = EventsProcess()
+            self._events_process.start()
+            self._gateway.before_stop(self._events_process.stop)
 
     def on_close(self) -> None:
         """The connection is lost, or closes once nothing is in flight (``stop``)."""
@@ -189,11 +189,11 @@ class OrderConsumer(Consumer):
     def stop(self) -> None:
         """Stop consuming and requeue waiting orders at once; orders in flight may finish."""
         if self.dispatcher is not None:
-            self._drain.bound(self._longest_exchange() + DRAIN_MARGIN, self._let_go)
+            self._drain.bound(self._longest_exchange() + DRAIN_MARGIN, self._requeue_in_flight)
             self.dispatcher.close()
             self._stops = True
             if self._reads and self._stop_consuming():
-                self.dispatcher.hand_back(CANCEL_TIMEOUT)
+                self.dispatcher.requeue_waiting(CANCEL_TIMEOUT)
             else:
                 # The broker does not answer; it requeues what is unacknowledged by itself.
                 self.dispatcher.connection_lost()
@@ -247,7 +247,7 @@ class OrderConsumer(Consumer):
         if self.connection is not None:
             self.connection.collect(socket_timeout=1)
 
-    def _let_go(self) -> None:
+    def _requeue_in_flight(self) -> None:
         """Stop orders still in flight, unacknowledged: Celery would wait for them forever.
 
         The ledger has their progress for the next attempt.
@@ -255,10 +255,10 @@ class OrderConsumer(Consumer):
         dispatcher = self.dispatcher
         if dispatcher is None:
             return
-        if dispatcher.under_way:
-            log.warning("worker.requeued", orders=dispatcher.under_way)
+        if dispatcher.in_flight:
+            log.warning("worker.requeued", orders=dispatcher.in_flight)
         # Green threads first: one may be connecting, and closing the publisher would wait for it.
-        dispatcher.let_go()
+        dispatcher.requeue_in_flight()
         self._gateway.publisher.close()
 
     def _longest_exchange(self) -> float:
@@ -281,10 +281,10 @@ class OrderConsumer(Consumer):
         trace = TraceContext.of(message.headers)
         context = MessageContext(topology.DEAD_KEY, 0, self._gateway.clock.now(), trace, trace)
         try:
-            self._gateway.settle(decision.on_unread(dead, named, why, context))
+            self._gateway.commit_outcome(decision.on_unread(dead, named, why, context))
         except (PublishError, LedgerUnavailable):
             return  # this process is stopping; the unacknowledged message is redelivered
-        metrics.set_aside(code)
+        metrics.dead_lettered(code)
         message.ack_log_error(log, self.connection_errors)
 
     def _be_watched(self, dispatcher: Dispatcher) -> None:
@@ -305,7 +305,7 @@ class OrderConsumer(Consumer):
         return None if self._reads else "nothing is taken from the queue: there is no connection"
 
     def _why_draining(self) -> str | None:
-        return "this worker was told to stop" if self._drain.has_begun else None
+        return "this worker is stopping" if self._drain.has_begun else None
 
     def _make_dispatcher(self, pool: Any) -> Dispatcher:
         settings = self._gateway.settings
@@ -316,9 +316,9 @@ class OrderConsumer(Consumer):
                 slots=pool.limit,
                 slow_after=settings.slow_after,
                 max_waiting=settings.max_waiting,
-                max_wait=settings.max_wait,
-                longest_park=settings.longest_park,
-                shortest_park=min(1.0, settings.longest_park),
+                local_wait_timeout=settings.local_wait_timeout,
+                park_delay_max=settings.park_delay_max,
+                park_delay_min=min(1.0, settings.park_delay_max),
                 max_blocked=max(settings.max_waiting, pool.limit * WINDOW // 2),
             ),
             park_message=_same_again,

@@ -61,7 +61,7 @@ SLOTLESS = 16
 TICK = 0.1
 #: Overdue orders parked in a row, and the seconds that orders in flight then get. When merchants
 #: stop together, the orders of all of them become overdue together.
-AT_ONCE, TURN = 8, 0.005
+BATCH_SIZE, BATCH_PAUSE = 8, 0.005
 #: Retries may take a quarter of ``max_blocked``, by this divisor.
 KEPT = 4
 #: Seconds between checks of the time of day.
@@ -115,7 +115,7 @@ class Dispatcher:
         #: Requests that need no slot and wait for a green thread, and how many have one.
         self._slotless: deque[OrderRequest] = deque()
         self._without_slot = 0
-        self._under_way: dict[tuple[str, str, Action], OrderRequest] = {}
+        self._in_flight: dict[tuple[str, str, Action], OrderRequest] = {}
         self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
         self._concluding = Group()
         #: Connections lost so far.
@@ -139,10 +139,10 @@ class Dispatcher:
         return True
 
     def close(self) -> None:
-        """Stop starting orders. Arrivals are kept for ``hand_back``."""
+        """Stop starting orders. Arrivals are kept for ``requeue_waiting``."""
         self._closed = True
 
-    def hand_back(self, timeout: float) -> None:
+    def requeue_waiting(self, timeout: float) -> None:
         """Requeue waiting orders; orders in flight go on.
 
         Call it once consuming has stopped, else the broker redelivers them at once. Orders being
@@ -154,21 +154,21 @@ class Dispatcher:
             back.reject(requeue=True)
         self._late.clear()
         self._late_bundles.clear()
-        self._parking.hand_back(timeout)
+        self._parking.requeue_waiting(timeout)
 
     def show(self) -> None:
         """Set the dispatcher's gauges."""
         metrics.storing.set(self._storing)
         metrics.waiting.labels("retry").set(len(self._retries))
-        metrics.waiting.labels("bundle").set(self._parking.at_hand)
-        self._timing.show(self._gate.depths.ready)
+        metrics.waiting.labels("bundle").set(self._parking.waiting_orders)
+        self._timing.show(self._gate.queue_metrics.ready)
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Orders on a green thread."""
         return len(green_threads(self._pool))
 
-    def let_go(self) -> None:
+    def requeue_in_flight(self) -> None:
         """Kill the green threads in flight; their orders are requeued. Does not block."""
         green_threads(self._pool).kill(block=False)
 
@@ -182,7 +182,7 @@ class Dispatcher:
         Orders in flight go on and keep their claims; the redelivered message makes their retry.
         """
         self._lost += 1
-        for request in self._under_way.values():
+        for request in self._in_flight.values():
             request.is_stale = True
         for request in self._drop_waiting():
             request.enter(RequestState.REQUEUED)
@@ -245,12 +245,12 @@ class Dispatcher:
                 for request in late:  # they arrived while nothing could start
                     self.offer(request)
             self._dispatch()
-            overdue = self.admission.overdue(self._clock.now(), AT_ONCE)
+            overdue = self.admission.overdue(self._clock.now(), BATCH_SIZE)
             for request in overdue:
                 self._park_soon(request)
-            if len(overdue) >= AT_ONCE:
+            if len(overdue) >= BATCH_SIZE:
                 self._wake.set()
-                gevent.sleep(TURN)
+                gevent.sleep(BATCH_PAUSE)
             if self._clock.now() >= look_again:
                 look_again = self._clock.now() + TIME_OF_DAY
                 if step := time_of_day.stepped():
@@ -284,13 +284,13 @@ class Dispatcher:
     def _joins(self, request: OrderRequest) -> bool:
         """Whether it waits for the outcome of one in flight: a duplicate, or its cancel request."""
         key = request.key
-        if key is None or key not in self._under_way:
+        if key is None or key not in self._in_flight:
             if key is None or request.action is Action.CANCEL:
                 return False
             key = (key[0], key[1], Action.CANCEL)
-            if key not in self._under_way:
+            if key not in self._in_flight:
                 return False
-        is_late = self._under_way[key].decision is not None
+        is_late = self._in_flight[key].decision is not None
         request.enter(RequestState.JOINED_LATE if is_late else RequestState.JOINED)
         self._joined.setdefault(key, []).append(request)
         return True
@@ -325,7 +325,7 @@ class Dispatcher:
     def _start(self, call: Call[OrderRequest]) -> None:
         request = call.ticket
         request.call = call
-        request.cancel_token = CancelToken(call.patience, partial(self._call_began, call))
+        request.cancel_token = CancelToken(call.time_limit_share, partial(self._call_began, call))
         self._begin(request)
 
     def _call_began(self, call: Call[OrderRequest]) -> None:
@@ -334,7 +334,7 @@ class Dispatcher:
     def _begin(self, request: OrderRequest) -> None:
         """Spawn the request's green thread."""
         if request.key is not None:
-            self._under_way[request.key] = request
+            self._in_flight[request.key] = request
         expired = request.state is RequestState.EXPIRED
         may_call = request.state is not RequestState.TO_CANCEL
         request.enter(RequestState.IN_FLIGHT)
@@ -382,7 +382,7 @@ class Dispatcher:
         self._storing += early
         self._retries.coming += is_kept
         try:
-            is_ours = self._gate.settle(decision.without_again() if again else decision)
+            is_ours = self._gate.commit_outcome(decision.without_again() if again else decision)
         finally:
             self._retries.coming -= is_kept
             self._storing -= early
@@ -415,7 +415,7 @@ class Dispatcher:
                 self._wake.set()
         joined: list[OrderRequest] = []
         if request.key is not None:
-            del self._under_way[request.key]
+            del self._in_flight[request.key]
             joined = self._joined.pop(request.key, [])
         copies: list[OrderRequest] = []
         others: list[OrderRequest] = []

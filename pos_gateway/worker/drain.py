@@ -38,14 +38,14 @@ class Drain:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self._on_signal)
 
-    def bound(self, seconds: float, let_go: Callable[[], None]) -> None:
-        """Call ``let_go`` at ``seconds`` after the first signal, or at once after the second."""
+    def bound(self, seconds: float, on_deadline: Callable[[], None]) -> None:
+        """Call ``on_deadline`` at ``seconds`` after the first signal, or at once after the second."""
         now = monotonic()
         left = seconds - (now - (self._begun_at or now))
 
         def wait() -> None:
             self._hurry.wait(max(0.0, left))
-            let_go()
+            on_deadline()
 
         gevent.spawn(wait)
 

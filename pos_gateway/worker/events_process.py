@@ -15,7 +15,7 @@ AGAIN_AFTER = 5.0
 GRACE = 10.0
 
 
-class Companion:
+class EventsProcess:
     """``pos-gateway events run`` as a child, which ends when this process does, however that ends.
 
     ``stop`` does nothing in a fork of this process.
@@ -38,7 +38,7 @@ class Companion:
         if process is None or self._pid != os.getpid():
             return
         self._stopping.set()
-        _let_go(process)
+        _terminate(process)
         try:
             process.wait(GRACE)
         except subprocess.TimeoutExpired:
@@ -50,7 +50,7 @@ class Companion:
             if self._stopping.is_set():
                 return
             log.warning("events.companion_ended", status=status, again_in=AGAIN_AFTER)
-            _let_go(self._process)
+            _terminate(self._process)
             if self._stopping.wait(AGAIN_AFTER):
                 return
             self._process = _started()
@@ -63,6 +63,6 @@ def _started() -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
 
 
-def _let_go(process: subprocess.Popen[bytes]) -> None:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()

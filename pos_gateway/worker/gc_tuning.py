@@ -3,7 +3,7 @@
 import gc
 
 
-def spare_the_collector() -> None:
+def tune_gc() -> None:
     """Collect rarely, and exempt long-lived objects from garbage collection.
 
     At its defaults the collector took a sixth of a busy worker's CPU, and its pauses, two

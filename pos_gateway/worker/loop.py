@@ -9,13 +9,13 @@ from typing import Any
 
 import gevent
 
-from pos_gateway.runtime.green import give_turn
+from pos_gateway.runtime.green import yield_control
 from pos_gateway.worker.celery_internals import RUN, maybe_shutdown
 
 #: Messages, and seconds of this thread's CPU time, after which the loop yields: while the next
 #: message is buffered, reading it never blocks, and no other green thread would run. The largest
 #: messages take hundreds of times as long as an order.
-IN_A_ROW, BUSY = 30, 0.002
+YIELD_EVERY, BUSY = 30, 0.002
 #: Seconds between checks for a stop while no message arrives.
 IDLE = 1.0
 
@@ -57,8 +57,8 @@ def green_loop(
                 qos.update()
             consumer.perform_pending_operations()
             messages += 1
-            if messages % IN_A_ROW == 0 or thread_time() - since >= BUSY:
-                give_turn()
+            if messages % YIELD_EVERY == 0 or thread_time() - since >= BUSY:
+                yield_control()
                 since = thread_time()
             try:
                 connection.drain_events(timeout=IDLE)

@@ -17,14 +17,14 @@ from gevent.lock import Semaphore
 from gevent.pool import Group
 
 from pos_gateway.admission.admission import Admission
-from pos_gateway.broker.bundle import MOST_BYTES, MOST_ORDERS, Bundle, ParkedOrder, joined
+from pos_gateway.broker.bundle import MAX_BYTES, MAX_ORDERS, Bundle, ParkedOrder, joined
 from pos_gateway.broker.message import FINE, Message
 from pos_gateway.domain.errors import InvalidBundle, PublishError
 from pos_gateway.processing.gateway import Gateway
-from pos_gateway.runtime.green import give_turn
+from pos_gateway.runtime.green import yield_control
 from pos_gateway.telemetry import metrics
-from pos_gateway.worker.at_hand import AtHand
 from pos_gateway.worker.bundles import ReturnedBundle, is_late
+from pos_gateway.worker.waiting_bundles import WaitingBundles
 
 log = structlog.get_logger(__name__)
 
@@ -33,10 +33,10 @@ log = structlog.get_logger(__name__)
 OPEN_FOR, OPEN_FOR_SILENT = 0.2, 2.0
 #: Messages published at once. Hundreds of merchants' orders may be due for parking at the same
 #: time, and orders in flight must run in between.
-AT_ONCE = 8
+CONCURRENCY = 8
 
 #: Acknowledgements in a row before other green threads run.
-IN_A_ROW = 50
+YIELD_EVERY = 50
 
 
 class Original(Protocol):
@@ -50,7 +50,7 @@ class Parking:
     """Parks orders, and unparks them to the queue when their merchant can take them.
 
     A publish is confirmed before its original is acknowledged: a crash in between duplicates an
-    order, and never loses it. Only ``hand_back`` blocks.
+    order, and never loses it. Only ``requeue_waiting`` blocks.
 
     Args:
         gate: what to publish through.
@@ -71,13 +71,13 @@ class Parking:
         self._quarantine = quarantine
         self._now = now
         self._open: dict[tuple[str, str], _Gathering] = {}
-        self._at_hand = AtHand(admission, self._settle, now)
+        self._waiting = WaitingBundles(admission, self._settle, now)
         #: Messages in open bundles, and how many there may be: they occupy the prefetch window that
         #: all merchants share, and hundreds of merchants may have one order each in it.
         self._gathered, self._most_gathered = 0, admission.limits.max_blocked // 2
         #: Green threads that publish, or wait for a bundle to fill.
         self._publishing = Group()
-        self._few_at_a_time = Semaphore(AT_ONCE)
+        self._few_at_a_time = Semaphore(CONCURRENCY)
 
     def park(self, merchant_id: str, order: ParkedOrder, original: Original) -> None:
         """Park an order; its message is acknowledged once the broker has stored it."""
@@ -86,16 +86,16 @@ class Parking:
     def take_back(self, back: ReturnedBundle) -> None:
         """Unpark as many of a bundle's orders as may return; else it waits, or is parked again."""
         bundle, number = back.bundle, 0
-        if not self._at_hand.has(bundle.merchant_id):
-            number = self._admission.let_out(bundle.merchant_id, bundle.orders, self._now())
-        if number or back.is_late or not self._at_hand.keep(back):
+        if not self._waiting.has(bundle.merchant_id):
+            number = self._admission.unpark(bundle.merchant_id, bundle.orders, self._now())
+        if number or back.is_late or not self._waiting.keep(back):
             self._settle(back, number)
 
     def _settle(self, back: ReturnedBundle, number: int) -> None:
         """Unpark ``number`` of a bundle's orders, and the expired ones; park the rest again."""
         bundle = back.bundle
         if number or back.is_late:
-            self._publishing.spawn(self._let_out, back, number)
+            self._publishing.spawn(self._unpark, back, number)
         elif bundle.is_small() or bundle.orders == 1:
             if self._opened(back) is not None:  # a malformed bundle must not spoil another
                 self._gather(bundle, back)
@@ -103,9 +103,9 @@ class Parking:
             self._publishing.spawn(self._park, bundle, [back])
 
     @property
-    def at_hand(self) -> int:
+    def waiting_orders(self) -> int:
         """Orders in bundles that wait in the worker."""
-        return self._at_hand.orders
+        return self._waiting.orders
 
     def forget(self) -> None:
         """Drop all orders after a lost connection: the broker redelivers them.
@@ -114,16 +114,16 @@ class Parking:
         """
         self._open.clear()
         self._gathered = 0
-        self._at_hand.drop()
+        self._waiting.drop()
         self._publishing.kill(block=False)
 
-    def hand_back(self, timeout: float) -> None:
+    def requeue_waiting(self, timeout: float) -> None:
         """Requeue what is not being published yet; wait ``timeout`` seconds for the rest."""
         for key, gathering in list(self._open.items()):
             gathering.requeued = True
             self._close(key)
             _reject(gathering.originals)
-        _reject(self._at_hand.drop())
+        _reject(self._waiting.drop())
         self._publishing.join(timeout)
 
     def _gather(self, bundle: Bundle, original: Original) -> None:
@@ -164,12 +164,12 @@ class Parking:
             self._count(bundle, message)
             for number, original in enumerate(originals, 1):
                 original.acknowledge()
-                if number % IN_A_ROW == 0:
-                    give_turn()
+                if number % YIELD_EVERY == 0:
+                    yield_control()
         else:
             _reject(originals)
 
-    def _let_out(self, back: ReturnedBundle, number: int) -> None:
+    def _unpark(self, back: ReturnedBundle, number: int) -> None:
         bundle, orders = back.bundle, self._opened(back)
         if orders is None:
             return
@@ -237,12 +237,10 @@ class _Gathering:
 
     @property
     def is_full(self) -> bool:
-        return self._orders >= MOST_ORDERS or self._size >= MOST_BYTES
+        return self._orders >= MAX_ORDERS or self._size >= MAX_BYTES
 
     def has_room_for(self, bundle: Bundle) -> bool:
-        return (
-            self._orders + bundle.orders <= MOST_ORDERS and self._size + bundle.size <= MOST_BYTES
-        )
+        return self._orders + bundle.orders <= MAX_ORDERS and self._size + bundle.size <= MAX_BYTES
 
     def add(self, bundle: Bundle, original: Original) -> None:
         self.parts.append(bundle)

@@ -101,7 +101,7 @@ class OrderRequest(TrackedRequest):
         self.order_id = identifier(said.get("order_id"))
         #: When it was placed and when it expires (Unix time, by the backend's clock); None if the
         #: message does not say, or if the order is looked up even after it has expired. For how long
-        #: it is looked up whether a late request has cancelled it is bounded: nothing was told yet.
+        #: it is looked up whether a late request has cancelled it is bounded: no event is recorded yet.
         self.placed_at = timestamp(said.get("placed_at"))
         until = timestamp(said.get("deliver_by"))
         if until is not None and self.headers.get(wire.RESOLVE) is True:
@@ -165,7 +165,7 @@ class OrderRequest(TrackedRequest):
             self._reject(log, self._consumer.connection_errors, requeue)
 
     def _ends(self, state: RequestState) -> bool:
-        """Whether the broker is to be told of this end."""
+        """Whether the broker must get a message about this end."""
         if self.is_over:
             return False
         self.enter(state)

@@ -13,12 +13,12 @@ from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.breaker import State
 from pos_gateway.admission.lane import MerchantStatus
 from pos_gateway.admission.trouble import is_in_trouble, worst
-from pos_gateway.runtime.green import in_turns
+from pos_gateway.runtime.green import cooperatively
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.serving import Answer
 
 #: Merchants read in a row.
-IN_A_ROW = 200
+YIELD_EVERY = 200
 #: Merchants on a page, by default and at most.
 PAGE, LONGEST_PAGE = 100, 500
 _BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
@@ -41,13 +41,13 @@ class Standings:
         self._show_slots()
         in_trouble = [each for each in self._all() if is_in_trouble(each)]
         metrics.merchants_in_trouble.set(len(in_trouble))
-        left_alone: Counter[tuple[str, ...]] = Counter(
+        by_state: Counter[tuple[str, ...]] = Counter(
             (each.breaker.value, metrics.provider_name(self._provider_of(each.merchant_id)))
-            for each in in_turns(in_trouble, IN_A_ROW)
+            for each in cooperatively(in_trouble, YIELD_EVERY)
             if each.breaker is not State.CLOSED
         )
-        named = worst(in_turns(in_trouble, IN_A_ROW), metrics.WORST)
-        _set_all(metrics.breakers, left_alone)
+        named = worst(cooperatively(in_trouble, YIELD_EVERY), metrics.WORST)
+        _set_all(metrics.breakers, by_state)
         for gauge, figure in _OF_A_MERCHANT:
             _set_all(gauge, {(each.merchant_id,): figure(each) for each in named})
 
@@ -76,7 +76,7 @@ class Standings:
         )
 
     def _all(self) -> Iterator[MerchantStatus]:
-        for few in in_turns(self._admission.merchants_by(IN_A_ROW), 1):
+        for few in cooperatively(self._admission.merchants_by(YIELD_EVERY), 1):
             yield from (each for each in few if each.merchant_id)  # one lane has no merchant
 
     def _show_slots(self) -> None:

@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 #: Seconds that a synchronous worker's process waits to commit an outcome. Bounded, since it cannot
 #: learn that the worker is stopping.
-SYNCHRONOUS_PATIENCE = 20.0
+SYNCHRONOUS_TIMEOUT = 20.0
 
 
 class _GatewayTask(Task):
@@ -75,7 +75,7 @@ class _GatewayTask(Task):
                 routing_key=routing_key,
                 came=came,
             )
-            settled = gate.settle(decided, patience=SYNCHRONOUS_PATIENCE)
+            settled = gate.commit_outcome(decided, timeout=SYNCHRONOUS_TIMEOUT)
         except (BrokerUnavailable, LedgerUnavailable) as error:
             # Requeued as it came; ledger and idempotency key prevent a second create.
             raise Reject(error, requeue=True) from error
@@ -159,7 +159,7 @@ def _describe(
         order_id=order_id,
         merchant_id=merchant_id,
         provider=merchant_id and gate.provider_of(merchant_id),
-        attempt=claims[0].past.attempts + 1 if claims else None,
+        attempt=claims[0].history.attempts + 1 if claims else None,
         outcome=outcome.kind,
         contact=outcome.contact,
         reason=reason and reason.code,
@@ -226,7 +226,7 @@ def _cancel(
             request, cancel_token, expired=expired, may_call=may_call
         )
         decided = decision.on_cancellation(request, attempt, context.at(gate.clock.now()))
-        if not attempt.tells_again:
+        if not attempt.republishes_event:
             return decided
         with _given_up(gate, attempt.claim, on_error=False):
             key = Key(request.merchant_id, request.order_id)
@@ -293,9 +293,9 @@ def _without_values(error: InvalidRecord) -> str:
 
 
 #: Counted at most: AMQP numbers have 64 bits, and an order gets a few thousand tries.
-_MOST_TRIES = 2**31
+_MAX_TRIES = 2**31
 
 
 def _tries(headers: Mapping[str, Any]) -> int:
     tries = headers.get(wire.ATTEMPTS)
-    return min(tries, _MOST_TRIES) if isinstance(tries, int) and tries > 0 else 0
+    return min(tries, _MAX_TRIES) if isinstance(tries, int) and tries > 0 else 0

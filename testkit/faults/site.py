@@ -217,7 +217,7 @@ def site(
             "POS_GATEWAY_DATABASE_URL": database_url,
             "POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES": "true",
             "POS_GATEWAY_METRICS_PORT": "0",
-            "POS_GATEWAY_LONGEST_PARK": "6",
+            "POS_GATEWAY_PARK_DELAY_MAX": "6",
             "POS_GATEWAY_REQUEST_TIMEOUT": str(REQUEST_TIMEOUT),
         }
         here = Site(rabbitmq, merchants, database, proxy, backend, ids, folder, environment)

@@ -1,7 +1,7 @@
 """Bursts in virtual time: the real admission, in workers that share a queue and park in bundles.
 
 Around admission it behaves as ``worker/dispatcher.py``, ``worker/parking.py`` and
-``worker/at_hand.py`` do.
+``worker/waiting_bundles.py`` do.
 """
 
 import heapq
@@ -16,7 +16,7 @@ from typing import Any
 from pos_gateway.admission.admission import Admission, Verdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.broker.bundle import MOST_ORDERS
+from pos_gateway.broker.bundle import MAX_ORDERS
 from pos_gateway.domain.outcome import CallResult
 from pos_gateway.worker.parking import OPEN_FOR, OPEN_FOR_SILENT
 
@@ -184,7 +184,7 @@ class Bursts:
             seen.idle, seen.idle_since = seen.idle + self.now - seen.idle_since, None
         seen.in_flight, seen.began = seen.in_flight + 1, seen.began + 1
         seconds = self._merchants[call.ticket].reply(seen.began, self.now)
-        most = TIMEOUT * call.patience
+        most = TIMEOUT * call.time_limit_share
         self._at(self.now + min(seconds, most), self._end, worker, call, seconds < most)
 
     def _end(self, worker: Worker, call: Call[str], has_answered: bool) -> None:
@@ -217,21 +217,21 @@ class Bursts:
 
     def _take_back(self, worker: Worker, name: str, orders: int) -> None:
         self.seen[name].looks += 1
-        admission, kept = worker.admission, worker.at_hand.get(name, deque())
-        number = 0 if kept else admission.let_out(name, orders, self.now)
+        admission, kept = worker.admission, worker.waiting_bundles.get(name, deque())
+        number = 0 if kept else admission.unpark(name, orders, self.now)
         if not number:
             wait = admission.look_again(name, sum(kept), self.now)
-            if wait is not None and sum(map(len, worker.at_hand.values())) < WINDOW // 8:
+            if wait is not None and sum(map(len, worker.waiting_bundles.values())) < WINDOW // 8:
                 if not kept:
-                    worker.at_hand[name] = kept
+                    worker.waiting_bundles[name] = kept
                     self._at(self.now + wait, self._look, worker, name)
                 kept.append(orders)
                 return
         self._settle(worker, name, orders, number)
 
     def _look(self, worker: Worker, name: str) -> None:
-        kept = worker.at_hand[name]
-        number = worker.admission.let_out(name, kept[0], self.now)
+        kept = worker.waiting_bundles[name]
+        number = worker.admission.unpark(name, kept[0], self.now)
         again = worker.admission.look_again(name, 0, self.now)
         if number or again is None:
             self._settle(worker, name, kept.popleft(), number)
@@ -239,7 +239,7 @@ class Bursts:
             self._at(self.now + (again or 0.0), self._look, worker, name)
 
     def _settle(self, worker: Worker, name: str, orders: int, number: int) -> None:
-        if not number and 2 * orders <= MOST_ORDERS:
+        if not number and 2 * orders <= MAX_ORDERS:
             self._gather(worker, name, orders)
             return
         self._publish(*[(name, 1)] * number)
@@ -248,7 +248,7 @@ class Bursts:
         self._acknowledge(worker, 1)
 
     def _gather(self, worker: Worker, name: str, orders: int) -> None:
-        if name in worker.open and worker.open[name][0] + orders > MOST_ORDERS:
+        if name in worker.open and worker.open[name][0] + orders > MAX_ORDERS:
             self._close(worker, name, worker.open[name])
         if name not in worker.open:
             worker.open[name] = [0, 0]
@@ -257,7 +257,7 @@ class Bursts:
             self._at(until, self._close, worker, name, worker.open[name])
         worker.open[name][0] += orders
         worker.open[name][1] += 1
-        if worker.open[name][0] >= MOST_ORDERS:
+        if worker.open[name][0] >= MAX_ORDERS:
             self._close(worker, name, worker.open[name])
         elif sum(messages for _, messages in worker.open.values()) > WINDOW // 4:
             oldest = next(iter(worker.open))
@@ -271,7 +271,7 @@ class Bursts:
 
     def _park(self, worker: Worker, name: str, orders: int) -> None:
         self.seen[name].parked += orders
-        few = 2 * orders <= MOST_ORDERS
+        few = 2 * orders <= MAX_ORDERS
         due = self.now + max(1, math.ceil(worker.admission.park_delay(name, self.now, few=few)))
         worker.admission.parked_count.add(name, orders, due)
         self._at(due, self._publish, (name, orders))

@@ -81,8 +81,8 @@ FAULTS = [
     _fault(
         "an open breaker lets nothing through",
         "breaker",
-        "        return self.state is State.CLOSED\n\n    @property\n    def patience",
-        "        return True\n\n    @property\n    def patience",
+        "        return self.state is State.CLOSED\n\n    @property\n    def time_limit_share",
+        "        return True\n\n    @property\n    def time_limit_share",
     ),
     _fault(
         "a half-open breaker lets one probe through at a time",
@@ -138,7 +138,7 @@ FAULTS = [
         "a limit is halved when the merchant does not answer in time",
         "health",
         "bulkhead.overloaded(call.started, now)",
-        "bulkhead.hesitated()",
+        "bulkhead.failed_or_late()",
     ),
     _fault(
         "a merchant's orders start again in the next second",
@@ -219,17 +219,20 @@ FAULTS = [
         'State.HALF_OPEN, 0.0, "time"))',
     ),
     _fault(
-        "a merchant falls silent while its call is out", "health", "lane.pace.silent = True", "pass"
+        "a merchant falls silent while its call is out",
+        "health",
+        "lane.latency.silent = True",
+        "pass",
     ),
     _fault(
         "a merchant that times out is silent",
-        "pace",
+        "latency",
         "self.silent = True\n        if",
         "pass\n        if",
     ),
     _fault(
         "a merchant that answers is not silent",
-        "pace",
+        "latency",
         "self.silent = False\n        elif",
         "pass\n        elif",
     ),
@@ -248,7 +251,7 @@ FAULTS = [
     _fault(
         "merchants that do not answer leave their fair part to others",
         "lane",
-        "and not self.pace.silent",
+        "and not self.latency.silent",
         "",
     ),
     _fault("what was held counts less with time", "usage", "exp(-passed / WINDOW)", "1.0"),
@@ -337,7 +340,7 @@ FAULTS = [
         "        self.next_at = now + pause\n",
     ),
     _fault(
-        "a pace is kept for seconds, however long calls take",
+        "a latency is kept for seconds, however long calls take",
         "pacing",
         "min(usual, LONGEST)",
         "usual",
@@ -351,14 +354,14 @@ FAULTS = [
         "scheduler",
     ),
     _fault(
-        "none is cut short for one that waits for its pace",
+        "none is cut short for one that waits for its latency",
         "scheduler",
         "(bool(self._paced) and self._pacing.lets_start(now))",
         "bool(self._paced)",
         "scheduler",
     ),
     _fault(
-        "time is looked at again when the pace lets a merchant start",
+        "time is looked at again when the latency lets a merchant start",
         "admission",
         "return min(self._agenda.next_at, self._scheduler.next_at(self._now))",
         "return self._agenda.next_at",
@@ -547,8 +550,8 @@ FAULTS = [
     _fault(
         "a stranger is taken to be like others at their first call",
         "outliers",
-        "usual = self._first if lane.pace.mean is None else lane.pace",
-        "usual = lane.pace",
+        "usual = self._first if lane.latency.mean is None else lane.latency",
+        "usual = lane.latency",
         "cutting_short",
     ),
     _fault(
@@ -567,7 +570,7 @@ FAULTS = [
     _fault(
         "what is usual for a first answer is learnt from first answers",
         "health",
-        "if is_first and pace.mean is not None:",
+        "if is_first and latency.mean is not None:",
         "if contact is CallResult.ANSWERED:",
     ),
     _fault(
@@ -697,8 +700,8 @@ FAULTS = [
     _fault(
         "a slow reply does not make a merchant's turns seem long",
         "room",
-        "pace.mean - pace.deviation",
-        "pace.mean",
+        "latency.mean - latency.deviation",
+        "latency.mean",
         "admission::one_slow_reply_does_not_lower_a_merchants_bound_on_waiting_orders",
     ),
     _fault(

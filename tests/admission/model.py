@@ -12,7 +12,6 @@ from pos_gateway.admission import (
     lane,
     latency,
     outliers,
-    pace,
     pacing,
     parking,
     room,
@@ -31,24 +30,26 @@ class Held:
     """Slots and since when each is held, and the decaying weight of released ones."""
 
     since: list[float] = field(default_factory=list)
-    past: float = 0.0
+    history: float = 0.0
     at: float = 0.0
 
     def end(self, start: float, now: float) -> None:
         self.since.remove(start)
-        self.past = self.past * exp((self.at - now) / WINDOW) + 1 - exp((start - now) / WINDOW)
+        self.history = (
+            self.history * exp((self.at - now) / WINDOW) + 1 - exp((start - now) / WINDOW)
+        )
         self.at = now
 
     def raise_to(self, slots: float, now: float) -> None:
         """They count for at least this many."""
         lacking = max(0.0, slots - self.average(now))
-        self.past = self.past * exp((self.at - now) / WINDOW) + lacking
+        self.history = self.history * exp((self.at - now) / WINDOW) + lacking
         self.at = now
 
     def average(self, now: float) -> float:
         """Slots held of late: those of a moment ago count fully, those of ``WINDOW`` ago 1/3."""
         present = sum(1 - exp((start - now) / WINDOW) for start in self.since)
-        return present + self.past * exp((self.at - now) / WINDOW)
+        return present + self.history * exp((self.at - now) / WINDOW)
 
 
 @dataclass(eq=False)
@@ -110,7 +111,7 @@ class Merchant:
 
     def limits_silence(self, unknown: float) -> float:
         """When a call has been in flight for too long, by the merchant's own record."""
-        return unknown if self.mean is None else max(pace.LEAST, pace.UNUSUAL * self.mean)
+        return unknown if self.mean is None else max(latency.LEAST, latency.UNUSUAL * self.mean)
 
     @property
     def here(self) -> float:
@@ -325,7 +326,7 @@ class Model:
 
     def is_too_much(self, merchant: Merchant, now: float, *, is_light: bool) -> bool:
         """Whether no more of its orders may wait."""
-        if merchant.state == "open" and merchant.until - now > self.limits.max_wait:
+        if merchant.state == "open" and merchant.until - now > self.limits.local_wait_timeout:
             return True
         return self.waiting[merchant] >= self.room_to_wait(merchant, is_light=is_light)
 
@@ -437,7 +438,7 @@ class Model:
                 each.was_stranger = each.merchant.mean is None
                 each.silent_at = each.began + self.silent_after(each.merchant)
                 if each.merchant.mean is not None:
-                    late = pace.LATE * each.merchant.mean
+                    late = latency.LATE * each.merchant.mean
                     each.late_at = each.began + max(self.limits.slow_after, late)
                 provider = self.provider(each.merchant.terms and each.merchant.terms.provider)
                 if not provider.silent and provider.last_answer < each.began:
@@ -512,8 +513,8 @@ class Model:
         if answered and (sent.probe is not None or (before is None and not sent.late)):
             merchant.mean, merchant.deviation = seconds, latency.FIRST_DEVIATION * seconds
         elif answered and before is not None and not sent.late:
-            merchant.mean = before + pace.NEWEST * (seconds - before)
-            merchant.deviation += pace.NEWEST * (abs(seconds - before) - merchant.deviation)
+            merchant.mean = before + latency.NEWEST * (seconds - before)
+            merchant.deviation += latency.NEWEST * (abs(seconds - before) - merchant.deviation)
         self.judge(sent, now, contact, retry_after)
 
     def revive(self, name: str | None) -> None:

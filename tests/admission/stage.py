@@ -8,7 +8,7 @@ from pos_gateway.admission.breaker import MINIMUM, State
 from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call, MerchantStatus
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.admission.pace import LEAST
+from pos_gateway.admission.merchant_latency import LEAST
 from pos_gateway.domain.outcome import CallResult
 
 START = "start"

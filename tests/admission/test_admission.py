@@ -12,7 +12,7 @@ from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.latency import FIRST_DEVIATION
 from pos_gateway.admission.limits import Limits, Terms
-from pos_gateway.admission.pace import LEAST
+from pos_gateway.admission.merchant_latency import LEAST
 from pos_gateway.admission.parking import AHEAD
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
@@ -86,7 +86,7 @@ def test_orders_that_wait_for_slots_may_use_the_whole_window_if_no_others_wait()
 
 
 def test_orders_that_wait_for_a_slot_only_are_not_parked() -> None:
-    stage = Stage(limit=10, slots=1, max_waiting=1, max_wait=1.0)
+    stage = Stage(limit=10, slots=1, max_waiting=1, local_wait_timeout=1.0)
     stage.offer("other")
     assert set(stage.offers("m", 50)) == {Verdict.WAIT}
     assert stage.admission.overdue(100.0) == []
@@ -109,7 +109,7 @@ def test_waiting_orders_of_all_merchants_in_trouble_are_bounded() -> None:
 
 
 def test_an_order_that_waited_too_long_is_parked() -> None:
-    stage = Stage(limit=1, max_wait=5.0)
+    stage = Stage(limit=1, local_wait_timeout=5.0)
     stage.offer("m", "running")
     stage.now = 1.0
     stage.offer("m", "early")
@@ -142,12 +142,12 @@ def test_an_order_without_a_call_does_not_count_for_its_merchant() -> None:
     stage = Stage(limit=1, slots=8)
     stage.offer("m")
     stage.reply("m", after=100.0, contact=CallResult.NONE)
-    assert stage.admission._lane("m").pace.mean is None
+    assert stage.admission._lane("m").latency.mean is None
     assert not stage.standing("m").silent
 
 
 def test_a_silent_merchants_parked_orders_are_back_after_as_long_as_it_has_been_silent() -> None:
-    stage = Stage(limit=1, longest_park=30.0)
+    stage = Stage(limit=1, park_delay_max=30.0)
     stage.answer("m", after=0.1)
     stage.offers("m", 2)
     assert stage.admission.park_delay("m", stage.now) == 1.0
@@ -162,9 +162,9 @@ def test_a_silent_merchants_parked_orders_are_back_after_as_long_as_it_has_been_
 
 def test_no_parked_order_of_a_paused_merchant_is_unparked_and_all_of_an_unknown_one_are() -> None:
     paused, unknown = Stage(limit=0), Stage(limit=None)
-    assert paused.admission.let_out("m", 64, 100.0) == 0
+    assert paused.admission.unpark("m", 64, 100.0) == 0
     assert paused.admission.look_again("m", 0, 100.0) is None
-    assert unknown.admission.let_out("m", 64, 100.0) == 64
+    assert unknown.admission.unpark("m", 64, 100.0) == 64
 
 
 def test_parked_orders_are_back_when_their_merchants_breaker_closes() -> None:
@@ -174,22 +174,22 @@ def test_parked_orders_are_back_when_their_merchants_breaker_closes() -> None:
     open_for = stage.announced[-1].seconds
     delays = [stage.admission.park_delay("m", stage.now) for _ in range(50)]
     assert all(open_for <= delay <= open_for + 15 for delay in delays)
-    assert stage.admission.let_out("m", 64, stage.now) == 0
+    assert stage.admission.unpark("m", 64, stage.now) == 0
     stage.pass_time(open_for)
-    assert stage.admission.let_out("m", 64, stage.now) == PROBES_TO_CLOSE
+    assert stage.admission.unpark("m", 64, stage.now) == PROBES_TO_CLOSE
 
 
 def test_no_more_orders_are_unparked_than_may_wait() -> None:
     stage = Stage(limit=1, max_blocked=12)
     stage.offers("m", 3)
-    assert stage.admission.let_out("m", 64, stage.now) == 8
+    assert stage.admission.unpark("m", 64, stage.now) == 8
     full = Stage(limit=1, max_waiting=3, max_blocked=2)
     full.offers("m", 3)
     full.offers("n", 3)
-    assert full.admission.let_out("m", 64, full.now) == 0
+    assert full.admission.unpark("m", 64, full.now) == 0
     # The orders of a merchant that is not in trouble start instead of waiting: it is not locked
     # out.
-    assert full.admission.let_out("other", 64, full.now) == 1
+    assert full.admission.unpark("other", 64, full.now) == 1
 
 
 def test_a_slot_held_after_the_answer_does_not_count_against_the_merchant() -> None:
@@ -341,11 +341,11 @@ def test_a_breaker_half_opens_for_one_probe_at_a_time_and_closes_after_answers_i
     assert stage.announced[-1].state is State.HALF_OPEN
     for _ in range(PROBES_TO_CLOSE):
         assert len(stage.starts()) == 1
-        assert stage.calls[-1].patience == 0.5
+        assert stage.calls[-1].time_limit_share == 0.5
         stage.reply("m", after=0.1)
     assert stage.announced[-1].state is State.CLOSED
     assert len(stage.starts()) == 1
-    assert stage.calls[-1].patience == 1
+    assert stage.calls[-1].time_limit_share == 1
 
 
 def test_a_failed_probe_opens_the_breaker_for_longer_and_the_next_probe_has_a_longer_timeout() -> (
@@ -353,16 +353,16 @@ def test_a_failed_probe_opens_the_breaker_for_longer_and_the_next_probe_has_a_lo
 ):
     stage = Stage(limit=5, slots=50)
     stage.open_circuit("m")
-    opened, patience = [], []
+    opened, time_limit_share = [], []
     for _ in range(8):
         opened.append(stage.announced[-1].seconds)
         stage.pass_time(opened[-1])
         assert stage.offer("m", "probe") == START
-        patience.append(stage.calls[-1].patience)
+        time_limit_share.append(stage.calls[-1].time_limit_share)
         stage.reply("m", contact=CallResult.TIMED_OUT)
     assert all(b > a for a, b in itertools.pairwise(opened[:5]))
     assert max(opened) <= LONGEST_OPEN
-    assert patience[:4] == [0.5, 0.75, 1.0, 1.0]
+    assert time_limit_share[:4] == [0.5, 0.75, 1.0, 1.0]
 
 
 def test_a_merchant_that_has_become_slow_for_good_is_not_locked_out() -> None:
@@ -434,7 +434,7 @@ def test_no_merchant_is_blamed_for_a_wait_for_the_database() -> None:
     for n in range(4):
         stage.reply(f"m{n}@provider", after=0.01)
     assert stage.announced == []
-    assert stage.admission._lane("m3@provider").pace.mean == pytest.approx(0.04)
+    assert stage.admission._lane("m3@provider").latency.mean == pytest.approx(0.04)
 
 
 def test_a_call_is_an_outlier_from_when_its_exchange_began() -> None:
@@ -579,7 +579,7 @@ def test_reloading_a_record_does_not_restart_the_second() -> None:
 
 
 def test_parked_orders_are_back_at_the_merchants_rate() -> None:
-    stage = Stage(limit=10, slots=20, longest_park=30.0)
+    stage = Stage(limit=10, slots=20, park_delay_max=30.0)
     stage.terms = Terms(1, per_second=2.0)
     for _ in range(2):  # the first may have opened a connection
         stage.answer("m", after=0.01)
@@ -637,8 +637,8 @@ def test_a_breaker_state_from_another_worker_applies_here() -> None:
         {"slots": 0},
         {"slots": -1},
         {"max_waiting": 0},
-        {"max_wait": float("nan")},
-        {"longest_park": 0.5},
+        {"local_wait_timeout": float("nan")},
+        {"park_delay_max": 0.5},
         {"slow_after": float("nan")},
     ],
 )

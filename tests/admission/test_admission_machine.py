@@ -21,7 +21,7 @@ from pos_gateway.domain.outcome import CallResult
 from tests.admission.model import Kept, Merchant, Model, Sent
 
 #: A pool this small has no reserve: a light merchant may take every slot, however much it uses.
-LIMITS = Limits(slots=24, max_waiting=2, max_wait=5.0, max_blocked=60)
+LIMITS = Limits(slots=24, max_waiting=2, local_wait_timeout=5.0, max_blocked=60)
 SMALL = replace(LIMITS, slots=4, max_waiting=4, max_blocked=20)
 TERMS: dict[str, Terms | None] = {
     "a": Terms(1),
@@ -73,12 +73,12 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule(
         merchant=MERCHANTS,
-        patience=st.sampled_from([inf, inf, 20.0, 6.0, 0.5, 0.0]),
+        time_limit_share=st.sampled_from([inf, inf, 20.0, 6.0, 0.5, 0.0]),
         times=st.sampled_from([1, 1, 2, 12]),
     )
-    def arrive(self, merchant: str, patience: float, times: int) -> None:
+    def arrive(self, merchant: str, time_limit_share: float, times: int) -> None:
         for _ in range(times):
-            self._offer(merchant, self.now + patience)
+            self._offer(merchant, self.now + time_limit_share)
         self._dispatch()
 
     @rule(merchants=st.lists(MERCHANTS, min_size=4, max_size=12), seconds=SECONDS)
@@ -229,7 +229,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self._dispatch()
         handed_out = set(self.admission.overdue(self.now))
         for each in list(self.model.kept):
-            too_long = each.since <= self.now - self.limits.max_wait
+            too_long = each.since <= self.now - self.limits.local_wait_timeout
             may_stay = self.model.may_stay(each.merchant)
             assert (each.number in handed_out) == (too_long and not may_stay)
             if too_long and may_stay:
@@ -243,7 +243,9 @@ class AdmissionMachine(RuleBasedStateMachine):
     def park(self, merchant: str) -> None:
         if merchant in self.known:
             until = self.model.merchants[merchant].until
-            longest = max(self.limits.longest_park, until - self.now + self.limits.longest_park / 2)
+            longest = max(
+                self.limits.park_delay_max, until - self.now + self.limits.park_delay_max / 2
+            )
             assert 0 < self.admission.park_delay(merchant, self.now) <= longest
 
     @invariant()
@@ -436,7 +438,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     def _began(self, call: Call[int], is_light: bool | None) -> None:
         merchant = self.model.merchants[call.lane.merchant_id]
         assert is_light is not False or not call.is_light
-        assert (call.patience < 1) <= (merchant.state == "half_open")
+        assert (call.time_limit_share < 1) <= (merchant.state == "half_open")
         sent = self.model.start(
             merchant.name,
             call.ticket,

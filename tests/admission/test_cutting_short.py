@@ -223,7 +223,7 @@ def test_a_merchant_with_varying_reply_times_is_an_outlier_later() -> None:
         stage.answer("erratic", after=seconds)
     for _ in range(20):
         stage.answer("steady", after=0.5)
-    erratic = stage.admission._lane("erratic").pace.exceeded_after(3.0)
-    steady = stage.admission._lane("steady").pace.exceeded_after(3.0)
+    erratic = stage.admission._lane("erratic").latency.exceeded_after(3.0)
+    steady = stage.admission._lane("steady").latency.exceeded_after(3.0)
     assert steady < 0.7
     assert 1.5 < erratic < 3

@@ -27,7 +27,7 @@ ANSWERING = QueueState(
     tries=1,
     not_before=0.0,
     answered_at=1000.0,
-    turn=0.01,
+    interval=0.01,
     known_in=0.0,
     waiting=0,
     room=250,
@@ -69,12 +69,12 @@ def test_orders_are_back_when_more_is_known_of_the_merchant_if_that_is_sooner() 
 
 def test_unparked_orders_that_have_not_arrived_are_ahead_too() -> None:
     queue, state = ParkingQueue(), replace(ANSWERING, parked=400)
-    queue.let_out(100, state)
+    queue.unpark(100, state)
     assert queue.delay(state, few=False) == pytest.approx(5.0 - AHEAD)
 
 
 def test_few_parked_bundles_are_back_within_a_second_whatever_was_measured() -> None:
-    state = replace(ANSWERING, parked=10_000, turn=10.0, bundles=LOOKS)
+    state = replace(ANSWERING, parked=10_000, interval=10.0, bundles=LOOKS)
     assert {ParkingQueue().delay(state, few=False) for _ in range(20)} == {1.0}
 
 
@@ -143,40 +143,40 @@ def test_merchants_have_different_meeting_points() -> None:
 
 def test_no_more_are_unparked_than_may_wait_including_those_on_their_way() -> None:
     queue, state = ParkingQueue(), replace(ANSWERING, room=100)
-    assert [queue.let_out(64, state) for _ in range(2)] == [64, 0]
-    assert queue.let_out(64, later(ON_ITS_WAY, state)) == 64
-    assert ParkingQueue().let_out(64, replace(state, waiting=100)) == 0
-    assert ParkingQueue().let_out(64, replace(state, waiting=120)) == 0
+    assert [queue.unpark(64, state) for _ in range(2)] == [64, 0]
+    assert queue.unpark(64, later(ON_ITS_WAY, state)) == 64
+    assert ParkingQueue().unpark(64, replace(state, waiting=100)) == 0
+    assert ParkingQueue().unpark(64, replace(state, waiting=120)) == 0
 
 
 def test_unparked_orders_are_counted_until_they_arrive() -> None:
     queue, state = ParkingQueue(), replace(ANSWERING, room=100)
-    assert [queue.let_out(40, state) for _ in range(3)] == [40, 40, 0]
+    assert [queue.unpark(40, state) for _ in range(3)] == [40, 40, 0]
 
 
 def test_a_bundle_is_split_only_if_half_of_the_waiting_orders_are_gone() -> None:
     state = replace(ANSWERING, room=100)
-    assert ParkingQueue().let_out(64, replace(state, waiting=51)) == 0
-    assert ParkingQueue().let_out(64, replace(state, waiting=50)) == 50
-    assert ParkingQueue().let_out(30, replace(state, waiting=70)) == 30
+    assert ParkingQueue().unpark(64, replace(state, waiting=51)) == 0
+    assert ParkingQueue().unpark(64, replace(state, waiting=50)) == 50
+    assert ParkingQueue().unpark(30, replace(state, waiting=70)) == 30
 
 
 def test_a_silent_merchant_is_probed_with_one_parked_order_at_a_time() -> None:
     queue = ParkingQueue()
-    assert queue.let_out(64, SILENT) == 1
-    assert queue.let_out(64, SILENT) == 0
-    assert queue.let_out(64, later(PROBE_EVERY, SILENT, waiting=1)) == 0
-    assert queue.let_out(64, later(PROBE_EVERY, SILENT)) == 1
+    assert queue.unpark(64, SILENT) == 1
+    assert queue.unpark(64, SILENT) == 0
+    assert queue.unpark(64, later(PROBE_EVERY, SILENT, waiting=1)) == 0
+    assert queue.unpark(64, later(PROBE_EVERY, SILENT)) == 1
 
 
 def test_no_order_is_unparked_while_its_merchant_may_not_be_called() -> None:
-    assert ParkingQueue().let_out(64, replace(SILENT, may_be_called=False)) == 0
+    assert ParkingQueue().unpark(64, replace(SILENT, may_be_called=False)) == 0
 
 
 def test_the_bundles_at_hand_last_until_the_next_are_back() -> None:
     assert look_again(int(AHEAD / 0.01) - 1, ANSWERING) is not None
     assert look_again(int(AHEAD / 0.01), ANSWERING) is None
-    slow = replace(ANSWERING, turn=inf)
+    slow = replace(ANSWERING, interval=inf)
     assert look_again(0, slow) is not None  # at least one is, however slow its merchant is
     assert look_again(1, slow) is None
 
@@ -191,7 +191,7 @@ def test_no_bundle_of_a_silent_merchant_is_at_hand() -> None:
 def test_a_bundle_at_hand_is_checked_when_half_of_the_waiting_orders_are_gone(
     waiting: int, seconds: float
 ) -> None:
-    state = replace(ANSWERING, waiting=waiting, turn=0.01)
+    state = replace(ANSWERING, waiting=waiting, interval=0.01)
     assert look_again(0, state) == pytest.approx(seconds)
 
 

@@ -14,9 +14,9 @@ from pos_gateway.auth import tokens as subject
 from pos_gateway.auth.tokens import (
     APART,
     EARLY,
-    IN_A_ROW,
     REFUSED,
-    REFUSED_MOST,
+    REFUSED_MAX,
+    ROW_ENDS_AFTER,
     TOAST_RENEWED,
     TOAST_REUSED,
     Client,
@@ -72,7 +72,7 @@ class Endpoint:
 
     def settle(self) -> None:
         """Let a background refresh end."""
-        while under_way := list(self.tokens._cache._under_way.values()):
+        while under_way := list(self.tokens._cache._loading.values()):
             for each in under_way:
                 assert each.wait(SOON)
 
@@ -187,7 +187,7 @@ def test_a_client_that_is_refused_for_a_minute_is_a_misconfiguration_but_for_cac
     endpoint = Endpoint()
     endpoint.status = 401
     assert kinds(endpoint, 0, REFUSED, APART) == ["NotSent", "NotSent", "Misconfigured"]
-    assert kinds(endpoint, 0, REFUSED_MOST - 1) == ["NotSent", "NotSent"]
+    assert kinds(endpoint, 0, REFUSED_MAX - 1) == ["NotSent", "NotSent"]
     assert len(endpoint.requests) == 3
     assert kinds(endpoint, 1) == ["Misconfigured"]
 
@@ -215,8 +215,8 @@ def test_two_refusals_with_a_token_or_an_hour_between_are_not_consecutive() -> N
     endpoint.tokens.forget(client(), endpoint.get())
     endpoint.status = 403
     assert kinds(endpoint, APART) == ["NotSent"]
-    assert kinds(endpoint, IN_A_ROW + 1) == ["NotSent"]
-    assert kinds(endpoint, IN_A_ROW) == ["Misconfigured"]
+    assert kinds(endpoint, ROW_ENDS_AFTER + 1) == ["NotSent"]
+    assert kinds(endpoint, ROW_ENDS_AFTER) == ["Misconfigured"]
 
 
 def test_another_workers_token_ends_a_sequence_of_refusals() -> None:
@@ -445,7 +445,7 @@ def test_a_reissued_token_evicts_no_other() -> None:
 def test_remembered_clients_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(subject, "MOST", 2)
+    monkeypatch.setattr(subject, "MAX_TOKENS", 2)
     endpoint = Endpoint()
     for each in ("one", "two", "three"):
         endpoint.get(client(each))

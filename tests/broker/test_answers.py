@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from pos_gateway.broker.connection import _Answered
-from pos_gateway.broker.frames import MOST, Incoming, Outgoing, acknowledgement, delivery
+from pos_gateway.broker.frames import MAX_BUFFERED, Incoming, Outgoing, acknowledgement, delivery
 
 
 def sent(kind: int, payload: bytes, end: int = 0xCE) -> bytes:
@@ -231,7 +231,7 @@ def test_what_is_sent_together_is_written_in_few_pieces_in_its_order() -> None:
             connection._transport.write(memoryview(frame))
         assert 0 < len(calls.written) < 5
     assert b"".join(calls.written) == b"".join(frames)
-    assert max(map(len, calls.written)) < MOST + 1000
+    assert max(map(len, calls.written)) < MAX_BUFFERED + 1000
     connection._transport.write(b"alone")
     assert calls.written[-1] == b"alone"
 

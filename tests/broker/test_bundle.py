@@ -8,8 +8,8 @@ import pytest
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import (
-    MOST_BYTES,
-    MOST_ORDERS,
+    MAX_BYTES,
+    MAX_ORDERS,
     PARKED_ORDERS,
     Bundle,
     ParkedOrder,
@@ -72,7 +72,7 @@ def test_a_bundle_is_small_that_is_half_full_at_most_of_orders_or_of_bytes() -> 
         bundle = Bundle.of("m", "orders", [parked(n) for n in range(orders)])
         return replace(bundle, size=size)
 
-    half, big = MOST_ORDERS // 2, MOST_BYTES // 2
+    half, big = MAX_ORDERS // 2, MAX_BYTES // 2
     assert of(half, big).is_small()
     assert not of(half + 1, big).is_small()
     assert not of(half, big + 1).is_small()

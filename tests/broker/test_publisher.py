@@ -163,7 +163,7 @@ def test_a_patient_publish_outlasts_the_broker(
     trouble = threading.Event()
 
     def publish() -> None:
-        publisher.publish_patiently(a_message(2), on_trouble=lambda _error: trouble.set())
+        publisher.publish_persistently(a_message(2), on_trouble=lambda _error: trouble.set())
 
     thread = threading.Thread(target=publish)
     thread.start()
@@ -181,7 +181,7 @@ def test_a_patient_publish_makes_the_queue_that_was_deleted(
     with Connection(broker_url) as connection:
         connection.default_channel.queue_delete("orders")
     troubles: list[PublishError] = []
-    publisher.publish_patiently(a_message(2), on_trouble=troubles.append, patience=20)
+    publisher.publish_persistently(a_message(2), on_trouble=troubles.append, timeout=20)
     assert [type(error) for error in troubles] == [Unroutable]
     assert count(broker_url) == 1
 
@@ -195,7 +195,7 @@ def test_closing_ends_a_patient_publish(broker_url: str) -> None:
         publisher.close()
 
     with pytest.raises(BrokerUnavailable, match="closed"):
-        publisher.publish_patiently(a_message(), on_trouble=trouble)
+        publisher.publish_persistently(a_message(), on_trouble=trouble)
     assert errors
 
 
@@ -214,7 +214,7 @@ def test_a_message_whose_confirm_is_late_is_not_published_again(
         if len(troubles) == 3:
             sent[0].settle()
 
-    publisher.publish_patiently(a_message(2), on_trouble=trouble)
+    publisher.publish_persistently(a_message(2), on_trouble=trouble)
     assert (len(sent), len(troubles)) == (1, 3)
     assert "no confirm came in time" in str(troubles[0])
 
@@ -226,7 +226,7 @@ def test_a_message_whose_confirm_never_comes_is_published_again(
     monkeypatch.setattr(publishing, "REPUBLISH_AFTER", 0.01)
     sent: list[Confirm] = []
     monkeypatch.setattr(publisher._link, "send", sent.append)
-    publisher.publish_patiently(a_message(2), on_trouble=lambda _error: monkeypatch.undo())
+    publisher.publish_persistently(a_message(2), on_trouble=lambda _error: monkeypatch.undo())
     assert (len(sent), count(broker_url)) == (1, 2)
 
 
@@ -239,7 +239,7 @@ def test_a_broker_under_a_memory_alarm_is_told_and_outlasted(
             publisher.publish(a_message(2), timeout=0.5)
         with pytest.raises(BrokerUnavailable, match="takes no messages"):
             publisher.publish(a_message(3), timeout=0.5)
-    publisher.publish_patiently(a_message(4), on_trouble=lambda _error: None)
+    publisher.publish_persistently(a_message(4), on_trouble=lambda _error: None)
     assert count(broker_url) in (2, 3)  # the second was not confirmed: there, or not
 
 
@@ -362,7 +362,7 @@ def test_of_several_nodes_one_that_does_not_answer_is_not_the_only_one_asked(
         monkeypatch.setattr(topology, "declare", declare_or_not)
         for number in range(8):
             publisher = Publisher(f"amqp://127.0.0.1:1//;{silent.url};{broker_url}")
-            publisher.publish_patiently(a_message(number), on_trouble=str, patience=30.0)
+            publisher.publish_persistently(a_message(number), on_trouble=str, timeout=30.0)
             publisher.close()
     assert count(broker_url) == 8
 

@@ -27,9 +27,9 @@ from testkit.servers.rabbitmq import RabbitMQ
 from tests.broker.test_order_client import queued
 from tests.orders import an_order
 
-PATIENCE = 20.0
+READ_TIMEOUT = 20.0
 #: Ends the process that runs it when patience is over.
-ALARM = f"import signal; signal.alarm({PATIENCE:.0f})"
+ALARM = f"import signal; signal.alarm({READ_TIMEOUT:.0f})"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ class Operator:
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + READ_TIMEOUT
     while not happened():
         assert time.monotonic() < until
 
@@ -197,14 +197,14 @@ def test_what_was_said_just_now_is_waited_for_though_the_broker_does_not_count_i
         return found
 
     monkeypatch.setattr(splits, "_consume", consumed)
-    monkeypatch.setattr(splits, "THERE", PATIENCE)
+    monkeypatch.setattr(splits, "THERE", READ_TIMEOUT)
     for name in ("PERHAPS", "_TOGETHER"):
         monkeypatch.setattr(splits, name, 0.0)
     with ThreadPoolExecutor(1) as pool:
         said = pool.submit(splits.in_force, broker_url, 0)
-        assert waiting.wait(PATIENCE)
+        assert waiting.wait(READ_TIMEOUT)
         operator.says(0, "m-1")
-        assert said.result(2 * PATIENCE).pins == {"m-1"}
+        assert said.result(2 * READ_TIMEOUT).pins == {"m-1"}
 
 
 def test_what_was_said_and_does_not_come_is_not_taken_for_nothing_said(
@@ -313,7 +313,7 @@ def followed_by(program: str, operator: Operator, processes: int) -> None:
             assert process.stdout is not None
             assert [process.stdout.readline() for _ in range(processes)] == ["10.0\n"] * processes
             operator.says(20)
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(READ_TIMEOUT) == 0
         finally:
             process.kill()
 
@@ -354,7 +354,9 @@ def test_it_says_goodbye_to_the_broker(broker_url: str, rabbitmq: RabbitMQ) -> N
         "from pos_gateway.routing.splits import SplitWatch\n"
         f"watch = SplitWatch({broker_url!r}); watch.split(); watch.close()"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=READ_TIMEOUT
+    )
     assert done.returncode == 0, done.stderr
     here = f"vhost: '{unquote(broker_url.rpartition('/')[2])}'"
 

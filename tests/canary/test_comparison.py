@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from pos_gateway.canary.comparison import Comparison, costs, quantiles, rates, student
+from pos_gateway.canary.comparison import Comparison, costs, quantiles, rates, student_t
 from pos_gateway.canary.verdict import CERTAIN, LIKELY, POINTS, SHARE, Finding, found
 from tests.canary.trials import growing, rollouts, times
 
@@ -35,11 +35,11 @@ def is_fine(compared: Comparison, matters: float) -> bool:
 def test_students_quantiles_match_printed_tables(
     confidence: float, degrees: int, quantile: float
 ) -> None:
-    assert student(confidence, degrees) == pytest.approx(quantile, rel=0.04)
+    assert student_t(confidence, degrees) == pytest.approx(quantile, rel=0.04)
 
 
 def test_one_merchant_is_no_evidence() -> None:
-    assert student(0.95, 0) == inf
+    assert student_t(0.95, 0) == inf
     compared = rates([(40, 40)], [(0, 40)] * 100)
     assert (compared.at_least(CERTAIN), compared.at_most(LIKELY)) == (-inf, inf)
 

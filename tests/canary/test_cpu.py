@@ -46,7 +46,7 @@ def counters(seconds: float, *, labels: str = "", **orders: int) -> str:
 
 
 def test_a_worker_has_the_metrics_that_are_read() -> None:
-    metrics.told("accepted", None)
+    metrics.outcome_recorded("accepted", None)
     page = generate_latest(REGISTRY).decode()
     assert re.search(rf"^{cpu._CPU} ", page, re.MULTILINE)
     assert re.search(rf'^{cpu._ORDERS}{{outcome="accepted",', page, re.MULTILINE)

@@ -156,8 +156,8 @@ def test_times_are_those_of_merchants_that_were_healthy_before(
 def test_of_many_merchants_a_sample_is_read(
     engine: Engine, payloads: Payloads, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evidence, "MOST_MERCHANTS", 5)
-    monkeypatch.setattr(evidence, "MOST_TIMES", 7)
+    monkeypatch.setattr(evidence, "MAX_MERCHANTS", 5)
+    monkeypatch.setattr(evidence, "MAX_TIMES", 7)
     for number in range(20):
         for at in (SINCE - 3, SINCE - 2, SINCE - 1, SINCE + 1, SINCE + 2):
             write(f"x{number}", at)
@@ -189,7 +189,7 @@ def test_a_busy_sides_times_cover_the_same_period_as_a_quiet_ones(
     engine: Engine, payloads: Payloads, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slow half hour counts for both, also if the last minutes alone have enough orders."""
-    monkeypatch.setattr(evidence, "MOST_TIMES", 10)
+    monkeypatch.setattr(evidence, "MAX_TIMES", 10)
     for merchant in (CANARY, OTHER):
         for _ in range(evidence.ENOUGH):
             write(merchant, SINCE - 60)

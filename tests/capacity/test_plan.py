@@ -72,8 +72,8 @@ class TestTheArithmetic:
     def test_under_way_is_the_rate_times_the_time(self) -> None:
         demand = Demand(100, latency=0.49, peak=3, slow=0.1, slow_latency=7.99)
         assert demand.at_peak == 300
-        assert demand.under_way == pytest.approx(270 * 0.5)  # a slot is held for 10 ms longer
-        assert demand.slow_under_way == pytest.approx(30 * 8)
+        assert demand.in_flight == pytest.approx(270 * 0.5)  # a slot is held for 10 ms longer
+        assert demand.slow_in_flight == pytest.approx(30 * 8)
 
     def test_by_the_cpu_there_are_as_many_pods_as_cores_that_are_not_full(self) -> None:
         pod = Pod(cpu_ms=2.0, busy=0.5)
@@ -89,11 +89,11 @@ class TestTheArithmetic:
         assert tight.pods > roomy.pods
         assert tight.memory <= 160
         fewer = replace(tight, pods=tight.pods - 1)
-        assert memory(ceil(staffed(demand.under_way / fewer.pods)), 1000) > 160
+        assert memory(ceil(staffed(demand.in_flight / fewer.pods)), 1000) > 160
 
     def test_there_are_slots_that_heavy_merchants_leave_free(self) -> None:
         demand = Demand(500, latency=0.2, slow=0.1, slow_latency=5.0)
-        needed = staffed(demand.under_way) + staffed(demand.slow_under_way)
+        needed = staffed(demand.in_flight) + staffed(demand.slow_in_flight)
         assert plan(demand, IDLE).slots == ceil(needed / (1 - RESERVE - CHANCE))
 
     def test_what_gives_way_first_is_first(self) -> None:

@@ -36,7 +36,7 @@ class Books:
         self.vault = Vault(keys)
         self.payloads = Payloads(self.vault)
         self.ledger = Ledger(self.engine, self.payloads)
-        self.desk = OrderAdmin(self.engine, self.payloads)
+        self.order_admin = OrderAdmin(self.engine, self.payloads)
         self._make = make
 
     def claimed(self, order_id: str = "o-1", *, send: bool = True, **fields: Any) -> Claim:
@@ -59,20 +59,20 @@ class Books:
         *,
         reason: Reason | None = WHY,
         at: float | None = None,
-        past: AttemptHistory | None = None,
+        history: AttemptHistory | None = None,
         **fields: Any,
     ) -> Key:
         """An order that stands like this, since that moment."""
         claim = self.claimed(order_id, **fields)
         at = time.time() if at is None else at
-        past = past or AttemptHistory()
+        history = history or AttemptHistory()
         told = Kind(state.value) if state.value in list(Kind) else None
         entry = Entry(
             state,
             at,
             attempts=1,
-            doubt_since=past.doubt_since,
-            pending=past.pending,
+            doubt_since=history.doubt_since,
+            pending=history.pending,
             reason=reason,
             event=dehydrated(claim.key, told) if told else None,
         )
@@ -83,7 +83,7 @@ class Books:
         """An order that the POS may have."""
         now = time.time()
         return self.order(
-            order_id, State.IN_DOUBT, past=AttemptHistory(doubt_since=now), at=now, **fields
+            order_id, State.IN_DOUBT, history=AttemptHistory(doubt_since=now), at=now, **fields
         )
 
     def cancellation(
@@ -97,17 +97,17 @@ class Books:
 
     def now(self, key: Key) -> OrderStanding:
         """How it stands."""
-        standing = self.desk.one(key)
+        standing = self.order_admin.one(key)
         assert standing is not None
         return standing
 
     def audit(self, key: Key) -> list[tuple[str, str]]:
         """Who did what."""
-        return [(each["operator"], each["what"]) for each in self.desk.audit(key)]
+        return [(each["operator"], each["what"]) for each in self.order_admin.audit(key)]
 
     def told(self, key: Key) -> list[str]:
         """The events of it that are written."""
-        return [each["type"] for each in self.desk.events(key)]
+        return [each["type"] for each in self.order_admin.events(key)]
 
     def publish(self) -> None:
         """The backend has been told of all that is written."""

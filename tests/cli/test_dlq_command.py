@@ -196,12 +196,12 @@ def test_an_order_that_has_ended_is_opened_again_and_is_on_the_queue(
     assert (after.state, after.reopened, after.attempts, after.deaths) == (State.NEW, 1, 0, 0)
     assert after.told is None
     assert any_books.audit(key) == [("kim", "dead.replay")]
-    assert "unknown_merchant" in any_books.desk.audit(key)[0]["details"]
+    assert "unknown_merchant" in any_books.order_admin.audit(key)[0]["details"]
     assert letters.numbers() == []
     assert letters.numbers("orders") == ["o-1"]
     claim = any_books.ledger.claim(key, send=True)
     assert isinstance(claim, Claim)
-    assert replace(claim.past, deliver_by=None) == AttemptHistory(reopened=1)
+    assert replace(claim.history, deliver_by=None) == AttemptHistory(reopened=1)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_an_order_that_is_open_is_only_put_on_the_queue(
     key = (
         books.claimed("o-1").key
         if state is State.SENDING
-        else books.order("o-1", state, past=AttemptHistory(pending=state is State.PENDING))
+        else books.order("o-1", state, history=AttemptHistory(pending=state is State.PENDING))
     )
     before = books.now(key)
     letters.order(order("o-1"))
@@ -291,8 +291,8 @@ def test_an_open_order_that_is_late_is_put_on_the_queue_to_end_there(
 ) -> None:
     """The broker set it aside, so no event of it was told."""
     if state is not None:
-        past = AttemptHistory(pending=state is State.PENDING)
-        books.order("o-1", state, past=past, **late())
+        history = AttemptHistory(pending=state is State.PENDING)
+        books.order("o-1", state, history=history, **late())
     letters.order(order("o-1", **late()), code="message_ttl")
     assert connected.invoke("dead", "replay", "o-1").exit_code == 0
     assert (letters.numbers(), letters.numbers("orders")) == ([], ["o-1"])
@@ -311,11 +311,11 @@ def test_an_order_that_has_ended_too_late_is_refused_unless_it_is_given_new_time
     assert connected.invoke("dead", "replay", "o-1", "--deliver-by", until).exit_code == 0
     [[[sent], _, _]] = letters.bodies("orders")
     assert datetime.fromisoformat(sent["deliver_by"]) == datetime.fromisoformat(until)
-    kept = books.desk.order_json(key)
+    kept = books.order_admin.order_json(key)
     assert kept is not None
     assert json.loads(kept)["deliver_by"] == sent["deliver_by"]
     assert books.now(key).deliver_by == datetime.fromisoformat(until).timestamp()
-    assert "deliver_by" in books.desk.audit(key)[0]["details"]
+    assert "deliver_by" in books.order_admin.audit(key)[0]["details"]
 
 
 @pytest.mark.parametrize("wish", [State.NEW, State.CANCELLED, State.REJECTED, State.EXPIRED])
@@ -349,10 +349,10 @@ def test_an_order_that_is_cancelled_while_it_is_reopened_ends_as_cancelled(
     letters.order(order("o-1"))
     change = OrderAdmin.change
 
-    def overtaken(desk: Any, seen: Any, *arguments: Any, **named: Any) -> None:
+    def overtaken(order_admin: Any, seen: Any, *arguments: Any, **named: Any) -> None:
         if seen.state is State.FAILED:
             books.cancellation(key, State.REJECTED)
-        change(desk, seen, *arguments, **named)
+        change(order_admin, seen, *arguments, **named)
 
     monkeypatch.setattr(OrderAdmin, "change", overtaken)
     done = connected.invoke("dead", "replay", "o-1")
@@ -475,7 +475,7 @@ def test_ctrl_c_ends_a_replay_after_the_letter_in_its_hands(
 def test_new_time_for_an_open_order_is_in_the_ledger_too(
     connected: Program, books: Books, letters: Letters, order: Make, state: State
 ) -> None:
-    key = books.order("o-1", state, past=AttemptHistory(pending=state is State.PENDING))
+    key = books.order("o-1", state, history=AttemptHistory(pending=state is State.PENDING))
     letters.order(order("o-1"))
     assert connected.invoke("dead", "replay", "o-1", "--for", "2h").exit_code == 0
     after = books.now(key)
@@ -739,7 +739,7 @@ def test_the_letter_of_an_order_that_has_not_ended_is_kept(
     key = (
         any_books.claimed("o-1").key
         if state is State.SENDING
-        else any_books.order("o-1", state, past=AttemptHistory(pending=state is State.PENDING))
+        else any_books.order("o-1", state, history=AttemptHistory(pending=state is State.PENDING))
     )
     any_books.order("o-2", State.FAILED)
     letters.order(order("o-1"))

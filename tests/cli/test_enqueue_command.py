@@ -31,7 +31,7 @@ def test_every_line_is_sent_and_blank_lines_are_ignored(
 def test_bad_lines_are_reported_in_their_order_and_the_good_ones_still_go(
     connected: Program, orders: Orders, order: MakeOrder
 ) -> None:
-    past = datetime.now(UTC) - timedelta(hours=2)
+    history = datetime.now(UTC) - timedelta(hours=2)
     bad = {
         "not JSON": '{"order_id": "x", ',
         "a list": "[1, 2]",
@@ -44,9 +44,9 @@ def test_bad_lines_are_reported_in_their_order_and_the_good_ones_still_go(
             items=[{"sku": "s", "name": "n", "quantity": -1, "unit_price": 1}]
         ),
         "the past": order(
-            placed_at=(past - timedelta(hours=1)).isoformat(), deliver_by=past.isoformat()
+            placed_at=(history - timedelta(hours=1)).isoformat(), deliver_by=history.isoformat()
         ),
-        "before it was placed": order(deliver_by=past.isoformat()),
+        "before it was placed": order(deliver_by=history.isoformat()),
         "no merchant": {k: v for k, v in order().items() if k != "merchant_id"},
         "a terminal's escape sequence": order(currency="\x1b[31m"),
         "5 MB": order(fulfillment={"note": "x" * 5_000_000}),
@@ -86,9 +86,9 @@ def test_bad_lines_are_reported_in_their_order_and_the_good_ones_still_go(
 def test_a_late_order_is_sent_only_as_one_that_may_have_been_before(
     connected: Program, orders: Orders, order: MakeOrder
 ) -> None:
-    past = datetime.now(UTC) - timedelta(hours=2)
-    placed = (past - timedelta(hours=1)).isoformat()
-    late = lines(order("late", placed_at=placed, deliver_by=past.isoformat()))
+    history = datetime.now(UTC) - timedelta(hours=2)
+    placed = (history - timedelta(hours=1)).isoformat()
+    late = lines(order("late", placed_at=placed, deliver_by=history.isoformat()))
     done = connected.run("enqueue", "-", stdin=late)
     assert done.returncode == 1
     assert "enqueue --again" in done.stderr

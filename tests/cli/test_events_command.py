@@ -148,7 +148,7 @@ def test_the_last_ones_come_first_and_none_of_them_twice(
 ) -> None:
     for number in range(4):
         told(any_books, f"o-{number}", merchant_id="m-1" if number else "m-2")
-    last = any_books.desk.events(Key("m-1", "o-3"))[0]["event_id"]
+    last = any_books.order_admin.events(Key("m-1", "o-3"))[0]["event_id"]
     with listening(connected, "-n", "2", "--merchant", "m-1") as tail:
         earlier = events(tail, 2)
         assert [event["order_id"] for event in earlier] == ["o-2", "o-3"]
@@ -211,10 +211,10 @@ def test_events_are_published_again_as_they_were(
     again = queue()
     assert [event["position"] for event in again] == [2, 3, 4, 5, 6]
     for event in again:
-        [row] = any_books.desk.events(Key("m-1", event["order_id"]))
+        [row] = any_books.order_admin.events(Key("m-1", event["order_id"]))
         assert (event["id"], event["type"]) == (row["event_id"], "order.accepted")
         assert event["order"]["order_id"] == event["order_id"]
-    [line] = any_books.desk.audit(Key("", ""))
+    [line] = any_books.order_admin.audit(Key("", ""))
     assert (line["operator"], line["what"]) == ("kim", "events.replay")
     assert line["details"] == "positions 2 to 6"
 

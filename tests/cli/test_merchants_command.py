@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.domain.catalog import MOST
+from pos_gateway.domain.catalog import MAX_ENTRIES
 from tests.adapters.vendors import TOAST, guid
 from tests.cli.conftest import ROOT, Program
 
@@ -324,12 +324,14 @@ def test_one_wrong_entry_and_nothing_is_written(open_merchants: Program) -> None
 
 
 def test_a_catalog_is_bounded(open_merchants: Program) -> None:
-    entries = [entry(f"sku-{n}") for n in range(MOST)]
-    assert imported(open_merchants, *entries).startswith(f"{MOST} entries")
+    entries = [entry(f"sku-{n}") for n in range(MAX_ENTRIES)]
+    assert imported(open_merchants, *entries).startswith(f"{MAX_ENTRIES} entries")
     records = json_lines(*entries, entry("one more"))
     done = open_merchants.invoke("merchants", "catalog", "import", "-", stdin=records)
     assert done.exit_code == 1
-    assert done.stderr.startswith(f"line {MOST + 1}: sku: is one more than the {MOST} ")
+    assert done.stderr.startswith(
+        f"line {MAX_ENTRIES + 1}: sku: is one more than the {MAX_ENTRIES} "
+    )
 
 
 def test_catalogs_are_cleared_all_or_none(open_merchants: Program) -> None:

@@ -61,7 +61,7 @@ def test_orders_are_listed_and_narrowed_down(program: Program, any_books: Books)
 def test_all_that_is_known_of_an_order_is_shown(program: Program, any_books: Books) -> None:
     key = any_books.in_doubt("o-1", customer={"name": "Quackenbush"}, notes="ring twice")
     any_books.cancellation(key, State.EXPIRED)
-    any_books.desk.note(key, operator="kim", what="looked", details="at it")
+    any_books.order_admin.note(key, operator="kim", what="looked", details="at it")
     record = json.loads(program.invoke("orders", "show", "o-1", "--json").stdout)
     assert record["order"]["state"] == "in_doubt"
     assert record["cancellation"]["state"] == "expired"
@@ -151,7 +151,7 @@ def test_an_order_that_the_pos_has_ends_accepted_and_the_backend_is_told(
     assert (after.state, after.external_id, after.doubt_since) == (State.ACCEPTED, "K-7", None)
     assert any_books.told(key) == ["in_doubt", "accepted"]
     assert any_books.audit(key) == [("kim", "orders.resolve.accepted")]
-    [_, event] = any_books.desk.events(key)
+    [_, event] = any_books.order_admin.events(key)
     assert (event["type"], event["external_id"]) == ("accepted", "K-7")
     assert event["reason_code"] == "resolved"
     # A message that comes late finds how it ended.
@@ -172,7 +172,7 @@ def test_an_order_that_was_not_sent_is_new_without_doubt_and_on_the_queue(
     assert order["order_id"] == "o-1"
     claim = any_books.ledger.claim(key, send=True)
     assert isinstance(claim, Claim)
-    assert not claim.past.may_be_there
+    assert not claim.history.may_be_there
 
 
 def test_an_order_that_workers_died_of_begins_anew_when_an_operator_says_it_was_not_sent(
@@ -187,7 +187,7 @@ def test_an_order_that_workers_died_of_begins_anew_when_an_operator_says_it_was_
     assert any_books.now(key).deaths == 0
     claim = any_books.ledger.claim(key, send=True)
     assert isinstance(claim, Claim)
-    assert claim.past.deaths == 0
+    assert claim.history.deaths == 0
 
 
 def test_it_goes_to_the_canary_if_its_merchant_is_in_it(
@@ -212,17 +212,17 @@ def test_an_order_that_is_too_late_expires_unless_it_is_given_new_time(
     assert after.state is State.NEW
     assert after.deliver_by is not None
     assert 1700 < after.deliver_by - time.time() <= 1800
-    assert "deliver_by" in books.desk.audit(given)[0]["details"]
+    assert "deliver_by" in books.order_admin.audit(given)[0]["details"]
     [[[order], _, _]] = letters.bodies("orders")
     assert datetime.fromisoformat(order["deliver_by"]).timestamp() == pytest.approx(
         after.deliver_by
     )
-    kept = books.desk.order_json(given)
+    kept = books.order_admin.order_json(given)
     assert kept is not None
     assert json.loads(kept)["deliver_by"] == order["deliver_by"]
 
 
-@pytest.mark.parametrize("state", [s for s in State if s is not State.IN_DOUBT and not s.is_held])
+@pytest.mark.parametrize("state", [s for s in State if s is not State.IN_DOUBT and not s.is_leased])
 def test_what_is_not_in_doubt_is_not_resolved(
     connected: Program, books: Books, letters: Letters, state: State
 ) -> None:
@@ -395,9 +395,9 @@ def test_of_two_who_decide_at_once_one_is_told_to_look_again(any_books: Books) -
     seen = any_books.now(key)
     entry = Entry(State.NEW, time.time(), attempts=1)
     say = {"operator": "kim", "what": "x", "details": ""}
-    any_books.desk.change(seen, entry, **say)
+    any_books.order_admin.change(seen, entry, **say)
     with pytest.raises(OrderChanged, match="look at it again"):
-        any_books.desk.change(seen, entry, **say)
+        any_books.order_admin.change(seen, entry, **say)
     assert len(any_books.audit(key)) == 1
 
 
@@ -410,7 +410,7 @@ def test_an_order_that_is_in_doubt_again_is_not_as_it_was_seen(any_books: Books)
     doubt = Entry(State.IN_DOUBT, time.time(), attempts=2, doubt_since=time.time())
     assert any_books.ledger.finish(claim, doubt)
     with pytest.raises(OrderChanged):
-        any_books.desk.change(seen, doubt, operator="kim", what="x", details="")
+        any_books.order_admin.change(seen, doubt, operator="kim", what="x", details="")
 
 
 def test_a_worker_that_was_faster_keeps_the_order(any_books: Books) -> None:
@@ -420,7 +420,7 @@ def test_a_worker_that_was_faster_keeps_the_order(any_books: Books) -> None:
     assert isinstance(claim, Claim)
     entry = Entry(State.NEW, time.time(), attempts=1)
     with pytest.raises(OrderChanged):
-        any_books.desk.change(seen, entry, operator="kim", what="x", details="")
+        any_books.order_admin.change(seen, entry, operator="kim", what="x", details="")
     assert any_books.ledger.finish(claim, Entry(State.ACCEPTED, time.time(), attempts=2))
     assert any_books.audit(key) == []
 
@@ -458,11 +458,11 @@ def test_what_is_long_over_is_removed_and_nothing_else(program: Program, any_boo
     any_books.cancellation(gone, State.REJECTED, at=then - 30 * DAY)
     over = any_books.order("over", State.ACCEPTED, at=then, **soon(-39 * DAY))
     any_books.cancellation(over, State.REJECTED, at=then)
-    any_books.desk.note(over, operator="kim", what="looked", details="")
+    any_books.order_admin.note(over, operator="kim", what="looked", details="")
     kept = [
         any_books.order("recent", State.ACCEPTED, at=then + 20 * DAY, **soon(-39 * DAY)),
         any_books.order("not-due", State.ACCEPTED, at=then, **soon(60)),
-        any_books.order("open", State.IN_DOUBT, at=then, past=AttemptHistory(doubt_since=then), **soon(-39 * DAY)),
+        any_books.order("open", State.IN_DOUBT, at=then, history=AttemptHistory(doubt_since=then), **soon(-39 * DAY)),
     ]  # fmt: skip
     wished = any_books.order("wished", State.ACCEPTED, at=then, **soon(-39 * DAY))
     any_books.cancellation(wished, State.REJECTED)
@@ -474,15 +474,15 @@ def test_what_is_long_over_is_removed_and_nothing_else(program: Program, any_boo
     done = program.invoke("orders", "prune", "--older-than", "30d")
     assert done.stdout.startswith("2 orders emptied, 2 rows and 2 events removed")
     for gone in (Key("m-1", "gone"), Key("m-1", "gone", Action.CANCEL)):
-        assert any_books.desk.one(gone) is None
+        assert any_books.order_admin.one(gone) is None
     assert any_books.now(over).state is State.ACCEPTED  # and that is all
-    assert any_books.desk.order_json(over) is None
+    assert any_books.order_admin.order_json(over) is None
     assert any_books.told(over) == []
     assert any_books.told(untold) == ["accepted"]
     assert any_books.audit(over) == [("kim", "looked")]
     for key in kept:
         assert any_books.now(key)
-        assert any_books.desk.order_json(key) is not None
+        assert any_books.order_admin.order_json(key) is not None
         assert len(any_books.told(key)) == 1
     again = program.invoke("orders", "prune", "--older-than", "30d").stdout
     assert again.startswith("0 orders emptied, 0 rows and 0 events removed")

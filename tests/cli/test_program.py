@@ -217,7 +217,7 @@ def test_plan_says_what_a_load_takes_and_what_gives_way_first(program: Program) 
     lines = [line.split("\t") for line in shown.splitlines()]
     figures = {line[0]: line[1] for line in lines if len(line) == 3}
     assert figures["pods"] == "2"
-    assert figures["under way then"] == "306"
+    assert figures["in flight then"] == "306"
     rates = [line[1] for line in lines if len(line) == 4][1:]
     gives_way = [int(rate.replace(",", "")) for rate in rates]
     assert gives_way == sorted(gives_way)

@@ -125,7 +125,7 @@ def test_what_somebody_writes_in_the_same_moment_stays(any_books: Books) -> None
             return super().seal(whose, order_json)
 
     assert list(reseal(any_books.engine, Slow(Vault(NEW)))) == [Resealed(1, 1)]  # its reason
-    assert any_books.desk.order_json(key) == b'{"written": "meanwhile"}'
+    assert any_books.order_admin.order_json(key) == b'{"written": "meanwhile"}'
     [row] = rows(any_books, orders)
     sealed = Reason(row.reason_code, row.reason_message)
     assert Payloads(Vault(NEW)).open_reason(key, sealed) == WHY

@@ -136,16 +136,16 @@ def _publish(engine: Engine, clock: Clock) -> None:
 
 
 def _operate(engine: Engine, clock: Clock) -> None:
-    desk = OrderAdmin(engine, Payloads(Vault()), clock)
-    assert {each.order_id for each in desk.orders(states=[State.IN_DOUBT])} == {"doubt"}
-    desk.count(State.IN_DOUBT)
-    seen = desk.one(key("doubt"))
+    order_admin = OrderAdmin(engine, Payloads(Vault()), clock)
+    assert {each.order_id for each in order_admin.orders(states=[State.IN_DOUBT])} == {"doubt"}
+    order_admin.count(State.IN_DOUBT)
+    seen = order_admin.one(key("doubt"))
     assert seen is not None
     entry = _entry("doubt", Kind.ACCEPTED)
-    desk.change(seen, entry, operator="me", what="resolve", details="--accepted")
-    desk.note(key("doubt"), operator="me", what="note", details="asked by telephone")
-    desk.events(key("doubt"))
-    desk.audit(key("doubt"))
+    order_admin.change(seen, entry, operator="me", what="resolve", details="--accepted")
+    order_admin.note(key("doubt"), operator="me", what="note", details="asked by telephone")
+    order_admin.events(key("doubt"))
+    order_admin.audit(key("doubt"))
     countable(engine, BEGAN - 1)
     list(prune(engine, BEGAN - 1))
 

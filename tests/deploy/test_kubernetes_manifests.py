@@ -271,7 +271,7 @@ def test_the_config_map_has_no_password_and_no_canary_share() -> None:
 def test_a_worker_has_time_to_drain_and_close_before_it_is_killed() -> None:
     closing = (
         *(consumer.CANCEL_TIMEOUT, relay.GRACE, relay._LAST, relay._LAST),
-        *(commits.CLOSING, ledger._GIVING_BACK),
+        *(commits.CLOSING, ledger._RELEASE_TIMEOUT),
     )
     drain = float(settings_in("base")["POS_GATEWAY_REQUEST_TIMEOUT"]) + consumer.DRAIN_MARGIN
     assert drain + sum(closing) < pod_of(workers())["terminationGracePeriodSeconds"] == 30

@@ -116,14 +116,14 @@ FAULTS = [
     Fault(
         "a leader that renews its lease is not replaced",
         "events/leadership",
-        "or self._others.is_over(found.leader)",
+        "or self._peers.is_over(found.leader)",
         "or True",
         "leadership::a_leader_that_renews_its_lease_stays_the_leader",
     ),
     Fault(
         "a database outage replaces no leader",
         "events/leadership",
-        "            self._others.excuse(now - self._away_since)\n",
+        "            self._peers.excuse(now - self._away_since)\n",
         "",
         "leadership::a_database_outage_replaces_no_leader",
     ),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pos_gateway.domain.outcome import Reason
-from pos_gateway.events.hydration import IN_A_ROW, Hydration, weight
+from pos_gateway.events.hydration import YIELD_EVERY, Hydration, weight
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
@@ -176,5 +176,5 @@ def test_large_orders_are_hydrated_in_shorter_rows(monkeypatch: pytest.MonkeyPat
     turns: list[float] = []
     monkeypatch.setattr(green.time, "sleep", turns.append)
     row = a_row(payload="x" * 256 * 1024)
-    assert len(list(green.in_turns([row] * 100, IN_A_ROW, weight))) == 100
+    assert len(list(green.cooperatively([row] * 100, YIELD_EVERY, weight))) == 100
     assert len(turns) >= 40

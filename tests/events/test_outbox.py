@@ -82,7 +82,7 @@ def test_an_event_keeps_the_trace_that_it_was_written_with(outbox: Outbox, engin
         event = dehydrated(claim.key, Kind.ACCEPTED, trace=cause)
         assert worker.finish(claim, an_entry(key=claim.key, event=event))
     entry = an_entry(event=dehydrated(Key("m", "o3"), Kind.FAILED, trace=trace))
-    worker.tell(Key("m", "o3"), entry, b"{}")
+    worker.record_event(Key("m", "o3"), entry, b"{}")
     outbox.assign(led(outbox), 10)
     assert [row.trace for row in outbox.read(0, 10)] == [str(trace), None, str(trace)]
     recorded = [Hydration(Payloads(Vault())).message(row) for row in outbox.read(0, 10)]

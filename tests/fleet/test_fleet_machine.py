@@ -90,7 +90,7 @@ class FleetMachine(RuleBasedStateMachine):
         self.fates: dict[Pod, Fate] = {}
         self.dead: list[Pod] = []
         #: Pods that have reported their permits since Redis lost its data.
-        self.told: set[Pod] = set()
+        self.reported: set[Pod] = set()
         #: Calls in flight when their pod's lease expired: other pods may have their permits.
         self.floors: dict[tuple[Pod, str], int] = {}
         #: The highest limit that permits may have been granted under.
@@ -207,11 +207,11 @@ class FleetMachine(RuleBasedStateMachine):
         ticks = self.client.get(TICKS) or 0
         self.client.flushall()
         self.client.set(TICKS, ticks)
-        self.told.clear()
+        self.reported.clear()
 
     @rule()
     def redis_has_settled(self) -> None:
-        if all(pod in self.told for pod in self.pods):
+        if all(pod in self.reported for pod in self.pods):
             self.client.delete(f"{PREFIX}settling")
 
     @rule()
@@ -267,7 +267,7 @@ class FleetMachine(RuleBasedStateMachine):
             assert may_run <= self.granted_under[merchant] + floors
 
     def _answered(self, pod: Pod) -> None:
-        self.told.add(pod)
+        self.reported.add(pod)
         # Orders that started alone, before the pod joins in the same step.
         self._note_who_is_alone()
 

@@ -11,7 +11,9 @@ class HalfOfEverything:
     """A fleet that grants this pod five permits of each merchant."""
 
     def sync(self, report: Report) -> Answer:
-        grants = [Grant(n, n, True) for n in (max(a.permits, min(5, a.wish)) for a in report.asks)]
+        grants = [
+            Grant(n, n, True) for n in (max(a.permits, min(5, a.wanted)) for a in report.asks)
+        ]
         return Answer(grants, [], {}, [], settling=0.0, forgotten=False, pods=2)
 
     def close(self) -> None: ...

@@ -18,7 +18,7 @@ from testkit.servers.redis import Redis
 from tests.fleet.liar import lying
 from tests.fleet.pods import PROMPT, Pod, beats, start
 
-ASK = Ask("a", permits=1, in_flight=1, wish=3, limit=5)
+ASK = Ask("a", permits=1, in_flight=1, wanted=3, limit=5)
 GOOD = [b"fleet", 7, 5, 0, 0, 1, b"0", [3, 3, 0], [], []]
 
 NONSENSE = {

@@ -17,8 +17,8 @@ KINDS = ["sqlite", "postgresql"]
 
 
 @pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "CLAIM_PATIENCE", SOON)
+def _timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "CLAIM_TIMEOUT", SOON)
 
 
 @pytest.fixture(scope="session")

@@ -65,8 +65,8 @@ FAULTS = [
     Fault(
         "a request to cancel without more time is not tried anew",
         "ledger/batch",
-        "(claiming.deliver_by or 0.0) > (row.past.deliver_by or 0.0)",
-        "(claiming.deliver_by or 0.0) >= (row.past.deliver_by or 0.0)",
+        "(claiming.deliver_by or 0.0) > (row.history.deliver_by or 0.0)",
+        "(claiming.deliver_by or 0.0) >= (row.history.deliver_by or 0.0)",
         "requests::an_expired_or_failed_request_with_a_later_deadline_is_attempted_again",
     ),
     Fault(
@@ -86,8 +86,8 @@ FAULTS = [
     Fault(
         "of two requests to cancel the later deadline holds",
         "ledger/batch",
-        "latest = max(row.past.deliver_by or 0.0, claiming.deliver_by or 0.0)",
-        "latest = row.past.deliver_by or 0.0",
+        "latest = max(row.history.deliver_by or 0.0, claiming.deliver_by or 0.0)",
+        "latest = row.history.deliver_by or 0.0",
         "requests::later_deadline",
     ),
     Fault(
@@ -114,22 +114,22 @@ FAULTS = [
     Fault(
         "an order found in sending is in doubt",
         "ledger/batch",
-        "past = self._in_doubt(row)",
-        "past = row.past",
+        "history = self._in_doubt(row)",
+        "history = row.history",
         "claims::an_order_found_in_sending",
     ),
     Fault(
         "an order found claimed is in no doubt",
         "ledger/batch",
-        "        if row.state is not State.SENDING:\n            return row.past\n",
+        "        if row.state is not State.SENDING:\n            return row.history\n",
         "",
         "claims::an_order_found_claimed",
     ),
     Fault(
         "deaths are counted",
         "ledger/batch",
-        "past = replace(past, deaths=past.deaths + len(dead), taken_from=still_open)",
-        "past = replace(past, taken_from=still_open)",
+        "history = replace(history, deaths=history.deaths + len(dead), taken_from=still_open)",
+        "history = replace(history, taken_from=still_open)",
         "claims::a_death_is_counted_once_a_pause_is_ruled_out",
     ),
     Fault(
@@ -199,9 +199,9 @@ FAULTS = [
         "an abandoned claim is remembered until it is resumed",
         "ledger/batch",
         "        self._resuming[ticket] = row.ticket\n"
-        "        return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.past",
+        "        return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.history",
         "        sent = self._abandoned.pop(row.ticket).sent  # type: ignore[attr-defined]\n"
-        "        return self._in_doubt(row) if sent else row.past",
+        "        return self._in_doubt(row) if sent else row.history",
         "unknown_commits::an_abandoned_order_is_resumed_once",
     ),
     Fault(
@@ -214,8 +214,8 @@ FAULTS = [
     Fault(
         "an abandoned claim is in doubt if bytes have left",
         "ledger/batch",
-        "return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.past",
-        "return row.past",
+        "return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.history",
+        "return row.history",
         "claims::in_doubt_if_bytes_may_have_left",
     ),
     Fault(
@@ -242,29 +242,29 @@ FAULTS = [
     Fault(
         "an order is released as it was before its claim",
         "ledger/batch",
-        "State.NEW if is_request else open_state(past)",
+        "State.NEW if is_request else open_state(history)",
         "State.NEW",
         "claims::an_abandoned_claim_is_released_if_no_message_arrives",
     ),
     Fault(
         "a released request to cancel is open",
         "ledger/batch",
-        "State.NEW if is_request else open_state(past)",
-        "open_state(past)",
+        "State.NEW if is_request else open_state(history)",
+        "open_state(history)",
         "claims::a_released_request",
     ),
     Fault(
         "only the claim that was abandoned is released",
         "ledger/batch",
-        "return row.ticket == ticket and is_ours and row.state.is_held",
-        "return is_ours and row.state.is_held",
+        "return row.ticket == ticket and is_ours and row.state.is_leased",
+        "return is_ours and row.state.is_leased",
         "claims::a_changed_order_is_not_released",
     ),
     Fault(
         "an order that another worker has is not released",
         "ledger/batch",
-        "return row.ticket == ticket and is_ours and row.state.is_held",
-        "return row.state.is_held",
+        "return row.ticket == ticket and is_ours and row.state.is_leased",
+        "return row.state.is_leased",
         "claims::a_changed_order_is_not_released",
     ),
     Fault(
@@ -284,14 +284,14 @@ FAULTS = [
     Fault(
         "a claim that may yet be written is not forgotten",
         "ledger/batch",
-        "if now - each.since >= UNHEARD:",
+        "if now - each.since >= NEVER_COMMITTED_AFTER:",
         "if True:",
         "claims::a_claim_that_may_still_be_written_is_not_forgotten",
     ),
     Fault(
         "a claim that never was is forgotten",
         "ledger/batch",
-        "if now - each.since >= UNHEARD:",
+        "if now - each.since >= NEVER_COMMITTED_AFTER:",
         "if False:",
         "claims::a_claim_that_was_never_written_is_forgotten",
     ),
@@ -319,21 +319,21 @@ FAULTS = [
     Fault(
         "a claim that may have been written is remembered while it is tried again",
         "ledger/ledger",
-        "self._unheard.update(_tickets(operations))",
+        "self._unknown.update(_tickets(operations))",
         "pass",
         "unknown_commits::lost_for_good",
     ),
     Fault(
         "a claim that was not written is not remembered",
         "ledger/ledger",
-        "if ticket in self._unheard or not given_up:",
+        "if ticket in self._unknown or not given_up:",
         "if True:",
         "unknown_commits::never_written_are_not",
     ),
     Fault(
         "a lease that is younger than the last look is not over",
         "ledger/ledger",
-        "if now - self._looked_at >= LOOK or not self._others.know(owners):",
+        "if now - self._looked_at >= LOOK or not self._peers.know(owners):",
         "if now - self._looked_at >= LOOK:",
         "claims::a_lease_younger_than_the_last_read_is_not_taken_for_a_released_one",
     ),
@@ -375,8 +375,8 @@ FAULTS = [
     Fault(
         "the time that a POS has had is on a worker's clock",
         "ledger/batch",
-        "return replace(past, settled=now - settling.since)",
-        "return replace(past, settled=self._now - past.doubt_since)",
+        "return replace(history, settled=now - settling.since)",
+        "return replace(history, settled=self._now - history.doubt_since)",
         "claims::the_settling_time_is_not_counted_on_the_wall_clock",
     ),
     Fault(
@@ -396,15 +396,15 @@ FAULTS = [
     Fault(
         "what is known of the time that a POS has had is handed on",
         "ledger/batch",
-        "settling = Settling(self._lease_id, now - settled, past.doubt_since)",
-        "settling = Settling(self._lease_id, now, past.doubt_since)",
+        "settling = Settling(self._lease_id, now - settled, history.doubt_since)",
+        "settling = Settling(self._lease_id, now, history.doubt_since)",
         "claims::the_settling_time_goes_on_when_its_worker_dies",
     ),
     Fault(
         "a POS that is sent the order again has had no time yet",
         "ledger/batch",
-        "if claim.sending or claim.past.settling is None:",
-        "if claim.past.settling is None:",
+        "if claim.sending or claim.history.settling is None:",
+        "if claim.history.settling is None:",
         "claims::when_the_order_is_sent_again",
     ),
     Fault(
@@ -622,7 +622,7 @@ FAULTS = [
     Fault(
         "a claim of another worker since the failover stays",
         "ledger/batch",
-        "return self._others([row.owner]).is_over(row.owner)",
+        "return self._peers([row.owner]).is_over(row.owner)",
         "return True",
         "failover::an_order_that_another_worker_claimed_since_is_not_rewritten",
     ),
@@ -650,8 +650,8 @@ FAULTS = [
     Fault(
         "which POS may have an order is written with an outcome whose claim was lost",
         "ledger/ledger",
-        "claimed.endpoint = endpoint if claimed.sending else claimed.past.endpoint",
-        "claimed.endpoint = claimed.past.endpoint",
+        "claimed.endpoint = endpoint if claimed.sending else claimed.history.endpoint",
+        "claimed.endpoint = claimed.history.endpoint",
         "failover::an_outcome_whose_claim_was_lost_is_written_with_its_endpoint",
     ),
     Fault(
@@ -678,8 +678,8 @@ FAULTS = [
     Fault(
         "and its claim says so",
         "ledger/batch",
-        "past = _TO_BE_CANCELLED if each.send else _NO_PAST",
-        "past = _NO_PAST",
+        "history = _TO_BE_CANCELLED if each.send else _NO_HISTORY",
+        "history = _NO_HISTORY",
         "claims::a_fresh_order_is_not_sent_while",
     ),
     Fault(
@@ -707,7 +707,7 @@ FAULTS = [
         "a forked process has nothing of its parent's to write again",
         "ledger/ledger",
         "        self._begin()\n\n    def close",
-        "        self.lease = Lease(ALONE, self._clock)\n\n    def close",
+        "        self.lease = Lease(LEASE_IN_FORK, self._clock)\n\n    def close",
         "forks::nothing_of_its_parents",
     ),
     Fault(

@@ -148,8 +148,8 @@ def the_server_sleeps(ledger: Ledger, _hold: Hold, engine: Engine) -> None:
 
 def a_silent_database_is_unavailable(_ledger: Ledger, hold: Hold, engine: Engine) -> None:
     """A database that does not answer counts as unavailable, and the ledger reconnects."""
-    answer, patience = writer._ANSWER, module.CLAIM_PATIENCE
-    writer._ANSWER, module.CLAIM_PATIENCE = 0.2, 0
+    answer, timeout = writer._ANSWER, module.CLAIM_TIMEOUT
+    writer._ANSWER, module.CLAIM_TIMEOUT = 0.2, 0
     alone = Ledger(engine, run=off_the_loop(engine))
     hold.close()
     try:
@@ -162,7 +162,7 @@ def a_silent_database_is_unavailable(_ledger: Ledger, hold: Hold, engine: Engine
         raise AssertionError("it was not away")
     hold.open()
     claimed(alone.claim(Key("m", "p"), send=True))
-    writer._ANSWER, module.CLAIM_PATIENCE = answer, patience
+    writer._ANSWER, module.CLAIM_TIMEOUT = answer, timeout
     alone.close()
 
 
@@ -203,7 +203,7 @@ def killed_callers_do_not_affect_others(ledger: Ledger, hold: Hold, engine: Engi
         else:
             again = ledger.claim(keys[n], send=True)  # the killed order's message is redelivered
             assert isinstance(again, Claim), again
-            assert not again.past.may_be_there
+            assert not again.history.may_be_there
     for n, thread in enumerate(threads):
         if n % 3:
             assert isinstance(ledger.claim(keys[n], send=True), LeasedElsewhere)
@@ -256,7 +256,7 @@ def native_threads_and_green_ones_share_the_engine(
 
 def an_outage_is_logged_and_prints_no_traceback(ledger: Ledger, hold: Hold, engine: Engine) -> None:
     """A traceback on standard error for each retry would be another outage."""
-    database._SQLITE_BUSY, module.CLAIM_PATIENCE = 0.05, 0
+    database._SQLITE_BUSY, module.CLAIM_TIMEOUT = 0.05, 0
     engine.dispose()
     ledger._writer.close()
     hold.close()

@@ -72,15 +72,15 @@ def commit(database: Database) -> Iterator[GroupCommit]:
 class Caller(threading.Thread):
     """A caller with an operation."""
 
-    def __init__(self, commit: Callable[..., Any], operation: Any, patience: float = inf) -> None:
+    def __init__(self, commit: Callable[..., Any], operation: Any, timeout: float = inf) -> None:
         super().__init__(daemon=True)
-        self._commit, self._operation, self._patience = commit, operation, patience
+        self._commit, self._operation, self._timeout = commit, operation, timeout
         self.result: Any = None
         self.start()
 
     def run(self) -> None:
         try:
-            self.result = self._commit(self._operation, patience=self._patience)
+            self.result = self._commit(self._operation, timeout=self._timeout)
         except Exception as error:  # noqa: BLE001
             self.result = error
 
@@ -90,12 +90,12 @@ class Caller(threading.Thread):
         return self.result
 
 
-def callers(commit: GroupCommit, operations: Sequence[Any], patience: float = inf) -> list[Caller]:
+def callers(commit: GroupCommit, operations: Sequence[Any], timeout: float = inf) -> list[Caller]:
     """Have them all wait, in this order."""
     present = len(commit._waiting)
     threads = []
     for number, each in enumerate(operations, start=present + 1):
-        threads.append(Caller(commit, each, patience))
+        threads.append(Caller(commit, each, timeout))
         _wait_until(lambda number=number: len(commit._waiting) >= number)
     return threads
 
@@ -185,7 +185,7 @@ def test_a_transactions_duration_counts_towards_the_gap_to_the_next(
 def test_a_transaction_takes_a_bounded_number_of_operations(
     commit: GroupCommit, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "MOST", 3)
+    monkeypatch.setattr(commits, "MAX_OPERATIONS", 3)
     database.gate.clear()
     first = Caller(commit, 0)
     database.is_tried()
@@ -228,7 +228,7 @@ def test_a_caller_whose_time_is_up_stops_waiting_and_the_others_wait(
     commit: GroupCommit, database: Database
 ) -> None:
     database.away = True
-    patient, impatient = Caller(commit, "patient"), Caller(commit, "impatient", patience=0)
+    patient, impatient = Caller(commit, "patient"), Caller(commit, "impatient", timeout=0)
     assert isinstance(impatient.came_to(), LedgerUnavailable)
     database.is_tried(3)
     assert patient.is_alive()
@@ -320,7 +320,7 @@ def test_no_caller_is_forgotten_while_the_database_fails_and_recovers(
             if n % 20 == 0:
                 database.failures += 2
             try:
-                commit((name, n), patience=inf if n % 3 else 0)
+                commit((name, n), timeout=inf if n % 3 else 0)
             except LedgerUnavailable:
                 ended.append((name, n))
 
@@ -363,7 +363,7 @@ def test_without_a_thread_an_outage_is_waited_for_until_the_time_limit(
     assert database.tried == [[1]] * 6
     database.away = True
     with pytest.raises(LedgerUnavailable):
-        commit(2, patience=0)
+        commit(2, timeout=0)
     assert database.transactions == [[1]]
 
 
@@ -397,7 +397,7 @@ def test_transactions_are_timed_and_their_writes_and_failures_counted(
 
 def test_large_operations_share_a_transaction_with_few_others(database: Database) -> None:
     """Each is serialized without a yield."""
-    half = commits.MOST_BYTES // 2
+    half = commits.MAX_BYTES // 2
     commit = GroupCommit(database.write, int)
     database.gate.clear()
     operations = [0, half, half, 2 * half, 1, half, 0, half - 1]

@@ -108,7 +108,7 @@ def test_the_same_event_twice_is_one_row(worker: Workers, rows: Rows) -> None:
     """The event of a message without a row, which may be delivered any number of times."""
     one = worker()
     for _ in range(3):
-        one.tell(KEY, an_entry(Kind.FAILED), b"{}")
+        one.record_event(KEY, an_entry(Kind.FAILED), b"{}")
     failed, another = an_entry(Kind.FAILED), an_entry(Kind.FAILED, key=Key("m", "o2"))
     event_records = [Recording(KEY, each, "{}") for each in (failed, another)]
     one.together(*event_records)
@@ -118,7 +118,7 @@ def test_the_same_event_twice_is_one_row(worker: Workers, rows: Rows) -> None:
 def test_an_outcomes_event_with_a_duplicate_id_gets_a_new_one(worker: Workers, rows: Rows) -> None:
     """And it is logged: skipped, the backend would wait for it for ever."""
     one, key = worker(), Key("m", "o2")
-    one.tell(KEY, an_entry(Kind.FAILED), b"{}")
+    one.record_event(KEY, an_entry(Kind.FAILED), b"{}")
     claim, neighbour = claimed(one.claim(KEY, send=True)), claimed(one.claim(key, send=True))
     before = metrics.event_ids_taken._value.get()
     with capture_logs() as logs:
@@ -134,14 +134,14 @@ def test_an_outcomes_event_with_a_duplicate_id_gets_a_new_one(worker: Workers, r
 def test_an_operators_event_with_a_duplicate_id_gets_a_new_one(
     worker: Workers, rows: Rows, engine: Engine
 ) -> None:
-    one, desk = worker(), OrderAdmin(engine, Payloads(Vault()))
-    one.tell(KEY, an_entry(), b"{}")
+    one, order_admin = worker(), OrderAdmin(engine, Payloads(Vault()))
+    one.record_event(KEY, an_entry(), b"{}")
     doubt = without_event(State.IN_DOUBT, doubt_since=DAY)
     one.finish(claimed(one.claim(KEY, send=True)), doubt)
-    seen = desk.one(KEY)
+    seen = order_admin.one(KEY)
     assert seen is not None
     with capture_logs() as logs:
-        desk.change(seen, an_entry(), operator="kim", what="x", details="")
+        order_admin.change(seen, an_entry(), operator="kim", what="x", details="")
     assert [line["event"] for line in logs] == ["event.id_taken"]
     assert [row.type for row in rows.events()] == ["accepted", "accepted"]
 
@@ -160,8 +160,8 @@ def test_an_events_id_is_a_stable_name_based_uuid(merchant_id: str) -> None:
 def test_a_reopened_order_has_a_new_terminal_event(worker: Workers, rows: Rows) -> None:
     one = worker()
     first, again = dehydrated(KEY, Kind.ACCEPTED), dehydrated(KEY, Kind.ACCEPTED, reopened=1)
-    one.tell(KEY, an_entry(event=first), b"{}")
-    one.tell(KEY, an_entry(event=again), b"{}")
+    one.record_event(KEY, an_entry(event=first), b"{}")
+    one.record_event(KEY, an_entry(event=again), b"{}")
     assert len(rows.events()) == 2
 
 

@@ -159,7 +159,7 @@ def test_several_lost_outcomes_of_an_order_are_rewritten_in_order(
     pending = without_event(State.PENDING, event=dehydrated(KEY, Kind.PENDING))
     assert one.finish(claimed(one.claim(KEY, send=True)), pending)
     assert one.finish(claimed(one.claim(KEY, send=True)), an_entry())
-    one.tell(Key("m", "none"), an_entry(Kind.FAILED, key=Key("m", "none")), b"{}")
+    one.record_event(Key("m", "none"), an_entry(Kind.FAILED, key=Key("m", "none")), b"{}")
     before.promote(one)
     one.beat()
     assert (rows.order().state, rows.order().epoch) == ("accepted", 2)
@@ -243,7 +243,7 @@ def test_a_lost_claim_sends_nothing(worker: Workers, standby: Standbys) -> None:
     assert one.sending(claim) is False
     assert one.finish(claim, without_event())
     again = claimed(one.claim(KEY, send=True))
-    assert (again.epoch, again.past.in_doubt) == (2, False)
+    assert (again.epoch, again.history.in_doubt) == (2, False)
     assert isinstance(two.claim(KEY, send=True), LeasedElsewhere)
 
 

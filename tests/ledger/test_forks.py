@@ -21,7 +21,7 @@ def forked(ledger: Worker, engine: Engine, do: Callable[[], Any]) -> Any:
 
     def run() -> None:
         engine.dispose(close=False)
-        ledger.start_alone()
+        ledger.start_in_fork()
         saying.send(do())
 
     child = context.Process(target=run)
@@ -38,7 +38,7 @@ def test_a_forked_process_opens_a_new_connection(
 ) -> None:
     """On one connection they would read each other's replies, and claim a terminal order."""
     parent = worker()
-    parent.tell(UNREAD, an_entry(Kind.FAILED, key=UNREAD), b"{}")
+    parent.record_event(UNREAD, an_entry(Kind.FAILED, key=UNREAD), b"{}")
 
     def deliver() -> tuple[int, bool]:
         claim = claimed(parent.claim(KEY, send=True, order=b"{}"))
@@ -63,7 +63,7 @@ def test_a_forked_process_closes_nothing_of_its_parents(worker: Workers, engine:
 
 def test_a_forked_process_rewrites_nothing_of_its_parents(worker: Workers, engine: Engine) -> None:
     parent = worker()
-    parent.tell(UNREAD, an_entry(Kind.FAILED, key=UNREAD), b"{}")
+    parent.record_event(UNREAD, an_entry(Kind.FAILED, key=UNREAD), b"{}")
     claim = claimed(parent.claim(KEY, send=True))
     parent.abandon(claim, sent=True)
 

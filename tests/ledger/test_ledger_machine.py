@@ -29,7 +29,7 @@ from tests.ledger.lab import DAY, Rows, Worker
 KEYS = [Key("m", "o1"), Key("m", "o2")]
 PLACES = 3
 #: Seconds that callers wait for the database; with a fault they would wait for ever.
-PATIENCE = 10.0
+TIMEOUT = 10.0
 #: What a transaction may meet: nothing, an error before it or after it, and a long wait.
 BREAKS = st.sampled_from([None, None, None, ("before", 0.0), ("after", 0.0), ("after", LEASE)])
 
@@ -99,7 +99,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.suspended: set[int] = set()
         self.time = 0.0
         self.workers: list[Worker] = []
-        self.patience = commits.RETRY_AFTER, module.CLAIM_PATIENCE
+        self.timeout = commits.RETRY_AFTER, module.CLAIM_TIMEOUT
         commits.RETRY_AFTER = (0.0, 0.0)
 
     @initialize()
@@ -108,7 +108,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.no_order_is_lost()
-        commits.RETRY_AFTER, module.CLAIM_PATIENCE = self.patience
+        commits.RETRY_AFTER, module.CLAIM_TIMEOUT = self.timeout
         for worker in self.workers:
             worker._writer.close()
         self.engine.dispose()
@@ -132,7 +132,7 @@ class LedgerMachine(RuleBasedStateMachine):
     ) -> None:
         worker, began = self.workers[place], self.time
         self._meet(worker, met)
-        module.CLAIM_PATIENCE = 0.0 if gives_up else PATIENCE
+        module.CLAIM_TIMEOUT = 0.0 if gives_up else TIMEOUT
         try:
             self._claim(worker, key, send=send, may_lapse=met is not None)
         except LedgerUnavailable:
@@ -151,18 +151,18 @@ class LedgerMachine(RuleBasedStateMachine):
             assert holder.worker is not worker or not holder.abandoned, "it was given up"
             return
         assert isinstance(result, Claim)
-        past = result.past
+        history = result.history
         if holder is not None:
             self._taken_over(key, holder, worker, at=began)
         if result.epoch == known.epoch + 2:  # it was claimed without a reply, and the lease expired
             assert may_lapse
             known.epoch, known.state = known.epoch + 1, State.CLAIMED
-        assert (past.in_doubt, past.pending) == (known.doubt, known.pending)
-        assert past.attempts == known.attempts
-        if past.in_doubt:
-            assert past.settled <= self.time - known.doubt_at + 1e-6, "its POS had less time"
+        assert (history.in_doubt, history.pending) == (known.doubt, known.pending)
+        assert history.attempts == known.attempts
+        if history.in_doubt:
+            assert history.settled <= self.time - known.doubt_at + 1e-6, "its POS had less time"
         self._find_out_about_deaths(key)
-        assert (past.deaths, set(past.taken_from)) == (known.deaths, known.taken_from)
+        assert (history.deaths, set(history.taken_from)) == (known.deaths, known.taken_from)
         assert result.sending is (send and known.state is None)
         known.epoch += 1
         assert result.epoch == known.epoch
@@ -189,7 +189,7 @@ class LedgerMachine(RuleBasedStateMachine):
         # seen to go on under a later one, at the new owner's last read.
         owner = holder.owner
         if owner in (leases := self.rows.leases()):
-            seen = {*leases, *taker._others._seen}
+            seen = {*leases, *taker._peers._seen}
             row = self.rows.order(key)
             is_noted = owner in (row.taken_from or "").split() or row.deaths > known.deaths
             assert is_noted or any(_is_later(each, owner) for each in seen)
@@ -245,7 +245,7 @@ class LedgerMachine(RuleBasedStateMachine):
         attempt = self._attempt(n)
         if attempt is None or attempt.claim is None or attempt.sending:
             return
-        module.CLAIM_PATIENCE = PATIENCE
+        module.CLAIM_TIMEOUT = TIMEOUT
         known = self.model[attempt.key]
         self._meet(attempt.worker, met)
         holds = attempt.worker.sending(attempt.claim)
@@ -287,9 +287,9 @@ class LedgerMachine(RuleBasedStateMachine):
         began = self.time
         self._meet(attempt.worker, met)
         try:
-            with attempt.worker.dealing_with(attempt.claim):
-                patience = 0.0 if gives_up else PATIENCE
-                written = attempt.worker.finish(attempt.claim, entry, patience=patience)
+            with attempt.worker.using(attempt.claim):
+                timeout = 0.0 if gives_up else TIMEOUT
+                written = attempt.worker.finish(attempt.claim, entry, timeout=timeout)
         except LedgerUnavailable:
             row = self.rows.order(attempt.key)
             written = row.epoch == attempt.claim.epoch and row.state == state
@@ -427,7 +427,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self._replace(place)
         if not self.workers:
             return
-        module.CLAIM_PATIENCE = PATIENCE
+        module.CLAIM_TIMEOUT = TIMEOUT
         last = self.workers[0]
         last.beat()
         last.clock.advance(LEASE)

@@ -15,13 +15,13 @@ from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
 
 def test_an_order_that_ended_since_it_was_shown_is_not_reopened(engine: Engine, rows: Rows) -> None:
     """Its worker was slow and not dead: the epoch is the one shown, and the state is not."""
-    one, desk = Worker(engine), OrderAdmin(engine, Payloads(Vault()))
+    one, order_admin = Worker(engine), OrderAdmin(engine, Payloads(Vault()))
     claim = claimed(one.claim(KEY, send=True))
-    seen = desk.one(KEY)
+    seen = order_admin.one(KEY)
     assert seen is not None and seen.state is State.SENDING
     assert one.finish(claim, an_entry())
     with pytest.raises(OrderChanged):
-        desk.change(seen, without_event(State.NEW), operator="kim", what="x", details="")
+        order_admin.change(seen, without_event(State.NEW), operator="kim", what="x", details="")
     assert rows.order().state == State.ACCEPTED
     assert not isinstance(one.claim(KEY, send=True), Claim)  # no worker sends it again
 
@@ -29,12 +29,12 @@ def test_an_order_that_ended_since_it_was_shown_is_not_reopened(engine: Engine, 
 def test_an_order_with_an_extended_deadline_keeps_its_external_id(
     engine: Engine, rows: Rows
 ) -> None:
-    one, desk = Worker(engine), OrderAdmin(engine, Payloads(Vault()))
+    one, order_admin = Worker(engine), OrderAdmin(engine, Payloads(Vault()))
     claim = claimed(one.claim(KEY, send=True))
     assert one.finish(claim, without_event(State.PENDING, pending=True, external_id="K-77"))
-    seen = desk.one(KEY)
+    seen = order_admin.one(KEY)
     assert seen is not None
-    desk.change(
+    order_admin.change(
         seen, without_event(State.PENDING, pending=True), operator="kim", what="x", details=""
     )
     assert rows.order().external_id == "K-77"
@@ -42,20 +42,20 @@ def test_an_order_with_an_extended_deadline_keeps_its_external_id(
 
 def test_a_reopened_order_has_no_deaths(engine: Engine, rows: Rows) -> None:
     """Otherwise it would be poison again at its next worker's death, or at once."""
-    one, desk = Worker(engine), OrderAdmin(engine, Payloads(Vault()))
+    one, order_admin = Worker(engine), OrderAdmin(engine, Payloads(Vault()))
     assert one.finish(claimed(one.claim(KEY, send=True)), an_entry(Kind.FAILED))
     with engine.begin() as connection:
         connection.execute(update(orders).values(deaths=2, taken_from="gone-1"))
-    seen = desk.one(KEY)
+    seen = order_admin.one(KEY)
     assert seen is not None
-    desk.change(seen, without_event(), operator="kim", what="x", details="", reopen=True)
+    order_admin.change(seen, without_event(), operator="kim", what="x", details="", reopen=True)
     assert (rows.order().deaths, rows.order().taken_from) == (0, None)
-    assert claimed(one.claim(KEY, send=True)).past.possible_deaths == 0
+    assert claimed(one.claim(KEY, send=True)).history.possible_deaths == 0
 
 
 def test_long_audit_details_are_truncated(engine: Engine) -> None:
     """A foreign message's reason has any length, and is discarded all the same."""
-    desk = OrderAdmin(engine, Payloads(Vault()))
-    desk.note(KEY, operator="kim", what="dead.discard", details="x" * 2000)
-    [line] = desk.audit(KEY)
+    order_admin = OrderAdmin(engine, Payloads(Vault()))
+    order_admin.note(KEY, operator="kim", what="dead.discard", details="x" * 2000)
+    [line] = order_admin.audit(KEY)
     assert line["details"] == "x" * 512

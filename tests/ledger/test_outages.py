@@ -30,7 +30,7 @@ Workers = Callable[..., Worker]
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "RETRY_AFTER", (0.001, 0.01))
-    monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
+    monkeypatch.setattr(module, "CLAIM_TIMEOUT", 0)
     monkeypatch.setattr(writer, "_STATEMENT_TIMEOUT", 0.1)
     monkeypatch.setattr(database, "_SQLITE_BUSY", 0.05)
 
@@ -42,8 +42,8 @@ def nothing_but_unavailable(worker: Worker, claim: Claim) -> None:
         lambda: worker.claim(other, send=True, order=b"{}"),
         lambda: worker.claim(claim.key, send=True),
         lambda: worker.sending(claim),
-        lambda: worker.finish(claim, an_entry(), patience=0),
-        lambda: worker.tell(other, an_entry(key=other), b"{}", patience=0),
+        lambda: worker.finish(claim, an_entry(), timeout=0),
+        lambda: worker.record_event(other, an_entry(key=other), b"{}", timeout=0),
         worker.beat,
     ):
         with pytest.raises(LedgerUnavailable):
@@ -62,7 +62,7 @@ def all_is_well(worker: Worker, claim: Claim, rows: Rows) -> None:
     assert worker.sending(claim)
     assert worker.finish(claim, an_entry())
     other = claimed(worker.claim(Key("m", "other"), send=True, order=b"{}"))
-    assert not other.past.in_doubt
+    assert not other.history.in_doubt
     assert worker.finish(other, an_entry(key=other.key))
     assert {row.state for row in rows.orders()} == {State.ACCEPTED}
     assert len(rows.events()) == 2
@@ -144,7 +144,7 @@ def test_sqlite_waits_while_the_disk_is_full(sqlite_url: str) -> None:
         one.claim(Key("m", "long"), send=True, order=payload.encode())
     assert rows.order(Key("m", "long")) is None
     long = claimed(one.claim(Key("m", "long"), send=True, order=payload.encode()))
-    assert not long.past.in_doubt
+    assert not long.history.in_doubt
     assert one.finish(claim, an_entry())
     engine.dispose()
 
@@ -190,7 +190,7 @@ def test_orders_that_wait_for_the_database_are_written_after_the_outage(
     claims = [claimed(one.claim(key, send=True)) for key in keys]
     postgresql.kill()
     threads = [
-        Caller(lambda claim, patience: one.finish(claim, an_entry(key=claim.key)), claim)
+        Caller(lambda claim, timeout: one.finish(claim, an_entry(key=claim.key)), claim)
         for claim in claims
     ]
     with pytest.raises(LedgerUnavailable):
@@ -215,7 +215,7 @@ def test_a_wrong_table_counts_as_an_outage(engine: Engine, worker: Workers, rows
     say("alter table orders rename column told to told_before")
     for do in (
         lambda: one.claim(KEY, send=True),
-        lambda: one.finish(claim, an_entry(), patience=0),
+        lambda: one.finish(claim, an_entry(), timeout=0),
     ):
         with pytest.raises(LedgerUnavailable, match="told"):
             do()
@@ -256,7 +256,7 @@ def test_a_lease_that_cannot_be_released_expires(
 def test_a_stop_does_not_wait_for_a_release_that_hangs(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_GIVING_BACK", 0.1)
+    monkeypatch.setattr(module, "_RELEASE_TIMEOUT", 0.1)
     answered, waited_for = threading.Event(), threading.Event()
 
     def write(_: Any) -> None:

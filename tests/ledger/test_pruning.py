@@ -18,7 +18,7 @@ def test_orders_are_pruned_in_bounded_batches_and_open_ones_never(
     for number, state in enumerate([*State] * 3):
         key = Key("m", f"o{number:02}")
         claim = claimed(one.claim(key, send=True, deliver_by=DAY, order=b"{}"))
-        if not state.is_held:
+        if not state.is_leased:
             one.finish(claim, without_event(state))
     counts = list(prune_orders(engine, DAY + 10, batch=2))
     assert all(sum(each) <= 2 for each in counts)
@@ -40,15 +40,15 @@ def test_a_fast_clock_ages_no_order(engine: Engine) -> None:
     assert present(engine, now - 7200) == now - 7200
 
 
-@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("is_leased", [False, True])
 def test_a_cancel_request_without_a_message_does_not_keep_its_order(
-    engine: Engine, rows: Rows, worker: Callable[..., Worker], is_held: bool
+    engine: Engine, rows: Rows, worker: Callable[..., Worker], is_leased: bool
 ) -> None:
     one, cancel = worker(), Key("m", "o1", Action.CANCEL)
     claim = claimed(one.claim(Key("m", "o1"), send=True, deliver_by=DAY, order=b"{}"))
     one.finish(claim, without_event(State.ACCEPTED))
     wish = claimed(one.claim(cancel, send=False, deliver_by=DAY + 100))
-    if not is_held:
+    if not is_leased:
         one.finish(wish, without_event(State.NEW))
     list(prune_orders(engine, DAY + 50))
     assert all(row.payload for row in rows.orders() if row.action == "submit")

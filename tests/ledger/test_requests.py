@@ -28,8 +28,8 @@ def test_an_expired_or_failed_request_with_a_later_deadline_is_attempted_again(
     if state not in (State.EXPIRED, State.FAILED):
         assert isinstance(again, Ended)
         return
-    past = claimed(again).past
-    assert (past.reopened, past.told, past.deliver_by) == (1, None, DAY + 61)
+    history = claimed(again).history
+    assert (history.reopened, history.last_event, history.deliver_by) == (1, None, DAY + 61)
     row = rows.order(CANCEL)
     assert (row.state, row.reopened, row.deliver_by) == ("claimed", 1, DAY + 61)
 
@@ -69,7 +69,7 @@ def test_two_open_requests_share_the_later_deadline(worker: Workers, rows: Rows)
         one.finish(claim, without_event())
         assert rows.order(CANCEL).deliver_by == DAY + until
     one.clock.advance(120)
-    assert claimed(one.claim(KEY, send=True)).past.cancelling
+    assert claimed(one.claim(KEY, send=True)).history.cancelling
 
 
 def test_an_order_keeps_its_first_deadline(worker: Workers, rows: Rows) -> None:

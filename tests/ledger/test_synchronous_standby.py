@@ -164,10 +164,10 @@ def test_a_wait_for_the_standby_that_is_cancelled_is_no_commit(
     """PostgreSQL confirms it with a warning."""
     one = Worker(engine)
     one.beat()
-    error = cancelled(lambda: one.tell(KEY, an_entry(), b"{}", patience=0))
+    error = cancelled(lambda: one.record_event(KEY, an_entry(), b"{}", timeout=0))
     assert isinstance(error, LedgerUnavailable)
     assert str(error) == "the wait for the synchronous standby was cancelled"
-    one.tell(KEY, an_entry(), b"{}")
+    one.record_event(KEY, an_entry(), b"{}")
     assert len(Rows(engine).events()) == 1
     one._writer.close()
 

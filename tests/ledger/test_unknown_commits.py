@@ -60,11 +60,11 @@ def test_an_order_is_delivered_wherever_the_connection_breaks(
         second = one.claim(taken, send=True)
         for each in (first, second):
             assert claimed(each).sending is False
-        past = second.past
+        history = second.history
         done = [one.sending(each) for each in (first, second)]
         done += [one.finish(each, an_entry(key=each.key)) for each in (first, second)]
-        one.tell(Key("m", "none"), an_entry(Kind.FAILED, key=Key("m", "none")), b"{}")
-        return [first.epoch, second.epoch, past.possible_deaths, past.in_doubt, *done]
+        one.record_event(Key("m", "none"), an_entry(Kind.FAILED, key=Key("m", "none")), b"{}")
+        return [first.epoch, second.epoch, history.possible_deaths, history.in_doubt, *done]
 
     breaking = break_at(one, statement, when)
     assert a_life() == [1, 2, 1, True, True, True, True, True]
@@ -119,7 +119,7 @@ def test_a_claim_with_a_lost_reply_and_an_expired_lease_is_not_in_doubt(
     breaking.then = lambda: one.clock.advance(LEASE)  # the database is unavailable for that long
     claim = claimed(one.claim(KEY, send=True))
     assert breaking.broke
-    assert (claim.past.deaths, claim.past.in_doubt) == (0, False)
+    assert (claim.history.deaths, claim.history.in_doubt) == (0, False)
     assert one.holds(claim)
     assert one.finish(claim, an_entry())
 
@@ -135,27 +135,27 @@ def test_the_reply_to_a_workers_first_renewal_may_be_lost(worker: Workers, rows:
     breaking = lost_answer(one, "claim")
     claim = claimed(one.claim(KEY, send=True))
     assert breaking.broke
-    assert (claim.past, claim.sending) == (AttemptHistory(), True)
+    assert (claim.history, claim.sending) == (AttemptHistory(), True)
     assert rows.leases() == {claim.owner}
 
 
 def test_a_claim_whose_reply_was_lost_for_good_is_resumed_by_the_same_worker(
     worker: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
+    monkeypatch.setattr(module, "CLAIM_TIMEOUT", 0)
     one = worker()
     one.beat()
     lost_answer(one, "claim")
     with pytest.raises(LedgerUnavailable):
         one.claim(KEY, send=True)
     claim = claimed(one.claim(KEY, send=True))
-    assert (claim.past, claim.epoch) == (AttemptHistory(), 2)
+    assert (claim.history, claim.epoch) == (AttemptHistory(), 2)
 
 
 def test_an_order_whose_claim_was_never_written_is_fresh(
     worker: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
+    monkeypatch.setattr(module, "CLAIM_TIMEOUT", 0)
     one = worker()
     one.beat()
     break_at(one, "claim", "before")
@@ -173,21 +173,21 @@ def test_an_abandoned_order_is_resumed_once_if_the_connection_breaks(
     breaking = break_at(one, "take", when)
     claim = claimed(one.claim(KEY, send=True))
     assert breaking.broke
-    assert (claim.past.in_doubt, claim.past.deaths, claim.epoch) == (True, 0, 2)
+    assert (claim.history.in_doubt, claim.history.deaths, claim.epoch) == (True, 0, 2)
     assert isinstance(one.claim(KEY, send=True), LeasedElsewhere)
 
 
 def test_an_abandoned_order_whose_sending_reply_was_lost_for_good_is_not_in_doubt(
     worker: Workers, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
+    monkeypatch.setattr(module, "CLAIM_TIMEOUT", 0)
     one = worker()
     claim = claimed(one.claim(KEY, send=False))
     lost_answer(one, "send")
-    with pytest.raises(LedgerUnavailable), one.dealing_with(claim):
+    with pytest.raises(LedgerUnavailable), one.using(claim):
         one.sending(claim)
     assert rows.order().state == State.SENDING
-    assert not claimed(one.claim(KEY, send=True)).past.in_doubt
+    assert not claimed(one.claim(KEY, send=True)).history.in_doubt
 
 
 def test_an_outcome_with_a_lost_reply_does_not_overwrite_later_ones(
@@ -257,7 +257,7 @@ def test_an_order_is_delivered_while_every_reply_of_the_server_is_lost(
         return result
 
     claim = claimed(lost(lambda: worker.claim(KEY, send=False)))
-    assert (claim.epoch, claim.past) == (1, AttemptHistory())
+    assert (claim.epoch, claim.history) == (1, AttemptHistory())
     assert lost(lambda: worker.sending(claim)) is True
     assert lost(lambda: worker.finish(claim, an_entry())) is True
     row = rows.order()
@@ -272,8 +272,8 @@ def test_a_server_that_vanished_counts_as_unavailable(
     worker.beat()
     proxy.half_open()
     with pytest.raises(LedgerUnavailable):
-        worker.tell(KEY, an_entry(), b"{}", patience=0)
-    worker.tell(KEY, an_entry(), b"{}")  # on a new connection
+        worker.record_event(KEY, an_entry(), b"{}", timeout=0)
+    worker.record_event(KEY, an_entry(), b"{}")  # on a new connection
     assert len(Rows(direct).events()) == 1
 
 
@@ -281,14 +281,14 @@ def test_claims_that_were_never_written_are_not_remembered(
     wired: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a night without a database they would be a hundred thousand and more."""
-    monkeypatch.setattr(module, "CLAIM_PATIENCE", 0)
+    monkeypatch.setattr(module, "CLAIM_TIMEOUT", 0)
     worker, proxy, _ = wired
     worker.beat()
     proxy.down()
     for _ in range(5):  # the first meets a dead connection
         with pytest.raises(LedgerUnavailable):
             worker.claim(KEY, send=True)
-    assert (len(worker.abandoned), worker._unheard) == (1, set())
+    assert (len(worker.abandoned), worker._unknown) == (1, set())
     proxy.heal()
     assert claimed(worker.claim(KEY, send=True)).epoch == 1
 

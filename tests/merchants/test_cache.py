@@ -82,7 +82,7 @@ class Scene:
                 "lifetime": LIFETIME,
                 "absent": ABSENT,
                 "stale": STALE,
-                "most": 100,
+                "max_weight": 100,
                 "failures": (Away,),
                 "pause": lambda _: PAUSE,
                 **terms,
@@ -188,7 +188,9 @@ def test_a_shared_value_is_old_as_soon_as_any_process_would_refresh_it() -> None
         scene.source.rows[key] = "value", 1.0
         scene.cache.get(key)
     soonest = REFRESH * (1 - JITTER) * LIFETIME
-    assert [(each.young, each.lifetime) for each in given.values()] == [(soonest, LIFETIME)] * 3
+    assert [(each.refresh_at_age, each.lifetime) for each in given.values()] == [
+        (soonest, LIFETIME)
+    ] * 3
 
 
 def test_a_value_from_another_process_is_valid_for_the_rest_of_its_lifetime() -> None:
@@ -392,7 +394,7 @@ def test_a_failing_listener_blocks_no_reader(
 
 
 def test_remembered_failures_are_bounded() -> None:
-    scene = Scene(most=2)
+    scene = Scene(max_weight=2)
     scene.source.is_away = True
     for key in ("k", "l", "m", "m", "l", "k"):
         with pytest.raises(Away):
@@ -412,7 +414,7 @@ def test_a_stale_value_does_not_call_the_loader_on_every_read() -> None:
             scene.wait_for_load()  # the load confirms the value
             for _ in range(100):
                 assert scene.cache.get("k") == "value"
-            assert not scene.cache._under_way
+            assert not scene.cache._loading
             scene.source.seconds += PAUSE
         assert len(scene.source.loads) == 3
 
@@ -432,7 +434,7 @@ def test_a_late_reader_starts_no_second_load() -> None:
     with threaded() as scene:
         scene.source.rows["k"] = "value", 1.0
         scene.cache.get("k")
-        event = scene.cache._wish("k")  # as a reader that saw no value a moment ago
+        event = scene.cache._request_load("k")  # as a reader that saw no value a moment ago
         assert event is not None
         assert event.is_set()
         assert not scene.cache._wanted
@@ -503,7 +505,7 @@ def test_the_oldest_value_is_evicted(scene: Scene) -> None:
 
 
 def test_heavy_values_evict_as_many_as_they_count_for() -> None:
-    scene = Scene(weigh=lambda value: len(value or "1"))
+    scene = Scene(weight_of=lambda value: len(value or "1"))
     scene.source.rows = {f"k{n}": ("v" * 9, 1.0) for n in range(11)} | {"k99": ("v" * 30, 1.0)}
     for key in scene.source.rows:
         scene.cache.get(key)
@@ -551,7 +553,7 @@ def test_reading_a_cached_value_takes_no_lock_and_wakes_no_thread(
         raise AssertionError("a read did more than to read")
 
     unused: Callable[..., Any] = never
-    for name in ("_wish", "_wait", "_lock", "_something"):
+    for name in ("_request_load", "_wait", "_lock", "_something"):
         monkeypatch.setattr(scene.cache, name, unused)
     assert scene.cache.get("k") == "value"
 

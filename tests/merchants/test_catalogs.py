@@ -12,9 +12,9 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from pos_gateway.cache.refresh_ahead import CacheEntry
 from pos_gateway.domain.errors import NotLoaded
 from pos_gateway.merchants import directory as subject
-from pos_gateway.merchants.catalogs import AT_ONCE, CatalogStore, of_text
+from pos_gateway.merchants.catalogs import BATCH_SIZE, CatalogStore, of_text
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
-from pos_gateway.merchants.store import IN_A_ROW, MerchantStore
+from pos_gateway.merchants.store import YIELD_EVERY, MerchantStore
 from pos_gateway.processing.shared_cache import SharedCache
 from pos_gateway.runtime import green
 from tests.merchants.conftest import HandClock
@@ -70,7 +70,7 @@ def test_recently_edited_catalogs_are_known(catalogs: CatalogStore, clock: HandC
 
 
 def test_many_catalogs_are_read_a_few_at_a_time(catalogs: CatalogStore, engine: Engine) -> None:
-    written = {f"m{number}": {"a": str(number)} for number in range(2 * AT_ONCE + 1)}
+    written = {f"m{number}": {"a": str(number)} for number in range(2 * BATCH_SIZE + 1)}
     catalogs.put(written)
     asked_for: list[int] = []
 
@@ -81,7 +81,7 @@ def test_many_catalogs_are_read_a_few_at_a_time(catalogs: CatalogStore, engine: 
     event.listen(engine, "before_cursor_execute", heard)
     found = catalogs.stamped([*written, *(f"none{number}" for number in range(50))])
     assert {merchant: catalog for merchant, (catalog, _) in found.items()} == written
-    assert asked_for == [AT_ONCE, AT_ONCE, 1]
+    assert asked_for == [BATCH_SIZE, BATCH_SIZE, 1]
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', "null", "{", ""])
@@ -239,7 +239,7 @@ def test_catalogs_are_exchanged_with_redis_a_few_at_a_time(
         return do(keys, what, *more)
 
     monkeypatch.setattr(shared, "_do", heard)
-    least = dict.fromkeys((f"m{number}" for number in range(2 * AT_ONCE + 1)), 0.0)
+    least = dict.fromkeys((f"m{number}" for number in range(2 * BATCH_SIZE + 1)), 0.0)
     ours = shared.claim(least).ours
     assert ours.keys() == least.keys()
     shared.store(
@@ -250,7 +250,7 @@ def test_catalogs_are_exchanged_with_redis_a_few_at_a_time(
     )
     found = shared.claim(least).found
     assert {key: loaded.value for key, loaded in found.items()} == {k: {"a": k} for k in least}
-    sizes = [AT_ONCE, AT_ONCE, 1]
+    sizes = [BATCH_SIZE, BATCH_SIZE, 1]
     assert exchanges == [(what, n) for what in ("claim", "store", "claim") for n in sizes]
     shared.close()
 
@@ -278,7 +278,7 @@ def test_catalogs_in_memory_are_bounded_by_all_of_their_entries(
     clock: HandClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(subject, "MOST_ENTRIES", 12)
+    monkeypatch.setattr(subject, "MAX_ENTRIES", 12)
     directory = Directory(store, catalogs, clock=clock)
     ids = ["large", "without", "middling"]
     store.put(map(a_merchant, ids))
@@ -294,7 +294,7 @@ def test_a_large_import_does_not_block_orders_at_a_poll(
     store: MerchantStore, catalogs: CatalogStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory, turns = Directory(store, catalogs, clock=clock), []
-    ids = [f"m{number}" for number in range(5 * IN_A_ROW)]
+    ids = [f"m{number}" for number in range(5 * YIELD_EVERY)]
     store.put(map(a_merchant, ids))
     catalogs.put({each: {} for each in ids})
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=turns.append))

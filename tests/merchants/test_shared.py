@@ -50,7 +50,7 @@ def share(url: str, name: str = "test", **terms: Any) -> SharedValues[str]:
 def an_entry(
     fence: int, text: str | None = "v", version: float = 1.0, age: float = 0.0
 ) -> CacheEntry[str]:
-    return CacheEntry(fence, text, version, age, young=45.0, lifetime=100.0)
+    return CacheEntry(fence, text, version, age, refresh_at_age=45.0, lifetime=100.0)
 
 
 @pytest.fixture

@@ -441,7 +441,7 @@ def test_a_suspected_poison_request_starts_alone(tmp_path: Path) -> None:
     gate.take_cancel(seconds=600)
     died_with(gate, 2)
     said = len(gate.said)
-    with gate.delivery._alone.if_suspect(2) as is_alone:
+    with gate.delivery._isolation.if_suspect(2) as is_alone:
         assert is_alone
         decided = gate.take_cancel(seconds=600)
     assert decided.outcome.reason is not None

@@ -35,7 +35,7 @@ from pos_gateway.processing.decision import (
     on_no_request,
     on_submission,
 )
-from pos_gateway.processing.delivery import HELD_FOR, Attempt, held
+from pos_gateway.processing.delivery import LOOK_AGAIN_AFTER, Attempt, leased_elsewhere
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.settings import Settings
 from pos_gateway.worker.tasks import deliver
@@ -50,11 +50,11 @@ def order_at(seconds: float) -> tuple[Order, datetime]:
 
 
 def decided(
-    outcome: Outcome, *, tries: int = 0, seconds: float = 3600, sending: bool = True, **past: Any
+    outcome: Outcome, *, tries: int = 0, seconds: float = 3600, sending: bool = True, **history: Any
 ) -> Decision:
     """The decision on an outcome of an order with this attempt history."""
     order, now = order_at(seconds)
-    claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(**past), sending)
+    claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(**history), sending)
     return on_submission(
         order, Attempt(outcome, claim, called=True), MessageContext("orders", tries, now)
     )
@@ -97,7 +97,9 @@ def test_a_pending_order_is_looked_up_with_increasing_delays(
     tries: int, left: float, least: float, most: float
 ) -> None:
     decisions = [
-        decided(Outcome(Kind.PENDING), tries=tries, seconds=left, pending=True, told="pending")
+        decided(
+            Outcome(Kind.PENDING), tries=tries, seconds=left, pending=True, last_event="pending"
+        )
         for _ in range(500)
     ]
     delays = [message.delay for each in decisions for message in each.messages]
@@ -134,7 +136,7 @@ def test_an_old_message_does_not_expire_an_order_whose_deadline_was_extended() -
     order, now = order_at(-60)
     newer = order.until(now + timedelta(minutes=30))
     claim = Claim(Key("m", "o1"), "worker", 2, 1, AttemptHistory(attempts=3), sending=False)
-    attempt = Attempt(held(), claim, newer=newer)
+    attempt = Attempt(leased_elsewhere(), claim, newer=newer)
     decision = on_submission(order, attempt, MessageContext("orders", 4, now))
     assert kinds(decision.messages) == ["again"]
     [[again], _, _] = json.loads(decision.messages[0].body)
@@ -182,27 +184,29 @@ def test_each_outcome_is_written_with_its_event(
     assert written(decision).attempts == 3
 
 
-@pytest.mark.parametrize("past", [{"doubt_since": 1.0}, {"pending": True}])
+@pytest.mark.parametrize("history", [{"doubt_since": 1.0}, {"pending": True}])
 @pytest.mark.parametrize("kind", [Kind.FAILED, Kind.RETRY, Kind.IN_DOUBT])
-def test_an_order_in_doubt_never_ends_as_not_sent(kind: Kind, past: dict[str, Any]) -> None:
-    decision = decided(Outcome(kind, REASON), **past)
+def test_an_order_in_doubt_never_ends_as_not_sent(kind: Kind, history: dict[str, Any]) -> None:
+    decision = decided(Outcome(kind, REASON), **history)
     assert kinds(decision.messages) == ["again"]
     assert decision.messages[0].headers["x-resolve"] is False
-    late = decided(Outcome(kind, REASON), seconds=-1, **past)
+    late = decided(Outcome(kind, REASON), seconds=-1, **history)
     assert kinds(late.messages) == ["again"]
     assert late.messages[0].headers["x-resolve"] is True
     assert (written(late).state, recorded_event(late)) == (State.IN_DOUBT, "in_doubt")
 
 
 def test_an_order_in_doubt_has_one_event() -> None:
-    decision = decided(Outcome(Kind.RETRY, REASON), seconds=-1, doubt_since=1.0, told="in_doubt")
+    decision = decided(
+        Outcome(Kind.RETRY, REASON), seconds=-1, doubt_since=1.0, last_event="in_doubt"
+    )
     assert kinds(decision.messages) == ["again"]
     assert recorded_event(decision) is None
 
 
 def test_an_order_whose_event_is_in_doubt_is_listed_so_until_it_is_decided() -> None:
     """Also an order that the POS has had the whole time without deciding."""
-    again = decided(Outcome(Kind.PENDING), seconds=-1, pending=True, told="in_doubt")
+    again = decided(Outcome(Kind.PENDING), seconds=-1, pending=True, last_event="in_doubt")
     assert kinds(again.messages) == ["again"]
     assert recorded_event(again) is None
     assert (written(again).state, written(again).pending) == (State.IN_DOUBT, True)
@@ -234,20 +238,20 @@ def test_an_order_ends_now_if_its_retry_would_be_too_late(kind: Kind) -> None:
     assert recorded_event(decision) == "expired"
 
 
-@pytest.mark.parametrize("past", [{}, {"doubt_since": 1.0}], ids=["not sent", "in doubt"])
+@pytest.mark.parametrize("history", [{}, {"doubt_since": 1.0}], ids=["not sent", "in doubt"])
 @pytest.mark.parametrize("seconds", [899, 600, 130, 60, 32])
 def test_an_order_is_retried_before_its_deadline_whatever_retry_after_says(
-    past: dict[str, Any], seconds: float
+    history: dict[str, Any], seconds: float
 ) -> None:
     """Otherwise one 503 would end it long before its deadline."""
-    asked = Outcome(Kind.IN_DOUBT if past else Kind.RETRY, REASON, retry_after=900.0)
-    decision = decided(asked, seconds=seconds, **past)
+    asked = Outcome(Kind.IN_DOUBT if history else Kind.RETRY, REASON, retry_after=900.0)
+    decision = decided(asked, seconds=seconds, **history)
     [again] = decision.messages
     assert recorded_event(decision) is None
     assert again.headers["x-resolve"] is False
     assert again.delay == seconds - LAST_ATTEMPT
-    last = decided(asked, seconds=LAST_ATTEMPT, **past)
-    assert recorded_event(last) == ("in_doubt" if past else "expired")
+    last = decided(asked, seconds=LAST_ATTEMPT, **history)
+    assert recorded_event(last) == ("in_doubt" if history else "expired")
 
 
 def test_retry_after_does_not_shorten_the_hour_of_doubt() -> None:
@@ -268,7 +272,7 @@ def test_a_delay_that_ends_in_time_is_unchanged() -> None:
 def test_a_redelivered_order_that_needs_an_operator_has_one_event() -> None:
     for_operator = Outcome(Kind.IN_DOUBT, REASON, for_operator=True)
     first, again = (
-        decided(for_operator, sending=False, doubt_since=1.0, told=before)
+        decided(for_operator, sending=False, doubt_since=1.0, last_event=before)
         for before in (None, "in_doubt")
     )
     assert [recorded_event(each) for each in (first, again)] == ["in_doubt", None]
@@ -290,7 +294,7 @@ def test_a_pending_order_is_not_in_doubt() -> None:
 def test_a_pending_order_has_one_event_and_is_then_looked_up() -> None:
     first = decided(Outcome(Kind.PENDING))
     assert written(first).pending
-    again = decided(Outcome(Kind.PENDING), tries=1, pending=True, told="pending")
+    again = decided(Outcome(Kind.PENDING), tries=1, pending=True, last_event="pending")
     assert kinds(again.messages) == ["again"]
     assert again.messages[0].headers["x-attempts"] == 2
     assert written(again).pending
@@ -335,7 +339,9 @@ def test_while_the_database_is_unavailable_an_order_is_retried_without_an_event(
 
 def test_a_terminal_order_repeats_its_event() -> None:
     order, now = order_at(60)
-    ended = Ended(State.REJECTED, 1.0, REASON, "x1", AttemptHistory(attempts=3, told="rejected"))
+    ended = Ended(
+        State.REJECTED, 1.0, REASON, "x1", AttemptHistory(attempts=3, last_event="rejected")
+    )
     decision = on_submission(
         order, Attempt(ended.outcome, ended=ended), MessageContext("orders", 0, now)
     )
@@ -347,7 +353,7 @@ def test_a_terminal_order_repeats_its_event() -> None:
 def test_a_redelivered_failed_order_is_dead_lettered_again(state: State) -> None:
     """The worker that wrote its outcome may have died before the dead letter."""
     order, now = order_at(60)
-    ended = Ended(state, 1.0, REASON, None, AttemptHistory(attempts=1, told=state.value))
+    ended = Ended(state, 1.0, REASON, None, AttemptHistory(attempts=1, last_event=state.value))
     attempt = Attempt(ended.outcome, ended=ended)
     messages = on_submission(order, attempt, MessageContext("orders", 0, now)).messages
     assert kinds(messages) == ["orders.dead"]
@@ -368,8 +374,8 @@ def test_retry_after_is_honoured() -> None:
 def test_an_order_leased_elsewhere_is_retried_soon() -> None:
     """And it opens no breaker of its merchant."""
     order, now = order_at(3600)
-    decision = on_submission(order, Attempt(held()), MessageContext("orders", 20, now))
-    assert HELD_FOR <= decision.messages[0].delay <= 2 * HELD_FOR
+    decision = on_submission(order, Attempt(leased_elsewhere()), MessageContext("orders", 20, now))
+    assert LOOK_AGAIN_AFTER <= decision.messages[0].delay <= 2 * LOOK_AGAIN_AFTER
     assert decision.outcome.retry_after is None
 
 

@@ -83,15 +83,15 @@ class Transport:
 class Ledger:
     """A ledger in which every order is new, and which records its calls."""
 
-    def __init__(self, **past: Any) -> None:
-        self.past = AttemptHistory(**past)
+    def __init__(self, **history: Any) -> None:
+        self.history = AttemptHistory(**history)
         self.is_lost = False
         self.said: list[str] = []
         self.abandoned: list[bool] = []
 
     def claim(self, key: Key, *, send: bool, **_: Any) -> Claim:
-        fresh = self.past == AttemptHistory()
-        return Claim(key, "worker", 1, 1, self.past, sending=send and fresh)
+        fresh = self.history == AttemptHistory()
+        return Claim(key, "worker", 1, 1, self.history, sending=send and fresh)
 
     def sending(self, claim: Claim, _endpoint: str | None = None) -> bool:
         claim.sending = True
@@ -209,8 +209,8 @@ def test_the_settling_time_is_not_counted_on_the_wall_clock(hours: int) -> None:
     since = StandingClock().now().timestamp() + hours * 3600
     settled = {0.0: 8.0, 7.9: 8.0 - 7.9, 8.0: 0.0, 60.0: 0.0}
     for seconds, left in settled.items():
-        past = AttemptHistory(doubt_since=since, settled=seconds)
-        assert unsettled_for(past, 8.0, QueryableAdapter()) == left
+        history = AttemptHistory(doubt_since=since, settled=seconds)
+        assert unsettled_for(history, 8.0, QueryableAdapter()) == left
     assert unsettled_for(AttemptHistory(), 8.0, QueryableAdapter()) == 0.0
 
 
@@ -232,12 +232,12 @@ def test_a_merchant_is_not_blamed_for_an_order_that_was_taken_over() -> None:
 def test_an_order_that_is_to_be_cancelled_is_not_sent_again(
     adapter: Adapter, doubt_since: float | None
 ) -> None:
-    past: Any = {"attempts": 1, "doubt_since": doubt_since, "settled": 60.0}
-    to_be_cancelled = Ledger(**past, cancelling=True)
+    history: Any = {"attempts": 1, "doubt_since": doubt_since, "settled": 60.0}
+    to_be_cancelled = Ledger(**history, cancelling=True)
     outcome = attempt(Transport(reply(404)), ledger=to_be_cancelled, adapter=adapter)
     assert (outcome.kind, outcome.reason and outcome.reason.code) == (Kind.RETRY, "cancelling")
     assert to_be_cancelled.said == []
-    any_other = Ledger(**past)
+    any_other = Ledger(**history)
     attempt(Transport(reply(404)), ledger=any_other, adapter=adapter)
     assert any_other.said == ["sending"]
 

@@ -22,7 +22,7 @@ from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.lease import BEAT
-from pos_gateway.ledger.ledger import ALONE
+from pos_gateway.ledger.ledger import LEASE_IN_FORK
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import Action, Entry, Key, State
 from pos_gateway.merchants.store import MerchantStore
@@ -148,7 +148,7 @@ class Lab:
             reply: Reply = pos.handle(request)
             return reply
 
-        def store(messages: list[Message], patience: float = 0) -> None:
+        def store(messages: list[Message], timeout: float = 0) -> None:
             pass
 
         gate.caller._exchange = exchange
@@ -181,7 +181,7 @@ class Lab:
 
     def _do(self, gate: Gateway, record: dict[str, Any], action: Action) -> Decision:
         decision = tasks.deliver(gate, record, action, headers={}, routing_key="orders")
-        assert gate.settle(decision, patience=1)
+        assert gate.commit_outcome(decision, timeout=1)
         return decision
 
     def events(self) -> list[str]:
@@ -665,7 +665,7 @@ def test_a_late_request_frees_an_order_of_a_dead_worker(lab: Lab) -> None:
     lab.workers.remove(one)
     assert lab.cancel(two, minutes=-1).again is not None
     for _ in range(4):
-        lab.pass_time(ALONE)
+        lab.pass_time(LEASE_IN_FORK)
         if lab.cancel(two, minutes=-1).again is None:
             break
     [row] = lab.admin().orders(states=[State.IN_DOUBT])

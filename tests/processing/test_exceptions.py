@@ -59,7 +59,7 @@ def attempted(gate: Gate, record: dict[str, Any], action: Action = Action.SUBMIT
         decided = deliver(gate, record, action, headers={}, routing_key="orders")
     except ZeroDivisionError:
         return False
-    return gate.settle(decided, patience=1)
+    return gate.commit_outcome(decided, timeout=1)
 
 
 @pytest.mark.parametrize("reply", [ACCEPTED, NO_REPLY], ids=["accepted", "no reply"])

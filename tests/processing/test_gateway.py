@@ -109,14 +109,16 @@ def test_a_committed_outcome_is_counted_once_and_published_at_once(
     claim = gateway.ledger.claim(KEY, send=True)
     assert isinstance(claim, Claim)
     entry = an_entry(Kind.ACCEPTED, key=KEY)
-    assert gateway.settle(Decision(ACCEPTED, [(claim, entry)]))
+    assert gateway.commit_outcome(Decision(ACCEPTED, [(claim, entry)]))
     assert woken == ["wake"]
-    late = Claim(KEY, claim.owner, claim.epoch + 1, claim.ticket, claim.past, sending=True)
-    assert not gateway.settle(Decision(ACCEPTED, [(late, entry)]))  # leased elsewhere by now
+    late = Claim(KEY, claim.owner, claim.epoch + 1, claim.ticket, claim.history, sending=True)
+    assert not gateway.commit_outcome(
+        Decision(ACCEPTED, [(late, entry)])
+    )  # leased elsewhere by now
     assert woken == ["wake"]
     other = Key("m", "none")
     record = EventRecord(other, an_entry(Kind.FAILED, key=other), b"{}")
-    assert gateway.settle(Decision(ACCEPTED, event_records=[record]))
+    assert gateway.commit_outcome(Decision(ACCEPTED, event_records=[record]))
     assert woken == ["wake", "wake"]
     assert (counted("accepted"), counted("failed")) == (before[0] + 1, before[1] + 1)
 
@@ -131,7 +133,7 @@ def test_outcomes_are_counted_by_the_merchants_provider(
     gateway.directory.get("m")
     claim = gateway.ledger.claim(KEY, send=True)
     assert isinstance(claim, Claim)
-    assert gateway.settle(Decision(ACCEPTED, [(claim, an_entry(Kind.ACCEPTED, key=KEY))]))
+    assert gateway.commit_outcome(Decision(ACCEPTED, [(claim, an_entry(Kind.ACCEPTED, key=KEY))]))
     assert counted("accepted", "acme") == before + 1
 
 

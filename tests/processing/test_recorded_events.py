@@ -40,7 +40,7 @@ def test_an_order_that_is_too_large_twice_has_two_events(tmp_path: Path) -> None
     for body in (b"x" * 90_000, b"x" * 80_000, b"x" * 80_000, b"y" * 80_000):
         dead = Message("orders", "orders.dead", body, "o1")
         too_large = Reason.of("too_large", f"{len(body)} bytes")
-        assert gate.settle(on_unread(dead, named, too_large, context), patience=1)
+        assert gate.commit_outcome(on_unread(dead, named, too_large, context), timeout=1)
     assert gate.recorded() == [("failed", "too_large")] * 3
 
 
@@ -82,7 +82,7 @@ def test_an_order_whose_event_was_in_doubt_has_no_pending_event(tmp_path: Path) 
     gate = Gate(tmp_path, lambda _: answers.pop(0))
     order = gate.an_order(seconds=1)
     decided = deliver(gate, order, headers={"x-attempts": 20}, routing_key="orders")
-    assert gate.settle(
+    assert gate.commit_outcome(
         decided
     )  # whatever the jitter, the next attempt would be too late: it ends in doubt
     gate.take(order)  # its copy is delivered at once

@@ -146,9 +146,9 @@ class Publisher:
         self._loses_confirm = loses_confirm
 
     def publish(self, message: Message) -> None:
-        self.publish_patiently(message, on_trouble=lambda _error: None, patience=0.0)
+        self.publish_persistently(message, on_trouble=lambda _error: None, patience=0.0)
 
-    def publish_patiently(
+    def publish_persistently(
         self, message: Message, *, on_trouble: Callable[[Any], None], patience: float = inf
     ) -> None:
         scheduler = self._broker.scheduler

@@ -57,7 +57,7 @@ FAULTS = [
     Fault(
         "an unknown lease is read",
         "ledger.ledger",
-        "if now - self._looked_at >= LOOK or not self._others.know(owners):",
+        "if now - self._looked_at >= LOOK or not self._peers.know(owners):",
         "if now - self._looked_at >= LOOK:",
         seed=528,
     ),
@@ -78,15 +78,15 @@ FAULTS = [
     Fault(
         "an order that its worker died sending is in doubt",
         "ledger.batch",
-        "past = self._in_doubt(row)",
-        "past = row.past",
+        "history = self._in_doubt(row)",
+        "history = row.history",
         seed=15,
     ),
     Fault(
         "an order whose green thread was killed sending it is in doubt",
         "ledger.batch",
-        "return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.past",
-        "return row.past",
+        "return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.history",
+        "return row.history",
         seed=7,
     ),
     Fault(
@@ -152,15 +152,15 @@ FAULTS = [
     Fault(
         "a look-up does not count before the settling time",
         "processing.delivery",
-        "return max(0.0, longest - past.settled)",
+        "return max(0.0, longest - history.settled)",
         "return 0.0",
         seed=35,
     ),
     Fault(
         "the settling time is not counted on a wall clock",
         "ledger.batch",
-        "settling, now = past.settling, self._lease.clock()",
-        "return replace(past, settled=self._now - past.doubt_since)",
+        "settling, now = history.settling, self._lease.clock()",
+        "return replace(history, settled=self._now - history.doubt_since)",
         seed=256,
     ),
     Fault(
@@ -173,8 +173,8 @@ FAULTS = [
     Fault(
         "the settling time restarts when the order is sent again",
         "ledger.batch",
-        "if claim.sending or claim.past.settling is None:",
-        "if claim.past.settling is None:",
+        "if claim.sending or claim.history.settling is None:",
+        "if claim.history.settling is None:",
         seed=4,
     ),
     Fault(
@@ -187,34 +187,34 @@ FAULTS = [
     Fault(
         "an order in doubt is looked up before it is sent again",
         "processing.delivery",
-        "if past.pending or ask_first or late:",
-        "if past.pending or late:",
+        "if history.pending or ask_first or late:",
+        "if history.pending or late:",
         seed=1,
     ),
     Fault(
         "a pending order is not sent again",
         "processing.delivery",
-        "if past.pending or ask_first or late:",
+        "if history.pending or ask_first or late:",
         "if ask_first or late:",
         seed=2,
     ),
     Fault(
         "an order in doubt at a POS without look-up is not sent again",
         "processing.delivery",
-        "if past.in_doubt and adapter.guarantee is Guarantee.BLIND:",
+        "if history.in_doubt and adapter.guarantee is Guarantee.BLIND:",
         "if False:",
     ),
     Fault(
         "an expired order that its POS may have is in doubt",
         "processing.delivery",
-        "if past.may_be_there:\n        return Outcome(",
+        "if history.may_be_there:\n        return Outcome(",
         "if False:\n        return Outcome(",
         seed=2,
     ),
     Fault(
         "a poison order is sent no more",
         "processing.delivery",
-        "past.possible_deaths >= POISONOUS",
+        "history.possible_deaths >= POISONOUS",
         "False",
         seed=9,
     ),
@@ -227,14 +227,14 @@ FAULTS = [
     Fault(
         "that the POS has an order is remembered",
         "processing.decision",
-        "after = replace(past, pending=True, doubt_since=None)",
-        "after = past",
+        "after = replace(history, pending=True, doubt_since=None)",
+        "after = history",
         seed=2,
     ),
     Fault(
         "an order in doubt has not failed",
         "processing.decision",
-        "FOLLOWS[outcome.kind][past.may_be_there]",
+        "FOLLOWS[outcome.kind][history.may_be_there]",
         "FOLLOWS[outcome.kind][False]",
         seed=766,
     ),
@@ -289,8 +289,8 @@ FAULTS = [
     Fault(
         "a message is acknowledged after its follow-ups are stored",
         "worker.dispatcher",
-        "            is_ours = self._gate.settle(",
-        "            request.tell_acknowledged()\n            is_ours = self._gate.settle(",
+        "            is_ours = self._gate.commit_outcome(",
+        "            request.tell_acknowledged()\n            is_ours = self._gate.commit_outcome(",
         seed=2,
     ),
     Fault(
@@ -353,14 +353,14 @@ FAULTS = [
     Fault(
         "an order in doubt is looked up and sent at its endpoint",
         "processing.delivery",
-        "if past.may_be_there and has_moved(past, merchant, adapter):",
+        "if history.may_be_there and has_moved(history, merchant, adapter):",
         "if False:",
         seed=19,
     ),
     Fault(
         "a refusal says nothing about earlier attempts",
         "processing.delivery",
-        "if is_refused and past.in_doubt and not ask_first:",
+        "if is_refused and history.in_doubt and not ask_first:",
         "if False:",
         seed=309,
     ),
@@ -380,8 +380,8 @@ FAULTS = [
     Fault(
         "an order that a POS says it has is not in doubt",
         "processing.decision",
-        "after = replace(past, pending=True, doubt_since=None)",
-        "after = replace(past, pending=True, doubt_since=past.doubt_since or 1.0)",
+        "after = replace(history, pending=True, doubt_since=None)",
+        "after = replace(history, pending=True, doubt_since=history.doubt_since or 1.0)",
     ),
     Fault(
         "a cancel request with a later deadline has it",
@@ -398,7 +398,7 @@ FAULTS = [
     Fault(
         "a cancellation in doubt is looked up before its outcome is recorded",
         "processing.cancellation",
-        "if not claim.past.in_doubt:",
+        "if not claim.history.in_doubt:",
         "if True:",
         seed=49,
     ),

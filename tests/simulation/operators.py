@@ -190,12 +190,12 @@ class Operators:
 
     def _resolve(self, command: Command, clock: MachineClock) -> None:
         """Show, wait, ask the merchant, decide; check that the order is still as it was shown."""
-        random, desk = self._scheduler.random, self._admin(clock)
+        random, order_admin = self._scheduler.random, self._admin(clock)
         doubtful = (State.IN_DOUBT, State.CLAIMED, State.SENDING)
         found: list[OrderStanding] = []
 
         def looks() -> bool:
-            found[:] = [each for each in desk.orders(states=doubtful) if each.is_in_doubt]
+            found[:] = [each for each in order_admin.orders(states=doubtful) if each.is_in_doubt]
             return bool(found)
 
         self._wait_for(looks)
@@ -229,10 +229,10 @@ class Operators:
         until: datetime | None,
         since: datetime | None,
     ) -> None:
-        desk = self._admin(clock)
+        order_admin = self._admin(clock)
         publisher, name = self._publisher(), command.process.name
-        resolving = Resolution(desk, publisher, name, Split(), clock, since=since)
-        order = desk.one(seen.key)
+        resolving = Resolution(order_admin, publisher, name, Split(), clock, since=since)
+        order = order_admin.one(seen.key)
         assert order is not None
         if since is None and (order.told, order.reopened) != (seen.told, seen.reopened):
             return  # without the command's check the operator must check: it is looked up again
@@ -246,10 +246,12 @@ class Operators:
 
     def _not_sent_again(self, key: Key, clock: MachineClock) -> None:
         """The same command again, for an order that was resolved before."""
-        desk = self._admin(clock)
-        order = desk.one(key)
+        order_admin = self._admin(clock)
+        order = order_admin.one(key)
         if order is not None and order.state is State.NEW and order.reason_code == "resolved":
-            Resolution(desk, self._publisher(), "sweep", Split(), clock).not_sent(order, None)
+            Resolution(order_admin, self._publisher(), "sweep", Split(), clock).not_sent(
+                order, None
+            )
 
     def _cancel(self, _command: Command, clock: MachineClock) -> None:
         """The backend cancels an order, perhaps twice, the second time with a later deadline."""

@@ -155,7 +155,7 @@ class World:
             return True
         for worker in self.workers:
             if worker.process.is_alive and worker.ledger is not None:
-                seen = worker.ledger._others._seen.get(lease_id)
+                seen = worker.ledger._peers._seen.get(lease_id)
                 if seen is None or seen.beat != rows[0][1]:
                     continue
                 if worker.clock.monotonic() - seen.since >= seen.seconds:

@@ -31,7 +31,7 @@ _ANYHOW: Any = {
     "lifetime": 1.0,
     "absent": 1.0,
     "stale": 1.0,
-    "most": 1,
+    "max_weight": 1,
     "failures": (),
     "pause": lambda _: 1.0,
 }
@@ -51,11 +51,11 @@ def main(merchants: int, providers: int) -> None:
         admission.open_breaker(merchant_id, 60.0)
         admission.parked_count.add(merchant_id, 64, 30.0)
         for kind in Kind:
-            metrics.told(kind, provider)
+            metrics.outcome_recorded(kind, provider)
             metrics.attempted(kind, provider, 0.1)
-        metrics.set_aside(f"reason-{merchant_id}")
+        metrics.dead_lettered(f"reason-{merchant_id}")
     for merchant_id in ("m0", "m1"):
-        metrics.told("accepted", None)
+        metrics.outcome_recorded("accepted", None)
         metrics.attempted("accepted", None, 0.1)
         admission.close_breaker(merchant_id)
     log.configure()

@@ -33,11 +33,13 @@ def test_ten_thousand_merchants_and_sixty_providers_make_fewer_than_3000_series(
     assert samples.value("pos_gateway_merchants_in_trouble") == MERCHANTS
     assert len(samples.of("pos_gateway_merchant_parked_orders")) == metrics.WORST
     # The sums are complete: unnamed merchants and providers are added together.
-    told = samples.of("pos_gateway_orders_total", outcome="accepted")
-    assert sum(told.values()) == MERCHANTS + 2
-    assert len(told) == metrics.PROVIDERS + 2
+    outcome_recorded = samples.of("pos_gateway_orders_total", outcome="accepted")
+    assert sum(outcome_recorded.values()) == MERCHANTS + 2
+    assert len(outcome_recorded) == metrics.PROVIDERS + 2
     without_a_name = PROVIDERS - metrics.PROVIDERS
-    assert abs(told[(OTHER,)] - MERCHANTS * without_a_name / PROVIDERS) <= without_a_name
+    assert (
+        abs(outcome_recorded[(OTHER,)] - MERCHANTS * without_a_name / PROVIDERS) <= without_a_name
+    )
 
 
 def without_samples(samples: Samples) -> list[str]:

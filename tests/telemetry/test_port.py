@@ -13,7 +13,7 @@ from pos_gateway.runtime import green
 from pos_gateway.telemetry import loop_lag
 from pos_gateway.telemetry.loop_lag import PERIOD, LoopLag
 from pos_gateway.telemetry.port import MetricsPort
-from pos_gateway.telemetry.scrape import IN_A_ROW, Scrape
+from pos_gateway.telemetry.scrape import YIELD_EVERY, Scrape
 from testkit.servers.process import free_port
 from tests.telemetry.lab import Samples, get, get_json, value
 
@@ -107,11 +107,11 @@ def test_a_scrape_sets_its_gauges_and_yields_after_each_metric(
 def test_writing_a_long_metric_yields_and_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     registry, turns = CollectorRegistry(), []
     long = Gauge("long", "help", ["name"], registry=registry)
-    for number in range(3 * IN_A_ROW):
+    for number in range(3 * YIELD_EVERY):
         long.labels(f"n{number}").set(number)
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=turns.append))
     samples = Samples(Scrape(registry).text().decode())
-    assert len(samples) == 3 * IN_A_ROW
+    assert len(samples) == 3 * YIELD_EVERY
     assert len(turns) == 2
 
 

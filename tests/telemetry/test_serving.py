@@ -47,7 +47,7 @@ def test_an_unknown_path_lists_the_known_ones(serve: Serve) -> None:
 
 
 def test_a_silent_client_is_disconnected(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving._Handler, "patience", 0.05)
+    monkeypatch.setattr(serving._Handler, "client_timeout", 0.05)
     port = serve({"/page": lambda _: Answer.of(1)})
     with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as silent:
         assert silent.recv(1) == b""
@@ -55,7 +55,7 @@ def test_a_silent_client_is_disconnected(serve: Serve, monkeypatch: pytest.Monke
 
 
 def test_a_slow_client_is_disconnected(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving._Handler, "patience", 0.5)
+    monkeypatch.setattr(serving._Handler, "client_timeout", 0.5)
     port = serve({"/page": lambda _: Answer.of(1)})
     with closing(socket.create_connection(("127.0.0.1", port), timeout=0.05)) as dripping:
         dripping.sendall(b"GET /page HTTP/1.1\r\nX: ")
@@ -79,7 +79,7 @@ def test_a_too_long_request_is_not_read_to_its_end(serve: Serve) -> None:
 def test_idle_connections_are_closed_for_new_ones(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "MOST", 3)
+    monkeypatch.setattr(serving, "MAX_CLIENTS", 3)
     port = serve({"/page": lambda _: Answer.of(1)})
     with ExitStack() as stack:
         silent = []

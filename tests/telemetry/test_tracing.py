@@ -15,7 +15,7 @@ from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry import tracing as subject
-from pos_gateway.telemetry.tracing import AT_ONCE, WAITING, ExportedTracing, Span
+from pos_gateway.telemetry.tracing import BATCH_SIZE, WAITING, ExportedTracing, Span
 from pos_gateway.worker.strategy import known_headers
 from pos_gateway.worker.tasks import deliver
 from tests.telemetry.collector import Collector
@@ -119,11 +119,11 @@ def test_spans_are_exported_in_small_batches_that_yield_to_orders(
     start: Start, collector: Collector
 ) -> None:
     tracing = start()
-    for _ in range(5 * AT_ONCE + 1):
-        tracing.telling(CAUSE).end()
+    for _ in range(5 * BATCH_SIZE + 1):
+        tracing.event_span(CAUSE).end()
     tracing.stop()
-    assert sum(collector.batches) == 5 * AT_ONCE + 1
-    assert max(collector.batches) == AT_ONCE
+    assert sum(collector.batches) == 5 * BATCH_SIZE + 1
+    assert max(collector.batches) == BATCH_SIZE
 
 
 def test_while_the_collector_hangs_the_latest_spans_are_kept_and_no_order_waits(
@@ -131,17 +131,17 @@ def test_while_the_collector_hangs_the_latest_spans_are_kept_and_no_order_waits(
 ) -> None:
     collector.hang()
     tracing = start()
-    for _ in range(AT_ONCE):
-        tracing.telling(CAUSE).end()
+    for _ in range(BATCH_SIZE):
+        tracing.event_span(CAUSE).end()
     collector.wait_until_held()
     for number in range(2 * WAITING):
-        span = tracing.telling(CAUSE)
+        span = tracing.event_span(CAUSE)
         span.says(attempt=number)
         span.end()
     assert collector.held == 1
     collector.answer()
     tracing.stop()
-    numbers = [each.said("attempt")[0] for each in collector.spans[AT_ONCE:]]
+    numbers = [each.said("attempt")[0] for each in collector.spans[BATCH_SIZE:]]
     assert numbers == list(range(WAITING, 2 * WAITING))
 
 
@@ -151,16 +151,16 @@ def test_stopping_does_not_wait_for_a_collector_that_hangs(
     monkeypatch.setattr(subject, "GRACE", 0.05)
     collector.hang()
     tracing = start()
-    tracing.telling(CAUSE).end()
+    tracing.event_span(CAUSE).end()
     tracing.stop()
     assert SENDER in {thread.name for thread in threading.enumerate()}
     assert collector.spans == []
 
 
 def test_the_environment_sets_the_service_name(start: Start, collector: Collector) -> None:
-    start().telling(CAUSE).end()
-    start(OTEL_RESOURCE_ATTRIBUTES="service.name=a,b=c").telling(CAUSE).end()
-    start(OTEL_SERVICE_NAME="b").telling(CAUSE).end()
+    start().event_span(CAUSE).end()
+    start(OTEL_RESOURCE_ATTRIBUTES="service.name=a,b=c").event_span(CAUSE).end()
+    start(OTEL_SERVICE_NAME="b").event_span(CAUSE).end()
     sent = collector.wait_until(lambda spans: len(spans) == 3)
     assert {each.service for each in sent} == {"pos-gateway", "a", "b"}
 

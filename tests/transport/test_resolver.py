@@ -128,7 +128,7 @@ def test_a_hanging_look_up_blocks_no_other_name(names: Names) -> None:
 
 
 def test_hanging_look_ups_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "UNDER_WAY", 3)
+    monkeypatch.setattr(subject, "MAX_LOOK_UPS", 3)
     names.may_answer.clear()
     hanging = [gevent.spawn(names.resolve, f"hangs{n}.example") for n in range(3)]
     gevent.sleep(0)

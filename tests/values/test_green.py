@@ -12,7 +12,7 @@ from pos_gateway.runtime import green
 seen = []
 
 def look_through():
-    seen.extend(green.in_turns({arguments}))
+    seen.extend(green.cooperatively({arguments}))
     print(*seen)
 
 def have_turns():
@@ -50,7 +50,7 @@ here, there = socket.socketpair()
 reader = gevent.spawn(there.recv, 1)
 gevent.sleep(0)
 here.send(b"x")
-for number, _ in enumerate(green.in_turns(range(1000), 1)):
+for number, _ in enumerate(green.cooperatively(range(1000), 1)):
     if reader.ready():
         break
 print(number)

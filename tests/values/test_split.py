@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pos_gateway.domain.errors import InvalidSplit
-from pos_gateway.domain.split import MOST_PINS, Split, in_canary
+from pos_gateway.domain.split import MAX_PINS, Split, in_canary
 
 MERCHANTS = [f"m{number}" for number in range(1000)]
 
@@ -50,7 +50,7 @@ def test_unchanged_fields_stay() -> None:
         ('{"percent": "NaN"}', "percent"),
         ('{"pins": ["a b"]}', "pins[0]"),
         ('{"pins": "m-1"}', "pins"),
-        (f'{{"pins": [{",".join(map(str, range(MOST_PINS + 1)))}]}}', "pins[0]"),
+        (f'{{"pins": [{",".join(map(str, range(MAX_PINS + 1)))}]}}', "pins[0]"),
         ("10", "(record)"),
         ("", "(record)"),
     ],
@@ -62,8 +62,8 @@ def test_an_invalid_rule_names_its_field(text: str, field: str) -> None:
 
 
 def test_the_number_of_pilots_is_bounded() -> None:
-    pins = [f"m{number}" for number in range(MOST_PINS + 1)]
+    pins = [f"m{number}" for number in range(MAX_PINS + 1)]
     now = datetime.now(UTC)
-    assert len(Split().changed("kim", now, pins=pins[1:]).pins) == MOST_PINS
+    assert len(Split().changed("kim", now, pins=pins[1:]).pins) == MAX_PINS
     with pytest.raises(InvalidSplit, match="pins"):
         Split().changed("kim", now, pins=pins)

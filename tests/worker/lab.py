@@ -203,7 +203,7 @@ class Lab:
             "POS_GATEWAY_DATABASE_URL": self.database_url,
             "POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES": "true",
             "POS_GATEWAY_METRICS_PORT": "0",
-            "POS_GATEWAY_LONGEST_PARK": "3",  # seconds that a test would otherwise wait
+            "POS_GATEWAY_PARK_DELAY_MAX": "3",  # seconds that a test would otherwise wait
             **{f"POS_GATEWAY_{name.upper()}": str(value) for name, value in settings.items()},
         }
         log = self._folder / f"worker-{self._workers}.log"

@@ -12,7 +12,7 @@ from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker import wire
-from pos_gateway.broker.bundle import MOST_BYTES, MOST_ORDERS, PARKED_ORDERS, Bundle, ParkedOrder
+from pos_gateway.broker.bundle import MAX_BYTES, MAX_ORDERS, PARKED_ORDERS, Bundle, ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.worker import parking as subject
@@ -121,28 +121,28 @@ def test_orders_parked_together_are_one_message_and_acknowledged_once_it_is_conf
 
 def test_a_full_bundle_is_closed_and_a_new_one_opened() -> None:
     scene = Scene()
-    scene.park(2 * MOST_ORDERS + 1)
+    scene.park(2 * MAX_ORDERS + 1)
     scene.settle()
-    assert scene.sizes() == [1, MOST_ORDERS, MOST_ORDERS]
+    assert scene.sizes() == [1, MAX_ORDERS, MAX_ORDERS]
 
 
 def test_a_full_bundle_is_published_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "OPEN_FOR", 1e6)
     scene = Scene()
-    scene.park(MOST_ORDERS)
-    scene.park(1, bytes_=MOST_BYTES)
+    scene.park(MAX_ORDERS)
+    scene.park(1, bytes_=MAX_BYTES)
     scene.settle()
-    assert scene.sizes() == [1, MOST_ORDERS]
+    assert scene.sizes() == [1, MAX_ORDERS]
 
 
 def test_large_orders_fill_a_bundle_sooner_and_a_huge_order_is_parked_alone() -> None:
     scene = Scene()
-    scene.park(6, bytes_=MOST_BYTES // 3)
-    scene.park(1, bytes_=2 * MOST_BYTES)
+    scene.park(6, bytes_=MAX_BYTES // 3)
+    scene.park(1, bytes_=2 * MAX_BYTES)
     scene.settle()
     assert scene.sizes() == [1, 2, 2, 2]
     assert all(
-        len(m.body) < MOST_BYTES + 500
+        len(m.body) < MAX_BYTES + 500
         for m in scene.gate.stored
         if m.headers["task"] == PARKED_ORDERS
     )
@@ -185,7 +185,7 @@ def test_a_stopping_worker_requeues_instead_of_parking() -> None:
 def test_unpublished_bundles_are_dropped_when_the_connection_is_lost() -> None:
     scene = Scene(limit=10)
     scene.gate.answers.clear()
-    originals = [*scene.park(10), *scene.park(MOST_ORDERS), scene.bring_back(MOST_ORDERS)]
+    originals = [*scene.park(10), *scene.park(MAX_ORDERS), scene.bring_back(MAX_ORDERS)]
     # Their threads settle no message: some end before the one that waits for them.
     originals += [scene.bring_back(1, merchant=f"m{n}") for n in range(40)]
     gevent.sleep(0)  # publishing the full bundles has begun
@@ -201,19 +201,19 @@ def test_unpublished_bundles_are_dropped_when_the_connection_is_lost() -> None:
 
 def test_a_stop_requeues_unpublished_orders_and_awaits_the_confirms_of_others() -> None:
     scene = Scene()
-    full = scene.park(MOST_ORDERS)
+    full = scene.park(MAX_ORDERS)
     rest = scene.park(10)
-    scene.parking.hand_back(timeout=10)
-    assert scene.sizes() == [MOST_ORDERS]
+    scene.parking.requeue_waiting(timeout=10)
+    assert scene.sizes() == [MAX_ORDERS]
     assert {tuple(each.said) for each in full} == {("ack",)}
     assert {tuple(each.said) for each in rest} == {("requeue",)}
 
 
 def test_a_bundle_whose_merchant_is_not_ready_is_parked_again_unopened() -> None:
     scene = Scene(limit=0)
-    original = scene.bring_back(MOST_ORDERS)
+    original = scene.bring_back(MAX_ORDERS)
     scene.settle()
-    assert scene.sizes() == [MOST_ORDERS]
+    assert scene.sizes() == [MAX_ORDERS]
     assert (original.said, original.stored_before) == (["ack"], 1)
     assert scene.gate.stored[0].delay == 1
     assert scene.admission.parked_count.bundles == 1
@@ -229,19 +229,19 @@ def test_small_bundles_are_merged_with_the_open_bundle() -> None:
 
 def test_a_bundle_is_acknowledged_after_its_orders_are_unparked_or_parked_again() -> None:
     scene = Scene(limit=10, max_blocked=20)
-    original = scene.bring_back(MOST_ORDERS)
+    original = scene.bring_back(MAX_ORDERS)
     scene.settle()
     out = [m for m in scene.gate.stored if not m.delay]
     [rest] = [m for m in scene.gate.stored if m.delay]
-    assert 0 < len(out) < MOST_ORDERS
-    assert rest.headers["x-orders"] == MOST_ORDERS - len(out)
+    assert 0 < len(out) < MAX_ORDERS
+    assert rest.headers["x-orders"] == MAX_ORDERS - len(out)
     assert (original.said, original.stored_before) == (["ack"], len(out) + 1)
-    assert scene.admission.parked_count.of("m") == MOST_ORDERS - len(out)
+    assert scene.admission.parked_count.of("m") == MAX_ORDERS - len(out)
 
 
 def test_the_last_order_of_a_bundle_is_parked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(limit=10)
-    monkeypatch.setattr(scene.admission, "let_out", lambda *_: 9)
+    monkeypatch.setattr(scene.admission, "unpark", lambda *_: 9)
     original = scene.bring_back(10)
     scene.settle()
     assert {m.message_id for m in scene.gate.stored} == {f"o{n}" for n in range(10)}
@@ -264,7 +264,7 @@ def test_open_bundles_are_bounded_and_the_oldest_is_published_first() -> None:
     originals = [scene.park(1, merchant=f"m{n}")[0] for n in range(8)]
     gevent.sleep(0.05)
     assert [each.said for each in originals] == [["ack"]] * 3 + [[]] * 5
-    scene.parking.hand_back(1)
+    scene.parking.requeue_waiting(1)
     assert [each.said for each in originals] == [["ack"]] * 3 + [["requeue"]] * 5
     assert scene.parking._gathered == 0
 
@@ -275,13 +275,13 @@ def test_a_bundle_is_not_acknowledged_unless_every_order_is_stored(
 ) -> None:
     scene = Scene(limit=10)
     scene.gate.refuses.add(missing)
-    original = scene.bring_back(MOST_ORDERS)
+    original = scene.bring_back(MAX_ORDERS)
     scene.settle()
     assert original.said == ["requeue"]
 
 
 def test_a_bundle_is_back_before_its_first_order_expires() -> None:
-    scene = Scene(limit=0, shortest_park=30.0)
+    scene = Scene(limit=0, park_delay_min=30.0)
     scene.park(40)
     scene.parking.park("m", scene.order(99, left=3.2), Original(scene.gate))
     scene.settle()  # the other orders don't keep the bundle open as long as usual
@@ -319,11 +319,11 @@ class TestAtHand:
         scene, calls = self.full()
         original = scene.bring_back(40)
         gevent.sleep(0.1)
-        assert (scene.gate.stored, original.said, scene.parking.at_hand) == ([], [], 40)
+        assert (scene.gate.stored, original.said, scene.parking.waiting_orders) == ([], [], 40)
         self.finish(scene, calls, 64)
         scene.unpark()
         assert [message.delay for message in scene.gate.stored] == [0] * 40
-        assert (original.said, scene.parking.at_hand) == (["ack"], 0)
+        assert (original.said, scene.parking.waiting_orders) == (["ack"], 0)
 
     def test_bundles_are_unparked_in_order_of_arrival(self) -> None:
         scene, calls = self.full()
@@ -342,7 +342,7 @@ class TestAtHand:
         scene.admission.set_terms("m", Terms(0))
         refused = scene.bring_back(40)
         scene.unpark()
-        assert (kept.said, refused.said, scene.parking.at_hand) == (["ack"], ["ack"], 0)
+        assert (kept.said, refused.said, scene.parking.waiting_orders) == (["ack"], ["ack"], 0)
         assert all(message.delay for message in scene.gate.stored)
 
     def test_a_held_bundle_is_unparked_when_an_order_in_it_expires(self) -> None:
@@ -355,17 +355,17 @@ class TestAtHand:
     def test_the_number_of_held_bundles_is_bounded(self) -> None:
         scene, _ = self.full()
         originals = [scene.bring_back(1) for _ in range(128 // 4 + 3)]
-        assert scene.parking.at_hand == 128 // 4
+        assert scene.parking.waiting_orders == 128 // 4
         scene.settle()
         assert [each.said for each in originals[-3:]] == [["ack"]] * 3
 
     def test_held_bundles_are_requeued_when_the_worker_stops(self) -> None:
         scene, _ = self.full()
         originals = [scene.bring_back(40), scene.bring_back(40)]
-        scene.parking.hand_back(1)
+        scene.parking.requeue_waiting(1)
         scene.unpark()
         assert [each.said for each in originals] == [["requeue"]] * 2
-        assert (scene.gate.stored, scene.parking.at_hand) == ([], 0)
+        assert (scene.gate.stored, scene.parking.waiting_orders) == ([], 0)
 
     def test_held_bundles_are_dropped_when_the_connection_is_lost(self) -> None:
         scene, calls = self.full()

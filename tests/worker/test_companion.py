@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pos_gateway.worker import events_process as companion
-from pos_gateway.worker.events_process import Companion
+from pos_gateway.worker.events_process import EventsProcess
 from tests.ledger.lab import SOON
 
 #: Ends as ``events run --until-eof`` does.
@@ -35,7 +35,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[
 def test_starting_twice_runs_one_process_and_stopping_ends_it(
     started: list["subprocess.Popen[bytes]"],
 ) -> None:
-    one = Companion()
+    one = EventsProcess()
     one.start()
     one.start()
     one.stop()
@@ -57,7 +57,7 @@ def test_a_process_that_ended_by_itself_is_restarted(
                 again.set()
 
     monkeypatch.setattr(companion, "_started", start_and_say)
-    one = Companion()
+    one = EventsProcess()
     one.start()
     started[0].kill()
     assert again.wait(SOON)
@@ -68,7 +68,7 @@ def test_a_process_that_ended_by_itself_is_restarted(
 def test_a_forked_child_of_the_worker_does_not_stop_it(
     started: list["subprocess.Popen[bytes]"],
 ) -> None:
-    one = Companion()
+    one = EventsProcess()
     one.start()
     child = os.fork()
     if not child:

@@ -25,7 +25,7 @@ from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS, Bundle, ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.cli import jsonl
-from pos_gateway.domain.catalog import MOST, CatalogEntry
+from pos_gateway.domain.catalog import MAX_ENTRIES, CatalogEntry
 from pos_gateway.domain.errors import InvalidBundle, InvalidRecord
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
@@ -93,7 +93,7 @@ class Loop:
 YARDSTICK, NOMINAL = json.dumps([{"a": [1.5, "b"]}] * 8000), 0.0026
 
 
-def pace() -> float:
+def latency() -> float:
     """How much slower this machine is at present than that one; at least 1."""
     shortest = inf
     for _ in range(5):
@@ -113,7 +113,7 @@ def cost(do: Callable[[Loop], object], bound: float = LONGEST) -> tuple[float, f
         longest, total = min(longest, loop.longest), min(total, loop.total)
         if longest <= bound and total <= max(bound, LOOK_UP):
             return longest, total
-    slower = pace()
+    slower = latency()
     return longest / slower, total / slower
 
 
@@ -296,13 +296,13 @@ class Worker:
         pos: Pos,
         *,
         action: Action = Action.SUBMIT,
-        **past: Any,
+        **history: Any,
     ) -> None:
         """Take a message, start it, and write its outcome."""
         gate: Any = self._gate
         directory = SimpleNamespace(get=lambda name: MERCHANTS.get(name, MERCHANTS["rest"]))
         gate.delivery._directory = gate.cancellation._directory = directory
-        gate.ledger._commit = loop.waits(lambda asked, **_: self._granted(asked, **past))
+        gate.ledger._commit = loop.waits(lambda asked, **_: self._granted(asked, **history))
         gate.ledger.order = loop.waits(lambda _: Order.parse(an_order("o1", "m")).source)
         gate.ledger.lease.holds = lambda _: True
         gate.caller._exchange = loop.waits(
@@ -325,16 +325,16 @@ class Worker:
         request = self._offered.pop()
         record, came = request.read()
         decided = deliver(gate, record, action, headers={}, routing_key="orders", came=came)
-        gate.settle(decided, patience=1)
+        gate.commit_outcome(decided, timeout=1)
         loop.turn()
         if came.source is not None:
             self._hydration.message(a_row(payload=came.source.decode()))
 
     @staticmethod
-    def _granted(asked: Any, **past: Any) -> Any:
+    def _granted(asked: Any, **history: Any) -> Any:
         if not isinstance(asked, Claiming):
             return True
-        return Claim(asked.key, "worker", 1, asked.ticket, AttemptHistory(**past), asked.send)
+        return Claim(asked.key, "worker", 1, asked.ticket, AttemptHistory(**history), asked.send)
 
     @staticmethod
     def _said(pos: Pos, request: Request, fence: Callable[[], None]) -> Reply:
@@ -428,9 +428,9 @@ def test_no_reply_blocks_the_loop(worker: Worker, vendor: str) -> None:
             return replies[-1]  # noqa: B023
 
         body, action = adversary.pick(orders), adversary.pick(Action)
-        past = adversary.pick(({}, {"pending": True}, {"doubt_since": 1.0}))
+        history = adversary.pick(({}, {"pending": True}, {"doubt_since": 1.0}))
         longest, total = cost(
-            lambda loop: worker.take(loop, body, pos, action=action, **past)  # noqa: B023
+            lambda loop: worker.take(loop, body, pos, action=action, **history)  # noqa: B023
         )
         dearest = max(dearest, longest)
         assert longest <= LONGEST, (number, replies[0].status, replies[0].body[:300])
@@ -570,7 +570,7 @@ def test_reading_a_line_of_a_file_takes_linear_time() -> None:
 
 
 def test_the_largest_catalog_is_read_within_the_bound() -> None:
-    text = as_text({f"{n:0256}": "x" * 192 for n in range(MOST)})
+    text = as_text({f"{n:0256}": "x" * 192 for n in range(MAX_ENTRIES)})
     longest, _ = cost(lambda _: of_text(text))
     assert longest <= LONGEST
 

@@ -27,7 +27,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.processing.decision import Decision
-from pos_gateway.processing.delivery import held
+from pos_gateway.processing.delivery import leased_elsewhere
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
@@ -244,7 +244,7 @@ def test_orders_that_expire_together_are_written_a_few_at_a_time(scene: Scene) -
     scene.broker_answers.clear()
     late = [Order(f"late{number}", seconds=-1) for number in range(3 * subject.SLOTLESS)]
     scene.offer(*late)
-    assert scene.dispatcher.under_way == subject.SLOTLESS
+    assert scene.dispatcher.in_flight == subject.SLOTLESS
     scene.broker_answers.set()
     assert all(each.said.wait(10) for each in late)
     assert {each.word for each in late} == {"ack"}
@@ -257,7 +257,7 @@ def test_a_stopping_worker_requeues_expired_orders_that_are_not_written(
     late = [Order(f"late{number}", seconds=-1) for number in range(subject.SLOTLESS + 1)]
     scene.offer(*late)
     scene.dispatcher.close()
-    scene.dispatcher.hand_back(1)
+    scene.dispatcher.requeue_waiting(1)
     assert [each.word for each in late] == [""] * subject.SLOTLESS + ["requeue"]
     scene.broker_answers.set()
     assert all(each.said.wait(10) for each in late)
@@ -338,7 +338,7 @@ def test_many_cancel_requests_take_no_slot_and_few_green_threads(scene: Scene) -
     open_the_breaker(scene, 30)
     many = [a_cancel_of(f"o{n}") for n in range(3 * subject.SLOTLESS)]
     scene.offer(*many, Order("other", "n"))
-    assert scene.dispatcher.under_way == subject.SLOTLESS + 1
+    assert scene.dispatcher.in_flight == subject.SLOTLESS + 1
     assert scene.is_sent("other")
     for each in many:
         scene.reply(each.order_id, Outcome(Kind.CANCELLED))
@@ -689,15 +689,15 @@ def test_a_cancel_request_with_a_later_deadline_is_no_copy(scene: Scene, delay: 
 
 
 def test_waiting_retries_are_requeued_when_the_worker_stops(scene: Scene) -> None:
-    waits, under_way = Order("waits"), Order("under way", "other")
+    waits, in_flight = Order("waits"), Order("under way", "other")
     fail(scene, waits)
-    scene.offer(under_way)
+    scene.offer(in_flight)
     scene.dispatcher.close()
-    scene.dispatcher.hand_back(1)
+    scene.dispatcher.requeue_waiting(1)
     assert waits.word == "requeue"
     scene.reply("under way", Outcome(Kind.RETRY, contact=CallResult.ANSWERED))
-    assert under_way.said.wait(10)
-    assert (under_way.word, scene.stored) == ("ack", [("retry", "under way")])
+    assert in_flight.said.wait(10)
+    assert (in_flight.word, scene.stored) == ("ack", [("retry", "under way")])
 
 
 def test_a_retry_is_requeued_if_the_worker_starts_to_stop_in_that_moment(
@@ -708,7 +708,7 @@ def test_a_retry_is_requeued_if_the_worker_starts_to_stop_in_that_moment(
     fail(scene, order, copy)
     fail(scene, other)
     scene.dispatcher.close()
-    scene.dispatcher.hand_back(1)
+    scene.dispatcher.requeue_waiting(1)
     scene.broker_answers.set()
     for each in (order, copy, other):
         assert each.said.wait(10)
@@ -799,7 +799,7 @@ def test_an_order_redelivered_while_the_worker_stops_is_requeued(scene: Scene) -
 def test_an_order_leased_elsewhere_opens_no_breaker(scene: Scene) -> None:
     """Its retry delay is the gateway's, and not a merchant's Retry-After."""
     orders = [Order("o1"), Order("o2")]
-    scene.reply("o1", held())
+    scene.reply("o1", leased_elsewhere())
     scene.reply("o2")
     scene.offer(*orders)
     for order in orders:

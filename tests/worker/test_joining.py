@@ -112,7 +112,7 @@ class Line:
         assert self.merchant_answers.wait(SOON)
         return self.reply
 
-    def _store(self, messages: Any, *, patience: float = 0) -> None:
+    def _store(self, messages: Any, *, timeout: float = 0) -> None:
         stored = list(messages)
         self.gate.stored.extend(stored)
         if stored:

@@ -11,7 +11,7 @@ from celery.bootsteps import CLOSE, RUN
 from gevent.socket import socketpair
 
 from pos_gateway.runtime import green
-from pos_gateway.worker.loop import BUSY, IN_A_ROW, green_loop
+from pos_gateway.worker.loop import BUSY, YIELD_EVERY, green_loop
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_the_loop_yields_after_each_large_message() -> None:
 
 def test_the_loop_reads_many_small_messages_in_a_row() -> None:
     """A turn costs as much as a small message, and orders that start together share a transaction."""
-    assert IN_A_ROW // 2 <= messages_in_a_row(0.0, 5 * IN_A_ROW) <= 2 * IN_A_ROW
+    assert YIELD_EVERY // 2 <= messages_in_a_row(0.0, 5 * YIELD_EVERY) <= 2 * YIELD_EVERY
 
 
 @pytest.mark.parametrize("monitored", [False, True])

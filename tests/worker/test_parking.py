@@ -47,7 +47,7 @@ def test_a_merchant_is_kept_busy_while_some_of_its_orders_are_parked(
     lab.merchants.profile("m", {"kind": "accept", "latency": 0.1})
     orders = [f"o{n}" for n in range(1200)]
     lab.submit("m", *orders)  # published before a worker runs, which reads all of them at once
-    with lab.worker(longest_park=30):
+    with lab.worker(park_delay_max=30):
         lab.wait_until_some_are_parked()
         lab.events_until_all_ended(orders)
     seconds = {int(at) for _, _, at in lab.merchants.arrivals()}
@@ -118,7 +118,7 @@ def test_expired_orders_in_a_bundle_have_their_events_before_the_others_are_back
 
 def test_an_order_that_expires_while_parked_has_its_event_then(lab: Lab) -> None:
     lab.open_merchants("m", paused=True)
-    with lab.worker(longest_park=30):
+    with lab.worker(park_delay_max=30):
         lab.wait_for_worker()  # otherwise the order expires while the worker starts
         soon = an_order("soon", "m", seconds=4)
         lab.publish_bundle("m", [*orders_of("m", 40), soon])

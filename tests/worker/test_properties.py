@@ -16,7 +16,7 @@ from kombu.transport.native_delayed_delivery import (
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import Bundle, ParkedOrder
 from pos_gateway.broker.message import MAX_DELAY, Message
-from pos_gateway.broker.properties import HEADERS, MOST, UNREADABLE, tolerate_bad_properties
+from pos_gateway.broker.properties import HEADERS, MAX_BYTES, UNREADABLE, tolerate_bad_properties
 from pos_gateway.worker.strategy import KNOWN_HEADERS, known_headers
 from tests.worker.test_cost import LONGEST, cost
 
@@ -78,7 +78,7 @@ DEAR = {
 
 
 @pytest.mark.parametrize("kind", DEAR)
-@pytest.mark.parametrize("size", [MOST - 200, FULL])
+@pytest.mark.parametrize("size", [MAX_BYTES - 200, FULL])
 def test_no_number_of_headers_blocks_the_loop(kind: str, size: int) -> None:
     """They are read before their size can be checked."""
     value, member = DEAR[kind], b"\1\xff" + DEAR[kind]
@@ -93,20 +93,26 @@ def test_no_number_of_headers_blocks_the_loop(kind: str, size: int) -> None:
 def test_a_worker_reads_only_known_headers_of_many() -> None:
     numbers = {b"t": 1, b"b": 1, b"B": 1, b"s": 2, b"U": 2, b"u": 2, b"I": 4, b"i": 4, b"f": 4}
     numbers |= {b"l": 8, b"L": 8, b"d": 8, b"T": 8, b"D": 5, b"V": 0}
-    table = header("task", "t") + b"\1x" + b"F" + struct.pack(">I", MOST) + b"\1aV".ljust(MOST)
+    table = (
+        header("task", "t")
+        + b"\1x"
+        + b"F"
+        + struct.pack(">I", MAX_BYTES)
+        + b"\1aV".ljust(MAX_BYTES)
+    )
     table += (
         b"\1y" + b"A" + struct.pack(">I", 1) + b"V" + b"\1z" + b"x" + struct.pack(">I", 1) + b"?"
     )
     for kind, size in numbers.items():
         table += b"\1" + kind + kind + bytes(size)
-    found = read(table + header("id", "\N{SLICE OF PIZZA}" * MOST))
+    found = read(table + header("id", "\N{SLICE OF PIZZA}" * MAX_BYTES))
     assert found.keys() == {"task", "id", "z", *(kind.decode() for kind in numbers)}
-    assert (found["task"], found["id"], found["l"]) == ("t", "\N{SLICE OF PIZZA}" * MOST, 0)
+    assert (found["task"], found["id"], found["l"]) == ("t", "\N{SLICE OF PIZZA}" * MAX_BYTES, 0)
 
 
 def test_the_other_properties_are_read_unchanged() -> None:
     said = {"content_type": "application/json", "content_encoding": "utf-8", "message_id": "o1"}
-    headers = {"task": "t", "huge": "x" * 2 * MOST, "many": [1] * 10}
+    headers = {"task": "t", "huge": "x" * 2 * MAX_BYTES, "many": [1] * 10}
     frame = AmqpMessage(application_headers=headers, **said)._serialize_properties()
     found, after = serialization.PROPERTY_CLASSES[60](memoryview(b"--" + frame), 2)
     del headers["many"]
@@ -123,16 +129,16 @@ def test_a_table_of_too_many_headers_is_not_read() -> None:
     "rest", [b"\xff", b"\1", b"\1x", b"\1xS\0", b"\1xl\0", b"\1xS\xff\xff\xff\xff"]
 )
 def test_a_long_truncated_table_has_no_headers(rest: bytes) -> None:
-    table = header("huge", "x" * MOST) + rest
+    table = header("huge", "x" * MAX_BYTES) + rest
     assert properties(table)["application_headers"].keys() <= {"huge", "x"}
 
 
 def test_a_reader_of_dead_letters_reads_all_of_their_headers() -> None:
-    table = header("x", "x" * MOST) + b"\1y" + b"A" + struct.pack(">I", 1) + b"V"
+    table = header("x", "x" * MAX_BYTES) + b"\1y" + b"A" + struct.pack(">I", 1) + b"V"
     tolerate_bad_properties(None)
-    assert read(table) == {"x": "x" * MOST, "y": [None]}
+    assert read(table) == {"x": "x" * MAX_BYTES, "y": [None]}
     tolerate_bad_properties()
-    assert read(table) == {"x": "x" * MOST}
+    assert read(table) == {"x": "x" * MAX_BYTES}
 
 
 def test_no_message_of_the_gateway_has_too_many_headers() -> None:
@@ -158,7 +164,7 @@ def test_no_message_of_the_gateway_has_too_many_headers() -> None:
             timestamp=2**40,
             application_headers={**message.headers, **_delayed_by_all()},
         )
-        assert len(written._serialize_properties()) < MOST
+        assert len(written._serialize_properties()) < MAX_BYTES
 
 
 def _delayed_by_all() -> dict[str, Any]:

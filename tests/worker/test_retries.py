@@ -10,7 +10,7 @@ import pytest
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.processing.decision import Decision
-from pos_gateway.processing.delivery import held
+from pos_gateway.processing.delivery import leased_elsewhere
 from pos_gateway.worker.retries import LONGEST, TIMES, Retries
 
 RETRY = Outcome(Kind.RETRY, contact=CallResult.FAILED)
@@ -28,7 +28,7 @@ def a_message(delay: int) -> Message:
         (RETRY, [LONGEST + 1], False),
         (RETRY.after(CallResult.OVERLOADED), [2], True),
         (replace(RETRY, retry_after=1.0), [1], False),
-        (held(), [2], False),  # another worker may get it
+        (leased_elsewhere(), [2], False),  # another worker may get it
         (Outcome(Kind.ACCEPTED, contact=CallResult.ANSWERED), [], False),
         (Outcome(Kind.FAILED, contact=CallResult.ANSWERED), [0], False),  # a dead letter
         (Outcome(Kind.IN_DOUBT, contact=CallResult.TIMED_OUT), [0, 3], True),

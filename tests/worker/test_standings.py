@@ -14,7 +14,7 @@ from pos_gateway.domain.outcome import CallResult
 from pos_gateway.runtime import green
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.scrape import Scrape
-from pos_gateway.worker.standings import IN_A_ROW, LONGEST_PAGE, PAGE, Standings
+from pos_gateway.worker.standings import LONGEST_PAGE, PAGE, YIELD_EVERY, Standings
 from tests.telemetry.lab import Samples
 
 NO_MERCHANT = ""
@@ -154,7 +154,7 @@ def test_a_scrape_yields_to_orders(scene: Scene, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=others_turn))
     scene.standings.show()
-    assert len(turns) >= ceil(merchants / IN_A_ROW) - 1
+    assert len(turns) >= ceil(merchants / YIELD_EVERY) - 1
 
 
 def test_the_page_lists_merchants_with_orders_or_in_trouble(scene: Scene) -> None:

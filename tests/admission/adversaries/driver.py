@@ -237,7 +237,7 @@ class Driver:
         if self._now >= self._warm_up and not order.attempts and order.is_known:
             seen.waited.append(waited)
             seen.queued.append(self._now - order.came)
-        takes, timeout = group.reply(self._random, self._now), group.timeout * call.patience
+        takes, timeout = group.reply(self._random, self._now), group.timeout * call.time_limit_share
         if takes < timeout:
             self._at(self._now + takes, self._end, call, *group.answer(self._calls[order.merchant]))
         else:
@@ -318,7 +318,7 @@ class Driver:
     def _take_back(self, merchant: str, bundle: list[Order]) -> None:
         kept, number = self._at_hand.get(merchant, deque()), 0
         if not kept:
-            number = self.admission.let_out(merchant, len(bundle), self._now)
+            number = self.admission.unpark(merchant, len(bundle), self._now)
         if not number and self._bundles_at_hand < self._window // 8:
             wait = self.admission.look_again(merchant, sum(map(len, kept)), self._now)
             if wait is not None:
@@ -333,7 +333,7 @@ class Driver:
 
     def _look(self, merchant: str) -> None:
         kept = self._at_hand[merchant]
-        number = self.admission.let_out(merchant, len(kept[0]), self._now)
+        number = self.admission.unpark(merchant, len(kept[0]), self._now)
         again = self.admission.look_again(merchant, 0, self._now)
         if number or again is None:
             self._bundles_at_hand -= 1

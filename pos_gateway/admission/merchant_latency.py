@@ -15,7 +15,7 @@ LATE = 3.0
 
 
 @dataclass(slots=True, eq=False)
-class Pace(LatencyEstimate):
+class MerchantLatency(LatencyEstimate):
     """One merchant's latency estimate. Times are seconds."""
 
     #: A call took too long, and none has been answered since.

@@ -15,7 +15,7 @@ from pos_gateway.admission.admission import Admission
 from pos_gateway.worker.bundles import ReturnedBundle
 
 
-class AtHand:
+class WaitingBundles:
     """Waiting bundles per merchant, unparked first in, first out. No method blocks.
 
     Args:
@@ -75,7 +75,7 @@ class AtHand:
         gevent.sleep(wait)
         while kept:
             back, now = kept[0], self._now()
-            number = self._admission.let_out(merchant_id, back.bundle.orders, now)
+            number = self._admission.unpark(merchant_id, back.bundle.orders, now)
             again = self._admission.look_again(merchant_id, 0, now)
             if number or again is None or back.is_late:
                 kept.popleft()
