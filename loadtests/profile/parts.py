@@ -33,6 +33,8 @@ _FILES = {
     "kombu/": AMQP,
     "pos_gateway/worker/loop.py": AMQP,
     "pos_gateway/broker/connection.py": AMQP,
+    "pos_gateway/broker/amqp_internals.py": AMQP,
+    "pos_gateway/broker/kombu_internals.py": AMQP,
     "pos_gateway/worker/gc_tuning.py": OTHER,
     "pos_gateway/ledger/": LEDGER,
     "pos_gateway/merchants/": MERCHANTS,

@@ -442,6 +442,8 @@ def test_tls(tls_url: str, broker_url: str) -> None:
     publisher = PlainPublisher(tls_url)
     with ThreadPoolExecutor(20) as threads:
         list(threads.map(lambda n: publisher.publish(a_message(n)), range(500)))
+    with pytest.raises(Unroutable):  # told in two frames of one record
+        publisher.publish(a_message(routing_key="nowhere"), timeout=5)
     publisher.close()
     assert count(broker_url) == 500
 

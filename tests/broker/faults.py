@@ -1,0 +1,76 @@
+"""Faults planted in a backend's publisher one at a time: the tests beside this must find every one.
+
+``python -m tests.broker.faults`` tries them.
+"""
+
+from tests.planting import Fault, try_all
+
+FAULTS = [
+    Fault(
+        "a message whose connection is lost is written again",
+        "broker/plain_publisher",
+        "_WRITES = 2",
+        "_WRITES = 1",
+        "plain_publisher::written_again_once",
+    ),
+    Fault(
+        "every read has a time limit",
+        "broker/session",
+        "            self._socket.settimeout(ANSWER)\n",
+        "",
+        "plain_publisher::vanishes_while_queues",
+    ),
+    Fault(
+        "a message that no queue takes is an error",
+        "broker/plain_publisher",
+        "mandatory=True",
+        "mandatory=False",
+        "plain_publisher::only_the_unroutable",
+    ),
+    Fault(
+        "an alarm at the broker is an error at once",
+        "broker/plain_publisher",
+        "        self._blocked = reason\n",
+        "        pass\n",
+        "plain_publisher::memory_alarm",
+    ),
+    Fault(
+        "after a refusal the next message has a new connection",
+        "broker/plain_publisher",
+        "self._is_closed() or session.is_refused",
+        "self._is_closed()",
+        "plain_publisher::refused_message",
+    ),
+    Fault(
+        "a message whose caller has given up is not written",
+        "broker/plain_publisher",
+        "            job.done.cancel()",
+        "            pass",
+        "plain_publisher::caller_has_given_up",
+    ),
+    Fault(
+        "a forked child leaves its parent's connection alone",
+        "broker/plain_publisher",
+        "        if self._writer.pid != os.getpid():",
+        "        if False:",
+        "plain_publisher::forked_child",
+    ),
+    Fault(
+        "what TLS has decrypted is read",
+        "broker/session",
+        "if pending is not None and pending():",
+        "if False:",
+        "plain_publisher::tls",
+    ),
+    Fault(
+        "an idle connection that is dead is noticed",
+        "broker/session",
+        "            self.connection.heartbeat_check()\n",
+        "            pass\n",
+        "plain_publisher::idle_connection",
+    ),
+]
+
+
+if __name__ == "__main__":
+    try_all(FAULTS, "broker")
