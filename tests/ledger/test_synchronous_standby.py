@@ -28,7 +28,7 @@ from tests.events.lab import Events
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
 
 #: No standby has this name.
-NO_STANDBY = "no-such-standby"
+NO_STANDBY = "absent"
 
 
 @pytest.fixture(scope="module")
