@@ -226,13 +226,13 @@ FAULTS = [
     ),
     _fault(
         "a merchant that times out is silent",
-        "latency",
+        "merchant_latency",
         "self.silent = True\n        if",
         "pass\n        if",
     ),
     _fault(
         "a merchant that answers is not silent",
-        "latency",
+        "merchant_latency",
         "self.silent = False\n        elif",
         "pass\n        elif",
     ),
@@ -693,7 +693,7 @@ FAULTS = [
     _fault(
         "a merchant's waiting orders are bounded by seconds of its work",
         "room",
-        "ceil(seconds / _turn(lane))",
+        "ceil(seconds / _interval(lane))",
         "limits.max_blocked",
         "bursts::beside_the_backlogs",
     ),
@@ -721,8 +721,8 @@ FAULTS = [
     _fault(
         "they are back well before their turn",
         "parking",
-        "seconds = ahead * state.turn - AHEAD",
-        "seconds = ahead * state.turn",
+        "seconds = ahead * state.interval - AHEAD",
+        "seconds = ahead * state.interval",
         "parking::orders_are_back_before_those_ahead",
     ),
     _fault(
@@ -742,7 +742,7 @@ FAULTS = [
     _fault(
         "bundles are kept at hand",
         "parking",
-        "if not state.answers or orders_at_hand * state.turn >= AHEAD:",
+        "if not state.answers or orders_at_hand * state.interval >= AHEAD:",
         "if True:",
         "bursts::reads_faster",
     ),

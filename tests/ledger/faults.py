@@ -368,8 +368,8 @@ FAULTS = [
     Fault(
         "a worker that stops releases all its leases",
         "ledger/ledger",
-        "target=partial(self._give_back, self.lease.ids)",
-        "target=partial(self._give_back, [self.lease.id])",
+        "target=partial(self._release_lease, self.lease.ids)",
+        "target=partial(self._release_lease, [self.lease.id])",
         "claims::a_worker_that_was_paused_and_then_stopped_has_not_died",
     ),
     Fault(
@@ -600,9 +600,9 @@ FAULTS = [
     Fault(
         "a leadership that no standby has is none",
         "events/leadership",
-        "        if (\n            found.leader is None\n",
+        "        if found.leader is None",
         "        if found.leader == lease.id:\n            term = found\n"
-        "        elif (\n            found.leader is None\n",
+        "        elif found.leader is None",
         "synchronous_standby::a_leadership_that_no_standby_has_is_none",
     ),
     Fault(
@@ -622,7 +622,7 @@ FAULTS = [
     Fault(
         "a claim of another worker since the failover stays",
         "ledger/batch",
-        "return self._peers([row.owner]).is_over(row.owner)",
+        "return self._others([row.owner]).is_over(row.owner)",
         "return True",
         "failover::an_order_that_another_worker_claimed_since_is_not_rewritten",
     ),

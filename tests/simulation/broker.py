@@ -146,13 +146,13 @@ class Publisher:
         self._loses_confirm = loses_confirm
 
     def publish(self, message: Message) -> None:
-        self.publish_persistently(message, on_trouble=lambda _error: None, patience=0.0)
+        self.publish_persistently(message, on_trouble=lambda _error: None, timeout=0.0)
 
     def publish_persistently(
-        self, message: Message, *, on_trouble: Callable[[Any], None], patience: float = inf
+        self, message: Message, *, on_trouble: Callable[[Any], None], timeout: float = inf
     ) -> None:
         scheduler = self._broker.scheduler
-        until = scheduler.time + patience
+        until = scheduler.time + timeout
         while True:
             scheduler.point("publish", message.routing_key)
             if not self._broker.is_away:
@@ -162,5 +162,5 @@ class Publisher:
                     return
                 scheduler.say("CONFIRM lost")
             if scheduler.time >= until:
-                raise BrokerUnavailable(f"not stored within {patience:g} s")
+                raise BrokerUnavailable(f"not stored within {timeout:g} s")
             scheduler.sleep(scheduler.random.uniform(0.1, 3))

@@ -120,8 +120,8 @@ FAULTS = [
     Fault(
         "an order is taken over only if it is unchanged",
         "ledger.batch",
-        '"epoch": row.epoch,\n                    **_past(standing)',
-        '"epoch": row.epoch + 1,\n                    **_past(standing)',
+        '"epoch": row.epoch,\n                    **_history(standing)',
+        '"epoch": row.epoch + 1,\n                    **_history(standing)',
     ),
     Fault(
         "a claim whose reply was lost holds",
@@ -261,7 +261,7 @@ FAULTS = [
     Fault(
         "a cancel request releases the order that it could not cancel",
         "processing.decision",
-        "entries = self._let_go()",
+        "entries = self._released_submission()",
         "entries: list[Any] = []",
         seed=5,
     ),

@@ -105,10 +105,10 @@ class SimulatedGateway(Gateway):
         self.cancellation = Cancellation(**parts)
         self._unanswered = transport.unanswered
 
-    def settle(self, decision: Decision, *, patience: float = inf) -> bool:
+    def commit_outcome(self, decision: Decision, *, timeout: float = inf) -> bool:
         if decision.outcome.reason == CANCEL_IN_DOUBT:
             self._unanswered |= {claim.key.order_id for claim in decision.claims}
-        return super().settle(decision, patience=patience)
+        return super().commit_outcome(decision, timeout=timeout)
 
 
 class Request(TrackedRequest):
