@@ -217,20 +217,20 @@ class Bursts:
 
     def _take_back(self, worker: Worker, name: str, orders: int) -> None:
         self.seen[name].looks += 1
-        admission, kept = worker.admission, worker.waiting_bundles.get(name, deque())
+        admission, kept = worker.admission, worker.at_hand.get(name, deque())
         number = 0 if kept else admission.unpark(name, orders, self.now)
         if not number:
             wait = admission.look_again(name, sum(kept), self.now)
-            if wait is not None and sum(map(len, worker.waiting_bundles.values())) < WINDOW // 8:
+            if wait is not None and sum(map(len, worker.at_hand.values())) < WINDOW // 8:
                 if not kept:
-                    worker.waiting_bundles[name] = kept
+                    worker.at_hand[name] = kept
                     self._at(self.now + wait, self._look, worker, name)
                 kept.append(orders)
                 return
         self._settle(worker, name, orders, number)
 
     def _look(self, worker: Worker, name: str) -> None:
-        kept = worker.waiting_bundles[name]
+        kept = worker.at_hand[name]
         number = worker.admission.unpark(name, kept[0], self.now)
         again = worker.admission.look_again(name, 0, self.now)
         if number or again is None:

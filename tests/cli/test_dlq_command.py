@@ -544,7 +544,7 @@ def test_parked_orders_and_wishes_to_cancel_are_put_back_as_they_are(
     publisher.close()
     done = connected.invoke("dead", "replay", "--all")
     assert done.stdout == "2 replayed, 1 refused\n"
-    assert "a wish to cancel" in done.stderr
+    assert "a request to cancel" in done.stderr
     parked, wish = letters.on("orders")
     assert parked.body.encode() == bundle.body
     assert wish.headers["task"] == wire.CANCEL_ORDER
@@ -879,7 +879,7 @@ def test_fewer_letters_than_there_were_are_a_failure_that_says_how_many(
     ids = [f"o-{number}" for number in range(5)]
     for order_id in reversed(ids):
         letters.order(order(order_id))
-    monkeypatch.setattr(queue, "_PATIENCE", 0.2)
+    monkeypatch.setattr(queue, "_TIMEOUT", 0.2)
     counted = DeadLetterQueue._count
     with Connection(letters.url) as another:
         channel = another.channel()

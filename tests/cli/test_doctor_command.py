@@ -138,7 +138,7 @@ def test_orders_that_nobody_takes_are_a_warning(connected: Program, broker_url: 
     publisher.close()
     done = connected.invoke("doctor")
     assert "warn  queue orders: 1 messages ready, 0 consumers  -> no worker delivers" in done.stdout
-    dead = "warn  queue orders.dead: 1 messages ready, 0 consumers  -> these were set aside: "
+    dead = "warn  queue orders.dead: 1 messages ready, 0 consumers  -> these were dead-lettered: "
     assert f"{dead}pos-gateway dlq list" in done.stdout
 
 

@@ -99,7 +99,9 @@ def _deliver(engine: Engine, clock: Clock) -> None:
     one.claim(key("accepted"), send=True)  # it is redelivered, and terminal
     wish = key("accepted", Action.CANCEL)
     one.finish(claimed(one.claim(wish, send=False, deliver_by=DELIVER_BY)), without_event())
-    one.tell(key("nonsense"), _entry("nonsense", Kind.FAILED, reason=refused), b'{"order_id": 7}')
+    one.record_event(
+        key("nonsense"), _entry("nonsense", Kind.FAILED, reason=refused), b'{"order_id": 7}'
+    )
     for order_id in ("sending", "taken-over"):
         begin(one, order_id)
     # It stops renewing, and another worker takes over its orders.

@@ -25,7 +25,7 @@ Workers = Callable[..., Worker]
 WHEN = ["before", "after"]
 EVERYWHERE = [
     (statement, when)
-    for statement in ("beat", "claim", "find", "leases", "take", "send", "finish", "tell")
+    for statement in ("beat", "claim", "find", "leases", "take", "send", "finish", "record")
     for when in WHEN
 ]
 
@@ -47,7 +47,7 @@ def break_at(worker: Worker, statement: str, when: str) -> Any:
 def test_an_order_is_delivered_wherever_the_connection_breaks(
     worker: Workers, rows: Rows, engine: Engine, statement: str, when: str
 ) -> None:
-    if (statement, engine.dialect.name) in {("commit", "postgresql"), ("tell", "sqlite")}:
+    if (statement, engine.dialect.name) in {("commit", "postgresql"), ("record", "sqlite")}:
         statement, when = "finish", "after"  # the statement does not exist there, or is another one
     dead, one = worker(), worker()
     fresh, taken = Key("m", "fresh"), Key("m", "taken")

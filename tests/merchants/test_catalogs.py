@@ -244,7 +244,7 @@ def test_catalogs_are_exchanged_with_redis_a_few_at_a_time(
     assert ours.keys() == least.keys()
     shared.store(
         {
-            key: CacheEntry(fence, {"a": key}, 1.0, age=0.0, young=45.0, lifetime=100.0)
+            key: CacheEntry(fence, {"a": key}, 1.0, age=0.0, refresh_at_age=45.0, lifetime=100.0)
             for key, fence in ours.items()
         }
     )

@@ -96,7 +96,7 @@ class Scene:
 
     def unpark(self) -> None:
         """Unpark the bundles at hand until none is left."""
-        self.parking._at_hand._looking.join(10)
+        self.parking._waiting._looking.join(10)
         self.settle()
 
     def sizes(self) -> list[int]:

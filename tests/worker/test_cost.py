@@ -495,7 +495,7 @@ def test_no_bundle_blocks_the_loop() -> None:
         few = adversary.pick((1, 2, 8))
         parked = [ParkedOrder(Message("", "orders", body, "o1", TASK), 1.0)] * few
         sent = Bundle.of("m", "orders", parked)
-        lines = sent._lines
+        lines = sent.lines
         orders: Any = few
         match adversary.random.randrange(5):
             case 0:

@@ -127,7 +127,7 @@ class Scene:
             adapters=self.adapters,
             settings=SimpleNamespace(merchant_concurrency=default),
             clock=clock,
-            settle=lambda decision: self._store(decision.messages),
+            commit_outcome=lambda decision: self._store(decision.messages),
             store=self._store,
         )
         pool = TaskPool(SLOTS)
