@@ -1,4 +1,4 @@
-"""Order backends as locust users: they submit orders and hear what became of them.
+"""Order backends as locust users: they submit orders and receive their events.
 
     POS_GATEWAY_BROKER_URL=… locust -f loadtests/locustfile.py --scenario lunch-peak
 
@@ -80,7 +80,7 @@ def add_options(parser: LocustArgumentParser) -> None:
     option(
         "--take-events",
         action="store_true",
-        help="take events out of the queue order-events, where nobody else does",
+        help="take events out of the queue order-events, where no other consumer does",
     )
     option("--record", default="", help="write what the backends saw into this file, as JSON")
 
@@ -129,7 +129,7 @@ class Backend:
     def submit_soon(self, merchant_id: str, due: float) -> None:
         """Submit an order on a green thread of its own.
 
-        Locust kills users at the end, also in the middle of a task; nobody would know then
+        Locust kills users at the end, also in the middle of a task; it would not be known then
         whether the order was taken.
         """
         self._submitting.spawn(self._submit, merchant_id, due)
@@ -173,7 +173,7 @@ class Backend:
     def _listen(self) -> None:
         queue = topology.events_queue
         if not self._environment.parsed_options.take_events:
-            # Gone with its connection; whoever else listens still hears everything.
+            # Gone with its connection; other consumers still get every event.
             exchange = Exchange(topology.events_exchange.name, no_declare=True)
             queue = Queue("", exchange, "#", exclusive=True, durable=False)
         bound = queue.bind(self._connection.default_channel)
@@ -278,7 +278,7 @@ def start(environment: Environment, **_: Any) -> None:
 
 @events.test_stop.add_listener
 def finish(environment: Environment, **_: Any) -> None:
-    """Wait for the last outcomes, then write down what became of everything."""
+    """Wait for the last outcomes, then write down every order's outcome."""
     backend: Backend | None = getattr(environment, "backend", None)
     if backend is None:
         return

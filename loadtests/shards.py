@@ -30,7 +30,7 @@ def shard_of(merchant_id: str, shards: Sequence[str]) -> str:
     """The shard that a merchant belongs to: the one whose name, with the merchant's, hashes highest.
 
     Rendezvous hashing: who computes it needs the names and nothing else, and a shard that is added
-    takes its part from all others alike and moves nobody else.
+    takes its part from all others alike and moves no other merchant.
     """
     return max(shards, key=lambda shard: sha256(f"{shard}/{merchant_id}".encode()).digest())
 

@@ -1,7 +1,7 @@
-"""What the gateway is compared with: what somebody would write instead, and run as its makers advise.
+"""What the gateway is compared with: what a user would write instead, and run as its makers advise.
 
 All of them take the same orders from the same quorum queue, acknowledge an order once its merchant has
-answered, and do no more: they look no merchant up, know no admission, tell nobody what came of an
+answered, and do no more: they look no merchant up, know no admission, publish no outcome of an
 order, and forget one whose post failed. What they cost less than the gateway is what that costs.
 
 Environment: ``PLAIN_BROKER_URL``; ``PLAIN_MERCHANTS_URL``, to which ``/<merchant>/orders`` is

@@ -29,19 +29,19 @@ POLL = 0.03
 
 
 class Naive:
-    """What both have in common: the table, a publisher, and nobody else who publishes."""
+    """What both have in common: the table, and the only publisher."""
 
     def __init__(self, broker_url: str, database_url: str) -> None:
         self._outbox = Outbox(open_database(database_url))
         self._publisher = Publisher(broker_url)
         term = self._outbox.take("naive", self._outbox.look()[0].epoch)
-        assert term is not None, "somebody else publishes"
+        assert term is not None, "another process publishes"
         self._term: Term = term
 
     def assigned(self, most: int) -> list[Row]:
         """The next rows, with their positions."""
         term = self._outbox.assign(self._term, most)
-        assert term is not None, "somebody else publishes"
+        assert term is not None, "another process publishes"
         self._term = term
         return self._outbox.read(term.published, most)
 
@@ -85,7 +85,7 @@ def _hydrated(rows: Sequence[Row]) -> list[Message]:
 
 
 def main(how: str, *urls: str) -> None:
-    """Publish until somebody ends it."""
+    """Publish until a signal ends it."""
     ways: dict[str, Any] = {"singly": singly, "chunks": chunks}
     ways[how](Naive(*urls))
 

@@ -14,7 +14,7 @@ from loadtests.baselines import BROKER_URL, MERCHANTS_URL, SLOTS, TIMEOUT
 
 
 async def main() -> None:
-    """Post orders until somebody ends it."""
+    """Post orders until a signal ends it."""
     connection = await aio_pika.connect_robust(BROKER_URL)
     channel = await connection.channel()
     await channel.set_qos(prefetch_count=4 * SLOTS)

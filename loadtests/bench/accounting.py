@@ -19,7 +19,7 @@ TERMINAL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """What became of the orders. Adds up when all but ``orders`` and ``events`` are 0."""
+    """The orders' outcomes. Adds up when all but ``orders`` and ``events`` are 0."""
 
     orders: int
     events: int

@@ -28,7 +28,7 @@ SIZES = ((100, 20), (100, 2000), (10_000, 20), (10_000, 2000))
 #: Microseconds for a decision, and mebibytes for ten thousand merchants, at most.
 MICROSECONDS, MEBIBYTES = 15.0, 40.0
 #: Merchants that a worker is made to know, those that it knows before, and orders at a time:
-#: thousands that wait would take memory too, whoever they are for.
+#: thousands that wait would take memory too, for any merchants.
 MERCHANTS, FEW, AT_A_TIME = 10_000, 100, 100
 
 
@@ -146,7 +146,7 @@ def _fill(
 
 def _weigh(servers: Servers) -> Memory:
     """A worker's memory when it has delivered ten thousand orders to a hundred merchants, and then
-    as many to ten thousand: what orders leave behind, whoever they are for, is in both."""
+    as many to ten thousand: what orders for any merchants leave behind is in both."""
     known = [f"healthy-{place}" for place in range(MERCHANTS)]
     whose = [known[place % FEW] for place in range(MERCHANTS)]
     with world(servers, known, {"healthy": {"kind": "accept"}}) as place:

@@ -20,7 +20,7 @@ READERS, PROCESSES = 6000, 2
 #: refreshes at least.
 LIFETIME, SECONDS = 16.0, 32.0
 #: What is wanted: microseconds of a read; p99 of a read during a refresh / outside; and the
-#: milliseconds after which somebody has waited.
+#: milliseconds after which a reader has waited.
 MOST_READ, MOST_RATIO, MOST_WAIT = 1.0, 2.0, 1000.0
 
 

@@ -59,7 +59,7 @@ class Candidate:
     message: Callable[[PlacedOrder], Message]
     #: Its processes that work, each of which can fill a core.
     processes: int = 1
-    #: It is the gateway: it tells what came of every order, and is held to account for it.
+    #: It is the gateway: it publishes every order's outcome, and is held to account for it.
     accountable: bool = False
     #: It shows metrics, which are asked for as Prometheus would.
     scraped: bool = False
@@ -99,7 +99,7 @@ def _celery(*arguments: str) -> tuple[str, ...]:
 
 _GATEWAY = _celery("pos_gateway.gcelery", "worker")
 _PLAIN = (plain_celery.__name__, "worker")
-#: Flags that an expert would give a worker that has nobody to talk to: without them Celery 5.7 on
+#: Flags that an expert would give a worker without others to talk to: without them Celery 5.7 on
 #: gevent starts ten orders a second.
 _ALONE = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 

@@ -47,7 +47,7 @@ ATTACK = Attack(
     mid_run=False,
     hostile=True,
 )
-#: The broker's part of it: all merchants are well, and it delays as much for somebody else.
+#: The broker's part of it: all merchants are well, and it delays as much for another application.
 SHAM = Attack(f"{NAME}, its broker alone", "", "", POPULATION, troubled=(), mid_run=False)
 
 _SIZES = {False: SteadySize(4, 16, settle=3), True: SteadySize(2, 8, settle=3)}

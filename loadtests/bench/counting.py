@@ -122,7 +122,7 @@ def a_port_of_many() -> MetricsPort:
 
 
 def longest_hold(port: MetricsPort) -> tuple[float, float]:
-    """A scrape's CPU time, and the longest time for which it let nobody else have a turn."""
+    """A scrape's CPU time, and the longest time for which no other green thread ran."""
     turns: list[float] = []
 
     def others() -> None:

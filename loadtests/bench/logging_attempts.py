@@ -102,7 +102,7 @@ def main(number: int, rounds: int) -> None:
 
 @contextmanager
 def a_reader() -> Iterator[None]:
-    """What is written to standard error is read by somebody else, at once."""
+    """What is written to standard error is read by another process, at once."""
     before = os.dup(STDERR)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:
         assert reader.stdin is not None

@@ -25,7 +25,7 @@ class LoggingCost:
 
 
 def measure(*, quick: bool) -> LoggingCost:
-    """Log attempts into a pipe that somebody reads."""
+    """Log attempts into a pipe that another process reads."""
     number, rounds = (2000, 3) if quick else (10_000, 9)
     return LoggingCost(figures_of("loadtests.bench.logging_attempts", number, rounds))
 

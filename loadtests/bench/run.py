@@ -65,7 +65,7 @@ class Result:
     limited_by: str
     #: Orders a second at which the queue was filled, before the worker started.
     filled_at: float
-    #: None if the candidate tells nobody what came of an order, or time was up.
+    #: None if the candidate publishes no outcomes, or time was up.
     accounting: Accounting | None
     #: It would have had to account for its orders, but time was up before the last.
     unfinished: bool

@@ -63,7 +63,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class SlowMerchants:
-    """The runs of each round by who was there: nobody else, or which slow ones."""
+    """The runs of each round by the slow merchants in it, or none."""
 
     rounds: Sequence[Mapping[str, Beside]]
 
@@ -82,7 +82,7 @@ class SlowMerchants:
         return [{name: asdict(each) for name, each in played.items()} for played in self.rounds]
 
 
-_NOBODY = "nobody else"
+_UNDISTURBED = "undisturbed"
 
 
 def measure(servers: Servers, rounds: int, *, quick: bool) -> SlowMerchants:
@@ -90,7 +90,7 @@ def measure(servers: Servers, rounds: int, *, quick: bool) -> SlowMerchants:
     size, rounds_played = _SIZES[quick], []
     attacks = [attack(*each, size) for each in (OTHERS[1:2] if quick else OTHERS)]
     for turn in range(rounds):
-        runs = [(_NOBODY, None), *((each.name, each) for each in attacks)]
+        runs = [(_UNDISTURBED, None), *((each.name, each) for each in attacks)]
         played: dict[str, Beside] = {}
         for name, upon in runs if turn % 2 == 0 else reversed(runs):
             whom = upon or attacks[0]
@@ -122,7 +122,12 @@ def report(cost: SlowMerchants) -> str:
         table(("submit to POS, healthy merchants", *LATENCY, "slots of the others"), lines),
         table(
             ("", "median", "rounds", "target", ""),
-            [verdict.line() for name in names if name != _NOBODY for verdict in judge(cost, name)],
+            [
+                verdict.line()
+                for name in names
+                if name != _UNDISTURBED
+                for verdict in judge(cost, name)
+            ],
         ),
         *(f"Invalid: {fault}." for fault in dict.fromkeys(cost.faults)),
     ]
@@ -131,7 +136,7 @@ def report(cost: SlowMerchants) -> str:
 
 def judge(cost: SlowMerchants, name: str) -> list[Verdict]:
     """What these slow merchants add to the healthy ones' p99, who misses, and what they keep."""
-    pairs = [(played[_NOBODY], played[name]) for played in cost.rounds]
+    pairs = [(played[_UNDISTURBED], played[name]) for played in cost.rounds]
     said = [pair for pair in pairs if not (pair[0].latency.fault or pair[1].latency.fault)]
     faults = [each.latency.fault for pair in pairs for each in pair if each.latency.fault]
     doubtful = any(

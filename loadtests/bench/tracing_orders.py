@@ -3,7 +3,7 @@
     python -m gevent.monkey --module loadtests.bench.tracing_orders NUMBER ROUNDS
 
 Prints a JSON list with microseconds of this process's CPU for each order, sending its spans included,
-by candidate, for each round. An order goes through all that is traced of its way, and meets nobody
+by candidate, for each round. An order goes through all that is traced of its way, and meets no server
 there: no admission, ledger, POS or broker.
 """
 

@@ -1,4 +1,4 @@
-"""What became of every order: the demo's own books, kept from submissions and events alone."""
+"""Every order's outcome: the demo's own books, kept from submissions and events alone."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -93,7 +93,7 @@ class Books:
         if self.twice:
             found.append(f"{len(self.twice)} orders ended twice, the first is {self.twice[0]}")
         if self.unknown:
-            found.append(f"{len(self.unknown)} events are about orders nobody placed")
+            found.append(f"{len(self.unknown)} events are about orders that were not placed")
         if doubled:
             found.append(f"{doubled} orders were made twice at their merchants")
         for part in PARTS:

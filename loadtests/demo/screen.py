@@ -53,7 +53,7 @@ class Screen:
             self.console.print(f"{elapsed:4.0f} s  delivered: " + ", ".join(parts))
 
     def summary(self, problems: list[str]) -> None:
-        """What became of every order, and whether it adds up."""
+        """Every order's outcome, and whether they add up."""
         table = _table("orders", "accepted", "in doubt", "expired", "other", "p50", "p99")
         for part in PARTS:
             score = self._books.scores[part.name]

@@ -1,4 +1,4 @@
-"""Load on a whole gateway, and what came of it: ``python -m loadtests.load lunch-peak``.
+"""Load on a whole gateway, and its outcome: ``python -m loadtests.load lunch-peak``.
 
 - ``scenario``, ``shapes``, ``arrivals``: who the merchants are, and when orders come for them
 - ``../locustfile.py``: the order backends, for locust; ``outcomes``: what they know of their orders;

@@ -1,4 +1,4 @@
-"""Bring a load on a whole gateway, and tell what came of it: ``python -m loadtests.load lunch-peak``.
+"""Bring a load on a whole gateway, and report the outcome: ``python -m loadtests.load lunch-peak``.
 
 Starts RabbitMQ, PostgreSQL, simulated merchants and the worker, all its own, and has locust play the
 order backends. Prints a summary and writes a page that tells the whole story. Ends with 1 if an

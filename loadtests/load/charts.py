@@ -50,7 +50,7 @@ def charts(run: Run) -> list[Chart]:
         ),
         draw(
             "Waiting and parked",
-            "Orders that cannot start yet, in the worker or handed back to the broker.",
+            "Orders that cannot start yet, in the worker or parked in the broker.",
             [
                 Line("for a slot", scraped("waiting.slot"), 3),
                 Line("for their merchant", scraped("waiting.merchant"), 1),
@@ -59,7 +59,7 @@ def charts(run: Run) -> list[Chart]:
         ),
         draw(
             "Broker lag",
-            "Messages that nobody has taken yet.",
+            "Messages that no worker has taken yet.",
             [
                 Line("orders", scraped("queue_messages.orders"), 3),
                 Line("events", scraped("queue_messages.order-events"), 4),

@@ -63,7 +63,7 @@ def _of_the_test(run: Run) -> Iterator[Limit]:
     if unseen := run.record.unseen:
         yield Limit(
             "simulator",
-            f"{unseen:,} entries of its records came too fast to be followed: nobody knows of what.",
+            f"{unseen:,} entries of its records came too fast to be followed: of which orders is not known.",
             spoils=True,
         )
     seconds, read = run.record.last - run.record.began, len(_samples(run))

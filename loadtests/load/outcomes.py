@@ -1,4 +1,4 @@
-"""What order backends know of their orders: which were confirmed, and what came of each."""
+"""What order backends know of their orders: which were confirmed, and each one's outcome."""
 
 from array import array
 from collections import Counter, defaultdict, deque
@@ -52,7 +52,7 @@ class _Series:
 class Outcomes:
     """Orders of backends that share one view of them. Moments are of the wall clock.
 
-    What is timed is returned as class and seconds, for whoever shows it while the run goes on.
+    What is timed is returned as class and seconds, for the run's live display.
     """
 
     began: float

@@ -34,7 +34,7 @@ class Record:
     times: Mapping[str, Mapping[str, Times]]
     #: By how much each order was submitted later than it was due.
     late: Times
-    #: Orders by class and by what came of them.
+    #: Orders by class and outcome.
     outcomes: Mapping[str, Mapping[str, int]]
     #: Confirmed, and nothing was heard of them since.
     missing: Sequence[str]

@@ -47,7 +47,7 @@ class Section:
 def story(run: Run, verdict: Verdict) -> list[Section]:
     """All of it."""
     return [
-        _what_came_of_it(run, verdict),
+        _outcome(run, verdict),
         _limits(verdict),
         _objectives(verdict),
         _accounts(run),
@@ -58,7 +58,7 @@ def story(run: Run, verdict: Verdict) -> list[Section]:
     ]
 
 
-def _what_came_of_it(run: Run, verdict: Verdict) -> Section:
+def _outcome(run: Run, verdict: Verdict) -> Section:
     record, scenario = run.record, run.scenario
     seconds = max(record.last - record.began, 1.0)
     busiest = max(Counter(int(at) for at in record.late.at).values(), default=0)

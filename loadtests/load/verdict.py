@@ -83,7 +83,7 @@ def _accounts(run: Run) -> Iterator[Judged]:
         "orders with two ends": record.contradicted,
         "orders made, and told to be rejected, expired or failed": record.denied,
     }
-    # What nobody heard of, or saw, is missed only where everything was heard, or seen.
+    # An order without an event, or a call, is missed only where all events, or calls, were read.
     if EVENTS not in record.lost:
         accounts["orders missing"] = record.missing
     if FEED not in record.lost and not record.unseen:

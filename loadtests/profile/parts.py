@@ -19,7 +19,7 @@ _THREADS = {
     "pos_gateway/telemetry/": TELEMETRY,
 }
 #: Anywhere else the innermost file that is one of these says whose it is. The standard library and
-#: what everybody uses (pydantic, sockets) work for whoever calls them.
+#: what all parts use (pydantic, sockets) work for their callers.
 _FILES = {
     "pos_gateway/runtime/sockets.py": None,
     "pos_gateway/runtime/clock.py": None,

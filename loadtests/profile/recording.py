@@ -28,7 +28,7 @@ COMMAND = (
 class Sampled(Worker):
     """A worker whose stacks are in the file when it has ended.
 
-    The profiler starts it: whoever is not root may look only into what is their own child.
+    The profiler starts it: a user other than root may look only into a child of its own.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Sampled(Worker):
         self._worker = workers[0].pid
 
     def _runs(self, child: psutil.Process) -> bool:
-        """Whether it has become the worker: before, it is a copy of whoever started it."""
+        """Whether it has become the worker: before, it is a copy of its parent."""
         with suppress(psutil.NoSuchProcess):
             return child.cmdline() == self._command
         return False

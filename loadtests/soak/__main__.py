@@ -32,7 +32,7 @@ SHOWN = 50
 
 
 class Stopped(BaseException):
-    """Somebody, or the clock, has ended the run before its end."""
+    """A signal, or the clock, has ended the run early."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

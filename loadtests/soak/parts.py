@@ -36,7 +36,7 @@ WRITTEN = 1.0
 
 @dataclass(slots=True)
 class Result:
-    """What came of a part."""
+    """A part's outcome."""
 
     name: str
     faults: str

@@ -1,4 +1,4 @@
-"""The order backend: places orders until they are confirmed, and hears what became of them."""
+"""The order backend: places orders until they are confirmed, and receives their events."""
 
 import json
 import threading

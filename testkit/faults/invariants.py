@@ -32,9 +32,9 @@ class Evidence:
     books: Books
     #: The POSes' own records.
     at_pos: Mapping[Name, Mapping[str, Any]]
-    #: Orders that an operator is shown as in doubt; None if nobody looked.
+    #: Orders that an operator is shown as in doubt; None if that was not asked for.
     listed: Collection[Name] | None = None
-    #: Ids of the orders in ``orders.dead``; None if nobody looked.
+    #: Ids of the orders in ``orders.dead``; None if that was not asked for.
     dead: Collection[str] | None = None
     #: The events' positions in the order in which each came first.
     positions: Iterable[int] = ()
@@ -44,7 +44,7 @@ class Evidence:
 class Verdict:
     """What was found: orders that broke an invariant, and those that are in doubt."""
 
-    #: Not at an end, and not in doubt; or at one that nobody was told.
+    #: Not at an end, and not in doubt; or at an end without an event.
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     out_of_order: list[str] = field(default_factory=list)
@@ -114,7 +114,7 @@ def _end(verdict: Verdict, name: Name, entry: Entry | None, kinds: set[str]) -> 
 
 
 def _set_aside(verdict: Verdict, name: Name, entry: Entry | None, evidence: Evidence) -> None:
-    """What waits for somebody is where that somebody looks, and nothing else is."""
+    """What waits for an operator is listed to operators, and nothing else is."""
     state = None if entry is None else entry.state
     listed = evidence.listed is not None and name in evidence.listed
     if evidence.listed is not None and listed != (state == "in_doubt"):

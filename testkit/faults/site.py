@@ -39,7 +39,7 @@ HEALTHY, FLAKY = 8, 2
 #: How long a healthy POS takes: long enough that a worker is killed with some orders under way, and
 #: never so long that one times out: what is in doubt is to come of the faults alone.
 LATENCY = {"lognormal": [0.3, 0.25]}
-#: What the ones in trouble do: everything after which the order is there, and nobody told.
+#: What the ones in trouble do: everything after which the order is there, and the reply is lost.
 _TROUBLE = [
     {"kind": "accept", "weight": 20},
     {"kind": "pending", "decided_after": 1.0, "weight": 1},

@@ -133,7 +133,7 @@ CATALOGUE = (
     ),
     Behaviour("closes in the handshake", lambda c: c.recv(70_000), RETRY, tls="none"),
     Behaviour("speaks plain HTTP where TLS is due", _hears_no_tls, CONFIG, tls="none"),
-    Behaviour("certificate of nobody known", answers(a_reply()), CONFIG, tls="self-signed"),
+    Behaviour("certificate of an unknown authority", answers(a_reply()), CONFIG, tls="self-signed"),
     Behaviour("certificate of another host", answers(a_reply()), CONFIG, tls="other-host"),
     Behaviour(
         "wants a certificate of ours, TLS 1.3",

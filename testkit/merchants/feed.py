@@ -1,4 +1,4 @@
-"""What has happened to orders lately, for somebody who follows it while it happens."""
+"""What has happened to orders lately, for a client that follows it live."""
 
 from collections import deque
 from itertools import islice

@@ -52,7 +52,7 @@ class Orders:
         self._most = near
         self._near: OrderedDict[tuple[str, str], Order] = OrderedDict()
         self._away = 0
-        # Without a name it is in a temporary file that nobody else sees, and that goes with us.
+        # Without a name it is in a temporary file that no other process sees, and that goes with us.
         self._file = sqlite3.connect("", isolation_level=None)
         self._file.executescript(
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"

@@ -62,7 +62,7 @@ class Records:
     """Everything that happened since the start or the last reset."""
 
     def __init__(self, *, keep_bodies: bool = False, near: int = NEAR) -> None:
-        #: Called after every change, while somebody waits for one.
+        #: Called after every change, while a request waits for one.
         self.on_change: Callable[[], None] | None = None
         self._keep_bodies = keep_bodies
         self._near = near

@@ -60,7 +60,7 @@ class Link:
     gone: Side | None = None
 
     async def drain(self, writer: asyncio.StreamWriter) -> None:
-        """Wait until the writer can take more; half-open, nobody is told that it cannot."""
+        """Wait until the writer can take more; half-open, neither side learns that it cannot."""
         try:
             await writer.drain()
         except OSError:

@@ -49,7 +49,7 @@ class PostgreSQL(Server):
         return self._url_of(name)
 
     def drop_database(self, url: str) -> None:
-        """Drop the database behind a URL of `database`, whoever is still connected to it."""
+        """Drop the database behind a URL of `database`, with all connections to it."""
         name = sql.Identifier(url.rpartition("/")[2])
         self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
 

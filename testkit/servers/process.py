@@ -274,7 +274,7 @@ def program(name: str, package: str, *folders: Path) -> Path:
 
 
 def free_port() -> int:
-    """A loopback port that nobody uses, from below the range that outgoing connections take.
+    """A loopback port that no process uses, from below the range that outgoing connections take.
 
     From inside that range, a client that retries while its server is down could be given the very
     port that the server needs again.

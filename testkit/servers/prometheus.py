@@ -35,7 +35,7 @@ class Prometheus(Server):
         return result
 
     def rules(self) -> list[dict[str, Any]]:
-        """The rules that it goes by, with what came of their last evaluation."""
+        """The rules that it goes by, with the result of their last evaluation."""
         return [rule for group in self._ask("/api/v1/rules")["groups"] for rule in group["rules"]]
 
     def _prepare(self) -> None:

@@ -41,10 +41,10 @@ class Socket:
         self.timeouts_set += 1
 
     def shutdown(self, _how: int) -> None:
-        """Nobody looks."""
+        """Not asked for here."""
 
     def close(self) -> None:
-        """Nobody looks."""
+        """Not asked for here."""
 
 
 def reading(socket: Socket) -> tuple[_Answered, list[Any]]:
@@ -108,7 +108,7 @@ def test_what_does_not_end_as_a_frame_is_the_librarys_to_refuse() -> None:
     assert len(came) == 1
 
 
-def test_what_came_of_a_connection_that_was_given_up_is_dealt_with_no_more() -> None:
+def test_frames_of_an_abandoned_connection_are_ignored() -> None:
     connection, came = reading(Socket([sent(1, b"a") + sent(1, b"b")]))
     connection.blocking_read(1)
     connection.collect()
@@ -236,7 +236,7 @@ def test_what_is_sent_together_is_written_in_few_pieces_in_its_order() -> None:
     assert calls.written[-1] == b"alone"
 
 
-def test_what_is_sent_together_is_written_also_if_somebody_fails_meanwhile() -> None:
+def test_a_batch_of_frames_is_written_although_another_thread_fails() -> None:
     calls = Calls()
     connection, _ = calls.connection()
     with pytest.raises(ValueError, match="no"), connection.together():

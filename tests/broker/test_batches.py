@@ -169,7 +169,7 @@ def test_a_broker_that_is_not_there_has_stored_none() -> None:
 
 
 def test_after_a_refusal_the_next_message_has_another_connection() -> None:
-    """RabbitMQ 3.10 may refuse all that follows on that one, whoever leads the queue by then."""
+    """RabbitMQ 3.10 may refuse all that follows on that one, whichever node leads the queue by then."""
     refusing, replaced = FakeLink(lambda _: REFUSED), FakeLink(lambda _: None)
     publisher = Publisher("amqp://127.0.0.1:1//")
     publisher._link = refusing

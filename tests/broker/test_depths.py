@@ -58,7 +58,7 @@ def test_nothing_is_known_while_the_broker_cannot_be_asked(
         queue_metrics = QueueMetrics(proxy.url)
         queue_metrics.look()
         assert queue_metrics.ready == EMPTY
-        proxy.half_open("server")  # nothing comes any more, and nobody says so
+        proxy.half_open("server")  # nothing comes any more, and no error either
         queue_metrics.look()
         assert queue_metrics.ready == {}
         proxy.heal()

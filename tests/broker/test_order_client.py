@@ -80,7 +80,7 @@ def nested(levels: int) -> Any:
 def test_what_no_worker_could_read_is_not_sent(
     broker_url: str, fields: dict[str, Any], field: str, words: str
 ) -> None:
-    """It would be set aside, and nobody told: most of it says nothing of whose it is."""
+    """It would be dead-lettered without an event: most of it says nothing of whose it is."""
     with OrderClient(broker_url) as client:
         with pytest.raises(InvalidOrder, match=re.escape(words)) as caught:
             client.submit(an_order(**fields))
@@ -103,7 +103,7 @@ def test_whatever_is_sent_a_worker_can_read(broker_url: str, value: Any) -> None
     wire.require_small(body, Settings.model_fields["max_order_bytes"].default)
     [[order], _, _] = wire.decoded(body)
     assert order["x"] == value
-    assert "expiration" not in message.properties  # RabbitMQ would set it aside, and tell nobody
+    assert "expiration" not in message.properties  # RabbitMQ would dead-letter it without an event
 
 
 def test_how_long_an_order_may_be_is_what_the_workers_take(
@@ -174,7 +174,7 @@ def test_the_client_brings_neither_gevent_nor_the_worker_with_it() -> None:
     ("program", "shown", "trace"),
     [
         ("", False, None),  # a backend without OpenTelemetry
-        ("from opentelemetry import trace", True, None),  # somebody imports it, and nobody uses it
+        ("from opentelemetry import trace", True, None),  # imported, and not used
         (
             # One whose proxy has begun the trace, and that has nothing but the interface.
             "from opentelemetry import context, trace; "

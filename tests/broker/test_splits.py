@@ -188,7 +188,7 @@ def test_who_may_not_read_it_goes_by_the_environment(
 def test_what_was_said_just_now_is_waited_for_though_the_broker_does_not_count_it_yet(
     broker_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or the pilots that somebody has named would be lost with the next ``canary set``."""
+    """Or the pilots that an operator has named would be lost with the next ``canary set``."""
     consume, waiting = splits._consume, threading.Event()
 
     def consumed(*arguments: Any, **more: Any) -> bool:
@@ -289,7 +289,7 @@ def test_a_thread_that_cannot_be_had_is_asked_for_again(
     watch.close()
 
 
-def test_who_asks_after_it_was_closed_waits_for_nobody(broker_url: str, operator: Operator) -> None:
+def test_after_close_a_caller_does_not_wait(broker_url: str, operator: Operator) -> None:
     operator.says(10)
     never_asked, asked = SplitWatch(broker_url), SplitWatch(broker_url)
     wait_until(lambda: asked.split() is not None)
@@ -303,7 +303,7 @@ def test_who_asks_after_it_was_closed_waits_for_nobody(broker_url: str, operator
 def followed_by(program: str, operator: Operator, processes: int) -> None:
     """The program, in so many processes, sees 10 % change to 20 %, and ends.
 
-    So it does if nobody changes it, or looks any more: an alarm ends each of them, for which a child
+    So it does without a change or a read: an alarm ends each of them, for which a child
     has to set its own.
     """
     operator.says(10)

@@ -39,7 +39,7 @@ OUTSIDE = [each for each in MERCHANTS if not in_canary(each, 50)][:6]
 
 @pytest.fixture
 def canary(orders: Orders) -> Iterator[None]:
-    """Somebody takes orders from the canary's queue."""
+    """A consumer takes orders from the canary's queue."""
     with orders.connection.Consumer([topology.canary_queue], on_message=lambda _: None):
         yield
 
@@ -90,7 +90,7 @@ def test_two_operators_at_once_lose_no_pilot_of_each_other(
     assert in_force(broker_url, 0).pins == {"m-1", "m-2"}
 
 
-def test_whoever_aborts_does_not_wait_for_ever_for_another_operator(
+def test_abort_does_not_wait_without_limit_for_another_operator(
     connected: Program, canary: None, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(splits, "TURN", 0.0)
@@ -117,7 +117,7 @@ def test_what_was_in_the_environment_is_where_it_begins(connected: Program, cana
     assert done.output == "10 % of the merchants (before: 5 % of the merchants)\n"
 
 
-def test_nobody_is_moved_to_where_nobody_works(
+def test_no_merchant_is_moved_to_a_queue_without_workers(
     connected: Program, orders: Orders, broker_url: str
 ) -> None:
     for arguments in (("1",), ("0", "--pin", "m-1")):
@@ -145,7 +145,7 @@ def test_what_cannot_be_set_is_said(
     assert (done.exit_code, said in done.stderr) == (code, True), done.stderr
 
 
-def test_aborting_moves_everybody_back_whoever_works(
+def test_abort_moves_every_merchant_back_even_without_workers(
     connected: Program, orders: Orders, broker_url: str
 ) -> None:
     with orders.connection.Consumer([topology.canary_queue], on_message=lambda _: None):
@@ -262,7 +262,7 @@ def test_healthy_are_those_who_were_when_the_canary_got_its_share(
     assert f"of merchants healthy before, {lacks}" in done.stdout
 
 
-def test_orders_that_nobody_takes_abort_it(
+def test_orders_without_a_consumer_abort_it(
     connected: Program, orders: Orders, books: Books, order: MakeOrder
 ) -> None:
     with orders.connection.Consumer([topology.canary_queue], on_message=lambda _: None):

@@ -28,7 +28,7 @@ def here(migrated: Program) -> Program:
 
 @contextmanager
 def pos(received: list[bytes]) -> Iterator[Peer]:
-    """A POS that waits for requests, and what came of them."""
+    """A POS that waits for requests, and their outcomes."""
     with peer(lambda connection: received.append(connection.recv(65536))) as seen:
         yield seen
 
@@ -63,8 +63,8 @@ def checked(program: Program, *ids: str, **settings: str) -> tuple[int, list[str
     return done.returncode, done.stdout.splitlines()
 
 
-def nobody() -> int:
-    """A port at which nobody listens."""
+def unused_port() -> int:
+    """A port without a listener."""
     with closing(socket.create_server(("127.0.0.1", 0))) as gone:
         return int(gone.getsockname()[1])
 
@@ -99,7 +99,7 @@ def test_a_token_that_another_process_has_is_used(here: Program, redis_url: str)
 
 
 def test_what_is_wrong_is_a_sentence_with_what_would_do(here: Program) -> None:
-    gone = f"http://127.0.0.1:{nobody()}"
+    gone = f"http://127.0.0.1:{unused_port()}"
     key = {"type": "bearer", "token": "s3cr3t-token"}
     with pos([]) as seen, tokens("401 Unauthorized") as refusing:
         tls = seen.url("", scheme="https")
@@ -188,7 +188,7 @@ def test_a_record_and_a_catalog_that_do_not_fit_the_adapter_are_said(
 
 def test_json_is_for_programs(here: Program) -> None:
     with pos([]) as seen:
-        bad = {"id": "bad", "base_url": f"http://127.0.0.1:{nobody()}"}
+        bad = {"id": "bad", "base_url": f"http://127.0.0.1:{unused_port()}"}
         open_merchants(here, {"id": "good", "base_url": seen.url("")}, bad)
         done = here.run("merchants", "check", "--json", "good", "bad")
     good, bad = map(json.loads, done.stdout.splitlines())

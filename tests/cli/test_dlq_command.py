@@ -125,14 +125,17 @@ def test_letters_are_found_by_reason_and_merchant(
     assert [each["id"] for each in listed(connected, "--reason", "certificate")] == ["b"]
     assert [each["id"] for each in listed(connected, "--merchant", "m-2")] == ["b", "c"]
     assert listed(connected, "--reason", "certificate", "--merchant", "m-1") == []
-    done = connected.invoke("dead", "show", "nobody")
-    assert (done.exit_code, done.stderr) == (1, "pos-gateway: no such letter has the id 'nobody'\n")
+    done = connected.invoke("dead", "show", "no-such")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        "pos-gateway: no such letter has the id 'no-such'\n",
+    )
 
 
 def test_an_order_whose_sender_gave_it_an_expiration_is_named_and_replayed_without(
     connected: Program, books: Books, letters: Letters, order: Make
 ) -> None:
-    """RabbitMQ has moved it, and no worker has ever seen it: nobody was told of it."""
+    """RabbitMQ has moved it, and no worker has ever seen it: there is no event."""
     body = wire.body_of(json.dumps(order("o-1")).encode())
     with Connection(letters.url) as connection:
         connection.Producer().publish(
@@ -263,7 +266,7 @@ def test_an_order_in_doubt_that_is_not_left_to_an_operator_is_put_on_the_queue(
 def test_an_order_that_is_open_is_only_put_on_the_queue(
     connected: Program, books: Books, letters: Letters, order: Make, state: State
 ) -> None:
-    """Its message came back too often, and nobody has it any more; or somebody has, after all."""
+    """Its message came back too often, and no worker has it any more; or one has, after all."""
     key = (
         books.claimed("o-1").key
         if state is State.SENDING
@@ -320,7 +323,7 @@ def test_an_order_that_has_ended_too_late_is_refused_unless_it_is_given_new_time
 
 @pytest.mark.parametrize("wish", [State.NEW, State.CANCELLED, State.REJECTED, State.EXPIRED])
 @pytest.mark.parametrize("state", [State.FAILED, State.EXPIRED])
-def test_an_order_that_somebody_has_asked_to_cancel_is_refused(
+def test_an_order_with_a_cancel_request_is_refused(
     connected: Program,
     books: Books,
     letters: Letters,
@@ -782,9 +785,9 @@ def test_an_id_that_is_nobodys_is_said_and_the_others_are_dealt_with(
     connected: Program, books: Books, letters: Letters, order: Make, command: str, done: str
 ) -> None:
     letters.order(order("o-1"))
-    ended = connected.invoke("dead", command, "nobody", "o-1")
+    ended = connected.invoke("dead", command, "no-such", "o-1")
     assert (ended.exit_code, ended.stdout) == (1, f"{done}\n")
-    assert ended.stderr == "pos-gateway: no such letter has the id 'nobody'\n"
+    assert ended.stderr == "pos-gateway: no such letter has the id 'no-such'\n"
     assert letters.numbers() == []
 
 
@@ -817,7 +820,7 @@ def test_letters_must_be_named(program: Program, command: str, arguments: list[s
     assert "give the IDs of letters, or --all" in done.stderr
 
 
-def test_somebody_who_stops_in_the_middle_gives_everything_back(
+def test_an_interrupt_in_the_middle_requeues_every_letter(
     letters: Letters, order: Make, broker_url: str
 ) -> None:
     ids = [f"o-{n}" for n in range(100)]

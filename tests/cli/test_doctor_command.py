@@ -131,7 +131,7 @@ def test_a_stream_without_a_leader_fails(
 
 
 @pytest.mark.usefixtures("unpatched")
-def test_orders_that_nobody_takes_are_a_warning(connected: Program, broker_url: str) -> None:
+def test_orders_without_a_consumer_are_a_warning(connected: Program, broker_url: str) -> None:
     publisher = Publisher(broker_url)
     for key in (topology.ORDERS_KEY, topology.DEAD_KEY):
         publisher.publish(Message("orders", key, b"{}", message_id=key))
@@ -143,7 +143,7 @@ def test_orders_that_nobody_takes_are_a_warning(connected: Program, broker_url: 
 
 
 @pytest.mark.usefixtures("unpatched")
-def test_orders_that_need_somebody_are_a_warning_with_the_command_to_run(
+def test_orders_that_need_an_operator_are_a_warning_with_the_command_to_run(
     program: Program, any_books: Books
 ) -> None:
     any_books.in_doubt("o-1")

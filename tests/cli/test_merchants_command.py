@@ -267,7 +267,7 @@ def test_catalogs_are_imported_and_shown(open_merchants: Program) -> None:
     assert shown(open_merchants, "b") == ["SKU\tPOS_ID", "x\tX"]
 
 
-def test_a_catalog_replaces_the_one_before_it_and_nobody_elses(open_merchants: Program) -> None:
+def test_a_catalog_replaces_its_merchant_s_and_no_other(open_merchants: Program) -> None:
     imported(open_merchants, entry("soup", "V2"), entry(), entry("x", "X", "b"))
     assert imported(open_merchants, entry("soup", "V9")) == "1 entry imported for 1 merchant\n"
     assert shown(open_merchants, "a") == ["SKU\tPOS_ID", "soup\tV9"]
@@ -345,7 +345,7 @@ def test_catalogs_are_cleared_all_or_none(open_merchants: Program) -> None:
     assert shown(open_merchants, "a") == shown(open_merchants, "b") == ["SKU\tPOS_ID"]
 
 
-def test_the_catalog_of_nobody_is_said_to_be_that(open_merchants: Program) -> None:
+def test_the_catalog_of_an_unknown_merchant_is_a_sentence(open_merchants: Program) -> None:
     done = open_merchants.invoke("merchants", "catalog", "show", "c")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("pos-gateway: no merchant has the id 'c'")

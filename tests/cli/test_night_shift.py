@@ -8,7 +8,7 @@ from tests.worker.lab import Lab, by_type
 __all__ = ["lab"]
 
 
-def test_orders_that_needed_somebody_are_sent_once_and_end(
+def test_orders_that_needed_an_operator_are_sent_once_and_end(
     lab: Lab, connected: Program, books: Books
 ) -> None:
     lab.open_merchants("fast-1")
@@ -19,7 +19,7 @@ def test_orders_that_needed_somebody_are_sent_once_and_end(
         assert (failed["type"], failed["reason"]["code"]) == ("order.failed", "http_404")
         lab.merchants.profile("fast-1", {"kind": "accept"})
         lab.wait_until_queued("orders.dead", 1)
-        refused = connected.invoke("dead", "replay", "replayed", "--merchant", "nobody")
+        refused = connected.invoke("dead", "replay", "replayed", "--merchant", "no-such")
         assert refused.exit_code == 1
         books.in_doubt("resolved", merchant_id="fast-1")
         for command in (

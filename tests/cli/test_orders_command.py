@@ -106,7 +106,7 @@ def test_what_the_gateway_says_itself_is_shown(program: Program, books: Books) -
     assert (event["reason"], event["message"]) == ("http_401", "the POS answered 401")
 
 
-def test_an_order_that_is_sealed_for_somebody_elses_key_is_shown_without_its_content(
+def test_an_order_sealed_under_an_unknown_key_is_shown_without_its_content(
     program: Program, database_url: str, order: Callable[..., dict[str, Any]]
 ) -> None:
     books = Books(database_url, order, new_key())
@@ -116,13 +116,13 @@ def test_an_order_that_is_sealed_for_somebody_elses_key_is_shown_without_its_con
     books.close()
 
 
-def test_an_order_that_nobody_knows_is_a_sentence(program: Program, books: Books) -> None:
+def test_an_unknown_order_is_a_sentence(program: Program, books: Books) -> None:
     for command in (("show",), ("resolve", "--accepted")):
-        done = program.invoke("orders", *command, "nobody")
+        done = program.invoke("orders", *command, "no-such")
         assert done.exit_code == 1
     assert (
-        "pos-gateway: the ledger knows no order 'nobody'"
-        in program.invoke("orders", "show", "nobody").stderr
+        "pos-gateway: the ledger knows no order 'no-such'"
+        in program.invoke("orders", "show", "no-such").stderr
     )
 
 
@@ -314,10 +314,10 @@ def test_new_time_that_is_given_by_a_second_decision_is_in_the_ledger_too(
 
 
 @pytest.mark.parametrize("wish", [State.NEW, State.EXPIRED, State.FAILED])
-def test_an_order_that_somebody_has_asked_to_cancel_is_not_sent(
+def test_an_order_with_a_cancel_request_is_not_sent(
     connected: Program, books: Books, letters: Letters, wish: State
 ) -> None:
-    """Also if the request had run out of time: nobody wants it any more."""
+    """Also if the request had expired: the backend does not want it any more."""
     key = books.in_doubt("o-1")
     books.cancellation(key, wish)
     done = connected.invoke("orders", "resolve", "o-1", "--not-sent", "--for", "30m")

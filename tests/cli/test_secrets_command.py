@@ -115,7 +115,7 @@ def test_all_are_sealed_a_batch_at_a_time(any_books: Books, batch: int) -> None:
     assert sum(each.sealed for each in again) == 0
 
 
-def test_what_somebody_writes_in_the_same_moment_stays(any_books: Books) -> None:
+def test_a_concurrent_write_stays(any_books: Books) -> None:
     key = any_books.order("o-1", State.FAILED)
 
     class Slow(Payloads):

@@ -109,7 +109,7 @@ class TestTheAttacks:
         assert len(troubled(letter)) == in_trouble
         assert len(attack(letter).population.merchant_ids) == of
 
-    def test_one_provider_has_all_of_those_that_hang_with_it_and_nobody_else(self) -> None:
+    def test_one_provider_has_all_merchants_that_hang_with_it_and_no_others(self) -> None:
         agreed = attack("c").terms
         owners = {each for each in troubled("c") if agreed[group_of(each)]["provider"] == "vendor"}
         assert len(owners) == 300
@@ -131,8 +131,8 @@ class TestTheAttacks:
             Merchant.parse({"id": group, "base_url": "http://pos.example.com", **terms})
 
     def test_a_group_that_is_not_there_is_named(self) -> None:
-        with pytest.raises(ValueError, match="no such group: nobody"):
-            replace(ONE_ILL, troubled=("nobody",))
+        with pytest.raises(ValueError, match="no such group: unknown"):
+            replace(ONE_ILL, troubled=("unknown",))
 
 
 class TestThePopulation:
@@ -185,7 +185,7 @@ class TestThroughput:
         assert measured_window([], 100, None, 20.0) is None
         assert "0 of 1 orders came" in throughput(seen(("healthy-0", None)), ONE_ILL).fault
 
-    def test_it_is_that_of_the_healthy_ones_also_where_nobody_was_in_trouble(self) -> None:
+    def test_it_is_that_of_the_healthy_ones_also_without_merchants_in_trouble(self) -> None:
         orders = [(f"healthy-{number}", 1.0 + number) for number in range(10)]
         undisturbed = seen(*orders, ("ill-0", 1.5), trial=Trial(OURS, FEW))
         assert throughput(undisturbed, ONE_ILL).rate == pytest.approx(1.0)

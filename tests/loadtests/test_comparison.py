@@ -167,7 +167,7 @@ class TestTheScraping:
             scraping.look()
         assert paths == ["/metrics", "/metrics"]
 
-    def test_it_asks_nobody_and_waits_for_a_worker_that_starts(
+    def test_it_waits_for_a_worker_that_starts_without_a_prompt(
         self, asked: tuple[int, list[str]]
     ) -> None:
         for port in (0, free_port()):
@@ -219,9 +219,9 @@ class TestMerchantsThatAreSlow:
 
     def rounds(self, *hits: Latency) -> SlowMerchants:
         calm = Beside(latency(0.01), 0.0)
-        return SlowMerchants([{"nobody else": calm, self.CROWD: Beside(hit, 0.9)} for hit in hits])
+        return SlowMerchants([{"undisturbed": calm, self.CROWD: Beside(hit, 0.9)} for hit in hits])
 
-    def test_what_they_add_is_judged_in_milliseconds_and_nobody_may_be_missing(self) -> None:
+    def test_what_they_add_is_judged_in_milliseconds_and_no_order_may_be_missing(self) -> None:
         seen = self.rounds(latency(0.025), latency(0.035), latency(0.02, missing=3))
         added, missing, held = slow_merchants.judge(seen, self.CROWD)
         assert added.values == pytest.approx([15.0, 25.0, 10.0])

@@ -40,7 +40,7 @@ def test_every_way_of_not_adding_up_is_told() -> None:
     books = books_with("open", "twice")
     books.told(an_event("twice"), 2.0)
     books.told(an_event("twice"), 2.0)
-    books.told(an_event("nobody's"), 2.0)
+    books.told(an_event("unplaced"), 2.0)
     problems = books.problems(doubled=3, created={"healthy": 0})
     assert len(problems) == 5
     assert not books.all_ended

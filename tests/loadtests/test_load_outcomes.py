@@ -44,7 +44,7 @@ class TestTheAccounts:
         submit(outcomes, "a")
         outcomes.told(an_event("a"), 101.0)
         assert outcomes.told(an_event("a"), 102.0) is None
-        assert outcomes.told(an_event("somebody else's"), 102.0) is None
+        assert outcomes.told(an_event("another backend's"), 102.0) is None
         assert outcomes.record(103.0).repeated == 1
 
     def test_what_becomes_of_an_order_in_doubt_is_its_outcome(self, outcomes: Outcomes) -> None:

@@ -237,7 +237,7 @@ class TestShapes:
             [100, 20, 100]
         )
 
-    def test_nobody_submits_during_an_outage_and_all_come_back_at_once(self) -> None:
+    def test_no_backend_submits_during_an_outage_and_all_come_back_at_once(self) -> None:
         seconds = list(arrivals(RECOVERY, 60, Random(3)))
         assert not [second for second in seconds if 30 <= second < 50]
         back = sum(50 <= second < 55 for second in seconds)

@@ -94,7 +94,7 @@ class TestWhatLimitedIt:
         assert [each.what for each in verdict.spoilt] == [part]
         assert f"Its {what} could be followed no more: Conn" in verdict.spoilt[0].sentence
 
-    def test_without_the_worker_s_metrics_nobody_knows_what_limited_it(self) -> None:
+    def test_without_the_worker_s_metrics_the_limit_is_not_known(self) -> None:
         few = [each for each in samples() if each.at % 3 == 0]
         verdict = judge(a_run(samples=few))
         assert verdict.word is Word.NO_RESULT

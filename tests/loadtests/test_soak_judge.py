@@ -59,7 +59,7 @@ def test_orders_that_came_to_an_end_or_are_in_doubt_pass(sound: Evidence) -> Non
         (replace(evidence("new", told=[]), books=Books({}, {}, {})), "unknown, told []"),
     ],
 )
-def test_an_order_that_is_not_where_somebody_looks_for_it_is_lost(lost: Evidence, why: str) -> None:
+def test_an_order_that_is_not_listed_to_operators_is_lost(lost: Evidence, why: str) -> None:
     verdict = judge(lost)
 
     assert len(verdict.lost) == 1

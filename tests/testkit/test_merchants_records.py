@@ -176,7 +176,7 @@ class TestTheProcess:
                 reply = threads.submit(send_order, merchants, "m", "o-1")
                 merchants.wait_until(requests=1)
                 os.kill(merchants.pid, signal.SIGSTOP)
-                time.sleep(0.6)  # the fault itself: as long as this nobody is served
+                time.sleep(0.6)  # the fault itself: as long as this no request is served
                 os.kill(merchants.pid, signal.SIGCONT)
                 assert reply.result().status_code == 201
 

@@ -109,7 +109,7 @@ def wait_for_end(processes: list[psutil.Process]) -> None:
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that have not ended; a zombie has, where nobody reaps orphans."""
+    """Those that have not ended; a zombie has, where no init reaps orphans."""
     left = []
     for process in processes:
         with suppress(psutil.NoSuchProcess):

@@ -28,7 +28,7 @@ class Attack:
     flaps_every: float | None = None
     #: They are no simulated merchants then, but the catalogue's scripted peers, from the start.
     hostile: bool = False
-    #: Messages a second that the broker delays for somebody else: no merchant gets into trouble.
+    #: Messages a second that the broker delays for another application: no merchant gets into trouble.
     delays: float = 0.0
     #: Orders that wait for each of them before any other comes.
     backlog: int = 0

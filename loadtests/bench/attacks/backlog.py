@@ -120,7 +120,7 @@ class Backlog:
     idle: Idle | None
     flow: Flow | None
     recovery: Recovery | None
-    #: None if the candidate tells nobody what came of an order, or not all healthy ones came.
+    #: None if the candidate publishes no outcomes, or not all healthy ones came.
     accounting: Accounting | None
     #: Requests in flight in each tenth of a second from the worker's start, by class.
     slots: Mapping[str, Sequence[int]]

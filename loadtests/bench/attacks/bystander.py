@@ -1,4 +1,4 @@
-"""A bystander: has the broker delay messages that are nobody's orders, and takes them when they are back.
+"""A bystander: has the broker delay messages that are no orders, and takes them when they are back.
 
 A retry waits in the broker. Beside merchants that are all well, the bystander shows how much of what
 an attack does to healthy orders is the broker's work, where it shares a core with everything else.
@@ -51,7 +51,7 @@ def bystander(broker_url: str, rate: float) -> Iterator[None]:
 
 
 def stand_by(broker_url: str, rate: float) -> None:
-    """Have messages delayed and take them, for as long as somebody lets us."""
+    """Have messages delayed and take them, until a signal ends it."""
     with Connection(broker_url) as connection:
         declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
         queue = _QUEUE(connection.default_channel)

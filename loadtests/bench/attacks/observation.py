@@ -29,7 +29,7 @@ class Observation:
     levels: Mapping[str, Sequence[tuple[float, int]]]
     #: What was published when, if orders came at a schedule.
     production: Production | None = None
-    #: None if the candidate tells nobody what came of an order, or time was up.
+    #: None if the candidate publishes no outcomes, or time was up.
     accounting: Accounting | None = None
     #: Orders a second at which the queue was filled, if it was.
     filled_at: float | None = None

@@ -1,6 +1,6 @@
 """An open-model producer: publishes at a schedule, and never waits for what becomes of an order.
 
-A process of its own, so that neither the worker nor whoever watches it delays an order.
+A process of its own, so that neither the worker nor its observer delays an order.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""When orders come that wait for nobody."""
+"""When orders come at a given rate, whatever the worker does."""
 
 import math
 from collections.abc import Sequence

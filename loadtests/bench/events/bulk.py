@@ -10,7 +10,7 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import Vault
 
-#: Whose they are: a merchant that nobody knows any more.
+#: Whose they are: a merchant without a record.
 MERCHANT = "bulk"
 
 _ORDERS = """

@@ -21,7 +21,7 @@ from pos_gateway.settings import Settings
 
 
 class Expensive(Hydration):
-    """Asks somebody far away for each event; what a helper has hydrated is there."""
+    """Asks a distant server for each event; what a helper has hydrated is there."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(Payloads(Vault()))
