@@ -1,4 +1,4 @@
-"""The reference POS API, as in ``docs/wire-format.md`` and DESIGN.
+"""The reference POS API, as in ``docs/adapters.md``.
 
 ``POST {base_url}/orders`` with ``Idempotency-Key: <order_id>``; ``GET {base_url}/orders/{id}``;
 ``POST {base_url}/orders/{id}/cancel``. Its error codes are passed on unchanged.

@@ -1,7 +1,7 @@
 """One request, one reply, one deadline over connecting, TLS, sending and reading.
 
-The only importer of requests. A prepared request goes straight to an adapter: a Session would add
-proxies, ``.netrc`` and cookies from the environment, and as much CPU again.
+A prepared request goes straight to an adapter of requests: a Session would add proxies, ``.netrc``
+and cookies from the environment, and as much CPU again.
 """
 
 import re
