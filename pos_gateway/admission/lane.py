@@ -22,6 +22,8 @@ Ticket = TypeVar("Ticket")
 
 #: Seconds without a call after which a merchant in trouble gets the benefit of the doubt.
 QUIET = 60.0
+#: Seconds that an order without a deadline counts as having left.
+LOOK_UP_WITHIN = 60.0
 #: Seconds that a call is assumed to take before the first answer.
 UNKNOWN_DURATION = 1.0
 
@@ -217,7 +219,8 @@ class Lane(Generic[Ticket]):
     def put(self, ticket: Ticket, now: float, deadline: float) -> Waiting[Ticket]:
         """Let an order wait; the earliest deadline goes first.
 
-        One without a deadline is looked up after its own has passed, and so goes before all others.
+        One without a deadline (its own has passed, and it is looked up) counts as if it had
+        ``LOOK_UP_WITHIN`` left: it waits for no later orders, and cannot keep them all waiting.
         """
         waiting = Waiting(self, ticket, now, deadline)
         self._number += 1
@@ -225,7 +228,7 @@ class Lane(Generic[Ticket]):
         if len(self._queue) > 2 * self.waiting + 16:  # most entries are done
             self._queue = [entry for entry in self._queue if not entry[2].done]
             heapq.heapify(self._queue)
-        urgency = deadline if deadline < inf else -inf
+        urgency = deadline if deadline < inf else now + LOOK_UP_WITHIN
         heapq.heappush(self._queue, (urgency, self._number, waiting))
         return waiting
 

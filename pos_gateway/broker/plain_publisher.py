@@ -164,7 +164,7 @@ class _Writer:
                 session.open(declare=self._declare)
                 self._session = session
                 while not (self._is_closed() or session.is_refused):
-                    while self._jobs:
+                    while self._jobs and not session.is_refused:
                         session.write(self._jobs.popleft())
                     session.wait(inf)
         except PublishError as error:

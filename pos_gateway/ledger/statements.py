@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from pydantic_core import to_json
 
 from pos_gateway.ledger.lease import Beat, LeaseRow
-from pos_gateway.ledger.states import RESOLVE_FOR
 
 Row = Mapping[str, Any]
 
@@ -67,14 +66,14 @@ _GENERATION = """case when {action} = 'cancel' then (
            where submission.merchant_id = {merchant_id} and submission.order_id = {order_id}
              and submission.action = 'submit') end"""
 
-# A cancel request for the order is open; one in doubt, which the POS may have carried out, is for
-# as long as it is looked up.
-_CANCELLING = f"""exists (
+# A cancel request for the order is open; one in doubt, which the POS may have carried out, also past
+# its deadline: its order would be a second one.
+_CANCELLING = """exists (
            select 1 from orders cancel_request
-           where cancel_request.merchant_id = {{merchant_id}} and cancel_request.order_id = {{order_id}}
-             and cancel_request.action = 'cancel' and cancel_request.state in ('new', 'claimed', 'sending')
-             and cancel_request.deliver_by > {{now}}
-                 - case when cancel_request.doubt_since is null then 0 else {RESOLVE_FOR} end)"""
+           where cancel_request.merchant_id = {merchant_id}
+             and cancel_request.order_id = {order_id} and cancel_request.action = 'cancel'
+             and cancel_request.state in ('new', 'claimed', 'sending')
+             and (cancel_request.deliver_by > {now} or cancel_request.doubt_since is not null))"""
 
 # Not a claim that a failover has lost, and under which the order was sent.
 _INSERT = f"""

@@ -244,7 +244,8 @@ class Cancellation:
             look_up = partial(adapter.look_up, order, merchant, send)
             wait = unsettled_for(claim.history, self._caller.time_limit(merchant), adapter)
             is_again, is_blind = claim.history.in_doubt, adapter.guarantee is Guarantee.BLIND
-            if not late:
+            # While an earlier request may be at work, another one would only renew the doubt.
+            if not late and (is_blind or not (is_again and wait > 0)):
                 outcome = adapter.cancel(order, merchant, partial(self._sending, claim, send))
                 if not is_again or outcome.kind is not Kind.REJECTED or _never_there(outcome):
                     return outcome

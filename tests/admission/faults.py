@@ -58,16 +58,16 @@ FAULTS = [
         "heapq.heappush(self._queue, (0.0, self._number, waiting))",
     ),
     _fault(
-        "an order without a deadline goes first",
+        "an order without a deadline waits for no later one",
         "lane",
-        "urgency = deadline if deadline < inf else -inf",
+        "urgency = deadline if deadline < inf else now + LOOK_UP_WITHIN",
         "urgency = deadline",
     ),
     _fault(
         "an order without a deadline does not expire",
         "lane",
         "if not each[2].done and each[2].deadline <= time]",
-        "if not each[2].done and each[0] <= time]",
+        "if not each[2].done and each[0] <= time + 60]",
     ),
     _fault("an order expires once", "lane", "        waiting.done = True\n", ""),
     _fault(

@@ -155,6 +155,11 @@ class Kept:
     number: int
     since: float
     deadline: float
+    urgency: float = 0.0
+
+    def __post_init__(self) -> None:
+        late = self.since + lane.LOOK_UP_WITHIN
+        self.urgency = self.deadline if self.deadline < inf else late
 
 
 class Model:

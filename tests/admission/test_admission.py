@@ -221,13 +221,13 @@ def test_parked_orders_are_counted_until_they_are_due() -> None:
 def test_the_most_urgent_of_a_merchants_orders_goes_first() -> None:
     stage = Stage(limit=1, slots=8, max_waiting=9)
     stage.offer("m", "running")
-    for order, within in (("later", 50.0), ("in doubt", inf), ("soon", 20.0), ("soon too", 20.0)):
+    for order, within in (("later", 90.0), ("in doubt", inf), ("soon", 20.0), ("soon too", 20.0)):
         stage.offer("m", order, within=within)
     started = []
     while stage.calls:
         stage.reply("m", after=0.1)
         started += stage.starts()
-    assert started == ["in doubt", "soon", "soon too", "later"]
+    assert started == ["soon", "soon too", "in doubt", "later"]
 
 
 def test_an_order_without_a_deadline_does_not_hide_expiring_ones() -> None:

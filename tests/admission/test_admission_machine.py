@@ -427,9 +427,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             had_a_slot = may[merchant] is not False
             assert had_a_slot or self.model.has_slot(merchant) is not False
             own = [each for each in self.model.kept if each.merchant is merchant]
-            most_urgent = min(
-                own, key=lambda each: (each.deadline < inf, each.deadline, each.number)
-            )
+            most_urgent = min(own, key=lambda each: (each.urgency, each.number))
             assert call.ticket == most_urgent.number
             self.model.let_go(most_urgent)
             self._began(call, before[merchant])

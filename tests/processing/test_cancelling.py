@@ -104,7 +104,7 @@ UNKNOWN = (404, {})
 @pytest.mark.parametrize(
     ("refusal", "known", "told"),
     [
-        (UNKNOWN, None, [("cancelled", None)]),
+        (UNKNOWN, UNKNOWN, [("cancelled", None)]),
         (KEPT, CANCELLED, [("cancelled", None)]),
         (KEPT, UNKNOWN, [("cancelled", None)]),
         (KEPT, ACCEPTED, [("accepted", "not_cancelled")]),

@@ -249,3 +249,41 @@ def test_a_poison_request_in_doubt_leaves_its_order_in_doubt(
     )
     until_terminal(gate, order)
     assert pos.creates == 1
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("limit", [3.0, 5.0, 7.0, 10.0, 30.0])
+def test_a_refusal_after_lost_replies_settles(
+    tmp_path: Path, pos: KeyedPos, limit: float, lost: int
+) -> None:
+    gate = Gate(tmp_path, pos, request_timeout=limit)
+    gate.take(gate.an_order(seconds=7200))
+    request = gate.a_request(seconds=900)
+    pos.is_away, pos.refuses = True, True
+    for tries in range(lost):
+        again = gate.take(request, Action.CANCEL, **{wire.ATTEMPTS: tries}).again
+        assert again is not None
+        gate.wait(again.delay)
+    pos.is_away, before = False, len(gate.said)
+    until_terminal(gate, request, Action.CANCEL)
+    assert len(gate.said) - before <= 8
+    [(message,)] = gate.rows(
+        "select reason_message from events where reason_code = 'not_cancelled'"
+    )
+    assert message.startswith("not_now")
+
+
+def test_an_order_is_not_sent_before_its_request_in_doubt_is_decided(
+    gate: Gate, pos: KeyedPos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.QUERYABLE)
+    pos.forgets = True
+    order = in_doubt(gate, pos)
+    request = cancelled_without_a_reply(gate, pos)
+    pos.is_deaf = False
+    gate.wait(RESOLVE_FOR + 100)  # no worker was there
+    gate.take(order)
+    assert pos.creates == 1
+    gate.take(request, Action.CANCEL)
+    until_terminal(gate, order)
+    assert pos.creates == 1
