@@ -31,6 +31,7 @@ from pos_gateway.adapters.replies import (
     by_status,
     decision,
     in_doubt,
+    is_absent,
     json_object,
     no_answer,
     shorter,
@@ -126,7 +127,8 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
     """The order as Clover has it; None if Clover does not know it; an Outcome if that is in doubt.
 
     Unless Clover's id is known, this searches the orders of the time window for the one with our
-    note. An order for the same amount without any mark may be it, with its note lost: in doubt.
+    note. An order for the same amount without any mark may be it, with its note lost: in doubt,
+    unless Clover has told its id, which that one has not.
     """
     if (known := _retrieved(order, merchant, send)) is not None:
         return known
@@ -141,7 +143,7 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
                     return each
                 if _was(each, order):
                     unmarked[str(each.get("id"))] = each
-                may_be_there |= _may_be(each, order)
+                may_be_there |= order.external_id is None and _may_be(each, order)
         if unmarked:
             return the_only(unmarked.values(), lambda found: found.get("note") == before)
     return in_doubt("one for the same amount has no note") if may_be_there else None
@@ -153,7 +155,7 @@ def _retrieved(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] |
         return None
     reply = send(Request("GET", _order_url(order.external_id, merchant), expects=BODY_LIMIT))
     if reply.status != 200:
-        return None if reply.status == 404 else no_answer(reply)
+        return None if is_absent(reply) else no_answer(reply)
     found = json_object(reply) or {}
     return found if _is(found, order) or _was(found, order) else None
 

@@ -16,16 +16,14 @@ def merchant_digest(order: Order) -> str:
     return hashlib.sha256(order.merchant_id.encode()).hexdigest()[:12]
 
 
-def the_only(unmarked: Collection[T], is_like: Callable[[T], bool]) -> T | Outcome | None:
+def the_only(unmarked: Collection[T], is_like: Callable[[T], bool]) -> T | Outcome:
     """The order as the release before has marked it: with the order id, and no merchant.
 
     Args:
-        unmarked: all orders with that mark.
+        unmarked: all orders with that mark, at least one.
         is_like: whether such an order has what ours has; another merchant's may be meant.
     """
-    if not unmarked:
-        return None
-    for found in unmarked:
-        if len(unmarked) == 1 and is_like(found):
-            return found
+    found = next(iter(unmarked))
+    if len(unmarked) == 1 and is_like(found):
+        return found
     return in_doubt("an order with this id names no merchant, and may be another's")

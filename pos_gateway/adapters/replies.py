@@ -129,10 +129,14 @@ def no_answer(reply: Reply) -> Outcome:
     )
 
 
-def is_page(reply: Reply) -> bool:
-    """Whether the reply is a page for people: an ingress's or a proxy's, not the POS's word."""
+def is_absent(reply: Reply) -> bool:
+    """Whether the POS says that it does not have the order: a 404, but no page for people.
+
+    Such a page is an ingress's or a proxy's, whose service may be away.
+    """
     kind = reply.headers.get("content-type", "").lower()
-    return "html" in kind or reply.body.lstrip()[:1] == b"<"
+    is_page = "html" in kind or reply.body.lstrip()[:1] == b"<"
+    return reply.status == 404 and not is_page
 
 
 def after_refusal(look_up: Callable[[], Outcome | None]) -> Outcome | None:

@@ -14,7 +14,7 @@ from pos_gateway.adapters.replies import (
     after_refusal,
     by_status,
     in_doubt,
-    is_page,
+    is_absent,
     json_object,
     merchant_gone,
     no_answer,
@@ -63,17 +63,15 @@ class RestAdapter:
             after = _decision(reply, order)
             is_kept = after.kind in (Kind.ACCEPTED, Kind.PENDING)
             return in_doubt("a 200, but the order is not cancelled") if is_kept else after
-        if reply.status == 404:
-            if is_page(reply):
-                return no_answer(reply)
+        if is_absent(reply):
             return rejected(Rejection.UNKNOWN_ORDER, "the POS does not know the order")
         if reply.status in (400, 409, 422):
             return Outcome(Kind.REJECTED, _error(reply, "rejected"))
-        return by_status(reply)
+        return no_answer(reply) if reply.status == 404 else by_status(reply)
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         reply = send(Request("GET", _url(order, merchant)))
-        if reply.status == 404 and not is_page(reply):
+        if is_absent(reply):
             return None
         return _decision(reply, order) if reply.status == 200 else no_answer(reply)
 

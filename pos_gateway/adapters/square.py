@@ -30,6 +30,7 @@ from pos_gateway.adapters.replies import (
     by_status,
     decision,
     in_doubt,
+    is_absent,
     json_object,
     no_answer,
     shorter,
@@ -277,7 +278,7 @@ def _retrieved(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] |
         return None
     reply = send(Request("GET", _order_url(order.external_id, merchant), expects=BODY_LIMIT))
     if reply.status != 200:
-        return None if reply.status == 404 else no_answer(reply)
+        return None if is_absent(reply) else no_answer(reply)
     found = (json_object(reply) or {}).get("order")
     is_ours = isinstance(found, dict) and (
         _is(found, order, merchant) or _was(found, order, merchant)

@@ -29,6 +29,7 @@ from pos_gateway.adapters.replies import (
     by_status,
     decision,
     in_doubt,
+    is_absent,
     json_object,
     no_answer,
     with_the_order,
@@ -138,7 +139,7 @@ class ToastAdapter:
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         reply = send(_get(merchant, _external_id(order, merchant)))
-        if reply.status == 404:
+        if is_absent(reply):
             return self._look_up_unmarked(order, merchant, send)
         return _decision(reply, order, merchant) if reply.status == 200 else no_answer(reply)
 
@@ -146,14 +147,13 @@ class ToastAdapter:
         """Look up the order as the release before has sent it: its mark names no merchant."""
         reply = send(_get(merchant, _unmarked(order, merchant)))
         if reply.status != 200:
-            return None if reply.status == 404 else no_answer(reply)
-        found = json_object(reply)
-        if found is not None and not _in_its_time(found, order):
+            return None if is_absent(reply) else no_answer(reply)
+        found = json_object(reply) or {}
+        if not _in_its_time(found, order):
             return None
-        known = the_only(
-            [found or {}], lambda each: order.total in (_amounts(each) or [order.total])
-        )
-        return known if isinstance(known, Outcome) else _decided(found, order, merchant)
+        amounts = _amounts(found)
+        known = the_only([found], lambda _: not amounts or order.total in amounts)
+        return known if isinstance(known, Outcome) else _decided(known, order, merchant)
 
     def _perhaps_there(
         self, order: Order, merchant: Merchant, send: Send, refusal: Reply

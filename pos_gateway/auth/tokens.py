@@ -182,7 +182,7 @@ def _pause(refused: Exception) -> float:
 
 
 def _remember(kept: OrderedDict[str, Any], key: str, value: Any) -> None:
-    """Add as the newest; at most MOST are kept."""
+    """Add as the newest; at most ``MAX_TOKENS`` are kept."""
     kept[key] = value
     kept.move_to_end(key)
     if len(kept) > MAX_TOKENS:

@@ -40,7 +40,7 @@ _PREFIX = "order."
 #: Every event type; a retry publishes none.
 TYPES = tuple(kind.value for kind in Kind if kind is not Kind.RETRY)
 #: Maximum earlier events shown.
-MOST = 10_000
+MAX_LAST = 10_000
 _STYLES = {
     "accepted": "green",
     "pending": "cyan",
@@ -72,7 +72,7 @@ def events() -> None:
 )
 @click.option("--merchant", "merchants", multiple=True, metavar="ID", help="Only this merchant's orders; repeatable.")  # fmt: skip
 @click.option("--order", "orders", multiple=True, metavar="ID", help="Only this order; repeatable.")
-@click.option("-n", "last", type=click.IntRange(1, MOST), metavar="N", help="The last N first.")
+@click.option("-n", "last", type=click.IntRange(1, MAX_LAST), metavar="N", help="The last N first.")
 @click.option("--since", type=Length(), metavar="LENGTH", help="Those of the last 10m first.")
 @click.option("--limit", type=options.LIMIT, metavar="N", help="End after N events.")
 @click.option("--json", "as_json", is_flag=True, help="Whole events, as they are into a pipe.")
@@ -125,7 +125,7 @@ def _wanted(
         moment = None if since is None else (datetime.now(UTC) - since).timestamp()
         with archive() as kept:
             for message in kept.latest(
-                last or MOST,
+                last or MAX_LAST,
                 since=moment,
                 types=types,
                 merchant_ids=merchants,

@@ -94,14 +94,14 @@ class Cancellation:
         adapters: dict[str, Adapter],
         caller: Caller,
         ledger: Ledger,
-        alone: PoisonIsolation | None = None,
+        isolation: PoisonIsolation | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._adapters = adapters
         self._caller = caller
         self._ledger = ledger
-        self._isolation = alone or PoisonIsolation()
+        self._isolation = isolation or PoisonIsolation()
         self._clock = clock
 
     def attempt(
@@ -166,7 +166,7 @@ class Cancellation:
                     over = self._expired(request, claim, expired=expired) if late else None
                     outcome = over or ask(submission)
                 refused = outcome.kind in (Kind.REJECTED, Kind.FAILED)
-                if refused and not outcome.for_operator:  # once the order is decided it may not
+                if refused and not outcome.for_operator:  # it may cancel it once it has decided
                     outcome = replace(outcome, kind=Kind.RETRY)
                 return CancelAttempt(outcome, claim, submission)
 
@@ -239,18 +239,19 @@ class Cancellation:
         known_as = submission.external_id if isinstance(submission, Ended) else None
         order = kept.in_ledger(history.known_since, history.deliver_by, known_as)
 
-        def talk(send: Send) -> Outcome:
-            outcome = _too_late()
-            look_up = partial(adapter.look_up, order, merchant, send)
+        def converse(send: Send) -> Outcome:
+            outcome, can_look_up = _too_late(), adapter.guarantee is not Guarantee.BLIND
             wait = unsettled_for(claim.history, self._caller.time_limit(merchant), adapter)
-            is_again, is_blind = claim.history.in_doubt, adapter.guarantee is Guarantee.BLIND
             # While an earlier request may be at work, another one would only renew the doubt.
-            if not late and (is_blind or not (is_again and wait > 0)):
+            if not late and not (wait > 0 and can_look_up):
                 outcome = adapter.cancel(order, merchant, partial(self._sending, claim, send))
-                if not is_again or outcome.kind is not Kind.REJECTED or _never_there(outcome):
+                is_refused = outcome.kind is Kind.REJECTED and not _never_there(outcome)
+                if not is_refused or not claim.history.in_doubt:
                     return outcome
             # It may have cancelled the order before, and refuse to do so a second time.
-            return _unknown() if is_blind else _standing(look_up(), wait, outcome)
+            if not can_look_up:
+                return _unknown()
+            return _standing(adapter.look_up(order, merchant, send), wait, outcome)
 
         with self._isolation.if_suspect(deaths) as may_start:
             if not may_start:
@@ -258,7 +259,7 @@ class Cancellation:
             if deaths >= SUSPECT:  # first make durable that other suspects are released
                 self._ledger.catch_up()
             outcome = self._caller.call(
-                merchant, claim, talk, cancel_token=cancel_token or CancelToken()
+                merchant, claim, converse, cancel_token=cancel_token or CancelToken()
             )
         if outcome.kind is Kind.IN_DOUBT and not claim.sending:
             return replace(outcome, kind=Kind.RETRY)  # it was only looked up

@@ -68,14 +68,14 @@ class Delivery:
         adapters: dict[str, Adapter],
         caller: Caller,
         ledger: Ledger,
-        alone: PoisonIsolation | None = None,
+        isolation: PoisonIsolation | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._directory = directory
         self._adapters = adapters
         self._caller = caller
         self._ledger = ledger
-        self._isolation = alone or PoisonIsolation()
+        self._isolation = isolation or PoisonIsolation()
         self._clock = clock
 
     def submit(
@@ -160,15 +160,15 @@ class Delivery:
         adapter = self._adapters[merchant.adapter]
         if history.may_be_there and has_moved(history, merchant, adapter):
             return Attempt(Outcome(Kind.IN_DOUBT, MOVED, for_operator=True), claim)
-        talk = partial(self._create, order, merchant, claim, late=late)
+        converse = partial(self._create, order, merchant, claim, late=late)
         until = inf if late else order.deliver_by.timestamp()
-        return self._call(merchant, claim, talk, cancel_token or CancelToken(), until)
+        return self._call(merchant, claim, converse, cancel_token or CancelToken(), until)
 
     def _call(
         self,
         merchant: Merchant,
         claim: Claim,
-        talk: Callable[[Send], Outcome],
+        converse: Callable[[Send], Outcome],
         cancel_token: CancelToken,
         until: float,
     ) -> Attempt:
@@ -180,7 +180,9 @@ class Delivery:
             if deaths >= SUSPECT:  # first make durable that other suspects are released
                 self._ledger.catch_up()
             left = until - self._clock.now().timestamp()
-            outcome = self._caller.call(merchant, claim, talk, cancel_token=cancel_token, left=left)
+            outcome = self._caller.call(
+                merchant, claim, converse, cancel_token=cancel_token, left=left
+            )
         return Attempt(self._for_whom(outcome, merchant), claim, called=True)
 
     def _create(
@@ -236,7 +238,7 @@ class Delivery:
                 Kind.IN_DOUBT, reason, look_again=wait, contact=CallResult.ANSWERED, not_found=True
             )
         if late:
-            return Outcome(Kind.EXPIRED, Reason.of("expired", "it never got to the POS"))
+            return Outcome(Kind.EXPIRED, Reason.of("expired", "the POS does not have it"))
         return None
 
     def _may_forget(self, history: AttemptHistory) -> bool:
@@ -320,7 +322,7 @@ def leased_elsewhere() -> Outcome:
 
 def suspect() -> Outcome:
     """The outcome of a suspect while another suspect runs alone: nothing was done."""
-    reason = Reason.of("suspect", "workers died with it in their hands; it starts alone")
+    reason = Reason.of("suspect", "workers died while it was in flight; it starts alone")
     return Outcome(Kind.RETRY, reason, look_again=ISOLATED_FOR)
 
 
@@ -328,7 +330,7 @@ def poison(history: AttemptHistory) -> Reason | None:
     """Why a poison order is not sent any more; None: the workers may only be paused, not dead."""
     if history.deaths < POISONOUS:
         return None
-    return Reason.of("poison", f"{history.deaths} workers died with it in their hands")
+    return Reason.of("poison", f"{history.deaths} workers died while it was in flight")
 
 
 def _poison(history: AttemptHistory) -> Outcome:

@@ -111,13 +111,13 @@ class Gateway:
             tracing=self.tracing,
             clock=clock,
         )
-        alone = PoisonIsolation()  # shared, so that the next death has one culprit
+        isolation = PoisonIsolation()  # shared, so that the next death has one culprit
         self.delivery = Delivery(
             directory=self.directory,
             adapters=self.adapters,
             caller=self.caller,
             ledger=self.ledger,
-            alone=alone,
+            isolation=isolation,
             clock=clock,
         )
         self.cancellation = Cancellation(
@@ -125,7 +125,7 @@ class Gateway:
             adapters=self.adapters,
             caller=self.caller,
             ledger=self.ledger,
-            alone=alone,
+            isolation=isolation,
             clock=clock,
         )
         self.queue_metrics = QueueMetrics(settings.broker_url)

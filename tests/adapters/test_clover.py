@@ -177,3 +177,13 @@ def test_an_order_with_a_known_clover_id_is_searched_for_only_if_that_is_another
     assert send.requests[0].url.endswith("/v3/merchants/M1/orders/K%2F1")
     assert send.requests[-1].url.endswith(f"/orders/{CLOVER.accepted('')['id']}")
     assert send.replies == []
+
+
+def test_an_order_with_a_known_clover_id_is_none_of_those_without_a_note() -> None:
+    walk_in = {"id": "W", "state": "open", "total": order_of().total}
+    for known_as, is_known in (("K", False), (None, True)):
+        answers = [reply(404)] if known_as else []
+        send = Scripted(*answers, CLOVER.found(walk_in))
+        order = order_of().in_ledger(None, None, known_as)
+        known = CLOVER.adapter.look_up(order, CLOVER.merchant, send)
+        assert (known is not None) is is_known

@@ -125,6 +125,25 @@ def test_each_status_has_its_outcome(vendor: Vendor, status: int, kind: Kind) ->
     assert submitted(vendor, reply(status, b"")).kind is kind
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        Reply(404, {"content-type": "text/html; charset=utf-8"}, b"not found"),
+        Reply(404, {}, b"\r\n<html><head><title>404 Not Found</title></head></html>"),
+    ],
+    ids=["by its type", "by its body"],
+)
+def test_an_ingress_page_does_not_say_that_the_pos_lacks_the_order(
+    vendor: Vendor, page: Reply
+) -> None:
+    known_as = [None, "7"] if vendor.adapter.name in ("square", "clover") else [None]
+    for order in (ORDER.in_ledger(None, None, each) for each in known_as):
+        known = vendor.adapter.look_up(order, vendor.merchant, Scripted(page))
+        assert known is not None
+        cancelled = vendor.adapter.cancel(order, vendor.merchant, Scripted(page))
+        assert (known.kind, cancelled.kind) == (Kind.IN_DOUBT, Kind.IN_DOUBT)
+
+
 def test_a_410_pauses_the_merchant_only_for_a_create_whose_url_names_it_alone(
     vendor: Vendor,
 ) -> None:

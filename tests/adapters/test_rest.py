@@ -122,21 +122,6 @@ def test_a_look_up_tells_known_from_unknown() -> None:
     assert doubtful.kind is Kind.IN_DOUBT
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        Reply(404, {"content-type": "text/html; charset=utf-8"}, b"not found"),
-        Reply(404, {}, b"\r\n<html><head><title>404 Not Found</title></head></html>"),
-    ],
-    ids=["by its type", "by its body"],
-)
-def test_an_ingress_s_page_does_not_say_that_the_pos_does_not_know_the_order(page: Reply) -> None:
-    known = RestAdapter().look_up(ORDER, MERCHANT, Scripted(page))
-    assert known is not None
-    cancelled = RestAdapter().cancel(ORDER, MERCHANT, Scripted(page))
-    assert (known.kind, cancelled.kind) == (Kind.IN_DOUBT, Kind.IN_DOUBT)
-
-
 def test_an_order_is_cancelled_under_its_id() -> None:
     send = Scripted(reply(200, {"id": "7", "status": "cancelled"}))
     assert RestAdapter().cancel(ORDER, MERCHANT, send).kind is Kind.CANCELLED

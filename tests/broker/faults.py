@@ -25,7 +25,7 @@ FAULTS = [
         "broker/plain_publisher",
         "mandatory=True",
         "mandatory=False",
-        "plain_publisher::only_the_unroutable",
+        "both_publishers::only_the_unroutable",
     ),
     Fault(
         "an alarm at the broker is an error at once",

@@ -66,42 +66,6 @@ def test_many_threads_share_one_connection(
     assert [each.name for each in threading.enumerate()].count("publisher") == 1
 
 
-def test_only_the_unroutable_one_among_many_is_reported_so(publisher: PlainPublisher) -> None:
-    def is_routed(number: int) -> bool:
-        key = "nowhere" if number % 10 == 0 else topology.ORDERS_KEY
-        try:
-            publisher.publish(a_message(number, routing_key=key))
-        except Unroutable:
-            return False
-        return True
-
-    with ThreadPoolExecutor(20) as threads:
-        assert list(threads.map(is_routed, range(200))) == [n % 10 != 0 for n in range(200)]
-
-
-def test_an_unreachable_broker_is_named_without_its_password() -> None:
-    publisher = PlainPublisher("amqp://guest:s3cr3t@127.0.0.1:1//")
-    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1") as caught:
-        publisher.publish(a_message())
-    assert "s3cr3t" not in str(caught.value)
-
-
-def test_a_queue_with_other_arguments_is_refused_in_words(broker_url: str) -> None:
-    with Connection(broker_url) as connection:
-        connection.default_channel.queue_declare("orders", durable=True, auto_delete=False)
-    with pytest.raises(PublishRefused, match="'orders' exists with other arguments"):
-        PlainPublisher(broker_url).publish(a_message())
-
-
-def test_a_lost_connection_is_replaced(
-    publisher: PlainPublisher, broker_url: str, rabbitmq: RabbitMQ
-) -> None:
-    publisher.publish(a_message(1))
-    rabbitmq.drop_connections()
-    publisher.publish(a_message(2))
-    assert count(broker_url) == 2
-
-
 def test_a_message_whose_connection_is_lost_is_written_again_once(
     publisher: PlainPublisher, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,18 +86,6 @@ def test_a_message_whose_connection_is_lost_is_written_again_once(
     with pytest.raises(BrokerUnavailable, match="was lost: while writing"):
         publisher.publish(a_message(3))
     assert writes == ["m2"] * 2 + ["m3"] * 2
-
-
-def test_it_publishes_again_when_the_broker_is_back(
-    publisher: PlainPublisher, broker_url: str, rabbitmq: RabbitMQ
-) -> None:
-    publisher.publish(a_message(1))
-    rabbitmq.kill()
-    with pytest.raises(BrokerUnavailable, match="cannot reach"):
-        publisher.publish(a_message(2))
-    rabbitmq.start()
-    publisher.publish(a_message(3))
-    assert count(broker_url) == 2
 
 
 def test_a_memory_alarm_is_an_error_within_the_timeout(

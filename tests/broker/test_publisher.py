@@ -25,7 +25,6 @@ from pos_gateway.domain.errors import (
     BatchCutShort,
     BrokerUnavailable,
     PublishError,
-    PublishRefused,
     Unroutable,
 )
 from testkit.servers.proxy import Proxy
@@ -79,43 +78,6 @@ def test_what_no_queue_takes_is_unroutable(publisher: Publisher) -> None:
     publisher.publish(a_message(1))  # and the connection is as good as before
 
 
-def test_only_the_unroutable_one_among_many_is_told_so(publisher: Publisher) -> None:
-    def attempt(number: int) -> bool:
-        key = "nowhere" if number % 10 == 0 else topology.ORDERS_KEY
-        try:
-            publisher.publish(a_message(number, routing_key=key))
-        except Unroutable:
-            return False
-        return True
-
-    with ThreadPoolExecutor(20) as threads:
-        results = list(threads.map(attempt, range(200)))
-    assert results == [number % 10 != 0 for number in range(200)]
-
-
-def test_a_broker_that_is_not_there_is_told_with_its_address_but_not_its_password() -> None:
-    publisher = Publisher("amqp://guest:s3cr3t@127.0.0.1:1//")
-    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1") as caught:
-        publisher.publish(a_message())
-    assert "s3cr3t" not in str(caught.value)
-
-
-def test_a_queue_with_other_arguments_is_refused_in_words(broker_url: str) -> None:
-    with Connection(broker_url) as connection:
-        connection.default_channel.queue_declare("orders", durable=True, auto_delete=False)
-    with pytest.raises(PublishRefused, match="'orders' exists with other arguments"):
-        Publisher(broker_url).publish(a_message())
-
-
-def test_a_lost_connection_is_replaced_by_itself(
-    publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
-) -> None:
-    publisher.publish(a_message(1))
-    rabbitmq.drop_connections()
-    publisher.publish(a_message(2))
-    assert count(broker_url) == 2
-
-
 def test_a_connection_that_dies_under_a_message_is_replaced_and_the_message_sent_again(
     publisher: Publisher, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,18 +88,6 @@ def test_a_connection_that_dies_under_a_message_is_replaced_and_the_message_sent
 
     monkeypatch.setattr(publisher._link, "send", die)
     publisher.publish(a_message(2))
-    assert count(broker_url) == 2
-
-
-def test_publishing_goes_on_when_the_broker_is_back(
-    publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
-) -> None:
-    publisher.publish(a_message(1))
-    rabbitmq.kill()
-    with pytest.raises(BrokerUnavailable):
-        publisher.publish(a_message(2))
-    rabbitmq.start()
-    publisher.publish(a_message(3))
     assert count(broker_url) == 2
 
 
