@@ -410,3 +410,41 @@ publisher.close()
 """,
     )
     assert count(broker_url) == 200
+
+
+def test_after_a_refusal_the_next_message_goes_to_a_new_channel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sessions_made: list[Any] = []
+
+    class Refusing:
+        """Refuses each message as it is written."""
+
+        def __init__(self, _url: str) -> None:
+            self.written: list[Any] = []
+            self.unconfirmed: dict[int, Any] = {}
+            self.is_refused = False
+            sessions_made.append(self)
+
+        def __enter__(self) -> "Refusing":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def open(self, *, declare: bool) -> None:
+            pass
+
+        def write(self, job: Any) -> None:
+            self.written.append(job.message.message_id)
+            self.is_refused = True
+            job.settle(PublishRefused("nack"))
+
+        def wait(self, _seconds: float) -> None:
+            pass
+
+    monkeypatch.setattr(plain_publisher, "_PublishingSession", Refusing)
+    writer = PlainPublisher("amqp://unused//")._writer
+    writer._jobs.extend(plain_publisher._Job(a_message(number)) for number in (1, 2))
+    writer._run()
+    assert [each.written for each in sessions_made] == [["m1"], ["m2"]]

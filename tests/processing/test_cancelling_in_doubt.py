@@ -141,6 +141,18 @@ def test_an_unanswered_cancellation_leaves_its_order_in_doubt(gate: Gate, pos: K
     assert (gate.recorded()[1:], pos.creates) == ([("expired", "expired")], 1)
 
 
+def test_a_later_request_knows_that_the_pos_may_have_cancelled_the_order(
+    gate: Gate, pos: KeyedPos
+) -> None:
+    in_doubt(gate, pos)
+    request = cancelled_without_a_reply(gate, pos)
+    pos.is_away = True
+    until_terminal(gate, request, Action.CANCEL)
+    pos.is_away = pos.is_deaf = False
+    gate.take_cancel(seconds=600)  # which the POS would refuse
+    assert gate.recorded()[1:] == [("cancelled", None)]
+
+
 def test_an_order_left_in_doubt_has_one_event(gate: Gate, pos: KeyedPos) -> None:
     order = in_doubt(gate, pos)
     request = cancelled_without_a_reply(gate, pos)
@@ -242,7 +254,7 @@ def test_a_poison_request_in_doubt_leaves_its_order_in_doubt(
     pos.is_deaf = False
     poison = Outcome(Kind.FAILED, Reason.of("poison", "3 workers died of it"), for_operator=True)
     monkeypatch.setattr(gate.cancellation, "_ask", lambda *_, **__: poison)
-    gate.take(request, Action.CANCEL)
+    assert gate.take(request, Action.CANCEL).outcome.kind is Kind.FAILED
     assert (gate.recorded(), gate.row_state(action="cancel")) == (
         [("in_doubt", "poison")],
         "failed",

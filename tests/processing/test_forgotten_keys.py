@@ -107,3 +107,16 @@ def test_an_order_is_looked_up_whatever_the_wall_clock_says(pos: Forgetful, hour
     pos.lost = set()
     gate.take(order)
     assert (gate.recorded(), pos.methods) == ([("accepted", None)], ["POST", "GET"])
+
+
+def test_an_order_is_looked_up_although_the_wall_clock_was_set_back(pos: Forgetful) -> None:
+    gate, order = pos.gate, pos.gate.an_order(seconds=86400)
+    gate.take(order)
+    gate.wait(2 * KEY_KEPT_FOR)
+    with gate.database.begin() as connection:  # as if the order were just here, by that clock
+        connection.exec_driver_sql(
+            f"update orders set created_at = created_at + {2 * KEY_KEPT_FOR}"
+        )
+    pos.lost = set()
+    gate.take(order)
+    assert (gate.recorded(), pos.methods) == ([("accepted", None)], ["POST", "GET"])
